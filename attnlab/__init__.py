@@ -1,0 +1,74 @@
+"""Look inside GPT-2's attention with nothing but NumPy.
+
+>>> import attnlab
+>>> model = attnlab.GPT2.from_pretrained("gpt2")
+>>> trace = model.trace("It’s very hot in summer. Swimming is")
+>>> trace.head(0, 0).weights
+"""
+
+from attnlab.attention import (
+    Attention,
+    Head,
+    MultiHeadAttention,
+    SelfAttention,
+    attention,
+    causal_mask,
+    cross_attention,
+    merge_heads,
+    multi_head_attention,
+    self_attention,
+    split_heads,
+)
+from attnlab.config import GPT2Config
+from attnlab.errors import (
+    AttnlabError,
+    CheckpointError,
+    ConfigError,
+    DownloadError,
+    InvalidTypeError,
+    InvalidValueError,
+    MissingFileError,
+    OutOfRangeError,
+    VocabularyError,
+)
+from attnlab.model import GPT2
+from attnlab.ops import gelu, layer_norm, linear, softmax
+from attnlab.tables import table
+from attnlab.tokenizer import Token, Tokenizer, Tokens
+from attnlab.trace import MLP, Block, Trace
+
+__all__ = [
+    "GPT2",
+    "MLP",
+    "Attention",
+    "AttnlabError",
+    "Block",
+    "CheckpointError",
+    "ConfigError",
+    "DownloadError",
+    "GPT2Config",
+    "Head",
+    "InvalidTypeError",
+    "InvalidValueError",
+    "MissingFileError",
+    "MultiHeadAttention",
+    "OutOfRangeError",
+    "SelfAttention",
+    "Token",
+    "Tokenizer",
+    "Tokens",
+    "Trace",
+    "VocabularyError",
+    "attention",
+    "causal_mask",
+    "cross_attention",
+    "gelu",
+    "layer_norm",
+    "linear",
+    "merge_heads",
+    "multi_head_attention",
+    "self_attention",
+    "softmax",
+    "split_heads",
+    "table",
+]

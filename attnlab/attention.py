@@ -1,0 +1,579 @@
+"""Scaled dot-product attention as a chain of named steps, and what is built on it.
+
+    X ─ W_Q, W_K, W_V ─> Q, K, V ─> raw_scores ─> scores ─> masked_scores ─> weights ─> context
+                                       Q Kᵀ       / √Dk     future -> -inf   softmax    @ V
+
+Shapes: Tq queries look at Tk keys (both T in self-attention); Dk and Dv are the widths of a key and
+of a value, both Dh = D / H in GPT-2; H heads. Leading axes pass through. Per-head arrays are
+head-first: Q (..., H, Tq, Dk), weights (..., H, Tq, Tk).
+
+Source of the equations: "Attention Is All You Need" (2017), sections 3.2.1 to 3.2.3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.ops import Array, as_floats, linear, softmax
+from attnlab.steps import Numbered, Result, Step, read_only, step
+
+Mask: TypeAlias = NDArray[np.bool_]
+Rng: TypeAlias = np.random.Generator | int | None
+
+Chain = TypeVar("Chain", bound="Attention")
+
+# Query rows that `context` works through at a time: enough for fast matrix products, few enough
+# that their T x T numbers stay small.
+ROWS_AT_A_TIME = 128
+
+# What a multi-head attention has once for each head.
+PER_HEAD = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
+
+# The largest T x T array (all heads together) that is computed only because a table shows it.
+COMPUTED_FOR_REPR = 2**20
+
+
+def causal_mask(T: int) -> Mask:
+    """Which keys each query may attend to when no one may look ahead.
+
+    Parameters
+    ----------
+    T : number of tokens, at least 1
+
+    Returns
+    -------
+    bool (T, T), True where key j may be seen by query i: j <= i
+
+    Raises
+    ------
+    InvalidValueError
+        T is not a positive integer.
+    """
+    if not isinstance(T, int | np.integer) or isinstance(T, bool) or T < 1:
+        raise InvalidValueError(f"a causal mask needs a positive number of tokens; given {T!r}")
+    return np.tri(T, dtype=bool)
+
+
+def split_heads(x: Array, n_head: int) -> Array:
+    """The columns of x dealt out to heads: (..., T, H·Dh) -> (..., H, T, Dh)."""
+    if x.shape[-1] % n_head:
+        raise InvalidValueError(f"{x.shape[-1]} columns can't be split evenly into {n_head} heads")
+    heads_last = x.reshape(*x.shape[:-1], n_head, -1)  # (..., T, H, Dh)
+    return heads_last.swapaxes(-3, -2)
+
+
+def merge_heads(x: Array) -> Array:
+    """The heads' columns side by side again: (..., H, T, Dh) -> (..., T, H·Dh)."""
+    heads_last = x.swapaxes(-3, -2)  # (..., T, H, Dh)
+    return heads_last.reshape(*heads_last.shape[:-2], -1)
+
+
+def transpose(x: Array) -> Array:
+    """The last two axes exchanged, Xᵀ."""
+    return x.swapaxes(-2, -1)
+
+
+class Attention(Result):
+    """The chain from Q, K and V to the context vectors, as `attention` returns it.
+
+    Every step below `mask` is computed when it is first looked at. What is T x T is kept only if
+    somebody looked at it.
+
+    Attributes
+    ----------
+    Q, K, V : (..., Tq, Dk), (..., Tk, Dk), (..., Tk, Dv)
+    mask : bool (..., Tq, Tk), True = may attend
+    raw_scores, scores, masked_scores, weights : (..., Tq, Tk)
+    context : (..., Tq, Dv)
+    dropout_mask : (..., Tq, Tk) of 0 and 1/(1-p), or None where nothing was dropped
+    """
+
+    parts: ClassVar[tuple[str, ...]] = (
+        *("Q", "K", "V", "raw_scores", "scores", "mask", "masked_scores"),
+        *("dropout_mask", "weights", "context"),
+    )
+
+    Q = Step[Array]("Tq Dk")
+    K = Step[Array]("Tk Dk")
+    V = Step[Array]("Tk Dv")
+    mask = Step[Mask]("Tq Tk", "True = may attend")
+    dropout_mask = Step["Array | None"]("Tq Tk", "0 or 1 / (1 - p)")
+
+    @step("Tq Tk", "Q Kᵀ")
+    def raw_scores(self) -> Array:
+        return self.Q @ transpose(self.K)
+
+    @step("Tq Tk", "raw_scores / √Dk")
+    def scores(self) -> Array:
+        return self.peek("raw_scores") / math.sqrt(self.K.shape[-1])
+
+    @step("Tq Tk", "scores where the mask is True, else -inf")
+    def masked_scores(self) -> Array:
+        return np.where(self.mask, self.peek("scores"), -math.inf)
+
+    @step("Tq Tk", "softmax(masked_scores)")
+    def weights(self) -> Array:
+        weights = softmax(self.peek("masked_scores"))
+        return weights if self.dropout_mask is None else weights * self.dropout_mask
+
+    @step("Tq Dv", "weights V")
+    def context(self) -> Array:
+        if "weights" in vars(self):
+            return self.weights @ self.V
+        return np.concatenate([rows.weights @ rows.V for rows in self._row_blocks()], axis=-2)
+
+    def _row_blocks(self) -> Iterator[Attention]:
+        """The same attention a few queries at a time, each block with only the keys it may see."""
+        for start in range(0, self.Q.shape[-2], ROWS_AT_A_TIME):
+            rows = slice(start, start + ROWS_AT_A_TIME)
+            mask = self.mask[..., rows, :]
+            seen = np.flatnonzero(mask.any(axis=tuple(range(mask.ndim - 1))))
+            keys = slice(0, seen[-1] + 1)
+            dropped = self.dropout_mask
+            yield Attention(
+                "rows of attention",
+                Q=self.Q[..., rows, :],
+                K=self.K[..., keys, :],
+                V=self.V[..., keys, :],
+                mask=mask[..., keys],
+                dropout_mask=None if dropped is None else dropped[..., rows, keys],
+            )
+
+    def _computes_for_repr(self) -> bool:
+        queries: int = self.Q.size // self.Q.shape[-1]
+        keys: int = self.K.shape[-2]
+        return queries * keys <= COMPUTED_FOR_REPR
+
+
+class SelfAttention(Attention):
+    """One head that makes its own Q, K and V; in cross-attention, K and V of another sequence.
+
+    Attributes
+    ----------
+    X : (..., Tq, D), the sequence that asks
+    memory : (..., Tk, D'), the sequence that is looked at; X itself in self-attention
+    W_Q, W_K, W_V : (D, Dk), (D', Dk), (D', Dv)
+    b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
+    and all that `Attention` has
+    """
+
+    parts: ClassVar[tuple[str, ...]] = (
+        *("X", "memory", "W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V"),
+        *Attention.parts,
+    )
+
+    X = Step[Array]("Tq D", "what enters attention")
+    memory = Step[Array]("Tk D", "what is looked at")
+    W_Q = Step[Array]("D Dk")
+    b_Q = Step["Array | None"]("Dk")
+    W_K = Step[Array]("D Dk")
+    b_K = Step["Array | None"]("Dk")
+    W_V = Step[Array]("D Dv")
+    b_V = Step["Array | None"]("Dv")
+
+    def _shown(self) -> tuple[str, ...]:
+        hidden = {"memory"} if self.memory is self.X else set()
+        return tuple(name for name in self.parts if name not in hidden)
+
+    @step("Tq Dk", "X W_Q + b_Q")
+    def Q(self) -> Array:
+        return linear(self.X, self.W_Q, self.b_Q)
+
+    @step("Tk Dk", "memory W_K + b_K")
+    def K(self) -> Array:
+        return linear(self.memory, self.W_K, self.b_K)
+
+    @step("Tk Dv", "memory W_V + b_V")
+    def V(self) -> Array:
+        return linear(self.memory, self.W_V, self.b_V)
+
+
+class Head(SelfAttention):
+    """One head of a multi-head attention, under the same names.
+
+    Attributes
+    ----------
+    W_Q, W_K, W_V, b_Q, b_K, b_V : this head's columns of the layer's
+    W_O : (Dv, D), this head's rows of the layer's
+    output : (..., Tq, D), this head's share: all heads' shares and b_O add up to the layer's output
+    and all that `SelfAttention` has
+    """
+
+    parts: ClassVar[tuple[str, ...]] = (*SelfAttention.parts, "W_O", "output")
+
+    W_O = Step[Array]("Dv D")
+
+    @step("Tq D", "context W_O")
+    def output(self) -> Array:
+        return linear(self.context, self.W_O)
+
+
+class MultiHeadAttention(SelfAttention):
+    """H heads side by side, joined and mixed by W_O.
+
+    Attributes
+    ----------
+    X, memory : (..., Tq, D), (..., Tk, D')
+    W_Q, W_K, W_V, b_Q, b_K, b_V : all heads' columns, head 0 first: (D, H·Dk), ..., (H·Dv,)
+    Q, K, V : (..., H, Tq, Dk), (..., H, Tk, Dk), (..., H, Tk, Dv)
+    raw_scores, scores, masked_scores, weights : (..., H, Tq, Tk)
+    mask : bool, (Tq, Tk) or with leading axes that fit (..., H, Tq, Tk)
+    context : (..., H, Tq, Dv)
+    concat : (..., Tq, H·Dv), the heads' contexts joined
+    W_O, b_O : (H·Dv, D), (D,)
+    output : (..., Tq, D)
+    heads : the H heads, each a `Head`
+    """
+
+    parts: ClassVar[tuple[str, ...]] = (*SelfAttention.parts, "concat", "W_O", "b_O", "output")
+
+    W_Q = Step[Array]("D H·Dk")
+    b_Q = Step["Array | None"]("H·Dk")
+    W_K = Step[Array]("D H·Dk")
+    b_K = Step["Array | None"]("H·Dk")
+    W_V = Step[Array]("D H·Dv")
+    b_V = Step["Array | None"]("H·Dv")
+    W_O = Step[Array]("H·Dv D")
+    b_O = Step["Array | None"]("D")
+    n_head: int
+
+    def axes_of(self, name: str) -> str:
+        axes = super().axes_of(name)
+        return f"H {axes}" if name in PER_HEAD else axes
+
+    @step("Tq Dk", "X W_Q + b_Q, split into heads")
+    def Q(self) -> Array:
+        return split_heads(linear(self.X, self.W_Q, self.b_Q), self.n_head)
+
+    @step("Tk Dk", "memory W_K + b_K, split into heads")
+    def K(self) -> Array:
+        return split_heads(linear(self.memory, self.W_K, self.b_K), self.n_head)
+
+    @step("Tk Dv", "memory W_V + b_V, split into heads")
+    def V(self) -> Array:
+        return split_heads(linear(self.memory, self.W_V, self.b_V), self.n_head)
+
+    @step("Tq H·Dv", "the heads' contexts side by side")
+    def concat(self) -> Array:
+        return merge_heads(self.context)
+
+    @step("Tq D", "concat W_O + b_O")
+    def output(self) -> Array:
+        return linear(self.concat, self.W_O, self.b_O)
+
+    @cached_property
+    def heads(self) -> Numbered[Head]:
+        return Numbered("head", (self._head(h) for h in range(self.n_head)))
+
+    def _head(self, h: int) -> Head:
+        def columns(parameter: Array | None) -> Array | None:
+            if parameter is None:
+                return None
+            width = parameter.shape[-1] // self.n_head
+            return parameter[..., h * width : (h + 1) * width]
+
+        def of_head(per_head: Any) -> Any:
+            if per_head is None:
+                return None
+            shape = (*per_head.shape[:-3], self.n_head, *per_head.shape[-2:])
+            return np.broadcast_to(per_head, shape)[..., h, :, :]
+
+        Dv = self.V.shape[-1]
+        return Head(
+            f"{self.title}, head {h}",
+            X=self.X,
+            memory=self.memory,
+            W_Q=columns(self.W_Q),
+            b_Q=columns(self.b_Q),
+            W_K=columns(self.W_K),
+            b_K=columns(self.b_K),
+            W_V=columns(self.W_V),
+            b_V=columns(self.b_V),
+            Q=of_head(self.Q),
+            K=of_head(self.K),
+            V=of_head(self.V),
+            mask=of_head(self.mask),
+            dropout_mask=of_head(self.dropout_mask),
+            W_O=self.W_O[h * Dv : (h + 1) * Dv],
+        )
+
+
+def attention(
+    Q: ArrayLike,
+    K: ArrayLike,
+    V: ArrayLike,
+    mask: ArrayLike | None = None,
+    dropout: float = 0.0,
+    rng: Rng = None,
+) -> Attention:
+    """Scaled dot-product attention, softmax(Q Kᵀ / √Dk) V, every step of it.
+
+    Parameters
+    ----------
+    Q, K, V : (..., Tq, Dk), (..., Tk, Dk), (..., Tk, Dv); leading axes broadcast
+    mask : bool, True = may attend; any shape that broadcasts to (..., Tq, Tk), such as
+        `causal_mask(T)`; None lets every query see every key
+    dropout : share p of the weights that is set to 0, the others scaled by 1 / (1 - p)
+    rng : where dropout draws from: a NumPy generator, a seed, or None for fresh randomness
+
+    Returns
+    -------
+    Attention
+        Q K V raw_scores scores mask masked_scores weights context, float32 or float64 as the
+        inputs are
+
+    Raises
+    ------
+    InvalidValueError
+        Shapes that do not fit, a query that may see no key, a dropout outside [0, 1).
+    InvalidTypeError
+        Arrays that are not of real numbers, a mask that is not boolean.
+
+    Notes
+    -----
+    Source: "Attention Is All You Need" (2017), equation 1.
+
+    Examples
+    --------
+    >>> result = attention([[1, 0], [0, 1]], [[1, 0], [0, 1]], [[1, 2], [3, 4]])
+    >>> result.raw_scores
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    result = Attention("Attention", Q=held(Q, "Q"), K=held(K, "K"), V=held(V, "V"))
+    return _masked(result, mask, dropout, rng)
+
+
+def self_attention(
+    X: ArrayLike,
+    W_Q: ArrayLike,
+    W_K: ArrayLike,
+    W_V: ArrayLike,
+    *,
+    b_Q: ArrayLike | None = None,
+    b_K: ArrayLike | None = None,
+    b_V: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    dropout: float = 0.0,
+    rng: Rng = None,
+) -> SelfAttention:
+    """Attention of a sequence to itself: Q = X W_Q + b_Q, K = X W_K + b_K, V = X W_V + b_V.
+
+    Parameters
+    ----------
+    X : (..., T, D)
+    W_Q, W_K, W_V : (D, Dk), (D, Dk), (D, Dv)
+    b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
+    mask, dropout, rng : as `attention` takes them
+
+    Returns
+    -------
+    SelfAttention
+        X, the parameters, and all that `attention` returns
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError
+        As `attention` does.
+    """
+    parameters = _held_parameters(W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
+    X = held(X, "X")
+    result = SelfAttention("Self-attention", X=X, memory=X, **parameters)
+    return _masked(result, mask, dropout, rng)
+
+
+def cross_attention(
+    X: ArrayLike,
+    memory: ArrayLike,
+    W_Q: ArrayLike,
+    W_K: ArrayLike,
+    W_V: ArrayLike,
+    *,
+    b_Q: ArrayLike | None = None,
+    b_K: ArrayLike | None = None,
+    b_V: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    dropout: float = 0.0,
+    rng: Rng = None,
+) -> SelfAttention:
+    """Attention of one sequence to another: Q from X, K and V from `memory`.
+
+    Parameters
+    ----------
+    X : (..., Tq, D), the sequence that asks
+    memory : (..., Tk, D'), the sequence that is looked at
+    W_Q, W_K, W_V : (D, Dk), (D', Dk), (D', Dv)
+    b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
+    mask, dropout, rng : as `attention` takes them
+
+    Returns
+    -------
+    SelfAttention
+        X, memory, the parameters, and all that `attention` returns
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError
+        As `attention` does.
+
+    Notes
+    -----
+    Source: "Attention Is All You Need" (2017), section 3.2.3, "encoder-decoder attention".
+    """
+    parameters = _held_parameters(W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
+    X, memory = held(X, "X"), held(memory, "memory")
+    result = SelfAttention("Cross-attention", X=X, memory=memory, **parameters)
+    return _masked(result, mask, dropout, rng)
+
+
+def multi_head_attention(
+    X: ArrayLike,
+    W_Q: ArrayLike,
+    W_K: ArrayLike,
+    W_V: ArrayLike,
+    W_O: ArrayLike,
+    *,
+    n_head: int,
+    b_Q: ArrayLike | None = None,
+    b_K: ArrayLike | None = None,
+    b_V: ArrayLike | None = None,
+    b_O: ArrayLike | None = None,
+    memory: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    dropout: float = 0.0,
+    rng: Rng = None,
+) -> MultiHeadAttention:
+    """H heads of attention side by side, joined and mixed: concat(context of each head) W_O + b_O.
+
+    Parameters
+    ----------
+    X : (..., Tq, D)
+    W_Q, W_K, W_V : (D, H·Dk), (D', H·Dk), (D', H·Dv), the heads' columns side by side
+    W_O : (H·Dv, D)
+    n_head : H
+    b_Q, b_K, b_V, b_O : (H·Dk,), (H·Dk,), (H·Dv,), (D,) or None
+    memory : (..., Tk, D') for cross-attention; None for self-attention
+    mask, dropout, rng : as `attention` takes them, the mask for shape (..., H, Tq, Tk)
+
+    Returns
+    -------
+    MultiHeadAttention
+        the chain with a head axis, concat, output, and each head in `heads`
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError
+        As `attention` does, and where H does not divide the columns.
+
+    Notes
+    -----
+    Source: "Attention Is All You Need" (2017), section 3.2.2; GPT-2's `model.py`, `attn`.
+    """
+    parameters = _held_parameters(
+        W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V, W_O=W_O, b_O=b_O
+    )
+    if isinstance(n_head, bool) or not isinstance(n_head, int | np.integer) or n_head < 1:
+        raise InvalidValueError(f"n_head must be a positive integer; given {n_head!r}")
+    X = held(X, "X")
+    result = MultiHeadAttention(
+        "Multi-head attention",
+        n_head=int(n_head),
+        X=X,
+        memory=X if memory is None else held(memory, "memory"),
+        **parameters,
+    )
+    return _masked(result, mask, dropout, rng)
+
+
+def held(x: ArrayLike, name: str) -> Array:
+    """`x` as floats that the caller can't change under a result that has yet to look at them."""
+    array = as_floats(x, name)
+    return array.copy() if array.flags.writeable else array
+
+
+def _held_parameters(**parameters: ArrayLike | None) -> dict[str, Array | None]:
+    return {name: None if p is None else held(p, name) for name, p in parameters.items()}
+
+
+def _masked(result: Chain, mask: ArrayLike | None, dropout: float, rng: Rng) -> Chain:
+    """The result with its masks, once everything that was given is known to fit together."""
+    if isinstance(result, SelfAttention):
+        _check_projections(result)
+    scores_shape = _scores_shape(result.Q, result.K, result.V)
+    vars(result)["mask"] = read_only(_checked_mask(mask, scores_shape))
+    if not 0 <= dropout < 1:
+        raise InvalidValueError(f"dropout must be in [0, 1); given {dropout}")
+    kept = None
+    if dropout:
+        draws = np.random.default_rng(rng).random(scores_shape)
+        kept = ((draws >= dropout) / (1 - dropout)).astype(result.Q.dtype)
+    vars(result)["dropout_mask"] = read_only(kept)
+    return result
+
+
+def _check_projections(result: SelfAttention) -> None:
+    sources = {"W_Q": "X", "W_K": "memory", "W_V": "memory"}
+    if isinstance(result, MultiHeadAttention):
+        sources["W_O"] = "the heads' joined values"
+    for name, source in sources.items():
+        W, b = getattr(result, name), getattr(result, f"b_{name[-1]}")
+        x = getattr(result, source, result.W_V)  # the joined values are as wide as W_V
+        if x.ndim < 2 or W.ndim != 2 or W.shape[0] != x.shape[-1]:
+            raise InvalidValueError(
+                f"{name} must have as many rows as {source} has columns; "
+                f"given {name} of shape {W.shape} and {x.shape}"
+            )
+        if b is not None and b.shape != W.shape[1:]:
+            raise InvalidValueError(
+                f"b_{name[-1]} must have shape {W.shape[1:]}, "
+                f"as many as {name}'s columns; given {b.shape}"
+            )
+
+
+def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
+    """(..., Tq, Tk), or an error that tells the three shapes."""
+    given = f"given Q {Q.shape}, K {K.shape}, V {V.shape}"
+    if min(Q.ndim, K.ndim, V.ndim) < 2 or 0 in Q.shape + K.shape + V.shape:
+        raise InvalidValueError(f"Q, K and V must be matrices that are not empty; {given}")
+    if Q.shape[-1] != K.shape[-1]:
+        raise InvalidValueError(f"Q and K must have equally many columns; {given}")
+    if K.shape[-2] != V.shape[-2]:
+        raise InvalidValueError(f"K and V must have equally many rows, one for each key; {given}")
+    try:
+        leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2], V.shape[:-2])
+    except ValueError:
+        raise InvalidValueError(f"the leading axes of Q, K and V do not fit; {given}") from None
+    return (*leading, Q.shape[-2], K.shape[-2])
+
+
+def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
+    """The mask over the scores' last two axes, with the leading axes that it came with."""
+    last_two = scores_shape[-2:]
+    if mask is None:
+        return np.ones(last_two, dtype=bool)
+    given = np.array(mask)
+    if given.dtype != bool:
+        raise InvalidTypeError(
+            f"a mask is boolean, True = may attend; given dtype {given.dtype}. "
+            "Of a mask of 0 and 1 make `mask == 1`; of one that is added, `mask == 0`"
+        )
+    try:
+        if np.broadcast_shapes(given.shape, scores_shape) != scores_shape:
+            raise ValueError
+    except ValueError:
+        raise InvalidValueError(
+            f"a mask of shape {given.shape} does not fit scores of shape {scores_shape}"
+        ) from None
+    full = np.broadcast_to(given, (*given.shape[:-2], *last_two))
+    blind = ~full.any(axis=-1)
+    if blind.any():
+        where = ", ".join(map(str, np.argwhere(blind)[0]))
+        raise InvalidValueError(f"the mask leaves query {where} no key to attend to")
+    return full

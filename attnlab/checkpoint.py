@@ -1,0 +1,387 @@
+"""GPT-2's parameters in safetensors files, read when they are first used.
+
+The only module that knows the tensors' names (`h.0.attn.c_attn.weight`). Everything else uses the
+names of the equations: W_Q, b_Q, W_O, ...
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from attnlab.config import GPT2Config
+from attnlab.errors import CheckpointError, InvalidValueError, MissingFileError
+from attnlab.ops import Array
+from attnlab.steps import AnyArray, read_only
+from attnlab.tokenizer import Ids
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+# How the file format's dtypes are read. NumPy has no bfloat16, the upper half of a float32.
+STORED_AS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+# Old files hold the causal mask and its fill value as if they were parameters.
+MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
+
+
+class LayerNormParameters(NamedTuple):
+    """gain and bias of a LayerNorm, (D,) each."""
+
+    gain: Array
+    bias: Array
+
+
+class AttentionParameters(NamedTuple):
+    """W_Q, W_K, W_V, W_O: (D, D), the heads' columns (of W_O rows) side by side; biases (D,)."""
+
+    W_Q: Array
+    b_Q: Array
+    W_K: Array
+    b_K: Array
+    W_V: Array
+    b_V: Array
+    W_O: Array
+    b_O: Array
+
+
+class MLPParameters(NamedTuple):
+    """W_1 (D, F), b_1 (F,), W_2 (F, D), b_2 (D,)."""
+
+    W_1: Array
+    b_1: Array
+    W_2: Array
+    b_2: Array
+
+
+class BlockParameters:
+    """One block's parameters, each group read when it is first used.
+
+    Parameters
+    ----------
+    tensor : gives the block's tensor of a name such as `ln_1.weight`
+    """
+
+    def __init__(self, tensor: Callable[[str], Array]) -> None:
+        self._tensor = tensor
+
+    @cached_property
+    def ln_1(self) -> LayerNormParameters:
+        return LayerNormParameters(self._tensor("ln_1.weight"), self._tensor("ln_1.bias"))
+
+    @cached_property
+    def attention(self) -> AttentionParameters:
+        W_Q, W_K, W_V = np.split(self._tensor("attn.c_attn.weight"), 3, axis=-1)
+        b_Q, b_K, b_V = np.split(self._tensor("attn.c_attn.bias"), 3)
+        W_O, b_O = self._tensor("attn.c_proj.weight"), self._tensor("attn.c_proj.bias")
+        return AttentionParameters(W_Q, b_Q, W_K, b_K, W_V, b_V, W_O, b_O)
+
+    @cached_property
+    def ln_2(self) -> LayerNormParameters:
+        return LayerNormParameters(self._tensor("ln_2.weight"), self._tensor("ln_2.bias"))
+
+    @cached_property
+    def mlp(self) -> MLPParameters:
+        names = ("mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias")
+        return MLPParameters(*map(self._tensor, names))
+
+
+def tensor_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor of a GPT-2, as Hugging Face's files name them.
+
+    Source: transformers' `modeling_gpt2.py`; OpenAI's names are the same with slashes.
+    """
+    D, F = config.n_embd, config.d_mlp
+    shapes: dict[str, tuple[int, ...]] = {
+        "wte.weight": (config.vocab_size, D),
+        "wpe.weight": (config.n_positions, D),
+    }
+    for layer in range(config.n_layer):
+        shapes |= {
+            f"h.{layer}.ln_1.weight": (D,),
+            f"h.{layer}.ln_1.bias": (D,),
+            f"h.{layer}.attn.c_attn.weight": (D, 3 * D),
+            f"h.{layer}.attn.c_attn.bias": (3 * D,),
+            f"h.{layer}.attn.c_proj.weight": (D, D),
+            f"h.{layer}.attn.c_proj.bias": (D,),
+            f"h.{layer}.ln_2.weight": (D,),
+            f"h.{layer}.ln_2.bias": (D,),
+            f"h.{layer}.mlp.c_fc.weight": (D, F),
+            f"h.{layer}.mlp.c_fc.bias": (F,),
+            f"h.{layer}.mlp.c_proj.weight": (F, D),
+            f"h.{layer}.mlp.c_proj.bias": (D,),
+        }
+    return shapes | {"ln_f.weight": (D,), "ln_f.bias": (D,)}
+
+
+def parameter_count(config: GPT2Config) -> int:
+    """How many numbers a GPT-2 of this config has learned: 124,439,808 for the smallest."""
+    return sum(math.prod(shape) for shape in tensor_shapes(config).values())
+
+
+class Checkpoint:
+    """The parameters of a GPT-2 in a directory, as arrays of one dtype.
+
+    Opening reads no tensor, only the files' headers, and checks that every tensor is there in
+    its shape. A tensor is read once, when it is first used, into memory of its own: mapped from
+    the file it would lie unaligned, and every matrix product would copy it first.
+
+    Parameters
+    ----------
+    directory : holds `model.safetensors`, or its shards and `model.safetensors.index.json`
+    config : the sizes that the tensors must have
+    dtype : "float32" or "float64", what the arrays are, whatever the file holds
+
+    Raises
+    ------
+    MissingFileError
+        There are no weights, a shard is missing, or there is only a pickle.
+    CheckpointError
+        A file is not safetensors, or tensors are missing, unexpected, misshaped or of a dtype that
+        can't be read. Later, when a tensor is read: it is not finite, or the output matrix is not
+        the embedding.
+    InvalidValueError
+        `dtype` is neither of the two.
+    """
+
+    def __init__(
+        self, directory: str | Path, config: GPT2Config, dtype: DTypeLike = "float32"
+    ) -> None:
+        self.directory = Path(directory)
+        self.config = config
+        self.dtype = _checked_dtype(dtype)
+        self._kept: dict[str, Array] = {}
+        self._entries = _check_entries(_entries(self.directory), config, self.directory)
+
+    def token_embedding(self, ids: Ids) -> Array:
+        """Rows `ids` of the token embedding W_E, (T, D); only those rows are read."""
+        return self._rows("wte.weight", ids)
+
+    def position_embedding(self, T: int) -> Array:
+        """The first T rows of the position embedding W_P, (T, D); only those rows are read."""
+        return self._rows("wpe.weight", np.arange(T))
+
+    @cached_property
+    def _blocks(self) -> tuple[BlockParameters, ...]:
+        def reader(layer: int) -> Callable[[str], Array]:
+            return lambda name: self._tensor(f"h.{layer}.{name}")
+
+        return tuple(BlockParameters(reader(layer)) for layer in range(self.config.n_layer))
+
+    def block(self, layer: int) -> BlockParameters:
+        """The parameters of a block."""
+        return self._blocks[layer]
+
+    @cached_property
+    def ln_f(self) -> LayerNormParameters:
+        """The LayerNorm after the last block."""
+        return LayerNormParameters(self._tensor("ln_f.weight"), self._tensor("ln_f.bias"))
+
+    @cached_property
+    def W_E(self) -> Array:
+        """The whole token embedding (vocab, D), which is also the unembedding's transpose."""
+        W_E = self._tensor("wte.weight")
+        tied = "lm_head.weight"
+        if tied in self._entries and not np.array_equal(self._read(tied), W_E):
+            raise CheckpointError(
+                f"{tied} in {self.directory} is not equal to wte.weight: "
+                "GPT-2's output matrix is its token embedding"
+            )
+        return W_E
+
+    def _tensor(self, name: str) -> Array:
+        if name not in self._kept:
+            self._kept[name] = read_only(self._read(name))
+        return self._kept[name]
+
+    def _rows(self, name: str, rows: Ids) -> Array:
+        if name in self._kept:
+            return self._kept[name][rows]
+        distinct, places = np.unique(rows, return_inverse=True)
+        return self._read(name, distinct)[places]
+
+    def _read(self, name: str, rows: Ids | None = None) -> Array:
+        entry = self._entries[name]
+        stored = entry.read() if rows is None else entry.read_rows(rows)
+        if entry.dtype == "BF16":
+            stored = (stored.astype("<u4") << 16).view("<f4")
+        with np.errstate(over="ignore"):  # a float64 too large for float32 is told below
+            values: Array = stored.astype(self.dtype, copy=False)
+        if not (np.isfinite(values.min()) and np.isfinite(values.max())):
+            raise CheckpointError(f"{name} in {entry.file} holds NaN or infinite numbers")
+        return values
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a tensor lies in a safetensors file: its bytes begin at `start`."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+
+    def read(self) -> AnyArray:
+        """The tensor, as the numbers that the file holds."""
+        return self._read(self.start, math.prod(self.shape)).reshape(self.shape)
+
+    def read_rows(self, rows: Iterable[int]) -> AnyArray:
+        """Some rows of a matrix, without reading the others."""
+        width = self.shape[1]
+        row_bytes = width * np.dtype(STORED_AS[self.dtype]).itemsize
+        return np.stack([self._read(self.start + int(row) * row_bytes, width) for row in rows])
+
+    def _read(self, start: int, count: int) -> AnyArray:
+        try:
+            numbers = np.fromfile(self.file, STORED_AS[self.dtype], count, offset=start)
+        except OSError as error:
+            raise CheckpointError(f"{self.file} can't be read: {error}") from None
+        if numbers.size != count:
+            raise CheckpointError(f"{self.file} became shorter after it was opened")
+        return numbers
+
+
+def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    try:
+        checked = np.dtype(dtype)
+    except TypeError:
+        checked = np.dtype(object)
+    if checked not in (np.float32, np.float64):
+        raise InvalidValueError(f"dtype must be float32 or float64; given {dtype!r}")
+    return checked
+
+
+def _entries(directory: Path) -> dict[str, Entry]:
+    """Every tensor in the directory's weight files, by name and without `transformer.`."""
+    if (directory / WEIGHTS).is_file():
+        files = [directory / WEIGHTS]
+    elif (directory / INDEX).is_file():
+        files = _shards(directory / INDEX)
+    else:
+        raise MissingFileError(_no_weights(directory))
+    entries: dict[str, Entry] = {}
+    for file in files:
+        for name, entry in _read_header(file).items():
+            bare = name.removeprefix("transformer.")
+            if bare in entries:
+                raise CheckpointError(f"{bare} is in {file} and in {entries[bare].file}")
+            entries[bare] = entry
+    return entries
+
+
+def _no_weights(directory: Path) -> str:
+    pickles = sorted(file.name for file in directory.glob("pytorch_model*.bin"))
+    message = f"there is no {WEIGHTS} (nor {INDEX}) in {directory}"
+    return f"{message}, only {pickles[0]}. {HOW_TO_CONVERT}" if pickles else message
+
+
+HOW_TO_CONVERT = (
+    "That is a pickle, which can run any code when it is opened, so it is never opened here. "
+    "Where transformers and torch are installed, and you trust the file, convert it: "
+    'python -c "from transformers import GPT2LMHeadModel as M; '
+    "M.from_pretrained('DIRECTORY').save_pretrained('DIRECTORY')\""
+)
+
+
+def _shards(index: Path) -> list[Path]:
+    """The shard files that an index names, each of them in the index's own directory."""
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise CheckpointError(
+            f"{index} holds no weight_map of tensors and files: {error!r}"
+        ) from None
+    outside = [
+        name for name in names if not isinstance(name, str) or re.search(r"[/\\]|^\.*$", name)
+    ]
+    if outside:
+        raise CheckpointError(f"{index} points outside its directory: {outside[0]!r}")
+    shards = [index.parent / name for name in names]
+    missing = [shard.name for shard in shards if not shard.is_file()]
+    if missing:
+        raise MissingFileError(f"{', '.join(missing)}, named in {index}, is not there")
+    return shards
+
+
+def _read_header(file: Path) -> dict[str, Entry]:
+    """What a safetensors file holds, once the safetensors library found the file sound.
+
+    Notes
+    -----
+    The format: 8 bytes, little-endian, the length of a JSON header; the header; the tensors.
+    Source: safetensors' README, "Format".
+    """
+    from safetensors import SafetensorError, safe_open  # here, so that `import attnlab` is quick
+
+    try:
+        with safe_open(file, framework="np"):
+            pass
+        with open(file, "rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            header = json.loads(stream.read(length))
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{file} {_what_it_is(file)} ({error})") from None
+    header.pop("__metadata__", None)
+    return {
+        name: Entry(file, info["dtype"], tuple(info["shape"]), 8 + length + info["data_offsets"][0])
+        for name, info in header.items()
+    }
+
+
+def _what_it_is(file: Path) -> str:
+    """Why a file is not safetensors, as far as its first bytes tell."""
+    try:
+        with open(file, "rb") as stream:
+            start = stream.read(64)
+    except OSError:
+        return "can't be read"
+    if not start:
+        return "is empty"
+    if start.startswith(b"version https://git-lfs"):
+        return "is a Git LFS pointer and not the file itself: run `git lfs pull`"
+    if start.lstrip().startswith(b"<"):
+        return "is a web page and not a safetensors file: the download went wrong"
+    return "is not a safetensors file, or is truncated"
+
+
+def _check_entries(
+    entries: dict[str, Entry], config: GPT2Config, directory: Path
+) -> dict[str, Entry]:
+    """The entries that are parameters, if they are those of a GPT-2 with this config."""
+    found = {name: entry for name, entry in entries.items() if not MASK_BUFFER.fullmatch(name)}
+    shapes = tensor_shapes(config)
+    accepted = shapes | {"lm_head.weight": shapes["wte.weight"]}
+    kinds = {
+        "missing": [name for name in shapes if name not in found],
+        "unexpected": [name for name in found if name not in accepted],
+        "misshaped": [
+            f"{name} is {list(entry.shape)} and not {list(accepted[name])}"
+            for name, entry in found.items()
+            if name in accepted and entry.shape != accepted[name]
+        ],
+        "of a dtype that can't be read": [
+            f"{name} is {entry.dtype} and not one of {', '.join(STORED_AS)}"
+            for name, entry in found.items()
+            if name in accepted and entry.dtype not in STORED_AS
+        ],
+    }
+    problems = [f"{kind}: {_listed(names)}" for kind, names in kinds.items() if names]
+    if problems:
+        raise CheckpointError(
+            f"the tensors in {directory} are not those of its config.json. {'; '.join(problems)}"
+        )
+    return found
+
+
+def _listed(names: list[str], limit: int = 12) -> str:
+    rest = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")

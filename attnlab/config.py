@@ -1,0 +1,127 @@
+"""GPT-2's sizes, as `config.json` names them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from attnlab.errors import ConfigError, MissingFileError
+
+# Keys that change the computation, each with the values that are computed here. A key that is
+# not in the file has GPT-2's value, the first one.
+IMPLEMENTED: dict[str, tuple[object, ...]] = {
+    "model_type": ("gpt2",),
+    "activation_function": ("gelu_new", "gelu_pytorch_tanh"),  # two names of the tanh form
+    "scale_attn_weights": (True,),
+    "scale_attn_by_inverse_layer_idx": (False,),
+    "reorder_and_upcast_attn": (False,),
+    "add_cross_attention": (False,),
+    "tie_word_embeddings": (True,),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPT2Config:
+    """The sizes of a GPT-2.
+
+    Parameters
+    ----------
+    vocab_size : number of tokens in the vocabulary
+    n_positions : most tokens that the model can take
+    n_embd : D, width of the residual stream
+    n_layer : L, number of blocks
+    n_head : H, heads in a block; divides n_embd
+    n_inner : F, width of the MLP; None means 4 D
+    layer_norm_epsilon : added to the variance in LayerNorm
+
+    Raises
+    ------
+    ConfigError
+        A size that is not a positive integer, or heads that do not divide the width.
+
+    Notes
+    -----
+    Source: GPT-2's `hparams.json`, with the names of transformers' `GPT2Config`.
+    """
+
+    vocab_size: int
+    n_positions: int
+    n_embd: int
+    n_layer: int
+    n_head: int
+    n_inner: int | None = None
+    layer_norm_epsilon: float = 1e-5
+
+    def __post_init__(self) -> None:
+        problems = []
+        for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner"):
+            value = getattr(self, name)
+            if value is None and name == "n_inner":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                problems.append(f"{name} must be a positive integer, not {value!r}")
+        epsilon = self.layer_norm_epsilon
+        if not isinstance(epsilon, int | float) or isinstance(epsilon, bool) or not 0 < epsilon < 1:
+            problems.append(f"layer_norm_epsilon must be a small positive number, not {epsilon!r}")
+        if not problems and self.n_embd % self.n_head:
+            problems.append(f"n_head {self.n_head} does not divide n_embd {self.n_embd}")
+        if problems:
+            raise ConfigError("; ".join(problems))
+
+    @property
+    def d_head(self) -> int:
+        """Dh = D / H, width of one head's queries, keys and values."""
+        return self.n_embd // self.n_head
+
+    @property
+    def d_mlp(self) -> int:
+        """F, width of the MLP's hidden layer."""
+        return 4 * self.n_embd if self.n_inner is None else self.n_inner
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> GPT2Config:
+        """The config in what a `config.json` holds; keys that do not matter here are passed over.
+
+        Raises
+        ------
+        ConfigError
+            A size is missing or wrong, or a setting is one that is not implemented. All that is
+            wrong is told at once.
+        """
+        problems = [
+            f"{key} {settings[key]!r} is not implemented (only {' or '.join(map(repr, values))})"
+            for key, values in IMPLEMENTED.items()
+            if key in settings and settings[key] not in values
+        ]
+        required = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
+        problems += [f"{name} is missing" for name in required if name not in settings]
+        if problems:
+            raise ConfigError("; ".join(problems))
+        return cls(**{f.name: settings[f.name] for f in fields(cls) if f.name in settings})
+
+    @classmethod
+    def from_file(cls, path: Path) -> GPT2Config:
+        """The config in a `config.json`; an error names the file.
+
+        Raises
+        ------
+        MissingFileError
+            There is no such file.
+        ConfigError
+            It is not JSON, or what `from_dict` refuses.
+        """
+        try:
+            settings = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise MissingFileError(f"there is no config.json in {path.parent}") from None
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"{path} can't be read as JSON: {error}") from None
+        if not isinstance(settings, dict):
+            raise ConfigError(f"{path} holds no JSON object")
+        try:
+            return cls.from_dict(settings)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None

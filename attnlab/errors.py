@@ -1,0 +1,41 @@
+"""Every error that the library raises on purpose.
+
+Each is an `AttnlabError`, so that one `except` catches them all, and also the built-in exception
+that fits, so that code which knows nothing of the library can catch it too.
+"""
+
+
+class AttnlabError(Exception):
+    """What the library raises: it says what was given, what was expected, and where."""
+
+
+class InvalidValueError(AttnlabError, ValueError):
+    """An argument has the right type and a value, shape or dtype that can't be used."""
+
+
+class InvalidTypeError(AttnlabError, TypeError):
+    """An argument is of a type that can't be used."""
+
+
+class OutOfRangeError(AttnlabError, IndexError):
+    """A layer, head or position that does not exist."""
+
+
+class MissingFileError(AttnlabError, FileNotFoundError):
+    """A directory, one of its files, or a repository on the hub is not there."""
+
+
+class ConfigError(AttnlabError, ValueError):
+    """`config.json` can't be read, or asks for what GPT-2's code here does not do."""
+
+
+class VocabularyError(AttnlabError, ValueError):
+    """`vocab.json` and `merges.txt` can't be read, or do not fit each other or the config."""
+
+
+class CheckpointError(AttnlabError, ValueError):
+    """Weights that can't be read, are not GPT-2's, or are not finite."""
+
+
+class DownloadError(AttnlabError, ConnectionError):
+    """The hub could not be reached, or refused."""

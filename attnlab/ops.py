@@ -1,0 +1,159 @@
+"""The arithmetic that GPT-2 is made of: arrays in, arrays out, any leading axes.
+
+float32 in, float32 out; float64 in, float64 out. Integers are taken as floats of the width that
+holds them. Constants are Python floats, which leave an array's dtype alone (`np.sqrt(64)` would
+turn float32 arrays into float64).
+"""
+
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attnlab.errors import InvalidTypeError, InvalidValueError
+
+Array: TypeAlias = NDArray[np.floating[Any]]
+
+
+def as_floats(x: ArrayLike, name: str = "x") -> Array:
+    """`x` as an array of floats, float32 at least; `name` is what an error calls it."""
+    try:
+        array = np.asarray(x)
+    except ValueError as error:
+        raise InvalidValueError(f"{name} is not an array of numbers: {error}") from None
+    if array.dtype.kind not in "iuf":
+        raise InvalidTypeError(f"{name} must hold real numbers; given dtype {array.dtype}")
+    return array.astype(np.result_type(array.dtype, np.float32), copy=False)
+
+
+def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
+    """An affine map of the last axis, x W + b.
+
+    Parameters
+    ----------
+    x : (..., n)
+    W : (n, m), inputs as rows, as GPT-2's `Conv1D` stores it (PyTorch's `Linear` stores W^T)
+    b : (m,) or None
+
+    Returns
+    -------
+    (..., m)
+
+    Raises
+    ------
+    InvalidValueError
+        The shapes do not fit.
+
+    Notes
+    -----
+    Source: GPT-2's `model.py`, `conv1d`.
+    """
+    x, W = as_floats(x), as_floats(W, "W")
+    if x.ndim == 0 or W.ndim != 2 or x.shape[-1] != W.shape[0]:
+        raise InvalidValueError(
+            f"x W needs x of shape (..., n) and W of shape (n, m); given {x.shape} and {W.shape}"
+        )
+    if b is None:
+        return x @ W
+    b = as_floats(b, "b")
+    if b.shape != W.shape[1:]:
+        raise InvalidValueError(
+            f"b must have shape {W.shape[1:]}, as W has columns; given {b.shape}"
+        )
+    return x @ W + b
+
+
+def softmax(x: ArrayLike) -> Array:
+    """Weights over the last axis that are positive and sum to 1, exp(x) / Σ exp(x).
+
+    Parameters
+    ----------
+    x : (..., n), where -inf gives a weight of exactly 0
+
+    Returns
+    -------
+    (..., n)
+
+    Raises
+    ------
+    InvalidValueError
+        A row is empty or all -inf, so there is nothing to attend to, or holds NaN or +inf.
+
+    Notes
+    -----
+    Each row's largest value is taken off first. The result is the same, since exp(-max) cancels,
+    and no exponential overflows.
+
+    Source: "Attention Is All You Need" (2017), section 3.2.1; GPT-2's `model.py`, `softmax`.
+    """
+    x = as_floats(x)
+    if x.ndim == 0 or x.shape[-1] == 0:
+        raise InvalidValueError(f"softmax needs rows of at least one number; given shape {x.shape}")
+    largest = x.max(axis=-1, keepdims=True)
+    if not np.isfinite(largest).all():
+        if np.isneginf(largest).any():
+            raise InvalidValueError("softmax of a row that is all -inf: nothing to attend to")
+        raise InvalidValueError("softmax of a row that holds NaN or +inf")
+    with np.errstate(over="ignore"):  # the distance between two huge numbers: -inf, weight 0
+        exponentials = np.exp(x - largest)
+    weights: Array = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    return weights
+
+
+def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5) -> Array:
+    """LayerNorm over the last axis, gain · (x - mean) / √(variance + eps) + bias.
+
+    Parameters
+    ----------
+    x : (..., D)
+    gain, bias : (D,), learned; without them each row would have mean 0 and variance 1
+    eps : added to the variance, GPT-2's `layer_norm_epsilon`
+
+    Returns
+    -------
+    (..., D)
+
+    Raises
+    ------
+    InvalidValueError
+        The shapes do not fit.
+
+    Notes
+    -----
+    The variance is the biased one, a mean over D and not over D - 1.
+
+    Source: "Layer Normalization" (2016), equation 4; GPT-2's `model.py`, `norm`.
+    """
+    x, gain, bias = as_floats(x), as_floats(gain, "gain"), as_floats(bias, "bias")
+    if x.ndim == 0 or x.shape[-1] == 0 or not (gain.shape == bias.shape == x.shape[-1:]):
+        raise InvalidValueError(
+            "layer_norm needs x of shape (..., D), gain and bias of shape (D,); "
+            f"given {x.shape}, {gain.shape} and {bias.shape}"
+        )
+    centred = x - x.mean(axis=-1, keepdims=True)
+    variance = (centred * centred).mean(axis=-1, keepdims=True)
+    normalised: Array = centred / np.sqrt(variance + eps)
+    return gain * normalised + bias
+
+
+def gelu(x: ArrayLike) -> Array:
+    """GPT-2's GELU, the tanh form: ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
+
+    Parameters
+    ----------
+    x : (...)
+
+    Returns
+    -------
+    (...)
+
+    Notes
+    -----
+    It differs from the exact form, x Φ(x), by up to 5e-4, so a model trained with one does not
+    give the same numbers with the other.
+
+    Source: "Gaussian Error Linear Units" (2016), section 2; GPT-2's `model.py`, `gelu`.
+    """
+    x = as_floats(x)
+    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * (x * x * x))))

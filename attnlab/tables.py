@@ -1,0 +1,92 @@
+"""Aligned text tables, for every `repr` and for the walkthrough."""
+
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attnlab.errors import InvalidValueError
+
+ELLIPSIS = "…"
+
+
+def display_width(text: str) -> int:
+    """Columns that `text` takes up in a terminal: two for 猫, none for a combining accent."""
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    combining = sum(unicodedata.combining(character) != 0 for character in text)
+    return len(text) + wide - combining
+
+
+def align(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
+    """Lines of text with the cells of `rows` in columns, those numbered in `left` to the left."""
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+
+    def pad(cell: str, column: int) -> str:
+        space = " " * (widths[column] - display_width(cell))
+        return cell + space if column in left else space + cell
+
+    return "\n".join(
+        "  ".join(pad(cell, column) for column, cell in enumerate(row)).rstrip() for row in rows
+    )
+
+
+def elide(count: int, limit: int) -> list[int | None]:
+    """Which of `count` indices to show when only `limit` fit: the first ones, a gap, the last."""
+    if count <= limit:
+        return list(range(count))
+    return [*range(limit - 1), None, count - 1]
+
+
+def table(
+    values: ArrayLike,
+    *,
+    rows: Sequence[object] | None = None,
+    columns: Sequence[object] | None = None,
+    decimals: int = 4,
+    max_rows: int = 16,
+    max_columns: int = 16,
+) -> str:
+    """A matrix as text, its rows and columns labelled.
+
+    Parameters
+    ----------
+    values : array of numbers, shape (m, n)
+    rows, columns : m and n labels, such as token symbols; by default the indices
+    decimals : digits after the point
+    max_rows, max_columns : of a larger matrix the first ones are shown, a gap, and the last
+
+    Raises
+    ------
+    InvalidValueError
+        `values` is not a matrix, or the labels are not as many as its rows or columns.
+
+    Examples
+    --------
+    >>> print(table([[1, 2], [3, -np.inf]], rows=["a", "b"], columns=["x", "y"], decimals=1))
+         x     y
+    a  1.0   2.0
+    b  3.0  -inf
+    """
+    matrix = np.asarray(values)
+    if matrix.ndim != 2:
+        raise InvalidValueError(f"a table shows a matrix; given shape {matrix.shape}")
+    labels = []
+    for axis, (given, count) in enumerate(zip((rows, columns), matrix.shape, strict=True)):
+        labels.append([str(label) for label in (range(count) if given is None else given)])
+        if len(labels[axis]) != count:
+            raise InvalidValueError(
+                f"{len(labels[axis])} labels given for {count} {('rows', 'columns')[axis]}"
+            )
+    row_labels, column_labels = labels
+    shown_columns = elide(matrix.shape[1], max_columns)
+    lines = [["", *(ELLIPSIS if j is None else column_labels[j] for j in shown_columns)]]
+    for i in elide(len(matrix), max_rows):
+        if i is None:
+            lines.append([ELLIPSIS] * (1 + len(shown_columns)))
+        else:
+            numbers = (
+                ELLIPSIS if j is None else f"{matrix[i, j]:z.{decimals}f}" for j in shown_columns
+            )
+            lines.append([row_labels[i], *numbers])
+    return align(lines)

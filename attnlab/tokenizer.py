@@ -1,0 +1,348 @@
+"""Text to token ids and back, and what each token is made of.
+
+GPT-2 cuts text into pieces with one regular expression, writes each piece as UTF-8 bytes, and
+merges neighbouring bytes, most frequent pairs first (byte-pair encoding). tiktoken does that
+here, built from the checkpoint's own `vocab.json` and `merges.txt`, so nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attnlab.errors import (
+    InvalidTypeError,
+    InvalidValueError,
+    MissingFileError,
+    VocabularyError,
+)
+from attnlab.steps import read_only
+from attnlab.tables import align
+
+Ids: TypeAlias = NDArray[np.int64]
+
+END_OF_TEXT = "<|endoftext|>"
+
+# How text is cut before bytes are merged. Source: GPT-2's `encoder.py`.
+PIECES = (
+    r"'s|'t|'re|'ve|'m|'ll|'d"
+    r"| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
+    r"|\s+(?!\S)|\s+"
+)
+
+
+def byte_symbols() -> list[str]:
+    """The printable character that stands for each byte in `vocab.json`.
+
+    Bytes that Latin-1 can print stand for themselves; the other 68, in order, for U+0100, U+0101
+    and so on: a space is Ġ (U+0120), a newline Ċ (U+010A).
+
+    Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token.
+
+    Attributes
+    ----------
+    id : its row in the embedding
+    symbol : as `vocab.json` writes it, `Ġvery`
+    text : as people read it, ` very`; bytes that are only part of a character show as �
+    bytes : what it stands for, `b" very"`
+    """
+
+    id: int
+    symbol: str
+    text: str
+    bytes: bytes
+
+
+class Tokens(Sequence[Token]):
+    """The tokens of a text, in order; `repr` is a table of them.
+
+    Attributes
+    ----------
+    ids : int64 (T,), read-only
+    symbols, texts, bytes : T of each, see `Token`
+    part_of : for each token the characters that it shares with its neighbours, such as "’", else ""
+    """
+
+    def __init__(self, tokens: Iterable[Token]) -> None:
+        self._tokens = tuple(tokens)
+        self.ids: Ids = read_only(np.array([token.id for token in self._tokens], dtype=np.int64))
+        self.symbols = tuple(token.symbol for token in self._tokens)
+        self.texts = tuple(token.text for token in self._tokens)
+        self.bytes = tuple(token.bytes for token in self._tokens)
+
+    @overload
+    def __getitem__(self, index: int) -> Token: ...
+    @overload
+    def __getitem__(self, index: slice) -> Tokens: ...
+    def __getitem__(self, index: int | slice) -> Token | Tokens:
+        if isinstance(index, slice):
+            return Tokens(self._tokens[index])
+        return self._tokens[index]
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    @cached_property
+    def part_of(self) -> tuple[str, ...]:
+        owners = [i for i, token in enumerate(self._tokens) for _ in token.bytes]
+        shared: list[str] = [""] * len(self)
+        start = 0
+        # A byte that is in no character decodes to a surrogate, which encodes to that byte again.
+        for character in b"".join(self.bytes).decode("utf-8", errors="surrogateescape"):
+            end = start + len(character.encode("utf-8", errors="surrogateescape"))
+            parts = sorted(set(owners[start:end]))
+            if len(parts) > 1:
+                for i in parts:
+                    shared[i] += character
+            start = end
+        return tuple(shared)
+
+    def __repr__(self) -> str:
+        lines = [("", "id", "symbol", "text", "bytes", "")]
+        for i, token in enumerate(self):
+            shared = repr(self.part_of[i])[1:-1]  # control characters escaped
+            note = f"part of {shared}" if shared else ""
+            text = repr(token.text)
+            lines.append((str(i), str(token.id), token.symbol, text, token.bytes.hex(" "), note))
+        return align(lines, left=(2, 3, 4, 5))
+
+
+class Tokenizer:
+    """GPT-2's byte-level byte-pair encoding, with the vocabulary that is given.
+
+    Parameters
+    ----------
+    vocabulary : symbol -> id, as in `vocab.json`
+    merges : pairs of symbols, most frequent first, as in `merges.txt`
+
+    Raises
+    ------
+    VocabularyError
+        Bytes are missing, ids leave gaps, or the merges and the vocabulary do not fit.
+
+    Notes
+    -----
+    Nothing is put in front of a text and nothing in it is changed: no marker at the start, no
+    Unicode normalisation, no straightened quotes.
+    """
+
+    def __init__(self, vocabulary: dict[str, int], merges: Sequence[tuple[str, str]]) -> None:
+        import tiktoken  # here, so that `import attnlab` does not wait for it
+
+        _check_vocabulary(vocabulary, merges)
+        to_bytes = {ord(symbol): chr(byte) for byte, symbol in enumerate(byte_symbols())}
+        self._symbols = sorted(vocabulary, key=vocabulary.__getitem__)
+        self._bytes = [
+            (symbol if symbol == END_OF_TEXT else symbol.translate(to_bytes)).encode("latin-1")
+            for symbol in self._symbols
+        ]
+        ranks = {token: id for id, token in enumerate(self._bytes)}
+        special = {END_OF_TEXT: vocabulary[END_OF_TEXT]} if END_OF_TEXT in vocabulary else {}
+        for token in special:
+            del ranks[token.encode()]
+        self._encoding = tiktoken.Encoding(
+            "attnlab", pat_str=PIECES, mergeable_ranks=ranks, special_tokens=special
+        )
+
+    @classmethod
+    def from_directory(cls, directory: str | Path) -> Tokenizer:
+        """The tokenizer in a directory's `vocab.json` and `merges.txt`.
+
+        Raises
+        ------
+        MissingFileError
+            One of the two files is not there.
+        VocabularyError
+            One can't be read, or they do not fit each other.
+        """
+        vocab_file, merges_file = Path(directory) / "vocab.json", Path(directory) / "merges.txt"
+        try:
+            return cls(_read_vocabulary(vocab_file), _read_merges(merges_file))
+        except VocabularyError as error:
+            if str(directory) in str(error):
+                raise
+            raise VocabularyError(f"vocabulary in {directory}: {error}") from None
+
+    def __len__(self) -> int:
+        """Number of tokens in the vocabulary."""
+        return len(self._symbols)
+
+    def encode(self, text: str, *, special: bool = False) -> list[int]:
+        """The ids of a text's tokens.
+
+        Parameters
+        ----------
+        text : any text; "" has no tokens
+        special : whether `<|endoftext|>` in the text is the one token of that name, and not the
+            plain characters
+
+        Raises
+        ------
+        InvalidTypeError
+            `text` is not a str.
+        InvalidValueError
+            It holds half of a surrogate pair, which is no character and has no UTF-8 bytes.
+        """
+        if not isinstance(text, str):
+            raise InvalidTypeError(f"text must be a str; given {type(text).__name__}")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InvalidValueError(
+                f"text has half of a surrogate pair, {text[error.start]!r}, at index {error.start}"
+            ) from None
+        allowed = {END_OF_TEXT} if special else set()
+        return self._encoding.encode(text, allowed_special=allowed, disallowed_special=())
+
+    def decode(self, ids: ArrayLike) -> str:
+        """The text of tokens; bytes that form no character become �.
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            As `check_ids` does.
+        """
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def decode_bytes(self, ids: ArrayLike) -> bytes:
+        """The bytes of tokens; unlike `decode`, nothing is lost where they end inside a character.
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            As `check_ids` does.
+        """
+        return b"".join(self._bytes[id] for id in check_ids(ids, len(self)))
+
+    def tokens(self, text_or_ids: str | ArrayLike) -> Tokens:
+        """The tokens of a text, or of ids, with symbol, text and bytes of each.
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            As `encode` and `check_ids` do.
+        """
+        ids = self.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
+        return Tokens(self._token(int(id)) for id in check_ids(ids, len(self)))
+
+    def _token(self, id: int) -> Token:
+        raw = self._bytes[id]
+        return Token(id, self._symbols[id], raw.decode("utf-8", errors="replace"), raw)
+
+
+def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
+    """Token ids as an array, once they are known to be usable.
+
+    Returns
+    -------
+    int64 (T,)
+
+    Raises
+    ------
+    InvalidTypeError
+        They are not integers.
+    InvalidValueError
+        They are not one row of integers, or one is outside 0 ... vocab_size - 1.
+    """
+    try:
+        array = np.asarray(ids)
+    except ValueError:
+        raise InvalidValueError("token ids must be one row of integers; given rows") from None
+    if array.ndim != 1:
+        raise InvalidValueError(f"token ids must be one row of integers; given shape {array.shape}")
+    if array.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if array.dtype.kind not in "iu":
+        raise InvalidTypeError(f"token ids must be integers; given {array.dtype}")
+    outside = np.flatnonzero((array < 0) | (array >= vocab_size))
+    if outside.size:
+        first = outside[0]
+        raise InvalidValueError(
+            f"token id {array[first]} at position {first} is not in the vocabulary; "
+            f"ids are 0 to {vocab_size - 1}"
+        )
+    return array.astype(np.int64)
+
+
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    vocabulary: Any
+    try:
+        vocabulary = json.loads(_read_text(path))
+    except ValueError as error:
+        raise VocabularyError(f"{path} can't be read as JSON: {error}") from None
+    if not isinstance(vocabulary, dict) or not all(type(id) is int for id in vocabulary.values()):
+        raise VocabularyError(f"{path} must hold one JSON object of symbols and their ids")
+    return vocabulary
+
+
+def _read_merges(path: Path) -> list[tuple[str, str]]:
+    merges = []
+    for number, line in enumerate(_read_text(path).split("\n"), start=1):
+        if not line.strip() or (number == 1 and line.startswith("#version")):
+            continue
+        pair = line.rstrip("\r").split(" ")
+        if len(pair) != 2:
+            raise VocabularyError(f"{path}, line {number}: two symbols expected, found {line!r}")
+        merges.append((pair[0], pair[1]))
+    return merges
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise MissingFileError(f"there is no {path.name} in {path.parent}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise VocabularyError(f"{path} can't be read: {error}") from None
+
+
+def _check_vocabulary(vocabulary: dict[str, int], merges: Sequence[tuple[str, str]]) -> None:
+    """Refuse what tiktoken would panic about, or silently encode in another way than GPT-2.
+
+    tiktoken knows no merges, only ranks: of all neighbours whose union is a token, it joins those
+    with the lowest id first. That is the order of `merges.txt` when each merge makes a new token
+    and their ids grow from merge to merge, as they do in what GPT-2's training wrote.
+    """
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise VocabularyError(f"the {len(vocabulary)} ids are not 0 to {len(vocabulary) - 1}")
+    missing = [byte for byte, symbol in enumerate(byte_symbols()) if symbol not in vocabulary]
+    if missing:
+        raise VocabularyError(
+            f"{len(missing)} of the 256 bytes have no token, the first is 0x{missing[0]:02x}: "
+            "not every text could be encoded"
+        )
+    newest = -1
+    for number, (first, second) in enumerate(merges, start=1):
+        unknown = [s for s in (first, second, first + second) if s not in vocabulary]
+        if unknown:
+            raise VocabularyError(f"merge {number} needs {unknown[0]!r}, which has no id")
+        merged = vocabulary[first + second]
+        if merged <= newest:
+            raise VocabularyError(
+                f"merge {number}, {first} {second}, makes id {merged}, after id {newest}: "
+                "the ids must grow in the order of the merges"
+            )
+        newest = merged
+    made = {first + second for first, second in merges}
+    other = sorted(set(vocabulary) - made - {*byte_symbols(), END_OF_TEXT})
+    if other:
+        raise VocabularyError(
+            f"{len(other)} tokens are neither a byte, nor made by a merge, nor {END_OF_TEXT}; "
+            f"the first is {other[0]!r}"
+        )

@@ -1,0 +1,247 @@
+"""One head of GPT-2 step by step, as a published article shows it, held against its figures.
+
+    python -m attnlab.walkthrough           the verdict on GPT-2
+    python -m attnlab.walkthrough DIRECTORY the verdict on a model of yours
+
+Source of the order and the figures: orczhou.com, "understanding-llm-attention", 2025-12-31, in
+`attnlab/figures/walkthrough.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnlab import figures
+from attnlab.errors import AttnlabError
+from attnlab.figures import Comparison, compare
+from attnlab.model import GPT2
+from attnlab.ops import Array
+from attnlab.steps import Result, Step
+from attnlab.tables import align, table
+from attnlab.trace import Trace
+
+PROMPT = "It’s very hot in summer. Swimming is"
+
+# Where a step of GPT-2 says more than the same step of any attention.
+FORMULAS = {
+    "X": "gain · (x - mean) / √(variance + eps) + bias, LayerNorm of what enters the block",
+    "W_Q": "this head's columns of the layer's W_Q",
+    "W_K": "this head's columns of the layer's W_K",
+    "W_V": "this head's columns of the layer's W_V",
+    "K": "X W_K + b_K",
+    "V": "X W_V + b_V",
+    "scores": "Q Kᵀ / √Dk",
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One step of the walkthrough; `print` shows it.
+
+    Attributes
+    ----------
+    name, formula : of the step
+    array : its numbers, a matrix
+    rows, columns : labels, token symbols where the axis is tokens
+    decimals : how many the tables of the article have
+    """
+
+    name: str
+    formula: str
+    array: Array
+    rows: Sequence[object]
+    columns: Sequence[object]
+    decimals: int
+
+    def __str__(self) -> str:
+        equation = f" = {self.formula}" if self.formula else ""
+        square = len(self.columns) == len(self.rows)
+        numbers = table(
+            self.array,
+            rows=self.rows,
+            columns=self.columns,
+            decimals=self.decimals,
+            max_rows=16 if square else 12,
+            max_columns=16 if square else 5,
+        )
+        m, n = self.array.shape
+        return f"{self.name}{equation}    {m} x {n}\n{numbers}\n"
+
+
+def walk(model: GPT2, prompt: str = PROMPT, *, layer: int = 0, head: int = 0) -> Iterator[Shown]:
+    """The steps from tokens to one head's context vectors, each with its formula and numbers.
+
+    Token and position embedding, their sum, X, W_Q W_K W_V, Q K V, scores, masked scores,
+    weights, context.
+
+    Parameters
+    ----------
+    model : any GPT-2
+    prompt : any text
+    layer, head : which head; in layer 0 X is LayerNorm of the embedding
+
+    Raises
+    ------
+    OutOfRangeError, InvalidValueError
+        There is no such layer or head; the prompt can't be traced.
+    """
+    trace = model.trace(prompt)
+    one_head = trace.head(layer, head)
+    symbols = trace.tokens.symbols
+    for name in ("token_embedding", "position_embedding", "embedding"):
+        yield _shown(trace, name, symbols)
+    for name in ("X", "W_Q", "W_K", "W_V", "Q", "K", "V"):
+        yield _shown(one_head, name, symbols)
+    for name in ("scores", "masked_scores", "weights", "context"):
+        yield _shown(one_head, name, symbols)
+
+
+def _shown(result: Result, name: str, symbols: Sequence[str]) -> Shown:
+    found: Step[Array] = getattr(type(result), name)
+    array: Array = getattr(result, name)
+    token_by_token = found.axes == "Tq Tk"
+    return Shown(
+        name,
+        FORMULAS.get(name, found.formula),
+        array,
+        rows=range(len(array)) if name.startswith("W_") else symbols,
+        columns=symbols if token_by_token else range(array.shape[1]),
+        decimals=2 if token_by_token else 4,
+    )
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """How a model's numbers compare with the published figures; `print` shows the verdict.
+
+    Attributes
+    ----------
+    model, prompt : what was compared
+    tables : a `Comparison` for each published table; empty where `reason` is given
+    reason : why no table can match, else ""
+    agrees : whether every table does
+    """
+
+    model: str
+    prompt: str
+    tables: tuple[Comparison, ...]
+    reason: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        return not self.reason and all(table.agrees for table in self.tables)
+
+    def __str__(self) -> str:
+        heading = f"Published figures against {self.model}\nPrompt: {self.prompt}"
+        if self.reason:
+            return f"{heading}\nNo table can match: {self.reason}"
+        lines = [("table", "figures", "largest difference", "allowed", "")]
+        for one in self.tables:
+            numbers = (f"{one.figures}", f"{one.largest_difference:.2g}", f"{one.tolerance:.2g}")
+            lines.append((one.name, *numbers, "agrees" if one.agrees else "DOES NOT AGREE"))
+        agreeing = sum(one.agrees for one in self.tables)
+        verdict = "reproduced" if self.agrees else "NOT reproduced"
+        return (
+            f"{heading}\n{align(lines, left=(0, 4))}\n"
+            "(the similarity matrix is not compared: how it was made is not known)\n"
+            f"{agreeing} of {len(self.tables)} tables agree: {verdict}"
+        )
+
+
+def reproduce(model: GPT2, prompt: str = PROMPT) -> Reproduction:
+    """Compare every published figure with the one that the model computes.
+
+    A figure agrees when the computed number lies within half a unit of its last printed decimal,
+    or 1e-6 more, which float32 may add.
+
+    Parameters
+    ----------
+    model : GPT-2 small; another model gets told why it can't match
+    prompt : with a curly apostrophe; with another prompt the reason is told
+
+    Raises
+    ------
+    InvalidValueError
+        The prompt can't be traced.
+    """
+    published = figures.load("walkthrough")
+    trace = model.trace(prompt)
+    reason = _why_no_table_can_match(published, trace, prompt)
+    tables = () if reason else tuple(_comparisons(published, trace))
+    return Reproduction(repr(model), prompt, tables, reason)
+
+
+def _why_no_table_can_match(published: dict[str, Any], trace: Trace, prompt: str) -> str:
+    ids = trace.tokens.ids.tolist()
+    if ids != published["token_ids"]:
+        if prompt == PROMPT:
+            return "this model's vocabulary cuts the prompt into other tokens"
+        counts = f"{len(ids)} tokens and not {len(published['token_ids'])}"
+        if prompt.replace("'", "’") == PROMPT:
+            return (
+                "the prompt has a straight apostrophe ' (U+0027) where the published one has a "
+                f"curly one ’ (U+2019). It is {counts}, so every later token has another position"
+            )
+        return f"the figures are those of the prompt {PROMPT!r}; this one is {counts}"
+    head = trace.head(0, 0)
+    for name in ("X", "W_Q"):
+        shape, expected = getattr(head, name).shape, tuple(published["shapes"][name])
+        if shape != expected:
+            return f"this model's {name} has shape {shape}, the published one {expected}"
+    return ""
+
+
+def _comparisons(published: dict[str, Any], trace: Trace) -> Iterator[Comparison]:
+    head = trace.head(0, 0)
+    columns = slice(published["columns_published"])
+    computed: dict[str, Array] = {
+        "wte": trace.token_embedding[:, columns],
+        "wpe": trace.position_embedding[:, columns],
+        "embedding": trace.embedding[:, columns],
+        "X": head.X[:, columns],
+        "context": head.context[:, columns],
+    }
+    for name in ("W_Q", "W_K", "W_V"):
+        computed[name] = getattr(head, name)[published["W_rows_published"], columns]
+    for name in ("Q", "K", "V"):
+        computed[name] = getattr(head, name)[published["QKV_rows_published"], columns]
+    for name in ("scores", "masked_scores", "weights"):
+        computed[name] = getattr(head, name)
+
+    yield compare("token_ids", trace.tokens.ids, published["token_ids"], 0)
+    same_symbols = np.array(trace.tokens.symbols) == np.array(published["symbols"])
+    yield compare("symbols", same_symbols, np.ones(same_symbols.shape), 0)
+    for name, decimals in published["decimals"].items():
+        if name != "similarity":
+            yield compare(name, computed[name], published[name], decimals)
+    shapes = [getattr(head, name).shape for name in published["shapes"]]
+    yield compare("shapes", shapes, list(published["shapes"].values()), 0)
+    config = trace.config
+    qkv = 3 * config.n_embd * config.d_head * config.n_head * config.n_layer
+    yield compare("parameter_count", [qkv], [published["parameter_count"]["value"]], 0)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the verdict on a model; 0 if it agrees, 1 if not, 2 if there is none to be had."""
+    parser = argparse.ArgumentParser(
+        prog="python -m attnlab.walkthrough",
+        description="Compare a model's attention with published figures of GPT-2.",
+    )
+    parser.add_argument("model", nargs="?", default="gpt2", help="name on the hub, or a directory")
+    try:
+        verdict = reproduce(GPT2.from_pretrained(parser.parse_args(arguments).model))
+    except AttnlabError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(verdict)
+    return 0 if verdict.agrees else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,622 @@
+"""Make the reference values of the tests from PyTorch and Hugging Face transformers.
+
+The tests read what this script leaves beside itself and need neither library.  It writes
+
+* one directory for each tiny random GPT-2 in ``MODELS``: a complete model in the format of the
+  published ones, and ``expected.npz``, every intermediate of every layer in float64;
+* ``ops.npz``, inputs and outputs of single operations in float64;
+* ``sizes.json``, the shapes and the parameter counts of the published GPT-2s.
+
+Run it with ``python make_models.py``; README.md says which versions were used.  All randomness
+is seeded, so with the same versions a second run on one machine writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import GPT2Config, GPT2LMHeadModel, GPT2Tokenizer
+
+HERE = Path(__file__).resolve().parent
+
+N_TOKENS = 11
+N_POSITIONS = 17
+TOLERANCE = 1e-12
+
+MERGES = ["t h", "Ġ a", "h e", "i n", "th e", "Ġ th"]
+END_OF_TEXT = "<|endoftext|>"
+
+PUBLISHED_SIZES = {  # name: (n_layer, n_head, n_embd, parameters)
+    "gpt2": (12, 12, 768, 124_439_808),
+    "gpt2-medium": (24, 16, 1024, 354_823_168),
+    "gpt2-large": (36, 20, 1280, 774_030_080),
+    "gpt2-xl": (48, 25, 1600, 1_557_611_200),
+    "distilgpt2": (6, 12, 768, 81_912_576),
+}
+
+
+# --------------------------------------------------------------------------- the vocabulary
+
+
+def byte_symbols() -> list[str]:
+    """Return the symbol of each byte token, in the order of GPT-2's token ids.
+
+    Printable bytes stand for themselves and come first; each of the others is written as the
+    next unused character from U+0100 on.
+    """
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = sorted(set(range(256)) - set(printable))
+    return [chr(byte) for byte in printable] + [chr(256 + n) for n in range(len(others))]
+
+
+def make_vocabulary() -> dict[str, int]:
+    """Return the ids of the tokens: the bytes, the merges in order, the end of text."""
+    tokens = [*byte_symbols(), *(merge.replace(" ", "") for merge in MERGES), END_OF_TEXT]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    assert len(vocabulary) == len(tokens), "a token occurs twice"
+    return vocabulary
+
+
+def save_vocabulary(directory: Path) -> None:
+    """Write vocab.json and merges.txt, and check that transformers reads them as meant."""
+    vocabulary = make_vocabulary()
+    (directory / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    lines = ["#version: 0.2", *MERGES]
+    (directory / "merges.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    tokenizer = GPT2Tokenizer.from_pretrained(directory, local_files_only=True)
+    assert tokenizer.get_vocab() == vocabulary
+    assert tokenizer.tokenize("the hen in a thin inn") == (
+        ["the", "Ġ", "he", "n", "Ġ", "in", "Ġa", "Ġth", "in", "Ġ", "in", "n"]
+    )
+    text = "the naïve cat\n\tin \x00 “☃” " + END_OF_TEXT
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+# ------------------------------------------------------------------------------- the models
+
+
+def save_modern(model: GPT2LMHeadModel, directory: Path) -> None:
+    """Save one file, as transformers does it today."""
+    model.save_pretrained(directory)
+
+
+def save_sharded(model: GPT2LMHeadModel, directory: Path) -> None:
+    """Save several files with an index."""
+    model.save_pretrained(directory, max_shard_size="28KB")
+    assert len(list(directory.glob("model-*.safetensors"))) >= 3
+
+
+def save_old(model: GPT2LMHeadModel, directory: Path) -> None:
+    """Save one file as old versions did: no prefix, mask buffers, a second copy of wte.
+
+    The mask was stored as floats or as uint8, depending on the version; layers alternate here.
+    """
+    model.config.save_pretrained(directory)
+    tensors = dict(model.transformer.state_dict())
+    tensors["lm_head.weight"] = tensors["wte.weight"].clone()
+    mask = torch.ones(1, 1, N_POSITIONS, N_POSITIONS).tril()
+    for layer in range(model.config.n_layer):
+        mask_dtype = torch.uint8 if layer % 2 else torch.float32
+        tensors[f"h.{layer}.attn.bias"] = mask.to(mask_dtype, copy=True)
+        tensors[f"h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How to make one model."""
+
+    name: str
+    n_layer: int
+    n_head: int
+    n_embd: int
+    seed: int
+    n_inner: int | None = None
+    dtype: torch.dtype = torch.float32
+    epsilon: float = 1e-5
+    embedding_std: float = 0.5
+    save: Callable[[GPT2LMHeadModel, Path], None] = save_modern
+
+    def config(self) -> GPT2Config:
+        """Return the configuration in transformers' terms."""
+        return GPT2Config(
+            vocab_size=len(make_vocabulary()),
+            n_positions=N_POSITIONS,
+            n_embd=self.n_embd,
+            n_layer=self.n_layer,
+            n_head=self.n_head,
+            n_inner=self.n_inner,
+            layer_norm_epsilon=self.epsilon,
+            bos_token_id=make_vocabulary()[END_OF_TEXT],
+            eos_token_id=make_vocabulary()[END_OF_TEXT],
+        )
+
+
+MODELS = [
+    Spec("odd", n_layer=3, n_head=5, n_embd=35, seed=1),
+    # Small embeddings, so that the large epsilon is felt in the first LayerNorm.
+    Spec(
+        "one_head", n_layer=2, n_head=1, n_embd=13, n_inner=29, seed=2,
+        epsilon=1e-3, embedding_std=0.1, save=save_old,
+    ),
+    Spec("float16", n_layer=2, n_head=3, n_embd=21, n_inner=31, seed=3, dtype=torch.float16),
+    Spec("bfloat16", n_layer=2, n_head=2, n_embd=22, n_inner=37, seed=4, dtype=torch.bfloat16),
+    Spec("float64", n_layer=2, n_head=3, n_embd=33, n_inner=23, seed=5, dtype=torch.float64),
+    Spec("sharded", n_layer=3, n_head=2, n_embd=26, n_inner=19, seed=6, save=save_sharded),
+]  # fmt: skip
+
+
+def draw_parameter(name: str, shape: torch.Size, spec: Spec, generator: torch.Generator) -> Tensor:
+    """Draw a parameter so that attention is far from uniform and no activation is tiny."""
+    noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+    if name.endswith(".bias"):
+        return 0.2 * noise
+    if ".ln_" in name:
+        return 1 + 0.3 * noise
+    if name.endswith(("wte.weight", "wpe.weight")):
+        return spec.embedding_std * noise
+    gain = 1.6 if "c_attn" in name else 1.0
+    return gain / math.sqrt(shape[0]) * noise  # GPT-2 stores its matrices as (in, out)
+
+
+def make_model(spec: Spec) -> GPT2LMHeadModel:
+    """Return a random model of the dtype wanted, drawn in float64 and rounded once."""
+    model = GPT2LMHeadModel(spec.config()).to(spec.dtype)
+    generator = torch.Generator().manual_seed(spec.seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(draw_parameter(name, parameter.shape, spec, generator))
+    return model
+
+
+def save_model(spec: Spec) -> Path:
+    """Write the model's directory anew and return it."""
+    directory = HERE / spec.name
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    spec.save(make_model(spec), directory)
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    save_vocabulary(directory)
+    for file in directory.iterdir():
+        file.chmod(0o644)  # safetensors writes files that only their owner can read
+    return directory
+
+
+def load_model(directory: Path) -> GPT2LMHeadModel:
+    """Load a saved model, upcast to float64, and check that it holds what the files say."""
+    model = GPT2LMHeadModel.from_pretrained(
+        directory, attn_implementation="eager", local_files_only=True
+    )
+    model = model.double().eval()
+    stored: dict[str, Tensor] = {}
+    for file in directory.glob("*.safetensors"):
+        stored |= {name.removeprefix("transformer."): t for name, t in load_file(file).items()}
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, stored[name.removeprefix("transformer.")].double()), name
+    return model
+
+
+def draw_ids(spec: Spec) -> Tensor:
+    """Draw token ids, one of them twice."""
+    generator = torch.Generator().manual_seed(1000 + spec.seed)
+    ids = torch.randint(len(make_vocabulary()), (N_TOKENS,), generator=generator)
+    ids[-2] = ids[2]
+    return ids
+
+
+# ---------------------------------------------------------------------------- what they hold
+
+
+@contextmanager
+def recording(
+    inputs: dict[str, nn.Module], outputs: dict[str, nn.Module]
+) -> Iterator[dict[str, Tensor]]:
+    """Record what enters and what leaves modules in a forward pass, without the batch axis."""
+    record: dict[str, Tensor] = {}
+
+    def keep(key: str, value: Tensor) -> None:
+        assert key not in record, f"{key} was recorded twice"
+        record[key] = value.squeeze(0).clone()
+
+    def input_hook(key: str) -> Callable[..., None]:
+        return lambda module, args: keep(key, args[0])
+
+    def output_hook(key: str) -> Callable[..., None]:
+        return lambda module, args, output: keep(key, output)
+
+    handles = [
+        *(module.register_forward_pre_hook(input_hook(key)) for key, module in inputs.items()),
+        *(module.register_forward_hook(output_hook(key)) for key, module in outputs.items()),
+    ]
+    try:
+        yield record
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def modules_to_record(
+    model: GPT2LMHeadModel,
+) -> tuple[dict[str, nn.Module], dict[str, nn.Module]]:
+    """Return the modules whose inputs and those whose outputs are wanted, by key."""
+    body = model.transformer
+    inputs: dict[str, nn.Module] = {}
+    outputs: dict[str, nn.Module] = {
+        "token_embedding": body.wte,
+        "position_embedding": body.wpe,
+        "embedding": body.drop,
+        "final": body.ln_f,
+        "logits": model.lm_head,
+    }
+    for layer, block in enumerate(body.h):
+        prefix = f"blocks.{layer}"
+        inputs |= {
+            f"{prefix}.input": block,
+            f"{prefix}.attention.concat": block.attn.c_proj,
+            f"{prefix}.mid": block.ln_2,
+        }
+        outputs |= {
+            f"{prefix}.attention.X": block.ln_1,
+            f"{prefix}.attention.QKV": block.attn.c_attn,
+            f"{prefix}.attention.output": block.attn.c_proj,
+            f"{prefix}.mlp.X": block.ln_2,
+            f"{prefix}.mlp.hidden": block.mlp.c_fc,
+            f"{prefix}.mlp.activated": block.mlp.act,
+            f"{prefix}.mlp.output": block.mlp,
+            f"{prefix}.output": block,
+        }
+    return inputs, outputs
+
+
+def split_heads(x: Tensor, n_head: int) -> Tensor:
+    """Turn (T, D) into (H, T, D / H)."""
+    return x.unflatten(-1, (n_head, -1)).transpose(0, 1)
+
+
+def add_attention(record: dict[str, Tensor], prefix: str, weights: Tensor) -> None:
+    """Complete one layer's attention from what was hooked and the weights of transformers.
+
+    transformers exposes neither the heads by themselves nor any scores.
+    """
+    n_head, n_tokens, _ = weights.shape
+    parts = record.pop(f"{prefix}.QKV").chunk(3, dim=-1)
+    queries, keys, values = (split_heads(part, n_head) for part in parts)
+    raw_scores = queries @ keys.transpose(-1, -2)
+    scores = raw_scores / math.sqrt(queries.shape[-1])
+    future = torch.ones(n_tokens, n_tokens, dtype=torch.bool).triu(1)
+    record |= {
+        f"{prefix}.Q": queries,
+        f"{prefix}.K": keys,
+        f"{prefix}.V": values,
+        f"{prefix}.raw_scores": raw_scores,
+        f"{prefix}.scores": scores,
+        f"{prefix}.masked_scores": scores.masked_fill(future, -math.inf),
+        f"{prefix}.weights": weights,
+        f"{prefix}.context": split_heads(record[f"{prefix}.concat"], n_head),
+    }
+
+
+@torch.no_grad()
+def record_model(model: GPT2LMHeadModel, ids: Tensor) -> dict[str, Tensor]:
+    """Run the model and return every intermediate by its key."""
+    with recording(*modules_to_record(model)) as record:
+        result = model(
+            ids[None], output_attentions=True, output_hidden_states=True, use_cache=False
+        )
+    record["ids"] = ids
+    for layer, weights in enumerate(result.attentions):
+        add_attention(record, f"blocks.{layer}.attention", weights[0])
+    check_record(model, record, [state[0] for state in result.hidden_states])
+    return record
+
+
+def assert_close(
+    actual: Tensor | tuple[Tensor, ...], expected: Tensor | tuple[Tensor, ...]
+) -> None:
+    """Assert that tensors of one shape agree to TOLERANCE, absolute and relative."""
+    torch.testing.assert_close(actual, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def check_record(
+    model: GPT2LMHeadModel, record: dict[str, Tensor], hidden_states: list[Tensor]
+) -> None:
+    """Check that the pieces fit together and are those that transformers itself returns."""
+    assert all(value.dtype == torch.float64 for key, value in record.items() if key != "ids")
+    assert_close(record["embedding"], record["token_embedding"] + record["position_embedding"])
+    assert_close(record["token_embedding"], model.transformer.wte.weight[record["ids"]])
+    assert_close(record["position_embedding"], model.transformer.wpe.weight[:N_TOKENS])
+    assert_close(record["logits"], record["final"] @ model.transformer.wte.weight.T)
+
+    stream = record["embedding"]
+    for layer, block in enumerate(model.transformer.h):
+        prefix = f"blocks.{layer}."
+        values = {k.removeprefix(prefix): v for k, v in record.items() if k.startswith(prefix)}
+        assert_close(values["input"], stream)
+        assert_close(values["input"], hidden_states[layer])
+        check_block(block, values)
+        stream = values["output"]
+    assert_close(record["final"], hidden_states[-1])
+    assert_close(record["final"], model.transformer.ln_f(stream))
+
+
+def check_block(block: nn.Module, values: dict[str, Tensor]) -> None:
+    """Check one block from its input to its output."""
+    attention = {k.removeprefix("attention."): v for k, v in values.items() if "attention" in k}
+    weights, context = attention["weights"], attention["context"]
+    assert torch.equal(weights, weights.tril()), "a position attends to its future"
+    assert_close(attention["masked_scores"].softmax(-1), weights)
+    assert_close(weights @ attention["V"], context)
+    assert_close(torch.cat(list(context), dim=-1), attention["concat"])
+    projection = block.attn.c_proj
+    assert_close(attention["concat"] @ projection.weight + projection.bias, attention["output"])
+    assert_close(values["input"] + attention["output"], values["mid"])
+
+    assert_close(F.gelu(values["mlp.hidden"], approximate="tanh"), values["mlp.activated"])
+    projection = block.mlp.c_proj
+    assert_close(
+        values["mlp.activated"] @ projection.weight + projection.bias, values["mlp.output"]
+    )
+    assert_close(values["mid"] + values["mlp.output"], values["output"])
+
+
+def distance_from_uniform(weights: Tensor) -> Tensor:
+    """Return the total variation distance of each row from uniform attention, but the first's.
+
+    It is 0 for a row that is uniform on the positions it sees; the first row sees only itself.
+    """
+    seen = torch.ones(weights.shape[-2:], dtype=weights.dtype).tril()
+    uniform = seen / seen.sum(-1, keepdim=True)
+    return (weights - uniform).abs().sum(-1)[..., 1:] / 2
+
+
+@torch.no_grad()
+def effect_of_epsilon(model: GPT2LMHeadModel, record: dict[str, Tensor]) -> float:
+    """Return by how much the logits would change at most under the default epsilon."""
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = GPT2Config().layer_norm_epsilon
+    return (model(record["ids"][None]).logits[0] - record["logits"]).abs().max().item()
+
+
+def save_arrays(file: Path, tensors: dict[str, Tensor]) -> None:
+    """Write tensors, sorted by key, as NumPy arrays."""
+    arrays = {key: np.ascontiguousarray(tensors[key].numpy()) for key in sorted(tensors)}
+    np.savez_compressed(file, **arrays)
+
+
+def make_reference(spec: Spec) -> None:
+    """Make one model's directory and print a summary."""
+    directory = save_model(spec)
+    model = load_model(directory)
+    record = record_model(model, draw_ids(spec))
+    save_arrays(directory / "expected.npz", record)
+
+    distances = torch.stack(
+        [distance_from_uniform(record[key]) for key in record if key.endswith(".weights")]
+    )
+    per_head = distances.mean(-1)
+    assert per_head.min() > 0.25, "attention is too close to uniform"
+    scale = {key: record[key].std().item() for key in ("embedding", "final", "logits")}
+    print(
+        f"{spec.name:9} {directory_size(directory):7} bytes, {len(record)} arrays;"
+        f" rows' distance from uniform: mean {distances.mean():.2f},"
+        f" of a head at least {per_head.min():.2f};"
+        f" std {', '.join(f'{key} {value:.2f}' for key, value in scale.items())}"
+    )
+    if spec.epsilon != GPT2Config().layer_norm_epsilon:
+        effect = effect_of_epsilon(model, record)
+        print(f"{'':9} with the default epsilon, logits would differ by up to {effect:.2g}")
+        assert effect > 1e-2
+
+
+def directory_size(directory: Path) -> int:
+    """Return the bytes of all files in a directory."""
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
+# ------------------------------------------------------------------------ single operations
+
+
+def softmax_values(generator: torch.Generator) -> dict[str, Tensor]:
+    """Softmax of ordinary rows, of very large values and of rows with -inf."""
+    x = 3 * torch.randn(2, 3, 5, 7, generator=generator, dtype=torch.float64)
+    x[0, 0, 0] += 1e4
+    x[0, 0, 1] -= 1e4
+    x[0, 1, 0, 2], x[0, 1, 0, 4] = 1e4, -1e4
+    x[0, 1, 1] = 1e4
+    x[0, 2, 0, 3:] = -math.inf
+    x[0, 2, 1, ::2] = -math.inf
+    x[1, 0, 0, 1:] = -math.inf
+    x[1, 0, 1, :3] = -math.inf
+    x[1, 0, 1, 3:] -= 1e4
+    return {"softmax_in": x, "softmax_out": F.softmax(x, dim=-1)}
+
+
+def layer_norm_values(generator: torch.Generator) -> dict[str, Tensor]:
+    """LayerNorm of rows from tiny to huge, one with a large mean and one constant."""
+    x = torch.randn(3, 5, 11, generator=generator, dtype=torch.float64)
+    scales = torch.logspace(-7, 7, 15, dtype=torch.float64).reshape(3, 5, 1)
+    x = scales * (x + 2)
+    x[0, 0] = 3.75
+    x[1, 2] += 1e4
+    gain = 1 + 0.3 * torch.randn(11, generator=generator, dtype=torch.float64)
+    bias = 0.2 * torch.randn(11, generator=generator, dtype=torch.float64)
+    return {
+        "layer_norm_in": x,
+        "layer_norm_gain": gain,
+        "layer_norm_bias": bias,
+        "layer_norm_out": F.layer_norm(x, (11,), gain, bias, eps=1e-5),
+    }
+
+
+def gelu_values() -> dict[str, Tensor]:
+    """GELU in its tanh form, from where it is 0 to where it is the identity."""
+    x = torch.linspace(-12, 12, 101, dtype=torch.float64)
+    return {"gelu_in": x, "gelu_out": F.gelu(x, approximate="tanh")}
+
+
+def linear_values(generator: torch.Generator) -> dict[str, Tensor]:
+    """An affine map x @ W + b with W of shape (in, out)."""
+    x = torch.randn(2, 3, 5, 7, generator=generator, dtype=torch.float64)
+    weight = torch.randn(7, 13, generator=generator, dtype=torch.float64)
+    bias = torch.randn(13, generator=generator, dtype=torch.float64)
+    output = F.linear(x, weight.T, bias)
+    return {"linear_in": x, "linear_W": weight, "linear_b": bias, "linear_out": output}
+
+
+def sdpa_values(generator: torch.Generator) -> dict[str, Tensor]:
+    """Scaled dot-product attention of 5 queries on 11 keys; the mask is True where allowed."""
+    queries = 2 * torch.randn(2, 3, 5, 7, generator=generator, dtype=torch.float64)
+    keys = torch.randn(2, 3, 11, 7, generator=generator, dtype=torch.float64)
+    values = torch.randn(2, 3, 11, 13, generator=generator, dtype=torch.float64)
+    mask = torch.rand(5, 11, generator=generator) < 0.5
+    mask[torch.arange(5), torch.randint(11, (5,), generator=generator)] = True
+    output = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+
+    scores = (queries @ keys.transpose(-1, -2) / math.sqrt(7)).masked_fill(~mask, -math.inf)
+    assert_close(output, scores.softmax(-1) @ values)
+    return {
+        "sdpa_Q": queries,
+        "sdpa_K": keys,
+        "sdpa_V": values,
+        "sdpa_mask": mask,
+        "sdpa_out": output,
+    }
+
+
+def split_parameters(module: nn.MultiheadAttention) -> dict[str, Tensor]:
+    """Return the parameters as W_Q, b_Q and so on, such that Q = X @ W_Q + b_Q."""
+    weights = [*module.in_proj_weight.chunk(3), module.out_proj.weight]
+    biases = [*module.in_proj_bias.chunk(3), module.out_proj.bias]
+    parameters: dict[str, Tensor] = {}
+    for letter, weight, bias in zip("QKVO", weights, biases, strict=True):
+        parameters |= {f"W_{letter}": weight.T, f"b_{letter}": bias}
+    return parameters
+
+
+def attend(
+    x: Tensor, memory: Tensor, parameters: dict[str, Tensor], n_head: int, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return output and weights of multi-head attention, written out, of one sequence."""
+
+    def project(values: Tensor, letter: str) -> Tensor:
+        return values @ parameters[f"W_{letter}"] + parameters[f"b_{letter}"]
+
+    queries = split_heads(project(x, "Q"), n_head)
+    keys = split_heads(project(memory, "K"), n_head)
+    values = split_heads(project(memory, "V"), n_head)
+    scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])
+    weights = scores.masked_fill(~mask, -math.inf).softmax(-1)
+    return project(torch.cat(list(weights @ values), dim=-1), "O"), weights
+
+
+def multi_head_values(generator: torch.Generator) -> dict[str, Tensor]:
+    """nn.MultiheadAttention: causal self-attention, and cross-attention without a mask."""
+    width, n_head = 12, 3
+    module = nn.MultiheadAttention(width, n_head, batch_first=True, dtype=torch.float64).eval()
+    for parameter in module.parameters():
+        std = 0.2 if parameter.ndim == 1 else 1.6 / math.sqrt(width)
+        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.copy_(std * noise)
+    parameters = split_parameters(module)
+
+    x = torch.randn(2, 5, width, generator=generator, dtype=torch.float64)
+    causal = torch.ones(5, 5, dtype=torch.bool).tril()
+    out, weights = module(x, x, x, attn_mask=~causal, average_attn_weights=False)
+
+    cross_x = torch.randn(2, 5, width, generator=generator, dtype=torch.float64)
+    memory = torch.randn(2, 7, width, generator=generator, dtype=torch.float64)
+    cross_out, cross_weights = module(cross_x, memory, memory, average_attn_weights=False)
+
+    every = torch.ones(5, 7, dtype=torch.bool)
+    for n in range(2):
+        by_hand = attend(x[n], x[n], parameters, n_head, causal)
+        assert_close((out[n], weights[n]), by_hand)
+        by_hand = attend(cross_x[n], memory[n], parameters, n_head, every)
+        assert_close((cross_out[n], cross_weights[n]), by_hand)
+    return {f"mha_{key}": value for key, value in parameters.items()} | {
+        "mha_X": x,
+        "mha_weights": weights,
+        "mha_out": out,
+        "cross_X": cross_x,
+        "cross_memory": memory,
+        "cross_weights": cross_weights,
+        "cross_out": cross_out,
+    }
+
+
+@torch.no_grad()
+def make_ops() -> None:
+    """Write ops.npz."""
+    generator = torch.Generator().manual_seed(7)
+    values = (
+        softmax_values(generator)
+        | layer_norm_values(generator)
+        | gelu_values()
+        | linear_values(generator)
+        | sdpa_values(generator)
+        | multi_head_values(generator)
+    )
+    assert all(value.isfinite().all() for key, value in values.items() if key != "softmax_in")
+    save_arrays(HERE / "ops.npz", {key: value.detach() for key, value in values.items()})
+
+
+# ------------------------------------------------------------------------ published sizes
+
+
+def count_parameters(config: GPT2Config) -> int:
+    """Count the parameters of a language model, tied ones once, without allocating any."""
+    with torch.device("meta"):
+        model = GPT2LMHeadModel(config)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def make_sizes() -> None:
+    """Write sizes.json."""
+    sizes = {}
+    for name, (n_layer, n_head, n_embd, expected) in PUBLISHED_SIZES.items():
+        config = GPT2Config(n_layer=n_layer, n_head=n_head, n_embd=n_embd)
+        parameters = count_parameters(config)
+        assert parameters == expected, (name, parameters)
+        sizes[name] = {
+            "vocab_size": config.vocab_size,
+            "n_positions": config.n_positions,
+            "n_layer": n_layer,
+            "n_head": n_head,
+            "n_embd": n_embd,
+            "parameters": parameters,
+        }
+    (HERE / "sizes.json").write_text(json.dumps(sizes, indent=2) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Write everything anew."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(1)  # the order of summation must not depend on the machine
+    print(
+        f"torch {torch.__version__}, transformers {transformers.__version__},"
+        f" numpy {np.__version__}"
+    )
+    for spec in MODELS:
+        make_reference(spec)
+    make_ops()
+    make_sizes()
+    print(f"{'total':9} {directory_size(HERE):7} bytes")
+
+
+if __name__ == "__main__":
+    main()
