@@ -1,0 +1,56 @@
+"""What the tests share: reference models, GPT-2's vocabulary, and the walkthrough's checkpoint.
+
+`ATTNLAB_GPT2_VOCAB` names a directory with GPT-2's vocab.json and merges.txt; without it they are
+looked for in the hub's cache. Tests that need what the machine lacks are skipped and say why;
+under `ATTNLAB_STRICT=1` a missing vocabulary is a failure instead.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from walkthrough_checkpoint import write_checkpoint
+
+from attnlab import GPT2, AttnlabError, Tokenizer
+from attnlab.hub import find_model
+
+REFERENCE = Path(__file__).parent / "reference"
+MODELS = ("odd", "one_head", "float16", "bfloat16", "float64", "sharded")
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> Path:
+    """A directory with GPT-2's own vocabulary."""
+    if named := os.environ.get("ATTNLAB_GPT2_VOCAB"):
+        return Path(named)
+    try:
+        return find_model("gpt2", local_files_only=True)
+    except AttnlabError:
+        reason = "GPT-2's vocabulary: set ATTNLAB_GPT2_VOCAB to a directory that holds it"
+        if os.environ.get("ATTNLAB_STRICT") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def gpt2_tokenizer(vocabulary: Path) -> Tokenizer:
+    return Tokenizer.from_directory(vocabulary)
+
+
+@pytest.fixture(scope="session")
+def walkthrough_directory(vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of GPT-2's shape, random but for what yields the published figures."""
+    directory = tmp_path_factory.mktemp("walkthrough")
+    write_checkpoint(directory, vocabulary)
+    return directory
+
+
+@pytest.fixture(params=["constructed", "gpt2"], scope="session")
+def walkthrough_model(request: pytest.FixtureRequest) -> GPT2:
+    """The constructed checkpoint, and GPT-2 itself where the hub's cache has it."""
+    if request.param == "constructed":
+        return GPT2.from_pretrained(request.getfixturevalue("walkthrough_directory"))
+    try:
+        return GPT2.from_pretrained("gpt2", local_files_only=True)
+    except AttnlabError:
+        pytest.skip("GPT-2's weights are not in the hub's cache")

@@ -1,0 +1,313 @@
+"""attention.py against PyTorch's values, published figures and invariants."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import attnlab
+from attnlab import (
+    AttnlabError,
+    attention,
+    causal_mask,
+    cross_attention,
+    figures,
+    merge_heads,
+    multi_head_attention,
+    self_attention,
+    softmax,
+    split_heads,
+)
+from attnlab.attention import ROWS_AT_A_TIME, MultiHeadAttention
+
+TORCH = np.load(REFERENCE / "ops.npz")
+JOURNEY = figures.load("journey")
+STEPS = ("raw_scores", "scores", "masked_scores", "weights", "context")
+
+Matrix = NDArray[np.float64]
+
+
+def random(*shape: int, seed: int = 0) -> Matrix:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def test_causal_mask() -> None:
+    assert causal_mask(3).tolist() == [[True, False, False], [True, True, False], [True] * 3]
+    assert causal_mask(3).dtype == bool
+
+
+@pytest.mark.parametrize("T", [0, -1, 2.0, True, "3"])
+def test_causal_mask_refuses(T: Any) -> None:
+    with pytest.raises(AttnlabError, match="positive"):
+        causal_mask(T)
+
+
+def test_heads_are_columns_side_by_side() -> None:
+    x = np.arange(2 * 3 * 10).reshape(2, 3, 10).astype(float)
+    heads = split_heads(x, 5)
+    assert heads.shape == (2, 5, 3, 2)
+    assert (heads[1, 4] == x[1, :, 8:]).all()
+    assert (merge_heads(heads) == x).all()
+    with pytest.raises(AttnlabError, match=r"10 columns.*3 heads"):
+        split_heads(x, 3)
+
+
+def test_chain_against_torch() -> None:
+    result = attention(TORCH["sdpa_Q"], TORCH["sdpa_K"], TORCH["sdpa_V"], TORCH["sdpa_mask"])
+    assert np.allclose(result.context, TORCH["sdpa_out"], rtol=0, atol=1e-13)
+
+
+def torch_parameters() -> dict[str, Matrix]:
+    names = [f"{kind}_{letter}" for letter in "QKVO" for kind in "Wb"]
+    return {name: TORCH[f"mha_{name}"] for name in names}
+
+
+def test_multi_head_attention_against_torch() -> None:
+    result = multi_head_attention(
+        TORCH["mha_X"], **torch_parameters(), n_head=3, mask=causal_mask(5)
+    )
+    assert np.allclose(result.weights, TORCH["mha_weights"], rtol=0, atol=1e-13)
+    assert np.allclose(result.output, TORCH["mha_out"], rtol=0, atol=1e-13)
+
+
+def test_multi_head_cross_attention_against_torch() -> None:
+    result = multi_head_attention(
+        TORCH["cross_X"], **torch_parameters(), n_head=3, memory=TORCH["cross_memory"]
+    )
+    assert np.allclose(result.weights, TORCH["cross_weights"], rtol=0, atol=1e-13)
+    assert np.allclose(result.output, TORCH["cross_out"], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("source", ["self_attention", "self_attention_linear"])
+def test_self_attention_against_recorded_figures(source: str) -> None:
+    recorded = JOURNEY[source]
+    parameters = {name: np.float32(recorded[name]) for name in ("W_Q", "W_K", "W_V")}
+    result = self_attention(np.float32(JOURNEY["inputs"]), **parameters)
+    for name in ("Q", "K", "V", "raw_scores", "scores", "weights", "context"):
+        computed = getattr(result, name)
+        assert computed.dtype == np.float32
+        figures.check(name, computed, recorded[name], 6)
+
+
+def test_causal_attention_against_recorded_figures() -> None:
+    recorded = JOURNEY["self_attention_linear"]
+    parameters = {name: np.float32(recorded[name]) for name in ("W_Q", "W_K", "W_V")}
+    result = self_attention(np.float32(JOURNEY["inputs"]), **parameters, mask=causal_mask(6))
+    figures.check("weights", result.weights, JOURNEY["causal"]["weights"], 6)
+    figures.check("context", result.context, JOURNEY["causal"]["context"], 6)
+    assert (np.isneginf(result.masked_scores) == ~causal_mask(6)).all()
+    assert np.isfinite(result.scores).all()
+
+
+def test_cat_eats_fish() -> None:
+    recorded = figures.load("cat_eats_fish")
+    parameters = {name: recorded[name] for name in ("W_Q", "W_K", "W_V")}
+    result = self_attention(recorded["X"], **parameters)
+    for name in ("Q", "K", "V", "raw_scores", "scores", "weights", "context"):
+        figures.check(name, getattr(result, name), recorded[name], 4)
+
+
+def test_two_heads_against_recorded_figures() -> None:
+    recorded = JOURNEY["multi_head"]
+    joined = {
+        name: np.concatenate([np.float32(head[name]) for head in recorded["heads"]], axis=1)
+        for name in ("W_Q", "W_K", "W_V")
+    }
+    X, mask = np.float32(JOURNEY["inputs"]), causal_mask(6)
+    result = multi_head_attention(X, **joined, W_O=np.eye(4, dtype=np.float32), n_head=2, mask=mask)
+    figures.check("concat", result.concat, recorded["concatenated"], 6)
+    for head, expected in zip(result.heads, recorded["heads"], strict=True):
+        figures.check("weights", head.weights, expected["weights"], 6)
+        figures.check("context", head.context, expected["context"], 6)
+
+
+def test_dropout_scales_what_it_keeps() -> None:
+    Q, K, V = random(5, 3), random(7, 3, seed=1), random(7, 2, seed=2)
+    plain = attention(Q, K, V)
+    assert plain.dropout_mask is None
+    dropped = attention(Q, K, V, dropout=0.25, rng=3)
+    kept = dropped.weights != 0
+    assert 0 < kept.sum() < kept.size
+    assert np.allclose(dropped.weights[kept], plain.weights[kept] / 0.75)
+    assert np.allclose(dropped.context, dropped.weights @ V)
+    again = attention(Q, K, V, dropout=0.25, rng=np.random.default_rng(3))
+    assert (again.weights == dropped.weights).all()
+    draws = [attention(Q, K, V, dropout=0.25, rng=seed).weights for seed in range(2000)]
+    assert np.abs(np.mean(draws, axis=0) - plain.weights).max() < 0.05
+
+
+def test_dropout_matches_the_recorded_one() -> None:
+    recorded = JOURNEY["dropout"]
+    result = attention(np.zeros((6, 1)), np.zeros((6, 1)), np.eye(6))
+    weights = np.float32(JOURNEY["causal"]["weights"]) * np.array(recorded["mask"])
+    figures.check("weights", weights, recorded["weights"], 6)
+    assert np.allclose(result.weights, 1 / 6)
+
+
+def heads_of(T: int, **how: Any) -> MultiHeadAttention:
+    X = random(2, T, 10)
+    W = {f"W_{name}": random(10, 10, seed=ord(name)) / 3 for name in "QKVO"}
+    b = {f"b_{name}": random(10, seed=ord(name) + 1) for name in "QKVO"}
+    return multi_head_attention(X, **W, **b, n_head=5, mask=causal_mask(T), **how)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_heads_are_the_layer_taken_apart(dropout: float) -> None:
+    layer = heads_of(7, dropout=dropout, rng=0)
+    assert layer.b_O is not None
+    shares = sum(head.output for head in layer.heads)
+    assert np.allclose(shares + layer.b_O, layer.output)
+    for h, head in enumerate(layer.heads):
+        for name in ("Q", "K", "V", *STEPS):
+            assert np.array_equal(getattr(head, name), getattr(layer, name)[:, h]), name
+        columns = slice(2 * h, 2 * h + 2)
+        assert np.array_equal(head.W_Q, layer.W_Q[:, columns])
+        assert np.array_equal(head.W_O, layer.W_O[columns])
+        assert np.allclose(layer.X @ head.W_K + head.b_K, head.K)
+        assert np.array_equal(head.mask, layer.mask)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.25])
+def test_context_by_rows_equals_the_textbook(dropout: float) -> None:
+    """Without the weights at hand, context is made a few rows at a time, with fewer keys."""
+    layer = heads_of(2 * ROWS_AT_A_TIME + 3, dropout=dropout, rng=1)
+    context = layer.context
+    assert not {"raw_scores", "scores", "masked_scores", "weights"} & set(vars(layer))
+    assert np.allclose(context, layer.weights @ layer.V, rtol=1e-12, atol=1e-14)
+    textbook = heads_of(2 * ROWS_AT_A_TIME + 3, dropout=dropout, rng=1)
+    assert np.array_equal(textbook.weights @ textbook.V, textbook.context)
+
+
+def test_rows_with_masks_of_every_kind() -> None:
+    T = ROWS_AT_A_TIME + 5
+    Q, K, V = random(3, T, 2), random(3, T, 2, seed=1), random(3, T, 4, seed=2)
+    rng = np.random.default_rng(0)
+    padding = np.arange(T) < T // 2
+    per_batch = rng.random((3, T, T)) < 0.1
+    per_batch[..., 0] = True
+    for mask in (padding, per_batch, causal_mask(T)[:, ::-1] | np.eye(T, dtype=bool), None):
+        result = attention(Q, K, V, mask)
+        full = np.where(True if mask is None else mask, result.scores, -np.inf)
+        assert np.allclose(attention(Q, K, V, mask).context, softmax(full) @ V, atol=1e-13)
+
+
+def test_steps_are_read_only_and_made_once() -> None:
+    result = attention(random(5, 3), random(5, 3), random(5, 2), causal_mask(5))
+    for name in ("Q", "K", "V", "mask", *STEPS):
+        array = getattr(result, name)
+        assert array is getattr(result, name)
+        with pytest.raises(ValueError, match="read-only"):
+            array[0, 0] = 7
+    with pytest.raises(AttributeError, match="read-only"):
+        result.weights = result.scores
+
+
+def test_what_passes_through_is_not_kept() -> None:
+    result = attention(random(5, 3), random(5, 3), random(5, 2))
+    assert result.weights.shape == (5, 5)
+    assert not {"raw_scores", "scores", "masked_scores"} & set(vars(result))
+
+
+def test_the_callers_arrays_are_left_alone() -> None:
+    Q, K, V, mask = random(5, 3), random(5, 3), random(5, 2), causal_mask(5)
+    result = attention(Q, K, V, mask)
+    expected = softmax(np.where(mask, Q @ K.T / np.sqrt(3), -np.inf)) @ V
+    Q[:], K[:], V[:], mask[:] = 0, 0, 0, True  # they can be written to, and it changes nothing
+    assert np.allclose(result.context, expected)
+    assert not result.mask.all()
+
+
+def test_repr_is_a_table_of_the_steps() -> None:
+    result = attention(np.eye(3, 2), np.eye(3, 2), np.eye(3, 4), causal_mask(3))
+    lines = repr(result).splitlines()
+    assert lines[1].split() == ["name", "axes", "shape", "dtype", "range", "-inf"]
+    rows = {line.split()[0]: line.split() for line in lines[2:]}
+    assert list(rows) == ["Q", "K", "V", "raw_scores", "scores", "mask", *STEPS[2:]]
+    assert rows["masked_scores"][1:6] == ["Tq", "Tk", "3", "x", "3"]
+    assert rows["masked_scores"][-1] == "3"
+    assert rows["raw_scores"][-3:] == ["0", "…", "1"]
+    assert max(map(len, lines)) < 80
+
+
+def test_repr_makes_nothing_large() -> None:
+    result = attention(np.zeros((2000, 2)), np.zeros((2000, 2)), np.zeros((2000, 2)))
+    assert "not computed yet" in repr(result)
+    assert "weights" not in vars(result)
+
+
+E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: attention(E5, E7, E5), r"columns.*\(5, 2\).*\(5, 3\)"),
+        (lambda: attention(E5, E5, E6), r"rows.*\(5, 2\).*\(6, 2\)"),
+        (lambda: attention([1.0], E5, E5), "matrices"),
+        (lambda: attention(np.ones((0, 2)), E5, E5), "not empty"),
+        (lambda: attention(np.ones((2, 5, 2)), np.ones((3, 5, 2)), E5), "leading axes"),
+        (lambda: attention(E5, E5, E5, np.ones((5, 5))), "boolean.*float64"),
+        (lambda: attention(E5, E5, E5, np.ones((5, 4), bool)), r"\(5, 4\).*\(5, 5\)"),
+        (lambda: attention(E5, E5, E5, np.ones((2, 5, 5), bool)), r"\(2, 5, 5\).*\(5, 5\)"),
+        (lambda: attention(E5, E5, E5, np.arange(25).reshape(5, 5) >= 5), "query 0 no key"),
+        (lambda: attention(E5, E5, E5, dropout=1.0), r"\[0, 1\)"),
+        (lambda: attention(E5, E5, E5, dropout=-0.1), r"\[0, 1\)"),
+        (lambda: attention(E5 * np.nan, E5, E5).weights, "NaN"),
+        (lambda: self_attention(E5, np.ones((3, 2)), E5[:2], E5[:2]), r"W_Q.*\(3, 2\)"),
+        (lambda: self_attention(E5, E5[:2], E5[:2], E5[:2], b_K=[1.0]), r"b_K.*\(2,\)"),
+        (lambda: cross_attention(E5, E7, E5[:2], E5[:2], E5[:2]), r"W_K.*memory"),
+        (
+            lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], np.ones((3, 2)), n_head=1),
+            r"W_O.*\(3, 2\)",
+        ),
+        (
+            lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], E5[:2], n_head=0),
+            "n_head.*0",
+        ),
+        (
+            lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], E5[:2], n_head=3),
+            "3 heads",
+        ),
+    ],
+)
+def test_bad_input_is_told(call: Any, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message):
+        call()
+
+
+shapes = st.tuples(st.integers(1, 4), st.integers(1, 6), st.integers(1, 3))
+
+
+@given(shapes, st.integers(0, 2**32 - 1))
+def test_invariants(shape: tuple[int, int, int], seed: int) -> None:
+    B, T, d = shape
+    Q, K, V = (random(B, T, d, seed=seed + i) * 3 for i in range(3))
+    batch = attention(Q, K, V, causal_mask(T))
+    assert np.allclose(batch.weights.sum(axis=-1), 1)
+    assert (batch.weights[:, ~causal_mask(T)] == 0).all()
+    for b in range(B):
+        alone = attention(Q[b], K[b], V[b], causal_mask(T))
+        assert np.allclose(alone.context, batch.context[b], rtol=1e-12, atol=1e-14)
+    earlier = attention(Q[:, :-1], K[:, :-1], V[:, :-1], causal_mask(T - 1)) if T > 1 else None
+    if earlier is not None:
+        assert np.allclose(earlier.context, batch.context[:, :-1], rtol=1e-12, atol=1e-14)
+    narrow = attention(*(x.astype(np.float32) for x in (Q, K, V)), causal_mask(T))
+    assert narrow.context.dtype == np.float32
+    assert np.allclose(narrow.context, batch.context, rtol=1e-3, atol=1e-4)
+
+
+def test_cross_attention_of_a_sequence_to_itself_is_self_attention() -> None:
+    X, W = random(5, 3), [random(3, 2, seed=i) for i in range(1, 4)]
+    crossed = cross_attention(X, X.copy(), *W)
+    assert np.array_equal(crossed.context, self_attention(X, *W).context)
+    assert "memory" in repr(crossed)
+    assert "memory" not in repr(self_attention(X, *W))
+
+
+def test_public_names_exist() -> None:
+    for name in attnlab.__all__:
+        assert getattr(attnlab, name).__doc__, name

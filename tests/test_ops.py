@@ -1,0 +1,125 @@
+"""ops.py against PyTorch's values, hand-worked ones and invariants."""
+
+import math
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from attnlab import AttnlabError, gelu, layer_norm, linear, softmax
+from attnlab.ops import Array
+
+TORCH = np.load(REFERENCE / "ops.npz")
+
+floats = arrays(
+    np.float64,
+    array_shapes(min_dims=1, max_dims=4, max_side=5),
+    elements=st.floats(-1e3, 1e3),
+)
+
+
+def test_against_torch() -> None:
+    assert np.allclose(softmax(TORCH["softmax_in"]), TORCH["softmax_out"], rtol=1e-12, atol=1e-15)
+    normalised = layer_norm(
+        TORCH["layer_norm_in"], TORCH["layer_norm_gain"], TORCH["layer_norm_bias"]
+    )
+    assert np.allclose(normalised, TORCH["layer_norm_out"], rtol=1e-10, atol=1e-12)
+    assert np.allclose(gelu(TORCH["gelu_in"]), TORCH["gelu_out"], rtol=0, atol=1e-14)
+    mapped = linear(TORCH["linear_in"], TORCH["linear_W"], TORCH["linear_b"])
+    assert np.allclose(mapped, TORCH["linear_out"], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dtype_goes_through(dtype: type) -> None:
+    x = np.linspace(-3, 3, 10, dtype=dtype).reshape(2, 5)
+    ones, square = np.ones(5, dtype), np.eye(5, dtype=dtype)
+    for result in (softmax(x), layer_norm(x, ones, ones), gelu(x), linear(x, square, ones)):
+        assert result.dtype == dtype
+
+
+def test_narrow_numbers_become_float32_and_integers_float64() -> None:
+    assert softmax(np.zeros(3, np.float16)).dtype == np.float32
+    assert softmax([0, 0, 0]).dtype == np.float64
+
+
+def test_softmax_by_hand() -> None:
+    # 1.0, 0.5, 0.1: e^1 = 2.7183, e^0.5 = 1.6487, e^0.1 = 1.1052, sum 5.4722
+    assert softmax([1.0, 0.5, 0.1]) == pytest.approx([0.49675, 0.30129, 0.20196], abs=1e-5)
+
+
+def test_softmax_of_huge_and_infinite_scores() -> None:
+    largest = float(np.finfo(np.float32).max)
+    assert softmax(np.float32([largest, -largest, largest])).tolist() == [0.5, 0, 0.5]
+    assert softmax([1e4, 1e4 - math.log(3)]) == pytest.approx([0.75, 0.25])
+    assert softmax([-math.inf, 5.0, -math.inf]).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ([[1.0, 2.0], [-math.inf, -math.inf]], "nothing to attend to"),
+        ([1.0, math.nan], "NaN"),
+        ([1.0, math.inf], r"\+inf"),
+        ([], "at least one number"),
+        (3.0, "at least one number"),
+    ],
+)
+def test_softmax_refuses(scores: object, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message) as caught:
+        softmax(scores)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_layer_norm_has_gain_bias_and_the_biased_variance() -> None:
+    # mean 2, variance (1 + 0 + 1) / 3
+    unit = 1 / math.sqrt(2 / 3)
+    result = layer_norm([1.0, 2.0, 3.0], [1.0, 10.0, 2.0], [0.5, 7.0, 0.0], eps=0.0)
+    assert result == pytest.approx([0.5 - unit, 7.0, 2 * unit])
+
+
+def test_gelu_is_the_tanh_form() -> None:
+    # x Φ(x) at 2 is 1.954500; the tanh form is 1.954598
+    assert gelu(2.0) == pytest.approx(1.954598, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: linear(np.ones((2, 3)), np.ones((4, 5))), r"\(2, 3\) and \(4, 5\)"),
+        (lambda: linear(np.ones((2, 3)), np.ones((3, 5)), np.ones(3)), r"\(5,\).*\(3,\)"),
+        (lambda: layer_norm(np.ones((2, 3)), np.ones(3), np.ones(2)), r"\(3,\) and \(2,\)"),
+        (lambda: gelu(["a"]), "real numbers"),
+        (lambda: softmax([[1.0], [1.0, 2.0]]), "not an array"),
+        (lambda: softmax([1j]), "complex"),
+        (lambda: softmax([True]), "bool"),
+    ],
+)
+def test_bad_input_is_told(call: object, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message):
+        call()
+
+
+@given(floats)
+def test_softmax_rows_are_weights(x: Array) -> None:
+    weights = softmax(x)
+    assert weights.shape == x.shape
+    assert (weights >= 0).all()
+    assert np.allclose(weights.sum(axis=-1), 1)
+    assert np.allclose(weights, softmax(x + 7.0))
+
+
+@given(floats)
+def test_float32_agrees_with_float64(x: Array) -> None:
+    narrow = x.astype(np.float32)
+    wide = narrow.astype(np.float64)
+    gain, bias = np.full(x.shape[-1], 1.5), np.full(x.shape[-1], -0.5)
+    assert np.allclose(softmax(narrow), softmax(wide), rtol=1e-4, atol=1e-6)
+    assert np.allclose(gelu(narrow), gelu(wide), rtol=1e-5, atol=1e-5)
+    # The distance from the mean loses what float32 rounds off the mean itself.
+    spread = np.sqrt(wide.var(axis=-1, keepdims=True) + 1e-5)
+    noise = 1e-6 * (1 + np.abs(wide).max(axis=-1, keepdims=True)) / spread
+    difference = np.abs(layer_norm(narrow, gain, bias) - layer_norm(wide, gain, bias))
+    assert (difference <= 1e-5 + noise).all()

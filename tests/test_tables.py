@@ -1,0 +1,51 @@
+"""tables.py: alignment, gaps, labels."""
+
+import doctest
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnlab import AttnlabError, attention, table, tables
+
+
+def test_columns_align_with_wide_characters() -> None:
+    lines = table([[1.0], [22.0]], rows=["猫", "fish"], columns=["x"], decimals=1).splitlines()
+    assert lines == ["         x", "猫     1.0", "fish  22.0"]
+    assert tables.display_width("e\u0301") == 1
+
+
+def test_what_does_not_fit_leaves_a_gap() -> None:
+    text = table(np.arange(100.0).reshape(10, 10), decimals=0, max_rows=3, max_columns=4)
+    assert text.splitlines() == [
+        "    0   1   2  …   9",
+        "0   0   1   2  …   9",
+        "1  10  11  12  …  19",
+        "…   …   …   …  …   …",
+        "9  90  91  92  …  99",
+    ]
+
+
+def test_no_negative_zero() -> None:
+    assert "-" not in table([[-0.00001]])
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "message"),
+    [
+        ([1, 2], {}, r"\(2,\)"),
+        ([[1, 2]], {"rows": ["a", "b"]}, "2 labels given for 1 rows"),
+        ([[1, 2]], {"columns": ["a"]}, "1 labels given for 2 columns"),
+    ],
+)
+def test_bad_input_is_told(values: Any, labels: Any, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message):
+        table(values, **labels)
+
+
+def test_examples_in_docstrings() -> None:
+    for module in (tables, __import__("attnlab.attention", fromlist=["attention"])):
+        names = {"np": np, "table": table, "attention": attention}
+        results = doctest.testmod(module, extraglobs=names)
+        assert results.attempted > 0
+        assert results.failed == 0

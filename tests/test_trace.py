@@ -1,0 +1,245 @@
+"""Traces against transformers' values, and what a trace promises besides numbers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import MODELS, REFERENCE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, Trace, attention, causal_mask
+from attnlab.checkpoint import Checkpoint
+
+TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
+STEPS = ("raw_scores", "scores", "masked_scores", "weights", "context")
+
+
+def part(trace: Trace, path: str) -> Any:
+    """blocks.0.attention.X of a trace."""
+    found: Any = trace
+    for name in path.split("."):
+        found = found[int(name)] if name.isdigit() else getattr(found, name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def odd() -> GPT2:
+    return GPT2.from_pretrained(REFERENCE / "odd")
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_intermediate_against_transformers(name: str, dtype: str) -> None:
+    expected = np.load(REFERENCE / name / "expected.npz")
+    trace = GPT2.from_pretrained(REFERENCE / name, dtype=dtype).trace(expected["ids"])
+    assert len(expected.files) > 2 * 17
+    for path in expected.files:
+        if path == "ids":
+            continue
+        computed, wanted = part(trace, path), expected[path]
+        assert computed.shape == wanted.shape, path
+        assert computed.dtype == dtype, path
+        assert not computed.flags.writeable, path
+        tolerance = TOLERANCE[dtype]
+        assert np.allclose(computed, wanted, rtol=tolerance, atol=tolerance), path
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_heads_against_transformers(name: str) -> None:
+    expected = np.load(REFERENCE / name / "expected.npz")
+    trace = GPT2.from_pretrained(REFERENCE / name, dtype="float64").trace(expected["ids"])
+    for layer, block in enumerate(trace.blocks):
+        for h in range(trace.config.n_head):
+            head = trace.head(layer, h)
+            assert head is block.attention.heads[h]
+            for step in ("Q", "K", "V", *STEPS):
+                wanted = expected[f"blocks.{layer}.attention.{step}"][h]
+                assert np.allclose(getattr(head, step), wanted, rtol=1e-10, atol=1e-10)
+            assert np.allclose(head.X @ head.W_Q + head.b_Q, head.Q)
+        shares = sum(head.output for head in block.attention.heads)
+        assert np.allclose(shares + block.attention.b_O, block.attention.output)
+
+
+def test_the_mask_is_the_causal_one(odd: GPT2) -> None:
+    trace = odd.trace("the hen in")
+    T = len(trace.tokens)
+    assert np.array_equal(trace.blocks[1].attention.mask, causal_mask(T))
+    assert np.array_equal(trace.head(2, 1).mask, causal_mask(T))
+    assert (trace.head(2, 1).weights[~causal_mask(T)] == 0).all()
+
+
+def test_a_long_prompt_by_rows_equals_the_textbook_chain() -> None:
+    """More tokens than are worked through at a time, in a model with random parameters."""
+    directory = REFERENCE / "odd"
+    config = GPT2Config(vocab_size=263, n_positions=17, n_embd=35, n_layer=3, n_head=5)
+    rng = np.random.default_rng(0)
+
+    class LongCheckpoint(Checkpoint):
+        def position_embedding(self, T: int) -> Any:
+            return rng.standard_normal((T, 35)).astype(np.float32)
+
+    model = GPT2(LongCheckpoint(directory, config), Tokenizer.from_directory(directory))
+    object.__setattr__(model.config, "n_positions", 400)
+    chain = model.trace(rng.integers(0, 263, 300)).blocks[0].attention
+    context = chain.context
+    textbook = attention(chain.Q, chain.K, chain.V, causal_mask(300))
+    assert textbook.weights.shape == (5, 300, 300)
+    assert np.allclose(context, textbook.context, rtol=1e-5, atol=1e-6)
+
+
+def test_looking_runs_and_keeps_only_what_it_needs(odd: GPT2) -> None:
+    trace = odd.trace("the hen in a thin inn")
+    assert trace.head(0, 0).weights.shape == (12, 12)
+    assert not {"mid", "output", "mlp"} & set(vars(trace.blocks[0]))
+    assert set(vars(trace.blocks[1])) == {"title", "layer", "trace", "parameters"}
+    assert trace.blocks[2].output.shape == (12, 35)
+    for block in trace.blocks:
+        assert not set(STEPS[:4]) & set(vars(block.attention))
+        assert not {"hidden", "activated"} & set(vars(block.mlp))
+    assert "logits" not in vars(trace)
+    assert len(trace.next_tokens(3)) == 3
+    assert "logits" not in vars(trace)
+
+
+def test_next_tokens(odd: GPT2) -> None:
+    expected = np.load(REFERENCE / "odd/expected.npz")
+    trace = odd.trace(expected["ids"])
+    logits = expected["logits"][-1]
+    probabilities = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+    best = trace.next_tokens(263)
+    assert [token.id for token in best] == np.argsort(-logits).tolist()
+    assert [token.probability for token in best] == pytest.approx(
+        sorted(probabilities, reverse=True), rel=1e-4
+    )
+    assert best[0].logit == pytest.approx(logits.max(), rel=1e-5)
+    table = repr(trace.next_tokens(2)).splitlines()
+    assert len(table) == 3
+    assert f"{probabilities.max():.4f}" in table[1]
+    for k in (0, 264, 1.0, True):
+        with pytest.raises(AttnlabError, match="1 to 263"):
+            trace.next_tokens(k)
+
+
+def test_text_and_its_ids_are_the_same(odd: GPT2) -> None:
+    text = "the hen"
+    trace = odd.trace(text)
+    assert np.array_equal(trace.logits, odd.trace(odd.tokenizer.encode(text)).logits)
+    assert "".join(trace.tokens.texts) == text
+
+
+@settings(max_examples=25, deadline=None)
+@given(ids=st.lists(st.integers(0, 262), min_size=2, max_size=17), data=st.data())
+def test_a_later_token_changes_nothing_earlier(ids: list[int], data: st.DataObject) -> None:
+    model = GPT2.from_pretrained(REFERENCE / "one_head", dtype="float64")
+    t = data.draw(st.integers(1, len(ids) - 1))
+    changed = [*ids[:t], *data.draw(st.lists(st.integers(0, 262), min_size=1, max_size=17 - t))]
+    before, after = model.trace(ids), model.trace(changed)
+    assert np.allclose(before.logits[:t], after.logits[:t], rtol=1e-11, atol=1e-11)
+    weights = before.blocks[1].attention.weights
+    assert np.allclose(weights.sum(axis=-1), 1)
+    assert (weights[..., ~causal_mask(len(ids))] == 0).all()
+
+
+def test_nothing_can_be_set(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    for result in (trace, trace.blocks[0], trace.blocks[0].mlp, trace.head(0, 0)):
+        with pytest.raises(AttributeError, match="read-only"):
+            result.output = 3
+        with pytest.raises(AttributeError, match="read-only"):
+            del result.title
+
+
+def test_reprs_are_short_tables_and_compute_nothing_far(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    assert repr(trace).count("not computed yet") == 5
+    assert repr(trace.blocks[2]).count("not computed yet") == 3
+    assert "output" not in vars(trace.blocks[0])
+    for shown in (trace.head(1, 2), trace.blocks[1].attention, trace.blocks[1].mlp):
+        assert "not computed yet" not in repr(shown)
+    table = repr(trace.blocks[1].attention)
+    row = next(line for line in table.splitlines() if line.startswith("masked_scores"))
+    assert row.split()[1:9] == ["H", "Tq", "Tk", "5", "x", "4", "x", "4"]
+    assert row.split()[-1] == "30"
+    for shown in (trace, trace.blocks[1], trace.head(1, 2), trace.blocks[1].attention):
+        assert max(map(len, repr(shown).splitlines())) < 100
+        assert len(repr(shown).splitlines()) < 30
+    assert repr(trace.blocks).splitlines() == ["Block 0", "Block 1", "Block 2"]
+    assert "55,335 parameters" in repr(odd)
+
+
+@pytest.mark.parametrize(
+    ("look", "kind", "message"),
+    [
+        (lambda trace: trace.head(3, 0), IndexError, "no layer 3; layers are 0 to 2"),
+        (lambda trace: trace.head(0, 5), IndexError, "no head 5; heads are 0 to 4"),
+        (lambda trace: trace.head(-4, 0), IndexError, "no layer -4"),
+        (lambda trace: trace.blocks[9], IndexError, "no layer 9"),
+        (lambda trace: trace.head("0", 0), TypeError, "layer.*integer.*'0'"),
+        (lambda trace: trace.head(0, 1.0), TypeError, "head.*integer.*1.0"),
+    ],
+)
+def test_layers_and_heads_that_are_not_there(
+    odd: GPT2, look: Any, kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(AttnlabError, match=message) as caught:
+        look(odd.trace("the hen"))
+    assert isinstance(caught.value, kind)
+
+
+def test_negative_numbers_count_from_the_end(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    assert trace.head(-1, -2) is trace.head(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("given_", "kind", "message"),
+    [
+        ("", ValueError, "no tokens"),
+        ([], ValueError, "no tokens"),
+        ([5, 263], ValueError, "263 at position 1.*0 to 262"),
+        ([5, -1], ValueError, "-1 at position 1"),
+        ([1.0, 2.0], TypeError, "integers.*float64"),
+        ([[1, 2], [3, 4]], ValueError, r"one row.*\(2, 2\)"),
+        (None, ValueError, "one row"),
+        (list(range(18)), ValueError, "18 tokens.*17 positions"),
+        ("hen " * 10, ValueError, "17 positions"),
+        ("ab\udc80", ValueError, "surrogate"),
+    ],
+)
+def test_what_can_not_be_traced(
+    odd: GPT2, given_: Any, kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(AttnlabError, match=message) as caught:
+        odd.trace(given_)
+    assert isinstance(caught.value, kind)
+
+
+def test_a_vocabulary_that_does_not_fit_the_config(tmp_path: Path) -> None:
+    for file in (REFERENCE / "odd").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    vocab = (tmp_path / "vocab.json").read_text()
+    (tmp_path / "vocab.json").write_text(vocab.replace(', "<|endoftext|>": 262', ""))
+    with pytest.raises(AttnlabError, match=r"262 tokens.*263"):
+        GPT2.from_pretrained(tmp_path)
+
+
+def test_a_deep_model_does_not_recurse(tmp_path: Path) -> None:
+    """Logits of 400 layers, first thing asked."""
+    import json
+
+    from safetensors.numpy import save_file
+
+    from attnlab.checkpoint import tensor_shapes
+
+    config = {"vocab_size": 263, "n_positions": 4, "n_embd": 2, "n_layer": 400, "n_head": 1}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    shapes = tensor_shapes(GPT2Config.from_dict(config))
+    save_file(
+        {name: np.full(shape, 0.01, np.float32) for name, shape in shapes.items()},
+        tmp_path / "model.safetensors",
+    )
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / name).write_bytes((REFERENCE / "odd" / name).read_bytes())
+    assert GPT2.from_pretrained(tmp_path).trace("the hen").logits.shape == (4, 263)

@@ -1,0 +1,143 @@
+"""The published walkthrough, on a constructed checkpoint and, where it is, on GPT-2 itself."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+
+from attnlab import GPT2, AttnlabError, figures, walkthrough
+from attnlab.figures import compare
+from attnlab.walkthrough import PROMPT, reproduce, walk
+
+TABLES = [
+    *("token_ids", "symbols", "wte", "wpe", "embedding", "X", "W_Q", "W_K", "W_V"),
+    *("Q", "K", "V", "scores", "masked_scores", "weights", "context"),
+    *("shapes", "parameter_count"),
+]
+
+
+def test_every_published_figure(walkthrough_model: GPT2) -> None:
+    verdict = reproduce(walkthrough_model)
+    assert [table.name for table in verdict.tables] == TABLES
+    assert [str(table) for table in verdict.tables if not table.agrees] == []
+    assert verdict.agrees
+    published = figures.load("walkthrough")
+    for table in verdict.tables[2:-2]:
+        assert table.figures == np.array(published[table.name], dtype=float).size
+    assert "18 of 18 tables agree: reproduced" in str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("table", "place"),
+    [
+        *(("wte", (3, 1)), ("X", (11, 2)), ("W_K", (5, 0)), ("Q", (5, 1)), ("V", (0, 2))),
+        *(("scores", (2, 9)), ("masked_scores", (9, 2)), ("weights", (11, 0))),
+        ("context", (8, 1)),
+    ],
+)
+def test_one_altered_figure_is_found(
+    walkthrough_model: GPT2, monkeypatch: pytest.MonkeyPatch, table: str, place: tuple[int, int]
+) -> None:
+    published = figures.load("walkthrough")
+    published[table][place[0]][place[1]] += 2 * 10 ** -published["decimals"][table]
+    monkeypatch.setattr(figures, "load", lambda name: published)
+    verdict = reproduce(walkthrough_model)
+    assert [one.name for one in verdict.tables if not one.agrees] == [table]
+    assert not verdict.agrees
+    assert "17 of 18 tables agree: NOT reproduced" in str(verdict)
+
+
+def test_a_figure_where_the_mask_is_is_found(
+    walkthrough_model: GPT2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = figures.load("walkthrough")
+    published["masked_scores"][0][1] = -1.53
+    monkeypatch.setattr(figures, "load", lambda name: published)
+    tables = {table.name: table for table in reproduce(walkthrough_model).tables}
+    assert tables["masked_scores"].largest_difference == np.inf
+    assert tables["scores"].agrees
+
+
+def test_straight_apostrophe(walkthrough_model: GPT2) -> None:
+    verdict = reproduce(walkthrough_model, PROMPT.replace("’", "'"))
+    assert not verdict.agrees
+    assert verdict.tables == ()
+    assert "U+0027" in verdict.reason
+    assert "10 tokens and not 12" in verdict.reason
+    assert "No table can match" in str(verdict)
+
+
+def test_another_prompt_and_another_model(walkthrough_model: GPT2) -> None:
+    assert "2 tokens" in reproduce(walkthrough_model, "Hello there").reason
+    other = GPT2.from_pretrained(REFERENCE / "odd")
+    with pytest.raises(AttnlabError, match="17 positions"):
+        reproduce(other)
+    assert not reproduce(other, "the").agrees
+
+
+def test_steps_in_the_articles_order(walkthrough_model: GPT2) -> None:
+    steps = list(walk(walkthrough_model))
+    assert [step.name for step in steps] == [
+        *("token_embedding", "position_embedding", "embedding", "X", "W_Q", "W_K", "W_V"),
+        *("Q", "K", "V", "scores", "masked_scores", "weights", "context"),
+    ]
+    published = figures.load("walkthrough")
+    for step in steps:
+        text = str(step)
+        assert f"{step.array.shape[0]} x {step.array.shape[1]}" in text
+        assert step.formula in text
+        if not step.name.startswith("W_"):
+            assert all(symbol in text for symbol in published["symbols"])
+    text = {step.name: str(step) for step in steps}
+    for row in published["weights"]:
+        assert "  ".join(f"{weight:.2f}" for weight in row[:4]) in text["weights"].replace(
+            "   ", "  "
+        )
+    assert "-inf" in text["masked_scores"]
+    assert "0.0129  -0.1104  -0.0317" in text["X"]
+
+
+def test_any_head_of_any_model() -> None:
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    steps = {step.name: step for step in walk(model, "the hen", layer=2, head=4)}
+    head = model.trace("the hen").head(2, 4)
+    assert np.array_equal(steps["weights"].array, head.weights)
+    assert np.array_equal(steps["W_V"].array, head.W_V)
+    with pytest.raises(AttnlabError, match="no head 5"):
+        list(walk(model, "the hen", head=5))
+
+
+def test_the_command(walkthrough_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert walkthrough.main([str(walkthrough_directory)]) == 0
+    assert "18 of 18 tables agree" in capsys.readouterr().out
+    assert walkthrough.main([str(REFERENCE / "sizes.json")]) == 2
+    assert "is a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("computed", "recorded", "decimals", "agrees"),
+    [
+        ([0.12344], [0.1234], 4, True),
+        ([0.12346], [0.1234], 4, False),
+        ([-np.inf, 1.0], [None, 1.0], 2, True),
+        ([-5.0, 1.0], [None, 1.0], 2, False),
+        ([np.nan], [0.0], 2, False),
+        ([0.0], [None], 2, False),
+        ([1.0, 2.0], [1.0], 2, False),
+        ([3], [3], 0, True),
+        ([4], [3], 0, False),
+    ],
+)
+def test_compare(computed: Any, recorded: Any, decimals: int, agrees: bool) -> None:
+    assert compare("table", computed, recorded, decimals).agrees is agrees
+
+
+def test_check_raises() -> None:
+    assert figures.check("pi", [3.14159], [3.1416], 4).agrees
+    with pytest.raises(AttnlabError, match="DO NOT AGREE") as caught:
+        figures.check("pi", [3.14], [3.1416], 4)
+    assert isinstance(caught.value, AssertionError)
+    with pytest.raises(AttnlabError, match="'sonata'"):
+        figures.load("sonata")
