@@ -66,8 +66,8 @@ print("\nV = X W_V")
 V = multiply(X, W_V, columns, decimals=(1, 1))
 
 print("\nAgainst the recorded figures")
-for name, by_hand in {"Q": Q, "K": K, "V": V}.items():
-    print(figures.check(name, by_hand, recorded[name], decimals=4))
+for name, matrix in {"Q": Q, "K": K, "V": V}.items():
+    print(figures.check(name, matrix, recorded[name], decimals=4))
 
 # %% [markdown]
 # ## 1.2 Raw scores
@@ -183,18 +183,11 @@ head = attnlab.self_attention(X, W_Q, W_K, W_V)
 
 print("\n1.6 attnlab.self_attention(X, W_Q, W_K, W_V)")
 print(head)
-by_hand = {
-    "Q": Q,
-    "K": K,
-    "V": V,
-    "raw_scores": raw_scores,
-    "scores": scores,
-    "weights": weights,
-    "context": context,
-}
+by_hand = {"Q": Q, "K": K, "V": V, "raw_scores": raw_scores, "scores": scores}
+by_hand |= {"weights": weights, "context": context}
 print("\nAgainst the recorded figures")
-for name, ours in by_hand.items():
-    assert np.allclose(getattr(head, name), ours)
+for name, matrix in by_hand.items():
+    assert np.allclose(getattr(head, name), matrix)
     print(figures.check(name, getattr(head, name), recorded[name], decimals=4))
 
 # %% [markdown]

@@ -13,6 +13,7 @@ import numpy as np
 
 import attnlab
 from attnlab import figures
+from attnlab.ops import Array
 
 recorded = figures.load("journey")
 words = recorded["words"]
@@ -24,9 +25,9 @@ print(attnlab.table(X, rows=words, decimals=2))
 # %% [markdown]
 # ## 2.1 Attention without weights
 #
-# How alike are two words? Multiply their rows number by number and add up. For "journey" that is
-# six dot products. Softmax makes shares of them, and the shares mix the six rows of `X` into a new
-# row for "journey".
+# How alike are two words? Multiply their rows number by number and add up: for "journey", six dot
+# products. Softmax makes weights of them, and with these weights the six rows of `X` are mixed into
+# a new row for "journey". (No division by a root here; that comes with 2.2.)
 
 # %%
 print("\n2.1 Attention without weights")
@@ -35,19 +36,19 @@ for word, row in zip(words, X, strict=True):
     terms = " + ".join(f"{a:.2f}·{b:.2f}" for a, b in zip(X[journey], row, strict=True))
     print(f"  journey · {word:7}  {terms} = {X[journey] @ row:.4f}")
 
-alike = X @ X.T
-shares = attnlab.softmax(alike)
-mixed = shares @ X
+raw_scores = X @ X.T
+weights = attnlab.softmax(raw_scores)
+context = weights @ X
 
-print("\nShares of each word (column) in each new row: softmax of the dot products")
-print(attnlab.table(shares, rows=words, columns=words))
-print("\nThe new rows: shares times X")
-print(attnlab.table(mixed, rows=words))
+print("\nweights: the softmax of all 36 dot products, row by row")
+print(attnlab.table(weights, rows=words, columns=words))
+print("\ncontext: weights times X")
+print(attnlab.table(context, rows=words))
 print()
 stage = recorded["no_weights"]
-print(figures.check("dot products", alike, stage["scores"], decimals=6))
-print(figures.check("shares", shares, stage["weights"], decimals=6))
-print(figures.check("new rows", mixed, stage["context"], decimals=6))
+print(figures.check("raw_scores", raw_scores, stage["scores"], decimals=6))
+print(figures.check("weights", weights, stage["weights"], decimals=6))
+print(figures.check("context", context, stage["context"], decimals=6))
 
 # %% [markdown]
 # ## 2.2 With W_Q, W_K and W_V
@@ -56,40 +57,48 @@ print(figures.check("new rows", mixed, stage["context"], decimals=6))
 # another (its key) and give a third (its value), each made by a matrix of its own. The dot products
 # are then divided by √2, the root of a key's width.
 #
-# The figures have two variants, with different matrices: one drawn between 0 and 1, one as PyTorch's
-# `Linear` starts.
+# The figures have two variants with different matrices: one drawn between 0 and 1, one drawn as
+# PyTorch's `Linear` does, around 0.
 
 # %%
 print("\n2.2 With W_Q, W_K and W_V")
-variants = {"self_attention": "drawn from 0 to 1", "self_attention_linear": "as Linear starts"}
+variants = {"self_attention": "between 0 and 1", "self_attention_linear": "around 0"}
 heads = {}
 for variant, how in variants.items():
     stage = recorded[variant]
     head = attnlab.self_attention(X, stage["W_Q"], stage["W_K"], stage["W_V"])
     heads[variant] = head
-    print(f"\nWeights, with W_Q, W_K, W_V {how}")
+    print(f"\nWeights, with W_Q, W_K, W_V drawn {how}")
     print(attnlab.table(head.weights, rows=words, columns=words))
     for name in ("Q", "K", "V", "raw_scores", "scores", "weights", "context"):
         print(figures.check(name, getattr(head, name), stage[name], decimals=6))
 
 # %% [markdown]
-# **Round last.** You may meet the first variant's raw scores for "journey" with one decimal. They
-# have to be rounded at the end. Cut `Q` and `K` to one decimal first, and the products come out
-# different.
+# **Round last.** In print you may meet 1.2, 1.8 and 1.5 as the first variant's raw scores of
+# "journey" with "Your", "journey" and "step". Those are the products, cut off after one decimal in
+# the end. Whoever cuts `Q` and `K` first gets others.
+
 
 # %%
+def cut(x: Array) -> Array:
+    """x without what follows the first decimal."""
+    cut_off: Array = np.trunc(x * 10) / 10
+    return cut_off
+
+
 head = heads["self_attention"]
 exact = head.raw_scores[journey]
-from_rounded = np.round(head.Q[journey], 1) @ np.round(head.K, 1).T
-print("\nRaw scores of journey")
+of_cut_rows = cut(head.Q[journey]) @ cut(head.K).T
+print("\nRaw scores of journey, first variant")
 print(
     attnlab.table(
-        [exact, np.round(exact, 1), from_rounded],
-        rows=["as they are", "rounded at the end", "Q and K rounded first"],
+        [exact, cut(exact), of_cut_rows],
+        rows=["as they are", "cut off in the end", "Q and K cut off first"],
         columns=words,
     )
 )
-assert not np.array_equal(np.round(exact, 1), np.round(from_rounded, 1))
+assert np.array_equal(cut(exact)[[0, 1, 5]], [1.2, 1.8, 1.5])
+assert not np.allclose(cut(of_cut_rows), cut(exact))
 
 # %% [markdown]
 # ## 2.3 No word sees the future
@@ -127,10 +136,10 @@ print("\nTheir softmax: the weights")
 print(attnlab.table(causal.weights, rows=words, columns=words))
 print()
 stage = recorded["causal"]
-print(figures.check("one way: zeroed weights", zeroed, stage["zeroed_weights"], 6))
-print(figures.check("one way: renormalised", renormalised, stage["renormalised_weights"], 6))
-print(figures.check("other way: weights", causal.weights, stage["weights"], 6))
-print(figures.check("other way: context", causal.context, stage["context"], 6))
+print(figures.check("zeroed weights", zeroed, stage["zeroed_weights"], 6))
+print(figures.check("renormalised weights", renormalised, stage["renormalised_weights"], 6))
+print(figures.check("weights, the other way", causal.weights, stage["weights"], 6))
+print(figures.check("context, the other way", causal.context, stage["context"], 6))
 assert np.allclose(renormalised, causal.weights)
 
 # %% [markdown]
@@ -159,8 +168,9 @@ for word, power in zip(words[: starts + 1], powers, strict=False):
 # %% [markdown]
 # ## 2.4 Dropout
 #
-# While a model is trained, some weights are set to 0 at random, so that it does not come to rely on
-# a few of them. With p = 0.5 half of them go, and those that stay are multiplied by 1 / (1 - p) = 2.
+# While a model is trained, some weights are set to 0 at random, so that it does not come to rely
+# on a few of them. With p = 0.5 that is half of them on average, and those that stay are multiplied
+# by 1 / (1 - p) = 2.
 #
 # First with the mask that was recorded. Look at "journey": both its weights went, its row is empty.
 # A row does not sum to 1 any more.

@@ -300,6 +300,16 @@ def test_invariants(shape: tuple[int, int, int], seed: int) -> None:
     assert np.allclose(narrow.context, batch.context, rtol=1e-3, atol=1e-4)
 
 
+def test_cross_attention_asks_one_sequence_and_looks_at_the_other() -> None:
+    X, memory = random(5, 3), random(7, 4, seed=1)
+    W = {"W_Q": random(3, 2), "W_K": random(4, 2, seed=2), "W_V": random(4, 6, seed=3)}
+    b = {"b_Q": random(2), "b_K": random(2, seed=4), "b_V": random(6, seed=5)}
+    result = cross_attention(X, memory, **W, **b)
+    Q, K, V = X @ W["W_Q"] + b["b_Q"], memory @ W["W_K"] + b["b_K"], memory @ W["W_V"] + b["b_V"]
+    assert result.scores.shape == (5, 7)
+    assert np.allclose(result.context, softmax(Q @ K.T / np.sqrt(2)) @ V)
+
+
 def test_cross_attention_of_a_sequence_to_itself_is_self_attention() -> None:
     X, W = random(5, 3), [random(3, 2, seed=i) for i in range(1, 4)]
     crossed = cross_attention(X, X.copy(), *W)

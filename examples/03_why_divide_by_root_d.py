@@ -1,0 +1,173 @@
+# %% [markdown]
+# # 3. Why scores are divided by √d
+#
+# `scores = raw_scores / √d`, where d is the width of a key. Not for speed: the division is one more
+# thing to compute. It keeps the scores from growing with d, so that softmax stays soft enough to
+# learn from. Three experiments show it.
+
+# %%
+import math
+
+import numpy as np
+
+import attnlab
+from attnlab import figures
+from attnlab.ops import Array
+
+# %% [markdown]
+# ## 3.1 A dot product of d numbers varies by d
+#
+# Take a query q and a key k of d numbers each, all drawn from a normal distribution with mean 0 and
+# variance 1. One product of two such numbers has variance 1. q·k is the sum of d of them, so its
+# variance is d: about 5 for d = 5, about 100 for d = 100. (It is the standard deviation that grows
+# with √d, not the variance.) So dividing by √d brings the variance back to 1, whatever d is.
+
+# %%
+rng = np.random.default_rng(0)
+draws = 50_000
+lines = []
+widths = (1, 5, 25, 100)
+for d in widths:
+    q, k = rng.standard_normal((2, draws, d))
+    products = (q * k).sum(axis=1)
+    divided = products / math.sqrt(d)
+    lines.append([products.var(), products.std(), divided.var()])
+    assert math.isclose(products.var(), d, rel_tol=0.05)
+    assert math.isclose(divided.var(), 1, rel_tol=0.05)
+
+print(f"3.1 The spread of q·k over {draws:,} draws")
+print(
+    attnlab.table(
+        lines,
+        rows=[f"d = {d}" for d in widths],
+        columns=["variance of q·k", "standard deviation", "variance of q·k / √d"],
+        decimals=2,
+    )
+)
+
+# %% [markdown]
+# ## 3.2 Softmax grows sharp when its input grows
+#
+# Five scores, and the same five times 8. Why 8? A head of GPT-2 has d = 64 and √64 = 8, so this is
+# what its softmax would get without the division. The order stays, the shares do not: one key
+# takes 80 of 100, and two are left with 3 in 1,000.
+
+# %%
+scores = np.array([0.1, -0.2, 0.3, -0.2, 0.5])
+published = {
+    1: [0.1925, 0.1426, 0.2351, 0.1426, 0.2872],
+    8: [0.0326, 0.0030, 0.1615, 0.0030, 0.8000],
+}
+times = (1, 8, 64)
+weights = {factor: attnlab.softmax(factor * scores) for factor in times}
+
+print("\n3.2 Softmax of five scores, and of the same scores times 8 and times 64")
+print(
+    attnlab.table(
+        [scores, *weights.values()],
+        rows=["scores", *(f"softmax(scores · {factor})" for factor in times)],
+        columns=[f"key {j}" for j in range(5)],
+    )
+)
+print()
+for factor, recorded in published.items():
+    print(figures.check(f"times {factor}", weights[factor], recorded, decimals=4))
+
+# %% [markdown]
+# ## 3.3 A sharp softmax stops learning
+#
+# A model learns by asking: if this score were a little larger, how much would each weight change?
+# The answers for all pairs are the **Jacobian** of softmax. With weights w it is
+#
+#     change of weight i for score j  =  w_i · (1 - w_i)  if i = j,  else  -w_i · w_j
+#
+# or in one line: `diag(w) - w wᵀ`.
+
+
+# %%
+def jacobian(w: Array) -> Array:
+    """How each weight (row) changes with each score (column)."""
+    changes: Array = np.diag(w) - np.outer(w, w)
+    return changes
+
+
+print("\n3.3 How each weight (row) changes with each score (column): diag(w) - w wᵀ")
+for factor in times:
+    print(f"\nscores · {factor}")
+    print(attnlab.table(jacobian(weights[factor])))
+
+# %% [markdown]
+# Is the formula right? Make one score a little larger, look at what the weights do, and compare.
+
+# %%
+little = 1e-6
+for factor in times:
+    x = factor * scores
+    measured = np.array(
+        [
+            (attnlab.softmax(x + step) - attnlab.softmax(x - step)) / (2 * little)
+            for step in little * np.eye(5)
+        ]
+    ).T
+    difference = np.abs(measured - jacobian(weights[factor])).max()
+    print(f"\nscores · {factor:<2}  formula and measurement at most {difference:.1e} apart", end="")
+    assert difference < 1e-8
+print()
+
+# %% [markdown]
+# Read the tables by column. With the scores as they are, every column has a number near 0.1 or
+# 0.2 on the diagonal: each key's score can be learned. Times 8, keys 1 and 3 have 0.0030: a key
+# that lost hardly hears of it. Times 64, all 25 numbers are 0 to four decimals: the softmax is
+# **saturated**, and nothing is learned whichever key should have won.
+
+# %%
+print("\nThe diagonal of each Jacobian")
+print(
+    attnlab.table(
+        [np.diag(jacobian(weights[factor])) for factor in times],
+        rows=[f"scores · {factor}" for factor in times],
+        columns=[f"key {j}" for j in range(5)],
+        decimals=7,
+    )
+)
+assert np.diag(jacobian(weights[1])).min() > 0.1
+assert np.diag(jacobian(weights[8]))[[1, 3]].max() < 0.0031
+assert np.abs(jacobian(weights[64])).max() < 0.00005
+
+# %% [markdown]
+# ## 3.4 Both together
+#
+# Random queries that look at ten random keys: how much does the winner take? With the division it
+# is the same whatever d is. Without it, the wider the keys, the more the winner takes all.
+
+# %%
+lines = []
+widths = (1, 5, 25, 100, 400)
+for d in widths:
+    K = rng.standard_normal((10, d))
+    Q = rng.standard_normal((2_000, d))
+    result = attnlab.attention(Q, K, K)
+    undivided = attnlab.softmax(result.raw_scores)
+    lines.append([undivided.max(axis=1).mean(), result.weights.max(axis=1).mean()])
+
+print("\n3.4 The largest of ten weights, mean over 2,000 queries")
+print(
+    attnlab.table(
+        lines,
+        rows=[f"d = {d}" for d in widths],
+        columns=["softmax(q·k)", "softmax(q·k / √d)"],
+        decimals=2,
+    )
+)
+
+# %% [markdown]
+# ## 3.5 What it costs
+#
+# One head of GPT-2, 12 tokens: the division comes on top of the products, so it can't be what makes
+# attention fast.
+
+# %%
+T, d = 12, 64
+print(f"\n3.5 One head, {T} tokens, d = {d}")
+print(f"  raw_scores                  {T} · {T} · {d} = {T * T * d:,} multiplications")
+print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions more")

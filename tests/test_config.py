@@ -1,0 +1,219 @@
+"""GPT2Config: the sizes in config.json, and what is refused in one."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import REFERENCE
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnlab import ConfigError, GPT2Config, MissingFileError
+from attnlab.config import IMPLEMENTED
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 263,
+    "n_positions": 17,
+    "n_embd": 35,
+    "n_layer": 3,
+    "n_head": 5,
+}
+NAMES = tuple(SIZES)
+
+
+# As tests/reference/README.md has them.
+@pytest.mark.parametrize(
+    ("model", "n_layer", "n_head", "n_embd", "d_head", "d_mlp", "epsilon"),
+    [
+        ("odd", 3, 5, 35, 7, 140, 1e-5),
+        ("one_head", 2, 1, 13, 13, 29, 1e-3),
+        ("float16", 2, 3, 21, 7, 31, 1e-5),
+        ("bfloat16", 2, 2, 22, 11, 37, 1e-5),
+        ("float64", 2, 3, 33, 11, 23, 1e-5),
+        ("sharded", 3, 2, 26, 13, 19, 1e-5),
+    ],
+)
+def test_the_sizes_of_the_reference_models(
+    model: str, n_layer: int, n_head: int, n_embd: int, d_head: int, d_mlp: int, epsilon: float
+) -> None:
+    config = GPT2Config.from_file(REFERENCE / model / "config.json")
+    assert (config.vocab_size, config.n_positions) == (263, 17)
+    assert (config.n_layer, config.n_head, config.n_embd) == (n_layer, n_head, n_embd)
+    assert (config.d_head, config.d_mlp) == (d_head, d_mlp)
+    assert config.layer_norm_epsilon == epsilon
+
+
+@pytest.mark.parametrize(
+    ("settings", "d_mlp"), [({}, 140), ({"n_inner": None}, 140), ({"n_inner": 29}, 29)]
+)
+def test_the_width_of_the_mlp(settings: dict[str, Any], d_mlp: int) -> None:
+    assert GPT2Config.from_dict(SIZES | settings).d_mlp == d_mlp
+
+
+def test_what_is_not_in_the_file_has_gpt2s_value() -> None:
+    config = GPT2Config.from_dict(SIZES)
+    assert dataclasses.asdict(config) == SIZES | {"n_inner": None, "layer_norm_epsilon": 1e-5}
+
+
+def test_other_keys_are_passed_over() -> None:
+    other = {"n_ctx": 1024, "attn_pdrop": 0.1, "d_head": "?", "from_dict": None}
+    assert GPT2Config.from_dict(SIZES | other) == GPT2Config(**SIZES)
+
+
+@pytest.mark.parametrize("name", ["gelu_new", "gelu_pytorch_tanh"])
+def test_both_names_of_gelus_tanh_form(name: str) -> None:
+    GPT2Config.from_dict(SIZES | {"activation_function": name})
+
+
+def test_a_config_can_not_be_changed() -> None:
+    config = GPT2Config(**SIZES)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.n_head = 7  # type: ignore[misc]
+    assert config.n_head == 5
+
+
+UNIMPLEMENTED: list[tuple[str, Any]] = [
+    ("model_type", "gpt_neo"),
+    ("activation_function", "gelu"),  # by erf, and not by tanh
+    ("activation_function", "relu"),
+    ("activation_function", None),
+    ("scale_attn_weights", False),
+    ("scale_attn_by_inverse_layer_idx", True),
+    ("reorder_and_upcast_attn", True),
+    ("add_cross_attention", True),
+    ("tie_word_embeddings", False),
+]
+
+
+def test_each_setting_that_matters_is_tried() -> None:
+    assert {key for key, _ in UNIMPLEMENTED} == set(IMPLEMENTED)
+
+
+@pytest.mark.parametrize(("key", "value"), UNIMPLEMENTED)
+def test_what_is_not_implemented_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{key} {value!r} is not implemented"):
+        GPT2Config.from_dict(SIZES | {key: value})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_size(name: str) -> None:
+    settings = {key: value for key, value in SIZES.items() if key != name}
+    with pytest.raises(ConfigError, match=f"^{name} is missing$"):
+        GPT2Config.from_dict(settings)
+
+
+@pytest.mark.parametrize("value", ["12", "", True, False, 12.0, 0, -1, math.nan, [12], {}])
+@pytest.mark.parametrize("name", [*NAMES, "n_inner"])
+def test_a_size_is_a_positive_integer(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        GPT2Config.from_dict(SIZES | {name: value})
+    assert str(caught.value) == f"{name} must be a positive integer, not {value!r}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_the_mlps_width_may_be_null(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} must be a positive integer, not None$"):
+        GPT2Config.from_dict(SIZES | {name: None})
+
+
+@pytest.mark.parametrize(
+    "epsilon", [0, 0.0, -1e-5, 1, 1e5, math.nan, math.inf, "1e-5", True, None, [1e-5]]
+)
+def test_epsilon_is_a_small_positive_number(epsilon: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        GPT2Config.from_dict(SIZES | {"layer_norm_epsilon": epsilon})
+    assert str(caught.value).startswith("layer_norm_epsilon ")
+    assert str(caught.value).endswith(f", not {epsilon!r}")
+
+
+def test_heads_that_do_not_divide_the_width() -> None:
+    with pytest.raises(ConfigError, match="^n_head 4 does not divide n_embd 35$"):
+        GPT2Config(**SIZES | {"n_head": 4})
+
+
+def test_wrong_sizes_are_all_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        GPT2Config(**dict.fromkeys(NAMES, "7"), n_inner=0, layer_norm_epsilon=-1.0)
+    for name in (*NAMES, "n_inner", "layer_norm_epsilon"):
+        assert f"{name} must be" in str(caught.value)
+
+
+def test_settings_and_missing_sizes_are_all_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        GPT2Config.from_dict(dict(UNIMPLEMENTED))
+    for key, value in dict(UNIMPLEMENTED).items():
+        assert f"{key} {value!r} is not implemented" in str(caught.value)
+    for name in NAMES:
+        assert f"{name} is missing" in str(caught.value)
+
+
+def test_settings_and_wrong_sizes_are_all_told_at_once() -> None:
+    settings = SIZES | {"activation_function": "relu", "n_embd": "35", "n_layer": 0}
+    del settings["n_head"]
+    with pytest.raises(ConfigError) as caught:
+        GPT2Config.from_dict(settings)
+    assert "activation_function 'relu' is not implemented" in str(caught.value)
+    assert "n_embd must be a positive integer, not '35'" in str(caught.value)
+    assert "n_layer must be a positive integer, not 0" in str(caught.value)
+    assert "n_head is missing" in str(caught.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 64) | st.floats() | st.text(max_size=3),
+    lambda values: st.lists(values, max_size=2) | st.dictionaries(st.text(max_size=2), values),
+    max_leaves=4,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from([*NAMES, "n_inner", "layer_norm_epsilon", *IMPLEMENTED]), JSON)
+)
+def test_any_settings_make_a_config_or_a_config_error(settings: dict[str, Any]) -> None:
+    try:
+        config = GPT2Config.from_dict(SIZES | settings)
+    except ConfigError as error:
+        assert any(key in str(error) for key in settings)  # noqa: PT017
+    else:
+        assert config.d_head * config.n_head == config.n_embd
+        assert config.d_mlp > 0
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "can't be read as JSON"),
+        (b"GPT-2", "can't be read as JSON"),
+        (b'{"n_embd": 35,', "can't be read as JSON"),
+        (b'{"n_embd": "\xff"}', "can't be read as JSON"),
+        (b'\xff\xfe{\x00"\x00', "can't be read as JSON"),
+        (b'{"n_embd": 1' + b"0" * 10_000 + b"}", "can't be read as JSON"),
+        (b"[" * 100_000, "can't be read as JSON"),
+        (b"[35]", "holds no JSON object"),
+        (b"null", "holds no JSON object"),
+        (b"{}", "vocab_size is missing"),
+        (json.dumps(SIZES | {"n_head": 4}).encode(), "n_head 4 does not divide n_embd 35"),
+        (json.dumps(SIZES | {"n_head": False}).encode(), "n_head must be a positive .* not False"),
+    ],
+    ids=lambda value: value[:16].decode("latin-1") if isinstance(value, bytes) else "",
+)
+def test_a_file_that_can_not_be_used_is_named(tmp_path: Path, content: bytes, problem: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=problem) as caught:
+        GPT2Config.from_file(file)
+    assert str(file) in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match="no config.json in ") as caught:
+        GPT2Config.from_file(tmp_path / "config.json")
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_directory_instead_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(ConfigError, match="config.json can't be read"):
+        GPT2Config.from_file(tmp_path / "config.json")
