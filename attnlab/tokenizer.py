@@ -296,7 +296,7 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
     for number, line in enumerate(_read_text(path).split("\n"), start=1):
         if not line.strip() or (number == 1 and line.startswith("#version")):
             continue
-        pair = line.rstrip("\r").split(" ")
+        pair = line.split(" ")
         if len(pair) != 2:
             raise VocabularyError(f"{path}, line {number}: two symbols expected, found {line!r}")
         merges.append((pair[0], pair[1]))

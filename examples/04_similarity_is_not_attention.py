@@ -131,16 +131,16 @@ print(attnlab.table(middle, rows=meanings, columns=meanings, decimals=0))
 assert np.array_equal(X @ middle @ X.T, head.raw_scores)
 
 pairs = [("dog", "ball"), ("it", "dog"), ("it", "ball")]
-there = [(words.index(a), words.index(b)) for a, b in pairs]
-print("\nThe same pair in both directions")
+lines = []
+for one, other in pairs:
+    i, j = words.index(one), words.index(other)
+    lines.append([similarity[i, j], similarity[j, i], head.raw_scores[i, j], head.raw_scores[j, i]])
+print("\nEach pair in both directions")
 print(
     attnlab.table(
-        [
-            [m[i, j] for i, j in there] + [m[j, i] for i, j in there]
-            for m in (similarity, head.raw_scores)
-        ],
-        rows=["similarity", "raw_scores"],
-        columns=[f"{a}→{b}" for a, b in pairs] + [f"{b}→{a}" for a, b in pairs],
+        lines,
+        rows=[f"{one}, {other}" for one, other in pairs],
+        columns=["similarity", "and back", "raw_score", "and back"],
         decimals=0,
     )
 )

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -130,15 +131,15 @@ def test_epsilon_is_a_small_positive_number(epsilon: Any) -> None:
 
 
 def test_heads_that_do_not_divide_the_width() -> None:
-    with pytest.raises(ConfigError, match="^n_head 4 does not divide n_embd 35$"):
+    with pytest.raises(ConfigError, match=r"^n_head 4 does not divide n_embd 35$"):
         GPT2Config(**SIZES | {"n_head": 4})
 
 
 def test_wrong_sizes_are_all_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        GPT2Config(**dict.fromkeys(NAMES, "7"), n_inner=0, layer_norm_epsilon=-1.0)
+        GPT2Config.from_dict(dict.fromkeys([*NAMES, "n_inner", "layer_norm_epsilon"], "7"))
     for name in (*NAMES, "n_inner", "layer_norm_epsilon"):
-        assert f"{name} must be" in str(caught.value)
+        assert re.search(rf"(^|; ){name} must be a .*, not '7'", str(caught.value))
 
 
 def test_settings_and_missing_sizes_are_all_told_at_once() -> None:
@@ -175,7 +176,8 @@ def test_any_settings_make_a_config_or_a_config_error(settings: dict[str, Any]) 
     try:
         config = GPT2Config.from_dict(SIZES | settings)
     except ConfigError as error:
-        assert any(key in str(error) for key in settings)  # noqa: PT017
+        message = str(error)
+        assert any(key in message for key in settings)
     else:
         assert config.d_head * config.n_head == config.n_embd
         assert config.d_mlp > 0
@@ -208,12 +210,12 @@ def test_a_file_that_can_not_be_used_is_named(tmp_path: Path, content: bytes, pr
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match="no config.json in ") as caught:
+    with pytest.raises(MissingFileError, match=r"no config\.json in ") as caught:
         GPT2Config.from_file(tmp_path / "config.json")
     assert str(tmp_path) in str(caught.value)
 
 
 def test_a_directory_instead_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "config.json").mkdir()
-    with pytest.raises(ConfigError, match="config.json can't be read"):
+    with pytest.raises(ConfigError, match=r"config\.json can't be read"):
         GPT2Config.from_file(tmp_path / "config.json")

@@ -49,6 +49,13 @@ def test_token_counts_of_the_chanler_sentence(gpt2_tokenizer: Tokenizer) -> None
     assert len(gpt2_tokenizer.encode(sentence.replace("’", "'"))) == 14
 
 
+def test_awkward_texts_against_transformers(gpt2_tokenizer: Tokenizer) -> None:
+    recorded = json.loads((REFERENCE / "tokens.json").read_text(encoding="utf-8"))
+    assert len(recorded) == 9
+    for text, ids in recorded.items():
+        assert gpt2_tokenizer.encode(text) == ids, text
+
+
 def test_end_of_text_is_special_only_when_asked(gpt2_tokenizer: Tokenizer) -> None:
     assert gpt2_tokenizer.encode(END_OF_TEXT, special=True) == [50256]
     plain = gpt2_tokenizer.encode(f"a{END_OF_TEXT}")

@@ -116,6 +116,15 @@ def test_the_command(walkthrough_directory: Path, capsys: pytest.CaptureFixture[
     assert "is a file" in capsys.readouterr().err
 
 
+def test_the_command_tells_disagreement(
+    walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = figures.load("walkthrough")
+    published["scores"][0][0] = 0.5
+    monkeypatch.setattr(figures, "load", lambda name: published)
+    assert walkthrough.main([str(walkthrough_directory)]) == 1
+
+
 @pytest.mark.parametrize(
     ("computed", "recorded", "decimals", "agrees"),
     [
@@ -125,7 +134,7 @@ def test_the_command(walkthrough_directory: Path, capsys: pytest.CaptureFixture[
         ([-5.0, 1.0], [None, 1.0], 2, False),
         ([np.nan], [0.0], 2, False),
         ([0.0], [None], 2, False),
-        ([1.0, 2.0], [1.0], 2, False),
+        ([1.0, 1.0], [1.0], 2, False),
         ([3], [3], 0, True),
         ([4], [3], 0, False),
     ],

@@ -1,0 +1,151 @@
+# %% [markdown]
+# # 5. One head of GPT-2, step by step
+#
+# A published article (orczhou.com, "understanding-llm-attention", 2025-12-31) walks through one
+# head of GPT-2, layer 0, head 0, and prints tables of what it finds. Here is the same walk on a
+# model that you have, and the verdict: are these the article's numbers?
+#
+# The model is GPT-2 small from the Hugging Face hub. To use another, name it, or a directory, in
+# the environment variable `ATTNLAB_MODEL`.
+
+# %%
+import math
+import os
+
+import numpy as np
+
+import attnlab
+from attnlab import figures, walkthrough
+
+model = attnlab.GPT2.from_pretrained(os.environ.get("ATTNLAB_MODEL", "gpt2"))
+print(model)
+
+# %% [markdown]
+# ## 5.1 The walk
+#
+# From tokens to context: the embedding of each token and of each position, their sum, LayerNorm,
+# then the chain of lessons 1 and 2. In a token's symbol `Ġ` stands for a space before it. A curly
+# apostrophe is three bytes, which this vocabulary cuts in two tokens, `âĢ` and `Ļ`.
+
+# %%
+print(f"\n5.1 The walk, for the prompt: {walkthrough.PROMPT}\n")
+for step in walkthrough.walk(model):
+    print(step)
+
+# %% [markdown]
+# ## 5.2 The verdict
+#
+# A table agrees when each computed number, rounded as the article rounds, is the printed one.
+
+# %%
+verdict = walkthrough.reproduce(model)
+print("5.2 The verdict")
+print(verdict)
+
+# %% [markdown]
+# ## 5.3 A straight apostrophe
+#
+# Type the prompt on a keyboard, and the apostrophe is likely to be straight: `'` and not `’`. The
+# vocabulary has a token `'s`, so three tokens become one, and every later token sits two positions
+# earlier. Other position embeddings, other numbers: no table can match. The library tells why, and
+# never changes the quote for you.
+
+# %%
+straight = walkthrough.PROMPT.replace("’", "'")
+print("\n5.3 A straight apostrophe")
+for prompt in (walkthrough.PROMPT, straight):
+    tokens = model.tokenizer.tokens(prompt)
+    print(f"\n{prompt}    {len(tokens)} tokens")
+    print(tokens)
+print()
+print(walkthrough.reproduce(model, straight))
+
+# %% [markdown]
+# ## 5.4 Where the article's words slip
+#
+# Some of its sentences are not right. Each is quick to check.
+#
+# **LayerNorm** does not end with mean 0 and variance 1. After that comes a gain, a factor for each
+# column, and a bias, both learned. `X` is the published table only with them.
+
+# %%
+trace = model.trace(walkthrough.PROMPT)
+head = trace.head(0, 0)
+published = figures.load("walkthrough")
+columns = published["columns_published"]
+
+ones, zeros = np.ones(model.config.n_embd), np.zeros(model.config.n_embd)
+epsilon = model.config.layer_norm_epsilon
+plain = attnlab.layer_norm(trace.embedding, ones, zeros, epsilon)
+gain, bias = model.checkpoint.block(0).ln_1
+X = attnlab.layer_norm(trace.embedding, gain, bias, epsilon)
+assert np.allclose(plain.mean(axis=1), 0, atol=1e-5)
+assert np.allclose(plain.var(axis=1), 1, atol=1e-2)
+assert np.array_equal(X, head.X)
+
+print("\n5.4 Where the article's words slip")
+print("\nLayerNorm, row of It")
+print(
+    attnlab.table(
+        [[x[0].mean(), x[0].var(), *x[0, :columns]] for x in (plain, X)],
+        rows=["without gain and bias", "with gain and bias (X)"],
+        columns=["mean", "variance", *(f"column {j}" for j in range(columns))],
+    )
+)
+if trace.tokens.ids.tolist() == published["token_ids"]:
+    print(
+        figures.compare("X without gain and bias", plain[:, :columns], published["X"], decimals=4)
+    )
+    print(figures.compare("X with gain and bias", X[:, :columns], published["X"], decimals=4))
+
+# %% [markdown]
+# **Shapes.** A head's `W_Q` has a row for each of the model's columns: 768 rows, 64 columns, not
+# the other way round. The head's context is 12 x 64. It is 12 x 768 after all heads are joined.
+
+# %%
+print("\nShapes")
+for what, array in {
+    "W_Q of one head": head.W_Q,
+    "context of one head": head.context,
+    "concat, all heads joined": trace.blocks[0].attention.concat,
+}.items():
+    print(f"  {what:<26}{' x '.join(map(str, array.shape))}")
+assert head.W_Q.shape == (model.config.n_embd, model.config.d_head)
+assert head.context.shape == (len(trace.tokens), model.config.d_head)
+
+# %% [markdown]
+# **cos π** is -1, not 0.
+#
+# **Dividing by √Dk** is not there for speed. It keeps the variance of the scores near 1, so that
+# softmax does not saturate: lesson 3. Here is what it does to this head: the spread shrinks by
+# √64 = 8, and one key no longer takes it all.
+
+# %%
+print(f"\ncos π = {math.cos(math.pi):.0f}")
+
+seen = head.mask
+undivided = attnlab.softmax(np.where(seen, head.raw_scores, -np.inf))
+print(f"\nDividing by √{model.config.d_head}")
+print(
+    attnlab.table(
+        [
+            [head.raw_scores[seen].std(), undivided[1:].max(axis=1).mean()],
+            [head.scores[seen].std(), head.weights[1:].max(axis=1).mean()],
+        ],
+        rows=["raw_scores", "scores"],
+        columns=["standard deviation", "largest weight of a row, mean"],
+        decimals=2,
+    )
+)
+print("(the first row is left out: its only weight is 1)")
+assert np.allclose(head.raw_scores, head.scores * math.sqrt(model.config.d_head))
+
+# %% [markdown]
+# ## 5.5 As a script
+#
+# Run as a script, this lesson ends with status 0 if the verdict is that the figures are
+# reproduced, and 1 if not.
+
+# %%
+if not verdict.agrees:
+    raise SystemExit(1)

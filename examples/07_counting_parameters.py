@@ -1,0 +1,177 @@
+# %% [markdown]
+# # 7. Counting parameters
+#
+# Where are GPT-2's 124 million numbers, and how many of GPT-3's 175 billion are attention? All of
+# it follows from five sizes, with multiplication. No model is needed.
+
+# %%
+import attnlab
+from attnlab import figures
+from attnlab.checkpoint import parameter_count
+from attnlab.tables import align
+
+gpt2 = attnlab.GPT2Config(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12)
+print(gpt2)
+print(f"Dh = {gpt2.n_embd} / {gpt2.n_head} = {gpt2.d_head}")
+
+# %% [markdown]
+# ## 7.1 Queries, keys and values
+#
+# A head of GPT-2 has three matrices, `W_Q`, `W_K` and `W_V`, of 768 rows and 64 columns. There are
+# 12 heads in each of 12 layers, 144 in all. This count leaves the biases out.
+
+# %%
+heads = gpt2.n_head * gpt2.n_layer
+qkv = gpt2.n_embd * gpt2.d_head * 3 * heads
+print("\n7.1 Queries, keys and values")
+print(f"{gpt2.n_embd} · {gpt2.d_head} · 3 · {heads} = {qkv:,}")
+recorded = figures.load("walkthrough")["parameter_count"]["value"]
+print(figures.check("W_Q, W_K, W_V of all heads", [qkv], [recorded], decimals=0))
+
+# %% [markdown]
+# ## 7.2 The whole of GPT-2 small
+#
+# Per layer: attention, with an output matrix `W_O` that mixes the heads; an MLP of two matrices;
+# two LayerNorms with a gain and a bias each. Outside of the layers: a row for each token of the
+# vocabulary, a row for each position, and one last LayerNorm. The output uses the token embedding
+# again, so it adds nothing.
+
+# %%
+D, F, L = gpt2.n_embd, gpt2.d_mlp, gpt2.n_layer
+layer = {
+    "W_Q, W_K, W_V": ("3 · D · D", 3 * D * D),
+    "b_Q, b_K, b_V": ("3 · D", 3 * D),
+    "W_O, b_O": ("D · D + D", D * D + D),
+    "MLP: W_1, b_1": ("D · F + F", D * F + F),
+    "MLP: W_2, b_2": ("F · D + D", F * D + D),
+    "two LayerNorms": ("2 · 2 · D", 4 * D),
+}
+one_layer = sum(count for _, count in layer.values())
+whole = {
+    f"{L} layers": ("L · layer", L * one_layer),
+    "token embedding W_E": ("vocab · D", gpt2.vocab_size * D),
+    "position embedding W_P": ("n_positions · D", gpt2.n_positions * D),
+    "last LayerNorm": ("2 · D", 2 * D),
+}
+total = sum(count for _, count in whole.values())
+
+
+def lines(counts: dict[str, tuple[str, int]], result: str) -> str:
+    """The counts in columns, and their sum."""
+    rows = [(name, formula, f"{count:,}") for name, (formula, count) in counts.items()]
+    everything = sum(count for _, count in counts.values())
+    return align([*rows, (result, "", f"{everything:,}")], left=(0, 1))
+
+
+print(f"\n7.2 GPT-2 small: D = {D}, F = 4 D = {F}, L = {L}, vocab = {gpt2.vocab_size:,}")
+print("\nOne layer")
+print(lines(layer, "sum"))
+print("\nAll of it")
+print(lines(whole, "sum"))
+assert total == parameter_count(gpt2) == 124_439_808
+
+# %% [markdown]
+# ## 7.3 The five published sizes
+#
+# The same five sizes for each. Layers grow with D², the embedding with D alone: the larger the
+# model, the smaller the share of its vocabulary.
+
+
+# %%
+def config(n_layer: int, n_head: int, n_embd: int, n_positions: int = 1024) -> attnlab.GPT2Config:
+    """A GPT-2 of these sizes, with GPT-2's vocabulary."""
+    return attnlab.GPT2Config(
+        vocab_size=50257,
+        n_positions=n_positions,
+        n_embd=n_embd,
+        n_layer=n_layer,
+        n_head=n_head,
+    )
+
+
+def shares(c: attnlab.GPT2Config) -> dict[str, int]:
+    """How many parameters are where."""
+    D, F, L = c.n_embd, c.d_mlp, c.n_layer
+    return {
+        "embeddings": (c.vocab_size + c.n_positions) * D,
+        "attention": L * (4 * D * D + 4 * D),
+        "MLP": L * (2 * D * F + F + D),
+        "LayerNorm": (2 * L + 1) * 2 * D,
+    }
+
+
+published = {
+    "distilgpt2": (config(6, 12, 768), 81_912_576),
+    "gpt2": (config(12, 12, 768), 124_439_808),
+    "gpt2-medium": (config(24, 16, 1024), 354_823_168),
+    "gpt2-large": (config(36, 20, 1280), 774_030_080),
+    "gpt2-xl": (config(48, 25, 1600), 1_557_611_200),
+}
+table = [["", "L", "H", "D", "parameters", "embeddings", "attention", "MLP", "LayerNorm"]]
+for name, (c, count) in published.items():
+    where = shares(c)
+    assert sum(where.values()) == parameter_count(c) == count
+    percent = [f"{100 * part / count:.1f} %" for part in where.values()]
+    table.append([name, str(c.n_layer), str(c.n_head), str(c.n_embd), f"{count:,}", *percent])
+print("\n7.3 The five published sizes, and where their parameters are\n")
+print(align(table))
+
+# %% [markdown]
+# ## 7.4 GPT-3
+#
+# The same shape, larger: 96 layers of 96 heads, D = 12,288. Here each head's value matrix is
+# counted as the two thin ones that it is made of, down to 128 numbers (`W_V`) and up again (this
+# head's rows of `W_O`); lesson 9 is about that. Biases are left out.
+
+# %%
+notes = figures.load("gpt3_parameters")
+gpt3 = config(notes["n_layers"], notes["n_heads"], notes["d_embed"], n_positions=2048)
+assert (gpt3.d_head, gpt3.vocab_size) == (notes["d_head"], notes["n_vocab"])
+
+all_heads = gpt3.n_head * gpt3.n_layer
+one_matrix = gpt3.n_embd * gpt3.d_head
+per_head = f"{gpt3.n_embd:,} · {gpt3.d_head} · {gpt3.n_head} · {gpt3.n_layer}"
+counts = {"embedding": (f"{gpt3.vocab_size:,} · {gpt3.n_embd:,}", gpt3.vocab_size * gpt3.n_embd)}
+for row in ("key", "query", "value_down", "value_up (the output matrix)"):
+    counts[row] = (per_head, one_matrix * all_heads)
+
+print("\n7.4 GPT-3")
+print(
+    align([(row, product, f"{count:,}") for row, (product, count) in counts.items()], left=(0, 1))
+)
+in_attention = 4 * one_matrix * all_heads
+print(f"\nattention, one head:   4 · {one_matrix:,} = {4 * one_matrix:,}")
+print(f"attention, all heads:  {4 * one_matrix:,} · {all_heads:,} = {in_attention:,}")
+print(f"all of GPT-3:          {parameter_count(gpt3):,}")
+print(f"attention's share:     {100 * in_attention / parameter_count(gpt3):.0f} %")
+print()
+computed = [count for _, count in counts.values()]
+print(figures.check("GPT-3's table", computed, list(notes["rows"].values()), decimals=0))
+print(
+    figures.check(
+        "attention's totals",
+        [4 * one_matrix, in_attention],
+        [notes["attention_per_head"], notes["attention_total"]],
+        decimals=0,
+    )
+)
+
+# %% [markdown]
+# ## 7.5 50,257 and not 50,527
+#
+# The vocabulary is also found in print with two digits exchanged. The product gives it away.
+
+# %%
+print("\n7.5 50,257 and not 50,527")
+for vocabulary in (50_257, 50_527):
+    product = vocabulary * gpt3.n_embd
+    verdict = "is" if product == notes["rows"]["embedding"] else "is not"
+    print(f"{vocabulary:,} · {gpt3.n_embd:,} = {product:,}, which {verdict} the recorded count")
+assert 50_257 * gpt3.n_embd == notes["rows"]["embedding"] != 50_527 * gpt3.n_embd
+print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,}")
+
+# %% [markdown]
+# ## With a pencil
+#
+# * Without biases and LayerNorms a layer has 12 D² parameters. Why 12?
+# * How many parameters does a second position embedding of 1,024 rows cost GPT-2 small?

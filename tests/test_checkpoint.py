@@ -1,0 +1,773 @@
+"""Checkpoints as files: what is read of them and when, and what is refused."""
+
+import json
+import math
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import MODELS, REFERENCE
+from files import INDEX, WEIGHTS, Tensors, change_config, change_tensors, copy_model, digests
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from safetensors.numpy import load, load_file, save_file
+
+from attnlab import (
+    GPT2,
+    CheckpointError,
+    GPT2Config,
+    InvalidValueError,
+    MissingFileError,
+    Trace,
+    VocabularyError,
+)
+from attnlab.checkpoint import parameter_count, tensor_shapes
+
+PROMPT = "the hen in a thin inn"
+
+# The tensors of a block.
+IN_BLOCK = (
+    *("ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias"),
+    *("attn.c_proj.weight", "attn.c_proj.bias", "ln_2.weight", "ln_2.bias"),
+    *("mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias"),
+)
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    return copy_model("odd", tmp_path / "odd")
+
+
+@pytest.fixture
+def one_head(tmp_path: Path) -> Path:
+    return copy_model("one_head", tmp_path / "one_head")
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    return copy_model("sharded", tmp_path / "sharded")
+
+
+def trace(directory: Path, **options: Any) -> Trace:
+    return GPT2.from_pretrained(directory, **options).trace(PROMPT)
+
+
+def refusal(directory: Path, error: type[Exception] = CheckpointError) -> str:
+    """What is said when a model is opened that can't be."""
+    with pytest.raises(error) as caught:
+        GPT2.from_pretrained(directory)
+    return str(caught.value)
+
+
+# Files that are missing
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.json", "merges.txt", WEIGHTS])
+def test_a_missing_file_is_named(odd: Path, name: str) -> None:
+    (odd / name).unlink()
+    message = refusal(odd, MissingFileError)
+    assert name in message
+    assert str(odd) in message
+
+
+class Bomb:
+    """A pickle of it creates a file when it is loaded."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[Path]]:
+        return Path.touch, (self.file,)
+
+
+@pytest.mark.parametrize("pickled", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin"])
+def test_a_pickle_is_never_opened(odd: Path, tmp_path: Path, pickled: str) -> None:
+    opened = tmp_path / "opened"
+    (odd / pickled).write_bytes(pickle.dumps(Bomb(opened)))
+    assert trace(odd).logits.shape == (12, 263)
+    (odd / WEIGHTS).unlink()
+    message = refusal(odd, MissingFileError)
+    assert not opened.exists()
+    assert f"no {WEIGHTS}" in message
+    assert pickled in message
+    assert str(odd) in message
+    assert "save_pretrained" in message
+    pickle.loads((odd / pickled).read_bytes())
+    assert opened.exists()
+
+
+def test_a_missing_shard_is_named(sharded: Path) -> None:
+    (sharded / "model-00002-of-00003.safetensors").unlink()
+    (sharded / "model-00003-of-00003.safetensors").unlink()
+    message = refusal(sharded, MissingFileError)
+    assert "model-00002-of-00003.safetensors, model-00003-of-00003.safetensors" in message
+    assert "model-00001" not in message
+    assert str(sharded / INDEX) in message
+
+
+# Files that are not what they should be
+
+
+def with_header(change: Callable[[str], str]) -> Callable[[bytes], bytes]:
+    """Change a safetensors file's header, and its length accordingly."""
+
+    def damage(content: bytes) -> bytes:
+        end = 8 + int.from_bytes(content[:8], "little")
+        header = change(content[8:end].decode()).encode()
+        return len(header).to_bytes(8, "little") + header + content[end:]
+
+    return damage
+
+
+def shift_one_tensor(header: str) -> str:
+    entries = json.loads(header)
+    start, end = entries["transformer.wpe.weight"]["data_offsets"]
+    entries["transformer.wpe.weight"]["data_offsets"] = [start + 4, end + 4]
+    return json.dumps(entries)
+
+
+LFS_POINTER = b"""version https://git-lfs.github.com/spec/v1
+oid sha256:248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707
+size 548105171
+"""
+UNSOUND: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda content: b"", "is empty"),
+    "web page": (lambda content: b"<!DOCTYPE html>\n<html><body>Sign in</body></html>", "web page"),
+    "web page, indented": (lambda content: b"\n  <html></html>", "web page"),
+    "Git LFS pointer": (lambda content: LFS_POINTER, "run `git lfs pull`"),
+    "random": (lambda content: np.random.default_rng(0).bytes(2000), "is not a safetensors file"),
+    "7 bytes": (lambda content: content[:7], "truncated"),
+    "half the header": (lambda content: content[:500], "truncated"),
+    "no tensors": (
+        lambda content: content[: 8 + int.from_bytes(content[:8], "little")],
+        "truncated",
+    ),
+    "last byte missing": (lambda content: content[:-1], "truncated"),
+    "a byte too many": (lambda content: content + b"\0", "is not a safetensors file"),
+    "a header of 2^63 bytes": (lambda content: b"\0" * 7 + b"\x80" + content[8:], "truncated"),
+    "a header too short": (lambda content: b"\x09" + content[1:], "is not a safetensors file"),
+    "a header that is no JSON": (
+        with_header(lambda header: header[1:]),
+        "is not a safetensors file",
+    ),
+    "a header that is a list": (with_header(lambda header: "[]"), "is not a safetensors file"),
+    "tensors that overlap": (with_header(shift_one_tensor), "is not a safetensors file"),
+    "a shape that lies": (
+        with_header(lambda header: header.replace("[17,35]", "[17,34]")),
+        "is not a safetensors file",
+    ),
+    "an unknown dtype": (
+        with_header(lambda header: header.replace('"F32"', '"F31"', 1)),
+        "is not a safetensors file",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNSOUND)
+def test_a_file_that_is_not_sound_safetensors(odd: Path, kind: str) -> None:
+    damage, told = UNSOUND[kind]
+    content = (odd / WEIGHTS).read_bytes()
+    (odd / WEIGHTS).write_bytes(damage(content))
+    assert (odd / WEIGHTS).read_bytes() != content
+    message = refusal(odd)
+    assert str(odd / WEIGHTS) in message
+    assert told in message
+
+
+def test_an_unsound_shard_is_named(sharded: Path) -> None:
+    shard = sharded / "model-00002-of-00003.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    message = refusal(sharded)
+    assert str(shard) in message
+    assert "truncated" in message
+
+
+@pytest.fixture(scope="module")
+def to_truncate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_model("one_head", tmp_path_factory.mktemp("truncated"))
+
+
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_any_truncation_is_noticed(to_truncate: Path, share: float) -> None:
+    content = (REFERENCE / "one_head" / WEIGHTS).read_bytes()
+    (to_truncate / WEIGHTS).write_bytes(content[: int(share * len(content))])
+    assert str(to_truncate / WEIGHTS) in refusal(to_truncate)
+
+
+def test_a_directory_instead_of_the_weights(odd: Path) -> None:
+    (odd / WEIGHTS).unlink()
+    (odd / WEIGHTS).mkdir()
+    assert WEIGHTS in refusal(odd, MissingFileError)
+
+
+# Tensors that are not those of the config
+
+
+def test_all_that_is_wrong_with_the_tensors_is_told_at_once(odd: Path) -> None:
+    def change(tensors: Tensors) -> None:
+        del tensors["transformer.ln_f.bias"]
+        del tensors["transformer.h.2.attn.c_attn.bias"]
+        tensors["transformer.h.0.mlp.c_fc.weight"] = np.zeros((140, 35), "f4")
+        tensors["transformer.wpe.weight"] = np.zeros(17 * 35, "f4")
+        tensors["transformer.h.0.attn.rotary"] = np.zeros(7, "f4")
+        tensors["classifier.weight"] = np.zeros((2, 35), "f4")
+        tensors["transformer.h.1.ln_2.weight"] = np.ones(35, "i8")
+
+    change_tensors(odd, change)
+    message = refusal(odd)
+    assert str(odd) in message
+    told = dict(part.split(": ", 1) for part in message.split(". ", 1)[1].split("; "))
+    assert told["missing"].split(", ") == ["h.2.attn.c_attn.bias", "ln_f.bias"]
+    assert sorted(told["unexpected"].split(", ")) == ["classifier.weight", "h.0.attn.rotary"]
+    assert "h.0.mlp.c_fc.weight is [140, 35] and not [35, 140]" in told["misshaped"]
+    assert "wpe.weight is [595] and not [17, 35]" in told["misshaped"]
+    assert "h.1.ln_2.weight is I64" in told["of a dtype that can't be read"]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint16", "uint8", "bool"])
+def test_a_dtype_that_can_not_be_read(odd: Path, dtype: str) -> None:
+    def change(tensors: Tensors) -> None:
+        tensors["transformer.h.1.mlp.c_fc.bias"] = np.ones(140, dtype)
+
+    change_tensors(odd, change)
+    short = {"int64": "I64", "int32": "I32", "uint16": "U16", "uint8": "U8", "bool": "BOOL"}[dtype]
+    assert f"h.1.mlp.c_fc.bias is {short} and not one of F64, F32, F16, BF16" in refusal(odd)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problems"),
+    [
+        ({"n_layer": 4}, ["missing: h.3.ln_1.weight"]),
+        ({"n_layer": 2}, ["unexpected: h.2."]),
+        ({"n_layer": 30}, ["missing: h.3.ln_1.weight", "and 312 more"]),
+        ({"n_positions": 18}, ["wpe.weight is [17, 35] and not [18, 35]"]),
+        ({"n_inner": 139}, ["h.2.mlp.c_fc.weight is [35, 140] and not [35, 139]"]),
+        ({"vocab_size": 262}, ["wte.weight is [263, 35] and not [262, 35]"]),
+    ],
+)
+def test_a_config_of_another_model(
+    odd: Path, settings: dict[str, int], problems: list[str]
+) -> None:
+    change_config(odd, **settings)
+    message = refusal(odd)
+    assert "config.json" in message
+    for problem in problems:
+        assert problem in message
+
+
+def test_a_vocabulary_of_another_size(odd: Path) -> None:
+    vocabulary = json.loads((odd / "vocab.json").read_text())
+    del vocabulary["<|endoftext|>"]
+    (odd / "vocab.json").write_text(json.dumps(vocabulary))
+    message = refusal(odd, VocabularyError)
+    assert "262 tokens" in message
+    assert "263" in message
+    assert str(odd) in message
+
+
+def without_prefix(tensors: Tensors) -> Tensors:
+    return {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+
+
+def half_without_prefix(tensors: Tensors) -> Tensors:
+    return {
+        name.removeprefix("transformer.") if i % 2 else name: tensor
+        for i, (name, tensor) in enumerate(tensors.items())
+    }
+
+
+@pytest.mark.parametrize("rename", [without_prefix, half_without_prefix])
+def test_names_with_and_without_prefix(odd: Path, rename: Callable[[Tensors], Tensors]) -> None:
+    file = change_tensors(odd, rename)
+    assert "wte.weight" in load_file(file) or "wpe.weight" in load_file(file)
+    assert np.array_equal(trace(odd).logits, trace(REFERENCE / "odd").logits)
+
+
+def test_a_tensor_with_and_without_prefix(odd: Path) -> None:
+    def change(tensors: Tensors) -> None:
+        tensors["h.1.ln_1.bias"] = tensors["transformer.h.1.ln_1.bias"].copy()
+
+    change_tensors(odd, change)
+    assert "h.1.ln_1.bias is in" in refusal(odd)
+
+
+def test_a_tensor_in_two_shards(sharded: Path) -> None:
+    first, last = (sharded / f"model-0000{i}-of-00003.safetensors" for i in (1, 3))
+    save_file(load_file(last) | {"wte.weight": load_file(first)["transformer.wte.weight"]}, last)
+    message = refusal(sharded)
+    assert "wte.weight is in" in message
+    assert str(first) in message
+    assert str(last) in message
+
+
+@pytest.mark.parametrize("prefix", ["", "transformer."])
+def test_mask_buffers_are_no_parameters(odd: Path, prefix: str) -> None:
+    def change(tensors: Tensors) -> None:
+        for layer in range(3):
+            mask = np.tril(np.ones((1, 1, 17, 17), bool))
+            tensors[f"{prefix}h.{layer}.attn.bias"] = mask
+            tensors[f"{prefix}h.{layer}.attn.masked_bias"] = np.array(np.nan, "f4")
+
+    change_tensors(odd, change)
+    assert np.array_equal(trace(odd).logits, trace(REFERENCE / "odd").logits)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["h.0.attn.bias.x", "h.x.attn.bias", "attn.bias", "h.0.attn.masked_biases", "x.h.0.attn.bias"],
+)
+def test_what_is_only_like_a_mask_buffer_is_refused(odd: Path, name: str) -> None:
+    def change(tensors: Tensors) -> None:
+        tensors[name] = np.zeros((1, 1, 17, 17), "f4")
+
+    change_tensors(odd, change)
+    assert f"unexpected: {name}" in refusal(odd)
+
+
+# The output matrix
+
+
+def test_an_output_matrix_equal_to_the_embedding(one_head: Path) -> None:
+    assert "lm_head.weight" in load_file(one_head / WEIGHTS)
+    without = change_tensors(copy_model("one_head", one_head.parent / "without"), drop_lm_head)
+    assert "lm_head.weight" not in load_file(without)
+    assert np.array_equal(trace(one_head).logits, trace(without.parent).logits)
+
+
+def drop_lm_head(tensors: Tensors) -> None:
+    del tensors["lm_head.weight"]
+
+
+@pytest.mark.parametrize("ask", [lambda trace: trace.logits, lambda trace: trace.next_tokens(3)])
+def test_an_output_matrix_of_its_own_is_refused_when_it_is_used(
+    one_head: Path, ask: Callable[[Trace], object]
+) -> None:
+    def change(tensors: Tensors) -> None:
+        tensors["lm_head.weight"][200, 12] += np.float32(0.01)
+
+    change_tensors(one_head, change)
+    opened = trace(one_head)
+    assert np.array_equal(opened.final, trace(REFERENCE / "one_head").final)
+    for _ in range(2):
+        with pytest.raises(
+            CheckpointError, match=r"lm_head\.weight .* not equal to wte\.weight"
+        ) as caught:
+            ask(opened)
+        assert str(one_head) in str(caught.value)
+
+
+def test_an_output_matrix_of_another_shape(odd: Path) -> None:
+    def change(tensors: Tensors) -> None:
+        tensors["lm_head.weight"] = np.zeros((262, 35), "f4")
+
+    change_tensors(odd, change)
+    assert "lm_head.weight is [262, 35] and not [263, 35]" in refusal(odd)
+
+
+# Shards
+
+
+def point_to(sharded: Path, name: object) -> None:
+    """Let the index name this instead of the first shard."""
+    index = json.loads((sharded / INDEX).read_text())
+    for tensor, file in index["weight_map"].items():
+        if file.startswith("model-00001-"):
+            index["weight_map"][tensor] = name
+    (sharded / INDEX).write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize("place", ["../x", "{absolute}", "sub/x", "C:\\x", "..\\x", "sub/../x"])
+def test_an_index_that_points_outside_its_directory(sharded: Path, place: str) -> None:
+    """The shard is there, so that only looking at the name can refuse it."""
+    place = place.format(absolute=sharded.parent / "x")
+    (sharded / "sub").mkdir()
+    (sharded / "model-00001-of-00003.safetensors").rename(sharded / place)
+    point_to(sharded, place)
+    message = refusal(sharded)
+    assert "outside its directory" in message
+    assert str(sharded / INDEX) in message
+    assert repr(place) in message
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", None, 3])
+def test_an_index_that_names_no_file(sharded: Path, name: object) -> None:
+    point_to(sharded, name)
+    assert INDEX in refusal(sharded)
+
+
+@pytest.mark.parametrize(
+    "name", ["gone.safetensors", "model-00001-of-00003.safetensors.", "x" * 300, "a\0b"]
+)
+def test_an_index_that_names_a_shard_that_is_not_there(sharded: Path, name: str) -> None:
+    point_to(sharded, name)
+    message = refusal(sharded, MissingFileError)
+    assert name in message
+    assert str(sharded / INDEX) in message
+
+
+def test_an_index_that_names_another_file_of_the_model(sharded: Path) -> None:
+    point_to(sharded, "vocab.json")
+    assert f"{sharded / 'vocab.json'} is not a safetensors file" in refusal(sharded)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"shards",
+        b'{"weight_map": ',
+        b'{"weight_map": "\xff"}',
+        b"[]",
+        b"{}",
+        b"null",
+        b'{"weight_map": null}',
+        b'{"weight_map": ["model-00001-of-00003.safetensors"]}',
+        b'{"weight_map": {"wte.weight": ["model-00001-of-00003.safetensors"]}}',
+        b'{"weight_map": {"a": "x", "b": 3}}',
+        b"[" * 100_000,
+    ],
+    ids=lambda content: content[:32].decode("latin-1"),
+)
+def test_an_index_that_is_none(sharded: Path, content: bytes) -> None:
+    (sharded / INDEX).write_bytes(content)
+    message = refusal(sharded)
+    assert str(sharded / INDEX) in message
+    assert "weight_map" in message
+
+
+def test_an_index_of_nothing(sharded: Path) -> None:
+    (sharded / INDEX).write_text('{"weight_map": {}}')
+    assert "missing: wte.weight, wpe.weight" in refusal(sharded)
+
+
+# Numbers that are not finite
+
+
+def break_one(name: str, place: int, value: float) -> Callable[[Tensors], None]:
+    def change(tensors: Tensors) -> None:
+        tensors[f"transformer.{name}"].reshape(-1)[place] = value
+
+    return change
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", IN_BLOCK)
+def test_a_tensor_that_is_not_finite_is_named_when_it_is_used(
+    odd: Path, name: str, value: float
+) -> None:
+    file = change_tensors(odd, break_one(f"h.1.{name}", -1, value))
+    opened = trace(odd)
+    assert np.array_equal(opened.blocks[0].output, trace(REFERENCE / "odd").blocks[0].output)
+    with pytest.raises(CheckpointError) as caught:
+        opened.blocks[1].output  # noqa: B018
+    assert str(caught.value) == f"h.1.{name} in {file} holds NaN or infinite numbers"
+
+
+def test_the_blocks_after_the_one_looked_at_are_not_read(odd: Path) -> None:
+    def change(tensors: Tensors) -> None:
+        for name, tensor in tensors.items():
+            if not name.startswith(("transformer.h.0.", "transformer.w")):
+                tensor[...] = np.nan
+
+    change_tensors(odd, change)
+    opened, sound = trace(odd), trace(REFERENCE / "odd")
+    for head in range(5):
+        assert np.array_equal(opened.head(0, head).weights, sound.head(0, head).weights)
+    assert np.array_equal(opened.blocks[0].output, sound.blocks[0].output)
+    with pytest.raises(CheckpointError, match=r"h\.1\.ln_1\.weight .*NaN"):
+        opened.head(1, 0).weights  # noqa: B018
+
+
+def test_the_mlp_is_not_read_for_attention(odd: Path) -> None:
+    def change(tensors: Tensors) -> None:
+        for name in IN_BLOCK[6:]:
+            tensors[f"transformer.h.0.{name}"][...] = np.nan
+
+    change_tensors(odd, change)
+    opened = trace(odd)
+    assert np.array_equal(opened.blocks[0].mid, trace(REFERENCE / "odd").blocks[0].mid)
+    with pytest.raises(CheckpointError, match=r"h\.0\.ln_2\.weight .*NaN"):
+        opened.blocks[0].output  # noqa: B018
+
+
+def test_only_the_prompts_rows_of_the_embeddings_are_read(odd: Path) -> None:
+    ids = set(GPT2.from_pretrained(odd).tokenizer.encode(PROMPT))
+
+    def change(tensors: Tensors) -> None:
+        unused = [id for id in range(263) if id not in ids]
+        tensors["transformer.wte.weight"][unused] = np.nan
+        tensors["transformer.wpe.weight"][12:] = np.nan
+
+    change_tensors(odd, change)
+    opened, sound = trace(odd), trace(REFERENCE / "odd")
+    assert np.array_equal(opened.head(0, 0).weights, sound.head(0, 0).weights)
+    assert np.array_equal(opened.final, sound.final)
+    with pytest.raises(CheckpointError, match=r"wte\.weight .*NaN"):
+        opened.logits  # noqa: B018
+    longer = GPT2.from_pretrained(odd).trace([0] * 13)
+    with pytest.raises(CheckpointError, match=r"wpe\.weight .*NaN"):
+        longer.position_embedding  # noqa: B018
+    with pytest.raises(CheckpointError, match=r"wte\.weight .*NaN"):
+        longer.token_embedding  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["ln_f.weight", "ln_f.bias", "lm_head.weight"])
+def test_what_only_the_logits_need_is_read_for_them(one_head: Path, name: str) -> None:
+    def change(tensors: Tensors) -> None:
+        tensors[name][-1] = np.nan
+
+    change_tensors(one_head, change)
+    opened, sound = trace(one_head), trace(REFERENCE / "one_head")
+    assert np.array_equal(opened.head(0, 0).weights, sound.head(0, 0).weights)
+    assert np.array_equal(opened.blocks[1].output, sound.blocks[1].output)
+    with pytest.raises(CheckpointError, match=f"{name} .*NaN"):
+        opened.logits  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("stored", "bits"), [("f4", 0x7FA00000), ("f8", 0x7FF4 << 48), ("f2", 0x7D00)]
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_signalling_nan_is_like_any_other(odd: Path, stored: str, bits: int, dtype: str) -> None:
+    """A cast of one warns, where the processor tells of it."""
+
+    def change(tensors: Tensors) -> None:
+        tensor = np.zeros(35, stored)
+        tensor.view(stored.replace("f", "u"))[3] = bits
+        tensors["transformer.h.0.ln_1.bias"] = tensor
+
+    change_tensors(odd, change)
+    with pytest.raises(CheckpointError, match=r"h\.0\.ln_1\.bias .*NaN"):
+        trace(odd, dtype=dtype).head(0, 0).weights  # noqa: B018
+
+
+def test_a_float64_too_large_for_float32(tmp_path: Path) -> None:
+    directory = copy_model("float64", tmp_path)
+
+    def change(tensors: Tensors) -> None:
+        tensors["transformer.h.1.mlp.c_proj.bias"][7] = -1e39
+
+    file = change_tensors(directory, change)
+    assert np.isfinite(trace(directory, dtype="float64").logits).all()
+    opened = trace(directory, dtype="float32")
+    assert np.isfinite(opened.blocks[1].mid).all()
+    with pytest.raises(CheckpointError, match=r"h\.1\.mlp\.c_proj\.bias .* infinite") as caught:
+        opened.logits  # noqa: B018
+    assert str(file) in str(caught.value)
+
+
+# Files that change after they were opened
+
+
+def delete(file: Path) -> None:
+    file.unlink()
+
+
+def empty(file: Path) -> None:
+    os.truncate(file, 0)
+
+
+def halve(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("damage", [delete, empty, halve])
+@pytest.mark.parametrize("model", ["odd", "sharded"])
+def test_weights_that_vanish_after_opening(
+    tmp_path: Path, model: str, damage: Callable[[Path], None]
+) -> None:
+    directory = copy_model(model, tmp_path)
+    opened = trace(directory)
+    files = sorted(directory.glob("*.safetensors"))
+    for file in files:
+        damage(file)
+    with pytest.raises(CheckpointError) as caught:
+        opened.logits  # noqa: B018
+    assert any(str(file) in str(caught.value) for file in files)
+
+
+# What is read, and how it lies in memory
+
+
+class Counter:
+    """Counts the bytes that `np.fromfile` reads."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._fromfile = np.fromfile
+
+    def __call__(self, *args: Any, **options: Any) -> NDArray[Any]:
+        numbers: NDArray[Any] = self._fromfile(*args, **options)
+        self.bytes += numbers.nbytes
+        return numbers
+
+
+@pytest.fixture
+def reading(monkeypatch: pytest.MonkeyPatch) -> Counter:
+    counter = Counter()
+    monkeypatch.setattr(np, "fromfile", counter)
+    return counter
+
+
+def test_one_head_reads_few_bytes(reading: Counter) -> None:
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    repr(model)
+    opened = model.trace(PROMPT)
+    assert reading.bytes == 0
+    assert opened.head(0, 0).weights.shape == (12, 12)
+    shapes = tensor_shapes(model.config)
+    block = {name: 4 * math.prod(shapes[f"h.0.{name}"]) for name in IN_BLOCK}
+    rows = 4 * 35 * (len(set(opened.tokens.ids.tolist())) + 12)
+    assert rows < 4 * 35 * (12 + 12), "no token is repeated"
+    assert block["attn.c_attn.weight"] < reading.bytes <= rows + sum(block.values())
+    assert reading.bytes <= rows + sum(block[name] for name in IN_BLOCK[:6])
+    opened.blocks[0].output  # noqa: B018
+    assert reading.bytes == rows + sum(block.values())
+    opened.logits  # noqa: B018
+    assert reading.bytes == rows + 4 * (parameter_count(model.config) - 17 * 35)
+
+
+def test_blocks_are_read_once_for_all_traces(reading: Counter) -> None:
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    for head in range(5):
+        assert model.trace(PROMPT).head(2, head).weights.shape == (12, 12)
+    before = reading.bytes
+    for head in range(5):
+        assert model.trace([head]).head(2, head).weights.shape == (1, 1)
+    assert reading.bytes - before == 5 * 2 * 4 * 35, "more than each trace's rows"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("model", MODELS)
+def test_parameters_lie_aligned_in_memory_that_can_not_be_written(model: str, dtype: str) -> None:
+    checkpoint = GPT2.from_pretrained(REFERENCE / model, dtype=dtype).checkpoint
+    blocks = [checkpoint.block(layer) for layer in range(checkpoint.config.n_layer)]
+    whole = [checkpoint.W_E, *checkpoint.ln_f]
+    parts: list[NDArray[Any]] = []
+    for block in blocks:
+        whole += [*block.ln_1, block.attention.W_O, block.attention.b_O, *block.ln_2, *block.mlp]
+        parts += block.attention[:6]
+    assert len(whole) == 3 + 10 * len(blocks)
+    for array in whole:
+        assert array.flags.c_contiguous
+        assert array.ctypes.data % 16 == 0
+    for array in whole + parts:
+        assert array.dtype == np.dtype(dtype)
+        assert array.flags.aligned
+        assert array.dtype.isnative
+        assert not array.flags.writeable
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("model", [model for model in MODELS if model != "bfloat16"])
+def test_parameters_are_the_files_numbers(model: str, dtype: str) -> None:
+    """As the safetensors library reads them; NumPy has no bfloat16."""
+    stored: Tensors = {}
+    for file in (REFERENCE / model).glob("*.safetensors"):
+        stored |= without_prefix(load_file(file))
+    checkpoint = GPT2.from_pretrained(REFERENCE / model, dtype=dtype).checkpoint
+    for layer in range(checkpoint.config.n_layer):
+        block = checkpoint.block(layer)
+        W_Q, b_Q, W_K, b_K, W_V, b_V, W_O, b_O = block.attention
+        c_attn = np.concatenate([W_Q, W_K, W_V], axis=1), np.concatenate([b_Q, b_K, b_V])
+        read = (*block.ln_1, *c_attn, W_O, b_O, *block.ln_2, *block.mlp)
+        for name, array in zip(IN_BLOCK, read, strict=True):
+            assert np.array_equal(array, stored[f"h.{layer}.{name}"].astype(dtype)), name
+    assert np.array_equal(checkpoint.W_E, stored["wte.weight"].astype(dtype))
+    wpe = checkpoint.position_embedding(17)
+    assert np.array_equal(wpe, stored["wpe.weight"].astype(dtype))
+    assert np.array_equal(checkpoint.ln_f.gain, stored["ln_f.weight"].astype(dtype))
+    assert np.array_equal(checkpoint.ln_f.bias, stored["ln_f.bias"].astype(dtype))
+
+
+def test_bfloat16_is_the_upper_half_of_float32() -> None:
+    content = (REFERENCE / "bfloat16" / WEIGHTS).read_bytes()
+    header = json.loads(content[8:][: int.from_bytes(content[:8], "little")])
+    names = {info["dtype"] for name, info in header.items() if name != "__metadata__"}
+    assert names == {"BF16"}
+    stored = load(with_header(lambda text: text.replace("BF16", "U16"))(content))
+    checkpoint = GPT2.from_pretrained(REFERENCE / "bfloat16").checkpoint
+    halves = np.ascontiguousarray(checkpoint.W_E).view(np.uint32)
+    assert np.array_equal(halves >> 16, stored["transformer.wte.weight"])
+    assert not (halves & 0xFFFF).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", np.float32, np.float64, np.dtype("f8")])
+def test_the_dtype_of_everything(dtype: Any) -> None:
+    opened = trace(REFERENCE / "odd", dtype=dtype)
+    assert opened.logits.dtype == dtype
+    assert opened.embedding.dtype == dtype
+    assert opened.head(1, 1).W_Q.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["float16", "bfloat16", np.float16, "int32", int, bool, object, "complex64", ">f4", ">f8"],
+)
+def test_a_dtype_that_is_neither_of_the_two(dtype: Any) -> None:
+    if dtype in (">f4", ">f8") and np.dtype(dtype).isnative:
+        pytest.skip("this machine's own byte order")
+    with pytest.raises(InvalidValueError, match="float32 or float64") as caught:
+        GPT2.from_pretrained(REFERENCE / "odd", dtype=dtype)
+    assert repr(dtype) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["", "single precision", 32, ["f4"], "f4,f4", ",", {"names": ["f4"]}]
+)
+def test_a_dtype_that_is_none(dtype: Any) -> None:
+    with pytest.raises(InvalidValueError, match="float32 or float64") as caught:
+        GPT2.from_pretrained(REFERENCE / "odd", dtype=dtype)
+    assert repr(dtype) in str(caught.value)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_files_are_never_changed(tmp_path: Path, model: str) -> None:
+    directory = copy_model(model, tmp_path / model)
+    before = digests(directory)
+    assert trace(directory).logits.shape == (12, 263)
+    assert digests(directory) == before
+    shutil.rmtree(directory)
+
+
+# Sizes
+
+
+PUBLISHED: dict[str, dict[str, int]] = json.loads((REFERENCE / "sizes.json").read_text())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_published_sizes(name: str) -> None:
+    config = GPT2Config.from_dict(PUBLISHED[name])
+    assert parameter_count(config) == PUBLISHED[name]["parameters"]
+    shapes = tensor_shapes(config)
+    assert len(shapes) == 4 + 12 * config.n_layer
+    assert sum(math.prod(shape) for shape in shapes.values()) == PUBLISHED[name]["parameters"]
+    assert shapes["wte.weight"] == (50257, config.n_embd)
+    assert shapes["wpe.weight"] == (1024, config.n_embd)
+    last = f"h.{config.n_layer - 1}"
+    assert shapes[f"{last}.attn.c_attn.weight"] == (config.n_embd, 3 * config.n_embd)
+    assert shapes[f"{last}.mlp.c_fc.weight"] == (config.n_embd, 4 * config.n_embd)
+    assert f"h.{config.n_layer}.ln_1.weight" not in shapes
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS if model != "bfloat16"])
+def test_the_names_and_shapes_in_files_that_transformers_wrote(model: str) -> None:
+    stored: Tensors = {}
+    for file in (REFERENCE / model).glob("*.safetensors"):
+        stored |= without_prefix(load_file(file))
+    other = {"lm_head.weight"} | {
+        f"h.{i}.attn.{b}" for i in (0, 1) for b in ("bias", "masked_bias")
+    }
+    written = {name: tensor.shape for name, tensor in stored.items() if name not in other}
+    config = GPT2Config.from_file(REFERENCE / model / "config.json")
+    assert tensor_shapes(config) == written
+    assert parameter_count(config) == sum(stored[name].size for name in written)
