@@ -107,7 +107,7 @@ class GPT2:
     def __repr__(self) -> str:
         config = self.config
         return (
-            f"GPT2({config.n_layer} layers of {config.n_head} heads, width {config.n_embd}, "
-            f"{parameter_count(config):,} parameters, {self.checkpoint.dtype}, "
-            f"from {self.checkpoint.directory})"
+            f"GPT2: {config.n_layer} layers of {config.n_head} heads, width {config.n_embd}, "
+            f"{parameter_count(config):,} parameters, {self.checkpoint.dtype}\n"
+            f"from {self.checkpoint.directory}"
         )

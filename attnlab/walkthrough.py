@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,7 +68,7 @@ class Shown:
             rows=self.rows,
             columns=self.columns,
             decimals=self.decimals,
-            max_rows=16 if square else 12,
+            max_rows=7 if self.name.startswith("W_") else 16,
             max_columns=16 if square else 5,
         )
         m, n = self.array.shape
@@ -138,9 +139,9 @@ class Reproduction:
         return not self.reason and all(table.agrees for table in self.tables)
 
     def __str__(self) -> str:
-        heading = f"Published figures against {self.model}\nPrompt: {self.prompt}"
+        heading = f"Published figures, and {self.model}\nPrompt: {self.prompt}"
         if self.reason:
-            return f"{heading}\nNo table can match: {self.reason}"
+            return f"{heading}\n{textwrap.fill(f'No table can match: {self.reason}', 90)}"
         lines = [("table", "figures", "largest difference", "allowed", "")]
         for one in self.tables:
             numbers = (f"{one.figures}", f"{one.largest_difference:.2g}", f"{one.tolerance:.2g}")

@@ -3,7 +3,8 @@
 #
 # Three words, 猫 吃 鱼 (cat eats fish), and one head of attention that is small enough for a
 # pencil. Each word is a row of four numbers. Nobody trained these numbers: they were written down
-# so that the arithmetic stays short. What is done with them is what GPT-2 does.
+# so that the arithmetic stays short. What is done with them is what a head of GPT-2 does, but for
+# its biases and its mask (the mask comes in lesson 2).
 #
 #     X  ->  Q, K, V  ->  raw_scores  ->  scores  ->  weights  ->  context
 #
@@ -95,8 +96,8 @@ scores = raw_scores / root
 
 print(f"\n1.3 scores = raw_scores / √{width} = raw_scores / {root:.4f}")
 for i, word in enumerate(words):
-    quotients = [f"{raw_scores[i, j]:.4f} / {root:.4f} = {scores[i, j]:.4f}" for j in range(3)]
-    print(f"  {word} {'   '.join(quotients)}")
+    quotients = [f"{raw_scores[i, j]:.4f}/{root:.4f} = {scores[i, j]:.4f}" for j in range(3)]
+    print(f"  {word}   {'   '.join(quotients)}")
 print()
 print(figures.check("scores", scores, recorded["scores"], decimals=4))
 
@@ -131,24 +132,25 @@ print("\ne to the power of each score, and the sum of the row")
 for i, word in enumerate(words):
     written = " + ".join(f"e^{score:.4f}" for score in scores[i])
     numbers = " + ".join(f"{number:.4f}" for number in exp_of_scores[i])
-    print(f"  {word} {written} = {numbers} = {exp_row_sums[i]:.4f}")
+    print(f"  {word}   {written} = {numbers} = {exp_row_sums[i]:.4f}")
 
 print("\nEach of them divided by the sum of its row: the weights")
 for i, word in enumerate(words):
     total = exp_row_sums[i]
-    quotients = [f"{exp_of_scores[i, j]:.4f} / {total:.4f} = {weights[i, j]:.4f}" for j in range(3)]
-    print(f"  {word} {'   '.join(quotients)}")
+    quotients = [f"{exp_of_scores[i, j]:.4f}/{total:.4f} = {weights[i, j]:.4f}" for j in range(3)]
+    print(f"  {word}   {'   '.join(quotients)}")
 
 print()
 print(figures.check("exp_of_scores", exp_of_scores, recorded["exp_of_scores"], decimals=7))
 print(figures.check("exp_row_sums", exp_row_sums, recorded["exp_row_sums"], decimals=3))
 print(figures.check("weights", weights, recorded["weights"], decimals=4))
 assert np.allclose(weights.sum(axis=1), 1)
+assert np.allclose(weights, 1 / 3, atol=0.02)
 assert np.allclose(weights, attnlab.softmax(scores))
 
 # %% [markdown]
 # Every row of weights sums to 1. All nine are near a third, because the scores of a row are near
-# each other: a head that nobody trained has no strong opinion.
+# each other: this head, which nobody trained, has no strong opinion.
 #
 # **Round last.** The lines above show four decimals, but the program went on with all of them. If
 # you go on with the four that you see, the powers of `e` differ from the recorded ones in the fifth

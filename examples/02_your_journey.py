@@ -1,9 +1,8 @@
 # %% [markdown]
 # # 2. Your journey starts with one step
 #
-# Six words, three numbers each. We build attention in stages: without any weights to learn, with
-# `W_Q`, `W_K` and `W_V`, then so that no word sees the words after it, with dropout, and with two
-# heads.
+# Six words, three numbers each. We build attention in stages: with nothing to learn, with `W_Q`,
+# `W_K` and `W_V`, then so that no word sees the words after it, with dropout, and with two heads.
 #
 # Each stage is held against recorded figures: the same stages computed with PyTorch, printed to six
 # decimals.
@@ -23,14 +22,14 @@ print("X: six words, three numbers each")
 print(attnlab.table(X, rows=words, decimals=2))
 
 # %% [markdown]
-# ## 2.1 Attention without weights
+# ## 2.1 With nothing to learn
 #
 # How alike are two words? Multiply their rows number by number and add up: for "journey", six dot
 # products. Softmax makes weights of them, and with these weights the six rows of `X` are mixed into
 # a new row for "journey". (No division by a root here; that comes with 2.2.)
 
 # %%
-print("\n2.1 Attention without weights")
+print("\n2.1 With nothing to learn")
 journey = words.index("journey")
 for word, row in zip(words, X, strict=True):
     terms = " + ".join(f"{a:.2f}·{b:.2f}" for a, b in zip(X[journey], row, strict=True))
@@ -53,9 +52,9 @@ print(figures.check("context", context, stage["context"], decimals=6))
 # %% [markdown]
 # ## 2.2 With W_Q, W_K and W_V
 #
-# Nothing in 2.1 can be learned. Attention lets a word look with one row (its query), be found by
-# another (its key) and give a third (its value), each made by a matrix of its own. The dot products
-# are then divided by √2, the root of a key's width.
+# No step of 2.1 holds anything to learn. Attention lets a word look with one row (its query), be
+# found by another (its key) and give a third (its value), each made by a matrix of its own. The dot
+# products are then divided by √2, the root of a key's width.
 #
 # The figures have two variants with different matrices: one drawn between 0 and 1, one drawn as
 # PyTorch's `Linear` does, around 0.
@@ -112,8 +111,10 @@ assert not np.allclose(cut(of_cut_rows), cut(exact))
 # %%
 print("\n2.3 No word sees the future")
 mask = attnlab.causal_mask(len(words))
-print("\nThe mask, 1 for may attend")
+print("\nThe mask: a row is the word that asks, 1 for may attend")
 print(attnlab.table(mask, rows=words, columns=words, decimals=0))
+print("\nTurned over: a row is a key, a column is the word that asks")
+print(attnlab.table(mask.T, rows=words, columns=words, decimals=0))
 
 # %% [markdown]
 # **One way:** take the weights that we have, set the future to 0, and divide each row by what is
@@ -161,9 +162,9 @@ print()
 for word, power in zip(words[: starts + 1], powers, strict=False):
     one_way = f"({power:.4f} / {of_six:.4f}) / {of_three / of_six:.4f}"
     first = (power / of_six) / (of_three / of_six)
-    print(f"  {word:8} {one_way} = {first:.4f}   {power:.4f} / {of_three:.4f} = ", end="")
-    print(f"{power / of_three:.4f}")
-    assert np.isclose(first, power / of_three)
+    second = power / of_three
+    print(f"  {word:8} {one_way} = {first:.4f}   {power:.4f} / {of_three:.4f} = {second:.4f}")
+    assert np.isclose(first, second)
 
 # %% [markdown]
 # ## 2.4 Dropout

@@ -11,8 +11,13 @@ from attnlab.checkpoint import parameter_count
 from attnlab.tables import align
 
 gpt2 = attnlab.GPT2Config(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12)
-print(gpt2)
-print(f"Dh = {gpt2.n_embd} / {gpt2.n_head} = {gpt2.d_head}")
+print("GPT-2 small")
+print(f"  vocab_size    {gpt2.vocab_size:>6,}  tokens in the vocabulary")
+print(f"  n_positions   {gpt2.n_positions:>6,}  tokens in a text, at most")
+print(f"  n_embd        {gpt2.n_embd:>6,}  D, numbers for a token")
+print(f"  n_layer       {gpt2.n_layer:>6,}  L, layers")
+print(f"  n_head        {gpt2.n_head:>6,}  H, heads in a layer")
+print(f"  D / H         {gpt2.d_head:>6,}  Dh, numbers in a query, a key or a value")
 
 # %% [markdown]
 # ## 7.1 Queries, keys and values
@@ -111,7 +116,7 @@ table = [["", "L", "H", "D", "parameters", "embeddings", "attention", "MLP", "La
 for name, (c, count) in published.items():
     where = shares(c)
     assert sum(where.values()) == parameter_count(c) == count
-    percent = [f"{100 * part / count:.1f} %" for part in where.values()]
+    percent = [f"{100 * part / count:.2f} %" for part in where.values()]
     table.append([name, str(c.n_layer), str(c.n_head), str(c.n_embd), f"{count:,}", *percent])
 print("\n7.3 The five published sizes, and where their parameters are\n")
 print(align(table))
@@ -121,11 +126,13 @@ print(align(table))
 #
 # The same shape, larger: 96 layers of 96 heads, D = 12,288. Here each head's value matrix is
 # counted as the two thin ones that it is made of, down to 128 numbers (`W_V`) and up again (this
-# head's rows of `W_O`); lesson 9 is about that. Biases are left out.
+# head's rows of `W_O`); lesson 9 is about that. Biases are left out of the table. "All of GPT-3" is
+# what a GPT-2 of these sizes has, with biases: the 175 billion of its name, to the nearest billion.
 
 # %%
 notes = figures.load("gpt3_parameters")
 gpt3 = config(notes["n_layers"], notes["n_heads"], notes["d_embed"], n_positions=2048)
+assert round(parameter_count(gpt3), -9) == 175_000_000_000
 assert (gpt3.d_head, gpt3.vocab_size) == (notes["d_head"], notes["n_vocab"])
 
 all_heads = gpt3.n_head * gpt3.n_layer
@@ -142,8 +149,10 @@ print(
 in_attention = 4 * one_matrix * all_heads
 print(f"\nattention, one head:   4 · {one_matrix:,} = {4 * one_matrix:,}")
 print(f"attention, all heads:  {4 * one_matrix:,} · {all_heads:,} = {in_attention:,}")
-print(f"all of GPT-3:          {parameter_count(gpt3):,}")
-print(f"attention's share:     {100 * in_attention / parameter_count(gpt3):.0f} %")
+everything = parameter_count(gpt3)
+print(f"all of GPT-3:          {everything:,}")
+print(f"attention's share:     {100 * in_attention / everything:.0f} %")
+print(f"the MLPs' share:       {100 * shares(gpt3)['MLP'] / everything:.0f} %")
 print()
 computed = [count for _, count in counts.values()]
 print(figures.check("GPT-3's table", computed, list(notes["rows"].values()), decimals=0))
@@ -174,4 +183,4 @@ print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,
 # ## With a pencil
 #
 # * Without biases and LayerNorms a layer has 12 D² parameters. Why 12?
-# * How many parameters does a second position embedding of 1,024 rows cost GPT-2 small?
+# * How many parameters would GPT-2 small have with 2,048 positions?

@@ -102,7 +102,9 @@ assert cross.context.shape == (3, 4)
 # %%
 wrong_mask = np.tri(3, 4, dtype=bool)
 masked = attnlab.cross_attention(X, memory, W_Q, W_K, W_V, mask=wrong_mask)
-print(f"\n8.3 The mask of the right attention: {np.count_nonzero(cross.mask)} of 12 True")
+print(
+    f"\n8.3 No mask in 8.2: every word sees every word, {np.count_nonzero(cross.mask)} pairs of 12"
+)
 print("\nWeights with a causal mask, which is wrong here")
 print(attnlab.table(masked.weights, rows=english, columns=french))
 assert cross.mask.all()

@@ -10,6 +10,7 @@ import numpy as np
 
 import attnlab
 from attnlab import figures
+from attnlab.tables import align
 
 words = ["a", "small", "step"]
 X = np.array(
@@ -70,24 +71,27 @@ assert np.allclose(as_the_model, in_one)
 # %% [markdown]
 # ## 9.3 What it saves
 #
-# Two thin matrices hold 2 · D · Dh numbers, the full one D². GPT-2 small has a sixth of them, GPT-3
-# one in 48. (In our small example 2 · 4 · 2 = 4 · 4: with half of D nothing is saved.)
+# Two thin matrices hold 2 · D · Dh numbers, a full one D². GPT-2 small gets by with one sixth,
+# GPT-3 with one in 48. (Our small example saves nothing: there Dh is half of D.)
 
 # %%
 gpt2 = attnlab.GPT2Config(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12)
 gpt3 = attnlab.GPT2Config(vocab_size=50257, n_positions=2048, n_embd=12288, n_layer=96, n_head=96)
 
-print("\n9.3 Numbers in one head's value map")
-for name, config in {"GPT-2": gpt2, "GPT-3": gpt3}.items():
-    D, Dh = config.n_embd, config.d_head
+lines = [["", "D", "Dh", "thin: 2 · D · Dh", "full: D²", "full / thin"]]
+sizes = {"our example": W_V.shape}
+sizes |= {"GPT-2 small": (gpt2.n_embd, gpt2.d_head), "GPT-3": (gpt3.n_embd, gpt3.d_head)}
+for name, (D, Dh) in sizes.items():
     thin, full = 2 * D * Dh, D * D
-    print(f"{name}   2 · {D:,} · {Dh} = {thin:,}   {D:,}² = {full:,}   1 in {full / thin:.0f}")
+    lines.append([name, f"{D:,}", f"{Dh}", f"{thin:,}", f"{full:,}", f"{full / thin:.0f}"])
+print("\n9.3 Numbers in one head's value map")
+print(align(lines))
 
 assert (2 * 768 * 64, 768**2) == (98_304, 589_824)
 notes = figures.load("gpt3_parameters")
-print()
-both_thin = 2 * gpt3.n_embd * gpt3.d_head
-print(figures.check("half of a GPT-3 head", [2 * both_thin], [notes["attention_per_head"]], 0))
+one_head = 4 * gpt3.n_embd * gpt3.d_head  # W_Q and W_K are as thin as W_V and its rows of W_O
+print(f"\nA head of GPT-3, with W_Q and W_K: {one_head:,}")
+print(figures.check("a head of GPT-3", [one_head], [notes["attention_per_head"]], decimals=0))
 
 # %% [markdown]
 # ## 9.4 Several heads: their shares add up
@@ -132,5 +136,6 @@ assert np.allclose(added, layer.output)
 
 # %%
 total = b_O + sum(head.weights @ X @ (head.W_V @ head.W_O) for head in layer.heads)
-print(f"\nlargest difference: {np.abs(total - layer.output).max():.1e}")
+difference = np.abs(total - layer.output).max()
+print(f"\nWith each head's map in one piece, weights X (W_V W_O): at most {difference:.1e} apart")
 assert np.allclose(total, layer.output)

@@ -51,9 +51,9 @@ class Comparison:
         return self.largest_difference <= self.tolerance
 
     def __str__(self) -> str:
-        verdict = "agree" if self.agrees else "DO NOT AGREE"
+        verdict = "agree" if self.agrees else "DO NOT agree"
         return (
-            f"{self.name}: {self.figures} figures {verdict}, "
+            f"{self.name}: {self.figures} figure{'s' * (self.figures != 1)} {verdict}, "
             f"largest difference {self.largest_difference:.1e}"
         )
 
