@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.ops import Array, as_floats, linear, softmax
-from attnlab.steps import Numbered, Result, Step, read_only, step
+from attnlab.ops import Array, as_floats, is_integer, linear, softmax
+from attnlab.steps import Numbered, Result, Step, owned, step
 
 Mask: TypeAlias = NDArray[np.bool_]
 Rng: TypeAlias = np.random.Generator | int | None
@@ -56,7 +56,7 @@ def causal_mask(T: int) -> Mask:
     InvalidValueError
         T is not a positive integer.
     """
-    if not isinstance(T, int | np.integer) or isinstance(T, bool) or T < 1:
+    if not is_integer(T) or T < 1:
         raise InvalidValueError(f"a causal mask needs a positive number of tokens; given {T!r}")
     return np.tri(T, dtype=bool)
 
@@ -112,22 +112,32 @@ class Attention(Result):
 
     @step("Tq Tk", "raw_scores / √Dk")
     def scores(self) -> Array:
-        return self.peek("raw_scores") / math.sqrt(self.K.shape[-1])
+        scores: Array = owned(self.peek("raw_scores"))
+        scores /= math.sqrt(self.K.shape[-1])
+        return scores
 
     @step("Tq Tk", "scores where the mask is True, else -inf")
     def masked_scores(self) -> Array:
-        return np.where(self.mask, self.peek("scores"), -math.inf)
+        masked_scores: Array = owned(self.peek("scores"))
+        np.copyto(masked_scores, -math.inf, where=~self.mask)
+        return masked_scores
 
     @step("Tq Tk", "softmax(masked_scores)")
     def weights(self) -> Array:
-        weights = softmax(self.peek("masked_scores"))
+        masked_scores = owned(self.peek("masked_scores"))
+        weights = softmax(masked_scores, out=masked_scores)
         return weights if self.dropout_mask is None else weights * self.dropout_mask
 
     @step("Tq Dv", "weights V")
     def context(self) -> Array:
         if "weights" in vars(self):
             return self.weights @ self.V
-        return np.concatenate([rows.weights @ rows.V for rows in self._row_blocks()], axis=-2)
+        blocks = [rows.weights @ rows.V for rows in self._row_blocks()]
+        if blocks[0].ndim == 2:
+            return np.concatenate(blocks)
+        # In memory the heads lie side by side, so that joining them later copies nothing.
+        heads_last = [block.swapaxes(-3, -2) for block in blocks]
+        return np.concatenate(heads_last, axis=-3).swapaxes(-3, -2)
 
     def _row_blocks(self) -> Iterator[Attention]:
         """The same attention a few queries at a time, each block with only the keys it may see."""
@@ -479,7 +489,7 @@ def multi_head_attention(
     parameters = _held_parameters(
         W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V, W_O=W_O, b_O=b_O
     )
-    if isinstance(n_head, bool) or not isinstance(n_head, int | np.integer) or n_head < 1:
+    if not is_integer(n_head) or n_head < 1:
         raise InvalidValueError(f"n_head must be a positive integer; given {n_head!r}")
     X = held(X, "X")
     result = MultiHeadAttention(
@@ -507,14 +517,14 @@ def _masked(result: Chain, mask: ArrayLike | None, dropout: float, rng: Rng) -> 
     if isinstance(result, SelfAttention):
         _check_projections(result)
     scores_shape = _scores_shape(result.Q, result.K, result.V)
-    vars(result)["mask"] = read_only(_checked_mask(mask, scores_shape))
+    mask = _checked_mask(mask, scores_shape)
     if not 0 <= dropout < 1:
         raise InvalidValueError(f"dropout must be in [0, 1); given {dropout}")
     kept = None
     if dropout:
         draws = np.random.default_rng(rng).random(scores_shape)
         kept = ((draws >= dropout) / (1 - dropout)).astype(result.Q.dtype)
-    vars(result)["dropout_mask"] = read_only(kept)
+    result.keep(mask=mask, dropout_mask=kept)
     return result
 
 

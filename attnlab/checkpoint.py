@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from numpy.typing import DTypeLike
 
 from attnlab.config import GPT2Config
 from attnlab.errors import CheckpointError, InvalidValueError, MissingFileError
+from attnlab.files import read_json
 from attnlab.ops import Array
 from attnlab.steps import AnyArray, read_only
 from attnlab.tokenizer import Ids
@@ -79,9 +81,15 @@ class BlockParameters:
         return LayerNormParameters(self._tensor("ln_1.weight"), self._tensor("ln_1.bias"))
 
     @cached_property
+    def W_QKV(self) -> tuple[Array, Array]:
+        """W_Q, W_K and W_V side by side, (D, 3 D), as the file has them, and their biases."""
+        return self._tensor("attn.c_attn.weight"), self._tensor("attn.c_attn.bias")
+
+    @cached_property
     def attention(self) -> AttentionParameters:
-        W_Q, W_K, W_V = np.split(self._tensor("attn.c_attn.weight"), 3, axis=-1)
-        b_Q, b_K, b_V = np.split(self._tensor("attn.c_attn.bias"), 3)
+        W_QKV, b_QKV = self.W_QKV
+        W_Q, W_K, W_V = np.split(W_QKV, 3, axis=-1)
+        b_Q, b_K, b_V = np.split(b_QKV, 3)
         W_O, b_O = self._tensor("attn.c_proj.weight"), self._tensor("attn.c_proj.bias")
         return AttentionParameters(W_Q, b_Q, W_K, b_K, W_V, b_V, W_O, b_O)
 
@@ -166,9 +174,9 @@ class Checkpoint:
         """Rows `ids` of the token embedding W_E, (T, D); only those rows are read."""
         return self._rows("wte.weight", ids)
 
-    def position_embedding(self, T: int) -> Array:
-        """The first T rows of the position embedding W_P, (T, D); only those rows are read."""
-        return self._rows("wpe.weight", np.arange(T))
+    def position_embedding(self, start: int, stop: int) -> Array:
+        """Rows of the position embedding W_P, (stop - start, D); only those rows are read."""
+        return self._rows("wpe.weight", np.arange(start, stop))
 
     @cached_property
     def _blocks(self) -> tuple[BlockParameters, ...]:
@@ -214,7 +222,7 @@ class Checkpoint:
         stored = entry.read() if rows is None else entry.read_rows(rows)
         if entry.dtype == "BF16":
             stored = (stored.astype("<u4") << 16).view("<f4")
-        with np.errstate(over="ignore"):  # a float64 too large for float32 is told below
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told below
             values: Array = stored.astype(self.dtype, copy=False)
         if not (np.isfinite(values.min()) and np.isfinite(values.max())):
             raise CheckpointError(f"{name} in {entry.file} holds NaN or infinite numbers")
@@ -253,7 +261,7 @@ class Entry:
 def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     try:
         checked = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # all of which NumPy raises here
         checked = np.dtype(object)
     if checked not in (np.float32, np.float64):
         raise InvalidValueError(f"dtype must be float32 or float64; given {dtype!r}")
@@ -294,19 +302,16 @@ HOW_TO_CONVERT = (
 
 def _shards(index: Path) -> list[Path]:
     """The shard files that an index names, each of them in the index's own directory."""
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        raise CheckpointError(
-            f"{index} holds no weight_map of tensors and files: {error!r}"
-        ) from None
-    outside = [
-        name for name in names if not isinstance(name, str) or re.search(r"[/\\]|^\.*$", name)
-    ]
+    weight_map = read_json(index, CheckpointError).get("weight_map")
+    files = weight_map.values() if isinstance(weight_map, dict) else [None]
+    if not all(isinstance(name, str) for name in files):
+        raise CheckpointError(f"{index} holds no weight_map of tensors and their files")
+    names = sorted(set(files))
+    outside = [name for name in names if re.search(r"[/\\]|^\.*$", name)]
     if outside:
         raise CheckpointError(f"{index} points outside its directory: {outside[0]!r}")
     shards = [index.parent / name for name in names]
-    missing = [shard.name for shard in shards if not shard.is_file()]
+    missing = [shard.name for shard in shards if not os.path.isfile(shard)]
     if missing:
         raise MissingFileError(f"{', '.join(missing)}, named in {index}, is not there")
     return shards

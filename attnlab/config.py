@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import ConfigError, MissingFileError
+from attnlab.errors import ConfigError
+from attnlab.files import read_json
 
 # Keys that change the computation, each with the values that are computed here. A key that is
 # not in the file has GPT-2's value, the first one.
@@ -56,19 +56,7 @@ class GPT2Config:
     layer_norm_epsilon: float = 1e-5
 
     def __post_init__(self) -> None:
-        problems = []
-        for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner"):
-            value = getattr(self, name)
-            if value is None and name == "n_inner":
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                problems.append(f"{name} must be a positive integer, not {value!r}")
-        epsilon = self.layer_norm_epsilon
-        if not isinstance(epsilon, int | float) or isinstance(epsilon, bool) or not 0 < epsilon < 1:
-            problems.append(f"layer_norm_epsilon must be a small positive number, not {epsilon!r}")
-        if not problems and self.n_embd % self.n_head:
-            problems.append(f"n_head {self.n_head} does not divide n_embd {self.n_embd}")
-        if problems:
+        if problems := _wrong_sizes(vars(self)):
             raise ConfigError("; ".join(problems))
 
     @property
@@ -96,11 +84,10 @@ class GPT2Config:
             for key, values in IMPLEMENTED.items()
             if key in settings and settings[key] not in values
         ]
-        required = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
-        problems += [f"{name} is missing" for name in required if name not in settings]
-        if problems:
+        sizes = {f.name: settings[f.name] for f in fields(cls) if f.name in settings}
+        if problems := problems + _wrong_sizes(sizes):
             raise ConfigError("; ".join(problems))
-        return cls(**{f.name: settings[f.name] for f in fields(cls) if f.name in settings})
+        return cls(**sizes)
 
     @classmethod
     def from_file(cls, path: Path) -> GPT2Config:
@@ -113,15 +100,25 @@ class GPT2Config:
         ConfigError
             It is not JSON, or what `from_dict` refuses.
         """
-        try:
-            settings = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise MissingFileError(f"there is no config.json in {path.parent}") from None
-        except (ValueError, OSError) as error:
-            raise ConfigError(f"{path} can't be read as JSON: {error}") from None
-        if not isinstance(settings, dict):
-            raise ConfigError(f"{path} holds no JSON object")
+        settings = read_json(path, ConfigError)
         try:
             return cls.from_dict(settings)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
+
+
+def _wrong_sizes(sizes: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the sizes that a config is to be made of."""
+    counts = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
+    problems = [f"{name} is missing" for name in counts if name not in sizes]
+    for name in (*counts, "n_inner"):
+        value = sizes.get(name, 1)
+        fine = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if not fine and not (name == "n_inner" and value is None):
+            problems.append(f"{name} must be a positive integer, not {value!r}")
+    epsilon = sizes.get("layer_norm_epsilon", 1e-5)
+    if not isinstance(epsilon, int | float) or isinstance(epsilon, bool) or not 0 < epsilon < 1:
+        problems.append(f"layer_norm_epsilon must be a small positive number, not {epsilon!r}")
+    if not problems and sizes["n_embd"] % sizes["n_head"]:
+        problems.append(f"n_head {sizes['n_head']} does not divide n_embd {sizes['n_embd']}")
+    return problems

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 
 from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.checkpoint import Checkpoint, parameter_count
 from attnlab.config import GPT2Config
 from attnlab.errors import InvalidValueError, VocabularyError
+from attnlab.generation import (
+    Generation,
+    GenerationStep,
+    Sampler,
+    check_length,
+    generation_steps,
+    join,
+    stop_bytes,
+)
 from attnlab.hub import find_model
-from attnlab.tokenizer import Tokenizer
-from attnlab.trace import Trace
+from attnlab.tokenizer import Tokenizer, Tokens
+from attnlab.trace import NextToken, Trace
 
 
 class GPT2:
@@ -103,6 +113,127 @@ class GPT2:
                 f"the model has {self.config.n_positions} positions"
             )
         return Trace(tokens, self.tokenizer, self.checkpoint)
+
+    def generate(
+        self,
+        prompt: str | ArrayLike,
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] | None = None,
+        *,
+        drop_oldest: bool = False,
+        trace: bool = False,
+    ) -> Generation:
+        """Continue a prompt, drawing one token after the other.
+
+        Parameters
+        ----------
+        prompt : a text, encoded as it is; or token ids, integers (T,)
+        max_new_tokens : how many tokens to write at most
+        temperature : below 1 sharpens the probabilities, above 1 flattens them; at 0 always the
+            most probable token is taken
+        top_k : draw only from the k most probable tokens
+        top_p : draw only from the most probable tokens that together have this probability
+        seed : makes the draws repeatable; None for fresh randomness
+        stop : a text or texts; writing ends with the token that completes one of them.
+            `<|endoftext|>` is one like any other: without `stop`, nothing ends the text early.
+        drop_oldest : go on past n_positions with the last n_positions tokens, each step then
+            computing all of them again
+        trace : keep every step, and join them to one trace over prompt and new tokens
+
+        Returns
+        -------
+        Generation
+            prompt, new, tokens, text, chosen; trace and steps where asked for
+
+        Raises
+        ------
+        InvalidValueError, InvalidTypeError
+            Before any work: a prompt that can't be traced, settings out of their range, more tokens
+            than positions without `drop_oldest`, or `drop_oldest` and `trace` together.
+        """
+        if trace and drop_oldest:
+            raise InvalidValueError(
+                "one trace has room for n_positions tokens: ask for trace or for drop_oldest"
+            )
+        tokens, steps = self._steps(
+            prompt,
+            max_new_tokens,
+            Sampler(temperature, top_k, top_p, seed),
+            stop,
+            drop_oldest,
+            trace,
+        )
+        kept = tuple(steps) if trace else ()
+        chosen = [step.token for step in kept or steps if step.token is not None]
+        new = Tokens(chosen)
+        return Generation(
+            prompt=tokens,
+            new=new,
+            tokens=Tokens([*tokens, *new]),
+            text=self.tokenizer.decode(new.ids),
+            chosen=tuple(chosen),
+            trace=join(kept, self.checkpoint, self.tokenizer) if trace else None,
+            steps=kept,
+        )
+
+    def stream(
+        self,
+        prompt: str | ArrayLike,
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] | None = None,
+        *,
+        drop_oldest: bool = False,
+    ) -> Iterator[NextToken]:
+        """Like `generate`, but each token is given out when it is drawn.
+
+        Parameters
+        ----------
+        as `generate` takes them
+
+        Returns
+        -------
+        iterator of NextToken
+            with id, symbol, text, bytes, logit, probability. A character may be spread over several
+            tokens: join their bytes, not their texts.
+
+        Raises
+        ------
+        InvalidValueError, InvalidTypeError
+            As `generate` does, at the call and not at the first token.
+        """
+        sampler = Sampler(temperature, top_k, top_p, seed)
+        _, steps = self._steps(prompt, max_new_tokens, sampler, stop, drop_oldest, False)
+        return (step.token for step in steps if step.token is not None)
+
+    def _steps(
+        self,
+        prompt: str | ArrayLike,
+        max_new_tokens: int,
+        sampler: Sampler,
+        stop: str | Sequence[str] | None,
+        drop_oldest: bool,
+        complete: bool,
+    ) -> tuple[Tokens, Iterator[GenerationStep]]:
+        """The prompt's tokens and the steps that continue it, once all is known to be fine."""
+        tokens, stops = self.tokenizer.tokens(prompt), stop_bytes(stop)
+        check_length(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
+        return tokens, generation_steps(
+            tokens,
+            max_new_tokens,
+            self.checkpoint,
+            self.tokenizer,
+            sampler,
+            stops,
+            complete=complete,
+        )
 
     def __repr__(self) -> str:
         config = self.config

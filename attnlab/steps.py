@@ -24,6 +24,7 @@ from attnlab.errors import InvalidTypeError, OutOfRangeError
 from attnlab.tables import align
 
 AnyArray = NDArray[Any]
+Array = TypeVar("Array", bound=AnyArray)
 Value = TypeVar("Value")
 
 
@@ -32,6 +33,15 @@ def read_only(value: Value) -> Value:
     if isinstance(value, np.ndarray):
         value.flags.writeable = False
     return value
+
+
+def owned(array: Array) -> Array:
+    """The array itself if it may be worked on in place, else a copy.
+
+    What a result keeps is read-only; an array that can be written to has only passed through, and
+    belongs to whoever asked for it.
+    """
+    return array if array.flags.writeable else array.copy()
 
 
 class Step(Generic[Value]):
@@ -97,6 +107,10 @@ class Result:
 
     def __init__(self, title: str, **values: object) -> None:
         vars(self)["title"] = title
+        self.keep(**values)
+
+    def keep(self, **values: object) -> None:
+        """Put parts in place that came from elsewhere, read-only like all others."""
         for name, value in values.items():
             vars(self)[name] = read_only(value)
 
@@ -106,9 +120,9 @@ class Result:
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{type(self).__name__} is read-only: {name} can't be deleted")
 
-    def peek(self, name: str) -> AnyArray:
+    def peek(self, name: str) -> Any:
         """A part that passes through: as kept, else computed and not kept."""
-        found: Step[AnyArray] = getattr(type(self), name)
+        found: Step[Any] = getattr(type(self), name)
         return found.peek(self)
 
     def _computes_for_repr(self) -> bool:

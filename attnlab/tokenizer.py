@@ -7,22 +7,17 @@ here, built from the checkpoint's own `vocab.json` and `merges.txt`, so nothing 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias, overload
+from typing import TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnlab.errors import (
-    InvalidTypeError,
-    InvalidValueError,
-    MissingFileError,
-    VocabularyError,
-)
+from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError
+from attnlab.files import read_json, read_text
 from attnlab.steps import read_only
 from attnlab.tables import align
 
@@ -281,19 +276,16 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    vocabulary: Any
-    try:
-        vocabulary = json.loads(_read_text(path))
-    except ValueError as error:
-        raise VocabularyError(f"{path} can't be read as JSON: {error}") from None
-    if not isinstance(vocabulary, dict) or not all(type(id) is int for id in vocabulary.values()):
-        raise VocabularyError(f"{path} must hold one JSON object of symbols and their ids")
+    vocabulary = read_json(path, VocabularyError)
+    wrong = [symbol for symbol, id in vocabulary.items() if type(id) is not int]
+    if wrong:
+        raise VocabularyError(f"{path}: the id of {wrong[0]!r} is no integer")
     return vocabulary
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
     merges = []
-    for number, line in enumerate(_read_text(path).split("\n"), start=1):
+    for number, line in enumerate(read_text(path, VocabularyError).split("\n"), start=1):
         if not line.strip() or (number == 1 and line.startswith("#version")):
             continue
         pair = line.split(" ")
@@ -301,15 +293,6 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
             raise VocabularyError(f"{path}, line {number}: two symbols expected, found {line!r}")
         merges.append((pair[0], pair[1]))
     return merges
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise MissingFileError(f"there is no {path.name} in {path.parent}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise VocabularyError(f"{path} can't be read: {error}") from None
 
 
 def _check_vocabulary(vocabulary: dict[str, int], merges: Sequence[tuple[str, str]]) -> None:

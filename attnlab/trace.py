@@ -17,15 +17,44 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from attnlab.attention import Head, Mask, MultiHeadAttention, causal_mask, transpose
+from attnlab.attention import Head, Mask, MultiHeadAttention, causal_mask, split_heads, transpose
 from attnlab.checkpoint import BlockParameters, Checkpoint
 from attnlab.config import GPT2Config
 from attnlab.errors import InvalidValueError
-from attnlab.ops import Array, gelu, layer_norm, linear, softmax
-from attnlab.steps import Numbered, Result, Step, read_only, step
+from attnlab.ops import Array, gelu, is_integer, layer_norm, linear, softmax
+from attnlab.steps import Numbered, Result, Step, owned, step
 from attnlab.tables import align
 from attnlab.tokenizer import Token, Tokenizer, Tokens
+
+
+class KeyValueCache:
+    """The keys and values of the tokens so far, in each layer, so that none is computed twice.
+
+    In a causal model no later token changes an earlier one's keys and values.
+
+    Parameters
+    ----------
+    config : the model's sizes; there is room for n_positions tokens
+    dtype : the model's
+
+    Attributes
+    ----------
+    length : how many tokens are in it
+    """
+
+    def __init__(self, config: GPT2Config, dtype: DTypeLike) -> None:
+        shape = (config.n_layer, config.n_head, config.n_positions, config.d_head)
+        self._K, self._V = np.empty(shape, dtype), np.empty(shape, dtype)
+        self.length = 0
+
+    def extend(self, layer: int, K: Array, V: Array) -> tuple[Array, Array]:
+        """All keys and values of a layer, (H, length + T, Dh), the new (H, T, Dh) at the end."""
+        end = self.length + K.shape[-2]
+        self._K[layer][:, self.length : end] = K
+        self._V[layer][:, self.length : end] = V
+        return self._K[layer][:, :end], self._V[layer][:, :end]
 
 
 class MLP(Result):
@@ -79,40 +108,59 @@ class Block(Result):
     parts: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
 
     layer: int
-    trace: Trace
+    config: GPT2Config
     parameters: BlockParameters
+    mask: Mask
+    earlier: tuple[Block, ...]
+    cache: KeyValueCache | None
 
     @step("T D", "the block before's output; for the first block, embedding")
     def input(self) -> Array:
-        return self.trace.residual_stream(self.layer)
+        for block in self.earlier:  # in order: a deep model shall not recurse
+            output = block.output
+        return output
 
     @cached_property
     def attention(self) -> MultiHeadAttention:
-        config = self.trace.config
-        X = read_only(layer_norm(self.input, *self.parameters.ln_1, config.layer_norm_epsilon))
+        X = layer_norm(self.input, *self.parameters.ln_1, self.config.layer_norm_epsilon)
+        # Q, K and V as MultiHeadAttention would make them, in one product instead of three.
+        QKV = linear(X, *self.parameters.W_QKV)
+        Q, K, V = (split_heads(part, self.config.n_head) for part in np.split(QKV, 3, axis=-1))
+        if self.cache is not None:
+            K, V = self.cache.extend(self.layer, K, V)
+        return self.attention_of(X, Q, K, V)
+
+    def attention_of(self, X: Array, Q: Array, K: Array, V: Array) -> MultiHeadAttention:
+        """The block's attention, when all that goes into the chain is known."""
         return MultiHeadAttention(
             f"Layer {self.layer}, attention",
-            n_head=config.n_head,
+            n_head=self.config.n_head,
             X=X,
             memory=X,
-            mask=self.trace.mask,
+            Q=Q,
+            K=K,
+            V=V,
+            mask=self.mask,
             dropout_mask=None,
             **self.parameters.attention._asdict(),
         )
 
     @step("T D", "input + attention.output")
     def mid(self) -> Array:
-        return self.input + self.attention.output
+        mid: Array = owned(self.attention.peek("output"))
+        mid += self.input
+        return mid
 
-    @cached_property
+    @step("", "")
     def mlp(self) -> MLP:
-        epsilon = self.trace.config.layer_norm_epsilon
-        X = layer_norm(self.mid, *self.parameters.ln_2, epsilon)
+        X = layer_norm(self.mid, *self.parameters.ln_2, self.config.layer_norm_epsilon)
         return MLP(f"Layer {self.layer}, MLP", X=X, **self.parameters.mlp._asdict())
 
     @step("T D", "mid + mlp.output")
     def output(self) -> Array:
-        return self.mid + self.mlp.output
+        output: Array = owned(self.peek("mlp").peek("output"))
+        output += self.mid
+        return output
 
     def __repr__(self) -> str:
         return f"{super().__repr__()}\n.attention and .mlp have tables of their own"
@@ -131,64 +179,75 @@ class Trace(Result):
     blocks : one `Block` for each layer
     final : (T, D), the last block's output after the last LayerNorm
     logits : (T, vocab), for each token what may follow it
+    next_logits : (vocab,), the last row of logits, made without the others
+    mask : bool (T, cached + T), True where a query may attend to a key, the same in all heads
+    cached : how many tokens before these were found in a cache; 0 but in steps of generation
     """
 
     parts: ClassVar[tuple[str, ...]] = (
         *("token_embedding", "position_embedding", "embedding"),
-        *("final", "logits"),
+        *("final", "logits", "next_logits"),
     )
 
     tokens: Tokens
     config: GPT2Config
+    mask: Mask
+    cached: int
     _tokenizer: Tokenizer
     _checkpoint: Checkpoint
+    _cache: KeyValueCache | None
 
-    def __init__(self, tokens: Tokens, tokenizer: Tokenizer, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self,
+        tokens: Tokens,
+        tokenizer: Tokenizer,
+        checkpoint: Checkpoint,
+        cache: KeyValueCache | None = None,
+    ) -> None:
         config = checkpoint.config
+        cached = 0 if cache is None else cache.length
+        after = f" after {cached} cached ones" if cached else ""
         super().__init__(
-            f"Trace of {len(tokens)} tokens through {config.n_layer} blocks "
+            f"Trace of {len(tokens)} tokens{after} through {config.n_layer} blocks "
             f"of {config.n_head} heads",
             tokens=tokens,
             config=config,
+            mask=causal_mask(cached + len(tokens))[cached:],
+            cached=cached,
         )
-        vars(self).update(_tokenizer=tokenizer, _checkpoint=checkpoint)
+        vars(self).update(_tokenizer=tokenizer, _checkpoint=checkpoint, _cache=cache)
 
     @step("T D", "rows of W_E, one for each id")
     def token_embedding(self) -> Array:
         return self._checkpoint.token_embedding(self.tokens.ids)
 
-    @step("T D", "the first T rows of W_P")
+    @step("T D", "rows of W_P, one for each position")
     def position_embedding(self) -> Array:
-        return self._checkpoint.position_embedding(len(self.tokens))
+        return self._checkpoint.position_embedding(self.cached, self.cached + len(self.tokens))
 
     @step("T D", "token_embedding + position_embedding")
     def embedding(self) -> Array:
-        return self.token_embedding + self.position_embedding
-
-    @cached_property
-    def mask(self) -> Mask:
-        """bool (T, T), True where query i may attend to key j, the same in all heads."""
-        return read_only(causal_mask(len(self.tokens)))
+        embedding: Array = owned(self.peek("token_embedding"))
+        embedding += self.peek("position_embedding")
+        return embedding
 
     @cached_property
     def blocks(self) -> Numbered[Block]:
-        blocks = (
-            Block(
-                f"Block {layer}",
-                layer=layer,
-                trace=self,
-                parameters=self._checkpoint.block(layer),
+        blocks: list[Block] = []
+        for layer in range(self.config.n_layer):
+            blocks.append(
+                Block(
+                    f"Block {layer}",
+                    layer=layer,
+                    config=self.config,
+                    parameters=self._checkpoint.block(layer),
+                    mask=self.mask,
+                    earlier=tuple(blocks),
+                    cache=self._cache,
+                    **({} if blocks else {"input": self.embedding}),
+                )
             )
-            for layer in range(self.config.n_layer)
-        )
         return Numbered("layer", blocks)
-
-    def residual_stream(self, layer: int) -> Array:
-        """(T, D), what enters a block; past the last block, what leaves it."""
-        residual = self.embedding
-        for block in self.blocks[:layer]:  # in order: a deep model shall not recurse
-            residual = block.output
-        return residual
 
     def head(self, layer: int, head: int) -> Head:
         """One head, `blocks[layer].attention.heads[head]`.
@@ -202,17 +261,22 @@ class Trace(Result):
 
     @step("T D", "LayerNorm of the last block's output")
     def final(self) -> Array:
-        residual = self.residual_stream(self.config.n_layer)
+        residual = self.blocks[-1].output
         return layer_norm(residual, *self._checkpoint.ln_f, self.config.layer_norm_epsilon)
 
     @step("T vocab", "final W_Eᵀ")
     def logits(self) -> Array:
         return self.final @ transpose(self._checkpoint.W_E)
 
+    @step("vocab", "final W_Eᵀ, the last row")
+    def next_logits(self) -> Array:
+        logits: Array = self.final[-1] @ transpose(self._checkpoint.W_E)
+        return logits
+
     def next_tokens(self, k: int = 5) -> NextTokens:
         """The k tokens that most probably follow the last one, the most probable first.
 
-        probability = softmax(final W_Eᵀ) of the last row; the other rows' logits are not made.
+        probability = softmax(next_logits); the other rows' logits are not made.
 
         Raises
         ------
@@ -220,19 +284,16 @@ class Trace(Result):
             k is not an integer from 1 to the size of the vocabulary.
         """
         vocab = self.config.vocab_size
-        if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 1 <= k <= vocab:
+        if not is_integer(k) or not 1 <= k <= vocab:
             raise InvalidValueError(f"k must be an integer from 1 to {vocab}; given {k!r}")
-        logits = self.final[-1] @ transpose(self._checkpoint.W_E)
-        probabilities = softmax(logits)
-        best = np.argsort(-logits, kind="stable")[:k]
-        return NextTokens(
-            NextToken(
-                **vars(token),
-                logit=float(logits[token.id]),
-                probability=float(probabilities[token.id]),
-            )
-            for token in self._tokenizer.tokens(best)
-        )
+        probabilities = softmax(self.next_logits)
+        best = np.argsort(-self.next_logits, kind="stable")[:k]
+        return NextTokens(self.next_token(int(id), float(probabilities[id])) for id in best)
+
+    def next_token(self, id: int, probability: float) -> NextToken:
+        """A token that may follow the last one, with the probability that it was given."""
+        token = self._tokenizer.tokens([id])[0]
+        return NextToken(**vars(token), logit=float(self.next_logits[id]), probability=probability)
 
     def __repr__(self) -> str:
         return f"{super().__repr__()}\n.tokens, .blocks[layer] and .head(layer, head) show the rest"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 LESSONS = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
-NEED_A_MODEL = {"05_walkthrough.py", "06_all_heads.py"}
+NEED_A_MODEL = {"05_walkthrough.py", "06_all_heads.py", "10_what_the_cache_saves.py"}
 
 
 def run(lesson: Path, model: str) -> str:
@@ -24,7 +24,7 @@ def run(lesson: Path, model: str) -> str:
 
 
 def test_there_are_lessons() -> None:
-    assert len(LESSONS) >= 9
+    assert len(LESSONS) >= 10
     assert {lesson.name for lesson in LESSONS} >= NEED_A_MODEL
 
 

@@ -13,8 +13,8 @@ PACKAGE = Path(attnlab.__file__).parent
 
 # Each room may import those before it.
 ORDER = [
-    *("errors", "tables", "steps", "ops", "config", "attention", "tokenizer"),
-    *("checkpoint", "hub", "trace", "model", "figures", "walkthrough"),
+    *("errors", "files", "tables", "steps", "ops", "config", "attention", "tokenizer"),
+    *("checkpoint", "hub", "trace", "generation", "model", "figures", "walkthrough"),
 ]
 
 

@@ -165,7 +165,7 @@ def damage(vocabulary: dict[str, int], merges: list[str], how: str) -> None:
         ("merges in another order", "merge 3.*after id 258"),
         ("merges cut off", "2 tokens.*neither"),
         ("a line of three", "line 8"),
-        ("ids are strings", "symbols and their ids"),
+        ("ids are strings", "id of 'the' is no integer"),
     ],
 )
 def test_damaged_vocabulary(tmp_path: Path, how: str, message: str) -> None:

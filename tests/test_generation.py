@@ -1,0 +1,265 @@
+"""generation.py against transformers' recorded continuations and probabilities."""
+
+import json
+import math
+import threading
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import MODELS, REFERENCE
+
+from attnlab import GPT2, AttnlabError
+from attnlab.generation import Sampler, sampling_probabilities
+
+RECORDED = json.loads((REFERENCE / "generation.json").read_text(encoding="utf-8"))
+ARRAYS = np.load(REFERENCE / "generation.npz")
+VECTORS = sorted({name.split(".")[1] for name in ARRAYS.files if name.startswith("sampling.")})
+STEPS = ("X", "Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
+
+
+@pytest.fixture(scope="module")
+def odd() -> GPT2:
+    return GPT2.from_pretrained(REFERENCE / "odd")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_continuations_are_those_of_transformers(name: str, dtype: str) -> None:
+    model = GPT2.from_pretrained(REFERENCE / name, dtype=dtype)
+    for i, case in enumerate(RECORDED["greedy"][name]):
+        generated = model.generate(case["prompt"], len(case["new"]), temperature=0)
+        assert generated.new.ids.tolist() == case["new"]
+        best = ARRAYS[f"greedy.{name}.{i}.best"][:, 0]
+        tolerance = {"float32": 2e-5, "float64": 1e-10}[dtype]
+        assert [t.logit for t in generated.chosen] == pytest.approx(best, abs=tolerance)
+        assert {token.probability for token in generated.chosen} == {1.0}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_cached_logits_are_the_uncached_ones_at_every_step(name: str) -> None:
+    model = GPT2.from_pretrained(REFERENCE / name, dtype="float64")
+    for i, case in enumerate(RECORDED["greedy"][name]):
+        # All but the last id, whose rows would not fit: there are 17 positions.
+        generated = model.generate(case["prompt"], len(case["new"]), temperature=0, trace=True)
+        recorded = ARRAYS[f"greedy.{name}.{i}.logits"]
+        for step, wanted in zip(generated.steps, recorded, strict=False):
+            seen = case["prompt"] + case["new"]
+            seen = seen[: step.cached + step.computed]
+            logits = step.trace.next_logits
+            assert np.allclose(logits, model.trace(seen).logits[-1], rtol=0, atol=1e-11)
+            assert np.allclose(logits[::3], wanted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_square_trace_equals_an_uncached_run(name: str) -> None:
+    model = GPT2.from_pretrained(REFERENCE / name)
+    generated = model.generate([5, 80, 5, 261], 9, temperature=0.8, seed=1, trace=True)
+    assert generated.trace is not None
+    uncached = model.trace(generated.tokens.ids)
+    assert generated.trace.tokens.ids.tolist() == generated.tokens.ids.tolist()
+    for ours, theirs in zip(generated.trace.blocks, uncached.blocks, strict=True):
+        for step in STEPS:
+            a, b = getattr(ours.attention, step), getattr(theirs.attention, step)
+            assert a.shape == b.shape
+            assert np.allclose(a, b, rtol=1e-5, atol=3e-5), step
+        assert ours.attention.weights.shape[-2:] == (13, 13)
+        assert np.allclose(ours.attention.weights, theirs.attention.weights, rtol=0, atol=1e-5)
+        for stop in ("input", "mid", "output"):
+            assert np.allclose(getattr(ours, stop), getattr(theirs, stop), rtol=1e-5, atol=3e-5)
+        assert np.allclose(ours.mlp.activated, theirs.mlp.activated, rtol=1e-5, atol=3e-5)
+        assert np.allclose(ours.attention.heads[0].K, theirs.attention.heads[0].K, atol=3e-5)
+    assert np.allclose(generated.trace.logits, uncached.logits, rtol=1e-5, atol=3e-5)
+    assert np.allclose(generated.trace.next_logits, uncached.next_logits, rtol=1e-5, atol=3e-5)
+
+
+def test_each_step_tells_what_it_computed_and_what_it_found(odd: GPT2) -> None:
+    generated = odd.generate("the hen", 3, temperature=0, trace=True)
+    counts = [(step.cached, step.computed) for step in generated.steps]
+    assert counts == [(0, 4), (4, 1), (5, 1), (6, 1)]
+    assert [step.token for step in generated.steps] == [*generated.chosen, None]
+    last = generated.steps[-1].trace.blocks[1].attention
+    assert last.Q.shape == (5, 1, 7)
+    assert last.K.shape == (5, 7, 7)
+    assert last.weights.shape == (5, 1, 7)
+    assert "after 6 cached ones" in repr(generated.steps[-1].trace)
+    # Keys and values of earlier tokens never change: each step's are the beginning of the next's.
+    for before, after in zip(generated.steps, generated.steps[1:], strict=False):
+        for layer in range(3):
+            K, more = (s.trace.blocks[layer].attention.K for s in (before, after))
+            assert np.array_equal(K, more[:, : K.shape[1]])
+
+
+def test_the_result(odd: GPT2) -> None:
+    generated = odd.generate("the hen", 5, temperature=0)
+    assert generated.prompt.ids.tolist() == odd.tokenizer.encode("the hen")
+    assert len(generated.new) == len(generated.chosen) == 5
+    assert generated.tokens.ids.tolist() == [*generated.prompt.ids, *generated.new.ids]
+    assert generated.text == odd.tokenizer.decode(generated.new.ids)
+    assert str(generated) == odd.tokenizer.decode(generated.tokens.ids)
+    assert generated.trace is None
+    assert generated.steps == ()
+    assert len(repr(generated).splitlines()) == 2 + 5
+    none = odd.generate("the hen", 0)
+    assert (len(none.new), none.text, str(none)) == (0, "", "the hen")
+    nothing_new = odd.generate("the hen", 0, trace=True)
+    assert nothing_new.trace is not None
+    assert np.allclose(nothing_new.trace.logits, odd.trace("the hen").logits, atol=1e-5)
+
+
+def test_a_seed_repeats_the_draws(odd: GPT2) -> None:
+    def ids(seed: int | None) -> list[int]:
+        return odd.generate("the", 10, seed=seed).new.ids.tolist()
+
+    assert ids(7) == ids(7)
+    assert len({tuple(ids(seed)) for seed in range(5)}) == 5
+    assert ids(None) != ids(None)
+
+
+def test_stream_gives_each_token_when_it_is_drawn(odd: GPT2) -> None:
+    stream = odd.stream("the hen", 4, temperature=0.7, seed=3)
+    first = next(stream)
+    assert [first, *stream] == list(odd.generate("the hen", 4, 0.7, seed=3).chosen)
+
+
+@pytest.mark.parametrize(
+    ("stop", "length"),
+    [("!", 3), ("!!", 4), ("\x03!", 3), (["@@", "\x03\x03"], 6), ("@@", 8), (None, 8)],
+)
+def test_stop(odd: GPT2, stop: Any, length: int) -> None:
+    full = odd.generate("the hen", 8, 0.4, seed=0)
+    assert b"".join(full.new.bytes) == b"\xdc\x03!!\x03\x03\x03\x03"
+    stopped = odd.generate("the hen", 8, 0.4, seed=0, stop=stop)
+    assert stopped.new.ids.tolist() == full.new.ids.tolist()[:length]
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_sampling_probabilities_are_those_of_transformers(vector: str) -> None:
+    logits = ARRAYS[f"sampling.{vector}.logits"]
+    recorded = ARRAYS[f"sampling.{vector}.probabilities"]
+    splits_tie = ARRAYS[f"sampling.{vector}.splits_tie"]
+    assert len(recorded) == len(RECORDED["settings"]) == 75
+    for i, settings in enumerate(RECORDED["settings"]):
+        computed = sampling_probabilities(logits, **settings)
+        wanted = recorded[i]
+        if splits_tie[i] and logits.size > 16:
+            # Which of equal logits torch keeps is not settled there; how many it keeps is.
+            computed, wanted = np.sort(computed), np.sort(wanted)
+        assert np.allclose(computed, wanted, rtol=1e-12, atol=1e-15), settings
+
+
+def test_sampling_at_the_edges() -> None:
+    assert sampling_probabilities([1.0, 3.0, 3.0], temperature=0).tolist() == [0, 1, 0]
+    assert sampling_probabilities([1.0, 3.0], temperature=1e-300).tolist() == [0, 1]
+    flat = sampling_probabilities([1.0, 3.0], temperature=1e300)
+    assert flat.tolist() == [0.5, 0.5]
+    assert sampling_probabilities(np.float32([0, math.log(3)])) == pytest.approx([0.25, 0.75])
+    for logits in ([[1.0]], [1.0, math.nan], [math.inf, 0.0]):
+        with pytest.raises(AttnlabError, match="finite"):
+            sampling_probabilities(logits)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"temperature": 0.5, "top_k": 5}, {"top_p": 0.7}, {"temperature": 2.0, "top_p": 0.9}],
+)
+def test_draws_fit_the_probabilities(settings: dict[str, Any]) -> None:
+    """Pearson's chi-square over 100,000 draws: below its 99.9 % quantile."""
+    logits = np.float32(np.random.default_rng(4).standard_normal(11))
+    defaults: dict[str, Any] = {"temperature": 1.0, "top_k": None, "top_p": None}
+    sampler = Sampler(**(defaults | settings), seed=1)
+    draws = Counter(sampler.draw(logits)[0] for _ in range(100_000))
+    expected = sampling_probabilities(logits, **settings) * 100_000
+    assert not [id for id in draws if expected[id] == 0]
+    possible = np.flatnonzero(expected)
+    observed = np.array([draws[int(id)] for id in possible])
+    chi_square = ((observed - expected[possible]) ** 2 / expected[possible]).sum()
+    freedom = len(possible) - 1
+    # Wilson and Hilferty's approximation of the quantile; 3.09 is the normal one.
+    quantile = freedom * (1 - 2 / (9 * freedom) + 3.09 * math.sqrt(2 / (9 * freedom))) ** 3
+    assert 1 <= freedom <= 10
+    assert chi_square < quantile
+
+
+def test_past_the_positions_only_when_asked(odd: GPT2) -> None:
+    with pytest.raises(AttnlabError, match=r"4 tokens and 14 new ones are 18.*17 positions"):
+        odd.generate("the hen", 14)
+    generated = odd.generate("the hen", 20, temperature=0, drop_oldest=True)
+    assert len(generated.tokens) == 24
+    ids = generated.tokens.ids.tolist()
+    for t in range(4, 24):
+        window = ids[max(0, t - 17) : t]
+        logits = odd.trace(window).next_logits
+        assert ids[t] == logits.argmax() or logits[ids[t]] == pytest.approx(logits.max(), abs=1e-4)
+    long = odd.generate(list(range(30)), 2, temperature=0, drop_oldest=True)
+    assert long.new.ids[0] == odd.trace(list(range(13, 30))).next_logits.argmax()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "message"),
+    [
+        (("", 3), {}, "no tokens"),
+        (("the", -1), {}, "max_new_tokens.*-1"),
+        (("the", 2.0), {}, "max_new_tokens.*2.0"),
+        (("the", True), {}, "max_new_tokens.*True"),
+        (("the", 3), {"temperature": -0.1}, "temperature.*-0.1"),
+        (("the", 3), {"temperature": math.nan}, "temperature.*nan"),
+        (("the", 3), {"temperature": math.inf}, "temperature.*inf"),
+        (("the", 3), {"temperature": "1"}, "temperature.*'1'"),
+        (("the", 3), {"top_k": 0}, "top_k.*0"),
+        (("the", 3), {"top_k": 1.5}, "top_k.*1.5"),
+        (("the", 3), {"top_p": 0}, "top_p.*0"),
+        (("the", 3), {"top_p": 1.1}, "top_p.*1.1"),
+        (("the", 3), {"stop": ""}, "stop"),
+        (("the", 3), {"stop": [3]}, "stop"),
+        (([263], 3), {}, "263"),
+        (("the", 17), {}, "17 positions"),
+    ],
+)
+def test_bad_input_is_told_before_any_work(
+    odd: GPT2,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: Any,
+    settings: dict[str, Any],
+    message: str,
+) -> None:
+    monkeypatch.setattr(odd, "checkpoint", None)
+    for call in (odd.generate, odd.stream):
+        with pytest.raises(AttnlabError, match=message):
+            call(*arguments, **settings)
+
+
+def test_a_trace_has_no_room_past_the_positions(odd: GPT2) -> None:
+    with pytest.raises(AttnlabError, match="room for n_positions"):
+        odd.generate("the hen", 20, drop_oldest=True, trace=True)
+
+
+def test_one_model_used_from_8_threads() -> None:
+    """A model that nobody has used yet, so that its parameters are read in the threads as well."""
+    prompts = [[i, 2 * i, 80, i + 7] for i in range(8)]
+    alone = GPT2.from_pretrained(REFERENCE / "sharded")
+    expected = [alone.trace(prompt).logits for prompt in prompts]
+    written = [alone.generate(prompt, 8, seed=1).new.ids.tolist() for prompt in prompts]
+    shared = GPT2.from_pretrained(REFERENCE / "sharded")
+    one_trace = shared.trace(prompts[0])
+    found: list[Any] = [None] * 8
+    start = threading.Barrier(8)
+
+    def work(i: int) -> None:
+        start.wait()
+        logits = shared.trace(prompts[i]).logits
+        weights = one_trace.blocks[2].attention.weights
+        ids = shared.generate(prompts[i], 8, seed=1).new.ids.tolist()
+        found[i] = (logits, weights, ids)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i in range(8):
+        logits, weights, ids = found[i]
+        assert np.array_equal(logits, expected[i])
+        assert np.array_equal(weights, alone.trace(prompts[0]).blocks[2].attention.weights)
+        assert ids == written[i]
