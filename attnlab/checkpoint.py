@@ -260,7 +260,7 @@ class Entry:
 
 def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     try:
-        checked = np.dtype(dtype)
+        checked = np.dtype(object if dtype is None else dtype)  # of None NumPy makes float64
     except (TypeError, ValueError, SyntaxError):  # all of which NumPy raises here
         checked = np.dtype(object)
     if checked not in (np.float32, np.float64):
@@ -268,20 +268,33 @@ def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     return checked
 
 
+def weight_files(directory: Path) -> list[Path]:
+    """The directory's safetensors files, whole or in shards.
+
+    Raises
+    ------
+    MissingFileError
+        There are none, only a pickle, or a shard is missing.
+    CheckpointError
+        The shards' index can't be read, or points outside the directory.
+    """
+    if os.path.isfile(directory / WEIGHTS):
+        return [directory / WEIGHTS]
+    if os.path.isfile(directory / INDEX):
+        return _shards(directory / INDEX)
+    raise MissingFileError(_no_weights(directory))
+
+
 def _entries(directory: Path) -> dict[str, Entry]:
     """Every tensor in the directory's weight files, by name and without `transformer.`."""
-    if (directory / WEIGHTS).is_file():
-        files = [directory / WEIGHTS]
-    elif (directory / INDEX).is_file():
-        files = _shards(directory / INDEX)
-    else:
-        raise MissingFileError(_no_weights(directory))
     entries: dict[str, Entry] = {}
-    for file in files:
+    for file in weight_files(directory):
         for name, entry in _read_header(file).items():
             bare = name.removeprefix("transformer.")
             if bare in entries:
-                raise CheckpointError(f"{bare} is in {file} and in {entries[bare].file}")
+                raise CheckpointError(
+                    f"{bare} is there twice, in {file} and in {entries[bare].file}"
+                )
             entries[bare] = entry
     return entries
 
@@ -296,7 +309,8 @@ HOW_TO_CONVERT = (
     "That is a pickle, which can run any code when it is opened, so it is never opened here. "
     "Where transformers and torch are installed, and you trust the file, convert it: "
     'python -c "from transformers import GPT2LMHeadModel as M; '
-    "M.from_pretrained('DIRECTORY').save_pretrained('DIRECTORY')\""
+    "M.from_pretrained('NAME_OR_DIRECTORY').save_pretrained('DIRECTORY')\", "
+    "with vocab.json and merges.txt in that DIRECTORY too"
 )
 
 
@@ -307,7 +321,7 @@ def _shards(index: Path) -> list[Path]:
     if not all(isinstance(name, str) for name in files):
         raise CheckpointError(f"{index} holds no weight_map of tensors and their files")
     names = sorted(set(files))
-    outside = [name for name in names if re.search(r"[/\\]|^\.*$", name)]
+    outside = [name for name in names if re.search(r"[/\\:]|^\.*$", name)]
     if outside:
         raise CheckpointError(f"{index} points outside its directory: {outside[0]!r}")
     shards = [index.parent / name for name in names]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from attnlab.checkpoint import HOW_TO_CONVERT, INDEX, WEIGHTS
-from attnlab.errors import DownloadError, InvalidValueError, MissingFileError
+from attnlab.checkpoint import HOW_TO_CONVERT, INDEX, WEIGHTS, weight_files
+from attnlab.errors import (
+    CheckpointError,
+    DownloadError,
+    InvalidTypeError,
+    InvalidValueError,
+    MissingFileError,
+)
 
 Value = TypeVar("Value")
 
@@ -26,7 +33,7 @@ SHORT_NAMES = {repository: name for name, (repository, _) in PUBLISHED.items()}
 
 # What is downloaded, and nothing else of a repository. The weights come whole or in shards.
 FILES = ("config.json", "vocab.json", "merges.txt")
-WEIGHT_FILES = (WEIGHTS, INDEX, "model-*-of-*.safetensors")
+SHARDS = "model-*-of-*.safetensors"
 
 # Seconds to wait for the hub's first answer. Name look-ups and connection attempts to several
 # addresses have time limits of their own that add up to minutes.
@@ -53,20 +60,24 @@ def find_model(
     MissingFileError
         It is neither a directory nor on the hub; files are missing from it; it is not in the
         cache and `local_files_only` is set.
-    InvalidValueError
-        A directory has no revisions.
+    InvalidValueError, InvalidTypeError
+        A directory has no revisions; a name is a str, a path a str or PathLike.
     DownloadError
         The hub can't be reached (told within 10 seconds), or the download broke off.
     """
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise InvalidTypeError(f"a model is told by its name or path; given {name_or_path!r}")
     path = Path(name_or_path)
-    if path.is_dir():
+    if name_or_path and os.path.isdir(path):
         if revision is not None:
             raise InvalidValueError(f"{path} is a directory, which has no revision {revision!r}")
         return path
-    if path.exists():
+    if os.path.isfile(path):
         raise MissingFileError(f"{path} is a file; give the directory that holds the model's files")
     if not isinstance(name_or_path, str) or not _is_repository_name(name_or_path):
-        raise MissingFileError(f"there is no directory {path}, and that is no name on the hub")
+        raise MissingFileError(
+            f"there is no directory {str(name_or_path)!r}, and that is no name on the hub"
+        )
     choices = _choices(name_or_path, revision)
     for repository, wanted in choices:
         if (cached := _in_cache(repository, wanted)) is not None:
@@ -76,14 +87,6 @@ def find_model(
             f"{name_or_path} is not in the hub's cache, and local_files_only forbids to download it"
         )
     return _download(*choices[0])
-
-
-def missing_files(directory: Path) -> list[str]:
-    """Which of the files that a model needs are not in the directory."""
-    missing = [name for name in FILES if not (directory / name).is_file()]
-    if not any((directory / name).is_file() for name in (WEIGHTS, INDEX)):
-        missing.append(WEIGHTS)
-    return missing
 
 
 def _is_repository_name(name: str) -> bool:
@@ -118,11 +121,22 @@ def _in_cache(repository: str, revision: str | None) -> Path | None:
     if not isinstance(config, str):
         return None
     snapshot = Path(config).parent
-    return None if missing_files(snapshot) else snapshot
+    return snapshot if _is_complete(snapshot) else None
+
+
+def _is_complete(snapshot: Path) -> bool:
+    """Whether all is there; a download may have broken off."""
+    try:
+        weight_files(snapshot)
+    except MissingFileError:
+        return False
+    except CheckpointError:
+        pass  # there, but wrong: the checkpoint will say so
+    return all(os.path.isfile(snapshot / name) for name in FILES)
 
 
 def _download(repository: str, revision: str | None) -> Path:
-    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import (
         HfHubHTTPError,
         OfflineModeIsEnabled,
@@ -130,15 +144,16 @@ def _download(repository: str, revision: str | None) -> Path:
         RevisionNotFoundError,
     )
 
+    not_for_you = MissingFileError(
+        f"{repository} is neither a directory here nor a repository on the hub "
+        "(or it is private or gated: run `hf auth login` with an account that may read it)"
+    )
     try:
         info = _within(
             PATIENCE, lambda: HfApi().model_info(repository, revision=revision, timeout=5)
         )
-    except RepositoryNotFoundError:
-        raise MissingFileError(
-            f"{repository} is neither a directory here nor a repository on the hub "
-            "(or it is a private one, for which `hf auth login` is needed)"
-        ) from None
+    except RepositoryNotFoundError:  # private and gated ones too
+        raise not_for_you from None
     except RevisionNotFoundError:
         raise MissingFileError(f"{repository} has no revision {revision!r} on the hub") from None
     except OfflineModeIsEnabled:
@@ -153,21 +168,25 @@ def _download(repository: str, revision: str | None) -> Path:
     names = [file.rfilename for file in info.siblings or ()]
     missing = [name for name in FILES if name not in names]
     if not {WEIGHTS, INDEX} & set(names):
-        missing.append(WEIGHTS)
-    if missing:
         pickled = any(name.startswith("pytorch_model") for name in names)
         hint = f". There is a pytorch_model.bin. {HOW_TO_CONVERT}" if pickled else ""
-        raise MissingFileError(f"{repository} on the hub has no {' and no '.join(missing)}{hint}")
+        missing.append(WEIGHTS + hint)
+    if missing:
+        raise MissingFileError(f"{repository} on the hub has no {' and no '.join(missing)}")
+    weights = [WEIGHTS] if WEIGHTS in names else [INDEX, *fnmatch.filter(names, SHARDS)]
     try:
-        snapshot = snapshot_download(
-            repository, revision=revision, allow_patterns=[*FILES, *WEIGHT_FILES]
-        )
+        files = [hf_hub_download(repository, n, revision=revision) for n in (*FILES, *weights)]
+    except RepositoryNotFoundError:
+        raise not_for_you from None
     except Exception as error:
         raise DownloadError(
-            f"the download of {repository} broke off: {error}. What has arrived is kept; "
-            "the same call goes on from there"
+            f"the download of {repository} broke off: {error}. The files that have arrived are "
+            "kept; the same call goes on with the others"
         ) from error
-    return Path(snapshot)
+    snapshots = {Path(file).parent for file in files}
+    if len(snapshots) > 1:
+        raise DownloadError(f"{repository} changed on the hub during the download: try again")
+    return snapshots.pop()
 
 
 def _unreachable(repository: str, error: Exception) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import REFERENCE
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnlab import ConfigError, GPT2Config, MissingFileError
@@ -48,10 +48,10 @@ def test_the_sizes_of_the_reference_models(
 
 
 @pytest.mark.parametrize(
-    ("settings", "d_mlp"), [({}, 140), ({"n_inner": None}, 140), ({"n_inner": 29}, 29)]
+    ("changed", "d_mlp"), [({}, 140), ({"n_inner": None}, 140), ({"n_inner": 29}, 29)]
 )
-def test_the_width_of_the_mlp(settings: dict[str, Any], d_mlp: int) -> None:
-    assert GPT2Config.from_dict(SIZES | settings).d_mlp == d_mlp
+def test_the_width_of_the_mlp(changed: dict[str, Any], d_mlp: int) -> None:
+    assert GPT2Config.from_dict(SIZES | changed).d_mlp == d_mlp
 
 
 def test_what_is_not_in_the_file_has_gpt2s_value() -> None:
@@ -101,9 +101,9 @@ def test_what_is_not_implemented_is_refused(key: str, value: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_size(name: str) -> None:
-    settings = {key: value for key, value in SIZES.items() if key != name}
+    others = {key: value for key, value in SIZES.items() if key != name}
     with pytest.raises(ConfigError, match=f"^{name} is missing$"):
-        GPT2Config.from_dict(settings)
+        GPT2Config.from_dict(others)
 
 
 @pytest.mark.parametrize("value", ["12", "", True, False, 12.0, 0, -1, math.nan, [12], {}])
@@ -152,32 +152,28 @@ def test_settings_and_missing_sizes_are_all_told_at_once() -> None:
 
 
 def test_settings_and_wrong_sizes_are_all_told_at_once() -> None:
-    settings = SIZES | {"activation_function": "relu", "n_embd": "35", "n_layer": 0}
-    del settings["n_head"]
+    changed = SIZES | {"activation_function": "relu", "n_embd": "35", "n_layer": 0}
+    del changed["n_head"]
     with pytest.raises(ConfigError) as caught:
-        GPT2Config.from_dict(settings)
+        GPT2Config.from_dict(changed)
     assert "activation_function 'relu' is not implemented" in str(caught.value)
     assert "n_embd must be a positive integer, not '35'" in str(caught.value)
     assert "n_layer must be a positive integer, not 0" in str(caught.value)
     assert "n_head is missing" in str(caught.value)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 64) | st.floats() | st.text(max_size=3),
-    lambda values: st.lists(values, max_size=2) | st.dictionaries(st.text(max_size=2), values),
-    max_leaves=4,
-)
+KEYS = st.sampled_from([*NAMES, "n_inner", "layer_norm_epsilon", *IMPLEMENTED])
+VALUES = st.none() | st.booleans() | st.integers(-2, 64) | st.floats() | st.text(max_size=3)
 
 
-@given(
-    st.dictionaries(st.sampled_from([*NAMES, "n_inner", "layer_norm_epsilon", *IMPLEMENTED]), JSON)
-)
-def test_any_settings_make_a_config_or_a_config_error(settings: dict[str, Any]) -> None:
+@settings(deadline=None)
+@given(st.dictionaries(KEYS, VALUES | st.lists(VALUES, max_size=1)))
+def test_any_settings_make_a_config_or_a_config_error(changed: dict[str, Any]) -> None:
     try:
-        config = GPT2Config.from_dict(SIZES | settings)
+        config = GPT2Config.from_dict(SIZES | changed)
     except ConfigError as error:
         message = str(error)
-        assert any(key in message for key in settings)
+        assert any(key in message for key in changed)
     else:
         assert config.d_head * config.n_head == config.n_embd
         assert config.d_mlp > 0
@@ -189,12 +185,12 @@ def test_any_settings_make_a_config_or_a_config_error(settings: dict[str, Any]) 
         (b"", "can't be read as JSON"),
         (b"GPT-2", "can't be read as JSON"),
         (b'{"n_embd": 35,', "can't be read as JSON"),
-        (b'{"n_embd": "\xff"}', "can't be read as JSON"),
-        (b'\xff\xfe{\x00"\x00', "can't be read as JSON"),
+        (b'{"n_embd": "\xff"}', "can't be read: .*utf-8"),
+        (b'\xff\xfe{\x00"\x00', "can't be read: .*utf-8"),
         (b'{"n_embd": 1' + b"0" * 10_000 + b"}", "can't be read as JSON"),
         (b"[" * 100_000, "can't be read as JSON"),
-        (b"[35]", "holds no JSON object"),
-        (b"null", "holds no JSON object"),
+        (b"[35]", "must hold one JSON object"),
+        (b"null", "must hold one JSON object"),
         (b"{}", "vocab_size is missing"),
         (json.dumps(SIZES | {"n_head": 4}).encode(), "n_head 4 does not divide n_embd 35"),
         (json.dumps(SIZES | {"n_head": False}).encode(), "n_head must be a positive .* not False"),

@@ -1,0 +1,712 @@
+"""Downloading, by huggingface_hub itself, from a hub that runs in the test.
+
+Each test asks in a process of its own, for huggingface_hub reads its environment when it is
+imported. There an audit hook records every connection and name look-up, so that "no network" means
+none at all, and not only none to this hub.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from files import INDEX, WEIGHTS, contents, copy_model, digests
+
+from attnlab.hub import PUBLISHED
+
+A, B, C = "a" * 40, "b" * 40, "c" * 40
+PINNED = "607a30d783dfa663caf39e06633721c8d4cfcd7e"
+TINY = "someone/tiny"
+NEEDED = {"config.json", "vocab.json", "merges.txt"}
+SHARDS = {f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)}
+
+# What real repositories hold besides, and nobody asked for.
+OTHERS = (
+    *("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "rust_model.ot", "64.tflite"),
+    *(
+        "onnx/model.safetensors",
+        "onnx/config.json",
+        "tokenizer.json",
+        "README.md",
+        ".gitattributes",
+    ),
+)
+
+
+class Hub(ThreadingHTTPServer):
+    """As much of the Hugging Face hub as downloading a model takes.
+
+    Attributes
+    ----------
+    commits : the commit and the files, by repository and revision
+    log : method and path of each request
+    instead : answers a request in another way and returns True, or returns False
+    closing : set when the test ends
+    """
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Request)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.commits: dict[tuple[str, str], tuple[str, dict[str, bytes]]] = {}
+        self.log: list[str] = []
+        self.instead: Callable[[Request], bool] = lambda request: False
+        self.closing = threading.Event()
+
+    def add(
+        self,
+        repository: str,
+        files: dict[str, bytes],
+        *,
+        commit: str = A,
+        name: str | None = "main",
+    ) -> None:
+        """Publish files under a commit, and under the name of a branch or a tag."""
+        for revision in {commit, name} - {None}:
+            self.commits[repository, str(revision)] = commit, files
+
+    def asked(self, method: str = "", part: str = "") -> list[str]:
+        """The paths that were asked for, of one method and with some part."""
+        requests = [request.split(" ", 1) for request in self.log]
+        return [path for how, path in requests if how.startswith(method) and part in path]
+
+    def sent(self) -> Counter[str]:
+        """How often each file was sent."""
+        return Counter(
+            path.split("/resolve/")[1].split("/", 1)[1] for path in self.asked("GET", "/resolve/")
+        )
+
+
+class Request(BaseHTTPRequestHandler):
+    """One request to the hub."""
+
+    server: Hub
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.path = urlsplit(self.path).path
+        self.server.log.append(f"{self.command} {unquote(self.path)}")
+        if not self.server.instead(self):
+            self.answer()
+
+    do_HEAD = do_GET
+
+    def answer(self) -> None:
+        api = re.fullmatch(r"/api/models/(.+?)(?:/(revision|tree)/([^/]+))?", self.path)
+        file = re.fullmatch(r"/(.+)/resolve/([^/]+)/(.+)", self.path)
+        if api:
+            repository, revision = api[1], unquote(api[3] or "main")
+        elif file:
+            repository, revision = file[1], unquote(file[2])
+        else:
+            repository = revision = ""
+        commits = self.server.commits
+        commit, files = commits.get((repository, revision), ("", {}))
+        if repository not in {name for name, _ in commits}:
+            self.refuse(404, "RepoNotFound")
+        elif not commit:
+            self.refuse(404, "RevisionNotFound")
+        elif file and file[3] not in files:
+            self.refuse(404, "EntryNotFound")
+        elif file:
+            self.send_file(commit, files[file[3]])
+        elif api and api[2] == "tree":
+            sizes = {name: len(content) for name, content in files.items()}
+            self.send_json(
+                [{"type": "file", "path": p, "size": n, "oid": A} for p, n in sizes.items()]
+            )
+        else:
+            siblings = [{"rfilename": name} for name in files]
+            self.send_json({"id": repository, "sha": commit, "siblings": siblings})
+
+    def send(self, status: int, headers: dict[str, str], content: bytes) -> None:
+        self.send_response(status)
+        for name, value in ({"Content-Length": str(len(content))} | headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def send_json(self, value: object) -> None:
+        self.send(200, {"Content-Type": "application/json"}, json.dumps(value).encode())
+
+    def send_file(self, commit: str, content: bytes, stop: int | None = None) -> None:
+        """A file, or the end that is asked for; only up to `stop`, as if the connection broke."""
+        etag = hashlib.sha1(content).hexdigest()
+        headers = {"ETag": f'"{etag}"', "X-Repo-Commit": commit}
+        size = len(content)
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        start = int(asked[1]) if asked else 0
+        headers["Content-Length"] = str(size - start)
+        if asked:
+            headers["Content-Range"] = f"bytes {start}-{size - 1}/{size}"
+        self.send(206 if asked else 200, headers, content[start:stop])
+
+    def refuse(self, status: int, code: str = "") -> bool:
+        self.send(status, {"X-Error-Code": code} if code else {}, b"")
+        return True
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    """The hub, with nothing on it."""
+    with Hub() as hub:
+        thread = threading.Thread(target=hub.serve_forever, args=(0.02,))
+        thread.start()
+        yield hub
+        hub.closing.set()
+        hub.shutdown()
+        thread.join()
+
+
+# Runs in a process of its own: a list of calls from stdin, their outcomes to stdout.
+CLIENT = """
+import json, pathlib, sys, time
+
+network = []
+
+def watch(event, arguments):
+    if event == "socket.connect":
+        network.append(list(arguments[1]))
+    elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
+        network.append(list(arguments[:2]))
+
+sys.addaudithook(watch)
+
+from attnlab import GPT2
+
+outcomes = []
+for name, is_path, options in json.load(sys.stdin):
+    network.clear()
+    outcome = {}
+    start = time.monotonic()
+    try:
+        model = GPT2.from_pretrained(pathlib.Path(name) if is_path else name, **options)
+        outcome = {"directory": str(model.checkpoint.directory), "width": model.config.n_embd}
+        model.trace("the hen").logits
+    except Exception as error:
+        outcome |= {"error": type(error).__name__, "message": str(error)}
+    outcome["seconds"] = time.monotonic() - start
+    outcome["network"] = list(network)
+    outcomes.append(outcome)
+print(json.dumps(outcomes))
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one call; `stderr` is that of the whole process."""
+
+    stderr: str
+    seconds: float
+    network: list[list[object]]
+    directory: str = ""
+    width: int = 0
+    error: str = ""
+    message: str = ""
+
+    def check(self, error: str, *parts: str) -> None:
+        """The call has failed, with this error and these parts of the message."""
+        assert self.error == error, self
+        for part in parts:
+            assert part in self.message
+
+    def check_model(self, model: str) -> Path:
+        """The call has found all of this reference model."""
+        assert not self.error, self
+        directory = Path(self.directory)
+        found = {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()}
+        expected = contents(model)
+        assert {name: found.get(name) for name in expected} == expected
+        return directory
+
+
+Call = tuple[str | Path, dict[str, Any]]
+
+
+def call(name: str | Path, **options: Any) -> Call:
+    return name, options
+
+
+class Client:
+    """Asks for models in processes of their own, all with one cache of the hub.
+
+    Attributes
+    ----------
+    url : of the hub
+    cache : the hub's cache
+    here : the working directory
+    """
+
+    def __init__(self, url: str, home: Path) -> None:
+        self.url = url
+        self.home = home
+        self.cache = home / "cache"
+        self.here = home / "here"
+        self.here.mkdir()
+
+    def ask(self, *calls: Call, **variables: str) -> list[Outcome]:
+        """Make calls, one after the other in one process."""
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not re.match(r"(?i)HF_|HUGGING|.*_PROXY$|TQDM_", name)
+        }
+        environment |= {
+            "HF_ENDPOINT": self.url,
+            "HF_HOME": str(self.home / "home"),
+            "HF_HUB_CACHE": str(self.cache),
+            "HF_HUB_DISABLE_XET": "1",
+            "TQDM_POSITION": "-1",  # progress bars even where no terminal is
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "NO_PROXY": "*",
+            "PYTHONUTF8": "1",
+            **variables,
+        }
+        given = json.dumps([(str(name), isinstance(name, Path), more) for name, more in calls])
+        done = subprocess.run(
+            [sys.executable, "-c", CLIENT],
+            input=given,
+            env=environment,
+            cwd=self.here,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        outcomes = [Outcome(done.stderr, **outcome) for outcome in json.loads(done.stdout)]
+        port = urlsplit(self.url).port
+        for outcome in outcomes:
+            assert {tuple(place[:2]) for place in outcome.network} <= {("127.0.0.1", port)}, outcome
+        return outcomes
+
+    def keep(
+        self,
+        repository: str,
+        files: dict[str, bytes],
+        *,
+        commit: str = A,
+        name: str | None = "main",
+    ) -> Path:
+        """Lay files into the cache as huggingface_hub does; returns the snapshot's directory."""
+        place = self.cache / f"models--{repository.replace('/', '--')}"
+        snapshot = place / "snapshots" / commit
+        for directory in (snapshot, place / "refs", place / "blobs"):
+            directory.mkdir(parents=True, exist_ok=True)
+        if name:
+            (place / "refs" / name).write_text(commit)
+        for file, content in files.items():
+            (snapshot / file).write_bytes(content)
+        return snapshot
+
+
+@pytest.fixture
+def client(hub: Hub, tmp_path: Path) -> Client:
+    return Client(hub.url, tmp_path)
+
+
+def published(model: str) -> dict[str, bytes]:
+    """A reference model's files, and the others that real repositories hold."""
+    return contents(model) | dict.fromkeys(OTHERS, b"not to be downloaded")
+
+
+# Downloads
+
+
+@pytest.mark.parametrize(
+    ("model", "weights"),
+    [("odd", {WEIGHTS}), ("sharded", {INDEX, *SHARDS})],
+    ids=["odd", "sharded"],
+)
+def test_a_model_is_downloaded_once(
+    hub: Hub, client: Client, model: str, weights: set[str]
+) -> None:
+    hub.add(TINY, published(model))
+    [first] = client.ask(call(TINY))
+    directory = first.check_model(model)
+    assert directory.is_relative_to(client.cache)
+    assert {file.name for file in directory.iterdir()} == NEEDED | weights
+    assert hub.sent() == dict.fromkeys(NEEDED | weights, 1)
+    assert not [path for path in hub.asked() for other in OTHERS if path.endswith(f"/{other}")]
+    assert re.search(r"\d%\|", first.stderr), "no progress bar"
+
+    hub.log.clear()
+    again, at_revision = client.ask(call(TINY), call(TINY, revision=A))
+    [offline] = client.ask(call(TINY), HF_HUB_OFFLINE="1")
+    [local] = client.ask(call(TINY, local_files_only=True))
+    for outcome in (again, at_revision, offline, local):
+        assert outcome.check_model(model) == directory
+        assert outcome.network == []
+        assert outcome.stderr == ""
+    assert hub.log == []
+
+
+def test_published_models_are_read_at_their_pinned_revisions(hub: Hub, client: Client) -> None:
+    owners = {"distilgpt2": "distilbert"}
+    repositories = {name: f"{owners.get(name, 'openai-community')}/{name}" for name in PUBLISHED}
+    assert {name: repository for name, (repository, _) in PUBLISHED.items()} == repositories
+    assert PUBLISHED["gpt2"] == ("openai-community/gpt2", PINNED)
+    for repository, commit in PUBLISHED.values():
+        hub.add(repository, published("odd"), commit=commit, name=None)
+        hub.add(repository, published("one_head"), commit=B)
+    for outcome in client.ask(*map(call, PUBLISHED)):
+        outcome.check_model("odd")
+    for repository, commit in PUBLISHED.values():
+        paths = hub.asked(part=f"/{repository}/")
+        assert len(paths) > 4
+        assert all(re.search(f"/(revision|tree|resolve)/{commit}(/|$)", path) for path in paths)
+    hub.log.clear()
+    for outcome in client.ask(*map(call, repositories.values())):
+        outcome.check_model("odd")
+    assert hub.log == []
+
+
+@pytest.mark.parametrize(("name", "commit"), [(TINY, A), ("gpt2", PINNED)], ids=[TINY, "gpt2"])
+def test_a_revision_is_honoured(hub: Hub, client: Client, name: str, commit: str) -> None:
+    repository = {"gpt2": "openai-community/gpt2"}.get(name, name)
+    hub.add(repository, published("odd"), commit=commit)
+    hub.add(repository, published("one_head"), commit=B, name="v1/of-old")
+    hub.add(repository, published("sharded"), commit=C, name="tag")
+    plain, branch = client.ask(call(name), call(name, revision="v1/of-old"))
+    plain.check_model("odd")
+    branch.check_model("one_head")
+    assert Path(branch.directory).name == B
+    [tag] = client.ask(call(name, revision="tag"))
+    tag.check_model("sharded")
+    hub.log.clear()
+    for outcome, model in zip(
+        client.ask(
+            *(call(name, revision=revision) for revision in ("v1/of-old", B, "tag", C, commit)),
+            call(name),
+        ),
+        ("one_head", "one_head", "sharded", "sharded", "odd", "odd"),
+        strict=True,
+    ):
+        outcome.check_model(model)
+    assert hub.log == []
+
+
+def test_another_revision_than_the_one_in_the_cache_is_asked_for(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"), commit=B, name="newer")
+    client.keep(TINY, contents("one_head"))
+    main, newer, unknown = client.ask(
+        call(TINY), call(TINY, revision="newer"), call(TINY, revision="x", local_files_only=True)
+    )
+    main.check_model("one_head")
+    newer.check_model("odd")
+    unknown.check("MissingFileError", TINY)
+
+
+# What is in the cache already
+
+
+@pytest.mark.parametrize(
+    ("repository", "commit", "name"),
+    [
+        ("gpt2", A, "main"),
+        ("gpt2", PINNED, None),
+        ("openai-community/gpt2", A, "main"),
+        ("openai-community/gpt2", PINNED, None),
+    ],
+)
+def test_what_another_tool_cached_is_found(
+    hub: Hub, client: Client, repository: str, commit: str, name: str | None
+) -> None:
+    snapshot = client.keep(repository, contents("odd"), commit=commit, name=name)
+    before = digests(snapshot)
+    for outcome in client.ask(call("gpt2"), call("openai-community/gpt2")):
+        assert outcome.check_model("odd") == snapshot
+        assert outcome.network == []
+    assert hub.log == []
+    assert digests(snapshot) == before
+
+
+def test_the_pinned_revision_comes_before_others_in_the_cache(client: Client) -> None:
+    client.keep("gpt2", contents("one_head"), commit=B)
+    client.keep("openai-community/gpt2", contents("one_head"), commit=A)
+    client.keep("openai-community/gpt2", contents("odd"), commit=PINNED, name=None)
+    [outcome] = client.ask(call("gpt2"))
+    outcome.check_model("odd")
+
+
+@pytest.mark.parametrize("model", ["odd", "sharded"])
+def test_an_incomplete_snapshot_is_completed(hub: Hub, client: Client, model: str) -> None:
+    """Each time one file is not there, in a repository of its own."""
+    files = contents(model)
+    repositories = {name: f"someone/without-{i}" for i, name in enumerate(files)}
+    for missing, repository in repositories.items():
+        hub.add(repository, published(model))
+        kept = {name: content for name, content in files.items() if name != missing}
+        client.keep(repository, kept)
+    outcomes = client.ask(*map(call, repositories.values()))
+    for missing, outcome in zip(files, outcomes, strict=True):
+        assert not outcome.error, missing
+        outcome.check_model(model)
+    assert hub.sent() == dict.fromkeys(files, 1)
+
+
+def test_an_incomplete_snapshot_is_not_enough_without_the_network(hub: Hub, client: Client) -> None:
+    client.keep(TINY, {name: contents("odd")[name] for name in NEEDED})
+    [local] = client.ask(call(TINY, local_files_only=True))
+    local.check("MissingFileError", TINY, "local_files_only")
+    [offline] = client.ask(call(TINY), HF_HUB_OFFLINE="1")
+    offline.check("DownloadError", f"{TINY} is not in the hub's cache", "HF_HUB_OFFLINE forbids")
+    assert hub.log == []
+    assert local.network == offline.network == []
+
+
+# What the hub does not have
+
+
+def test_a_repository_that_does_not_exist(hub: Hub, client: Client) -> None:
+    for outcome in client.ask(call("someone/else"), call("gpt-3")):
+        outcome.check("MissingFileError", "neither a directory here nor a repository on the hub")
+    assert outcome.message.startswith("gpt-3 ")
+    assert len(hub.log) == 2
+
+
+def test_a_private_repository(hub: Hub, client: Client) -> None:
+    """What the hub says of one, and of one that does not exist, to those who are not logged in."""
+    hub.instead = lambda request: request.refuse(401, "RepoNotFound")
+    [outcome] = client.ask(call(TINY))
+    outcome.check("MissingFileError", TINY, "private", "hf auth login")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_gated_repository(hub: Hub, client: Client, status: int) -> None:
+    """Its files are listed, but not to be had."""
+
+    def gate(request: Request) -> bool:
+        return "/resolve/" in request.path and request.refuse(status, "GatedRepo")
+
+    hub.add(TINY, published("odd"))
+    hub.instead = gate
+    [outcome] = client.ask(call(TINY))
+    assert outcome.error in ("MissingFileError", "DownloadError")
+    assert TINY in outcome.message
+    assert "gated" in outcome.message
+    assert "hf auth login" in outcome.message
+    assert "goes on from there" not in outcome.message
+
+
+def test_an_unknown_revision(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"))
+    [outcome] = client.ask(call(TINY, revision="v2"))
+    outcome.check("MissingFileError", TINY, "has no revision 'v2'")
+    assert hub.sent() == {}
+
+
+def test_a_repository_with_only_a_pickle(hub: Hub, client: Client) -> None:
+    files = published("odd")
+    del files[WEIGHTS]
+    hub.add(TINY, files)
+    [outcome] = client.ask(call(TINY))
+    outcome.check(
+        "MissingFileError", f"{TINY} on the hub has no {WEIGHTS}", "pickle", "save_pretrained"
+    )
+    assert not hub.asked(part="/resolve/")
+    assert not client.cache.exists()
+
+
+@pytest.mark.parametrize("missing", [["vocab.json"], ["config.json"], ["vocab.json", "merges.txt"]])
+def test_a_repository_without_all_files(hub: Hub, client: Client, missing: list[str]) -> None:
+    hub.add(TINY, {name: file for name, file in published("odd").items() if name not in missing})
+    [outcome] = client.ask(call(TINY))
+    outcome.check("MissingFileError", f"{TINY} on the hub has no {' and no '.join(missing)}")
+    assert WEIGHTS not in outcome.message
+    assert "pickle" not in outcome.message, "there are weights, so that none are to be converted"
+    assert not hub.asked(part="/resolve/")
+
+
+# When the hub can't be reached, or breaks off
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_hub_that_refuses(hub: Hub, client: Client, status: int) -> None:
+    hub.instead = lambda request: request.refuse(status)
+    [outcome] = client.ask(call(TINY))
+    outcome.check("DownloadError", f"the hub refused {TINY}", str(status))
+    assert outcome.seconds < 10
+
+
+def check_unreachable(outcome: Outcome, repository: str) -> None:
+    outcome.check("DownloadError", f"{repository} is not in the hub's cache")
+    assert "could not be reached" in outcome.message
+    download = f"`hf download {repository} config.json vocab.json merges.txt {WEIGHTS} --local-dir"
+    assert download in outcome.message
+    assert outcome.seconds < 10
+
+
+def test_a_hub_that_is_not_there(client: Client) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        client.url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    tiny, gpt2 = client.ask(call(TINY), call("gpt2"))
+    check_unreachable(tiny, TINY)
+    check_unreachable(gpt2, "openai-community/gpt2")
+
+
+def test_a_hub_that_does_not_answer(hub: Hub, client: Client) -> None:
+    """Nothing, or each half second a line: little enough, but no time limit of a socket is met."""
+
+    def stall(request: Request) -> bool:
+        if "slow" not in request.path:
+            return hub.closing.wait()
+        request.wfile.write(b"HTTP/1.0 200 OK\r\n")
+        with contextlib.suppress(OSError):  # once the client has given up
+            while not hub.closing.wait(0.5):
+                request.wfile.write(b"X-Wait: yes\r\n")
+        return True
+
+    hub.instead = stall
+    names = ("someone/silent", "someone/slow")
+    with ThreadPoolExecutor() as pool:
+        outcomes = list(pool.map(client.ask, map(call, names)))
+    for name, [outcome] in zip(names, outcomes, strict=True):
+        check_unreachable(outcome, name)
+
+
+@pytest.mark.parametrize(
+    ("model", "file"), [("odd", WEIGHTS), ("sharded", "model-00002-of-00003.safetensors")]
+)
+def test_a_download_that_breaks_off_is_completed_by_the_next_call(
+    hub: Hub, client: Client, model: str, file: str
+) -> None:
+    def break_off(request: Request) -> bool:
+        if request.command != "GET" or not request.path.endswith(f"/{file}"):
+            return False
+        if hub.sent()[file] == 1:
+            content = contents(model)[file]
+            request.send_file(A, content, stop=len(content) // 2)
+        else:
+            request.refuse(503)
+        return True
+
+    hub.add(TINY, published(model))
+    hub.instead = break_off
+    [broken] = client.ask(call(TINY))
+    broken.check("DownloadError", f"the download of {TINY} broke off", "the same call")
+    assert hub.sent()[file] >= 1
+    snapshot = client.cache / "models--someone--tiny" / "snapshots" / A
+    missing = [name for name in contents(model) if not (snapshot / name).exists()]
+    assert file in missing
+    assert "config.json" not in missing
+
+    hub.instead = lambda request: False
+    hub.log.clear()
+    [outcome] = client.ask(call(TINY))
+    assert outcome.check_model(model) == snapshot
+    assert hub.sent() == dict.fromkeys(missing, 1)
+
+
+def test_a_hub_that_goes_away_after_its_first_answer(hub: Hub, client: Client) -> None:
+    """What is in the cache is not taken for the whole."""
+
+    def refuse_later(request: Request) -> bool:
+        return len(hub.log) > 1 and request.refuse(403)
+
+    hub.add(TINY, published("odd"))
+    hub.instead = refuse_later
+    client.keep(TINY, {"config.json": contents("odd")["config.json"]})
+    [outcome] = client.ask(call(TINY))
+    outcome.check("DownloadError", f"the download of {TINY} broke off")
+    assert len(hub.log) > 1
+
+
+def test_the_hub_switched_off(hub: Hub, client: Client) -> None:
+    [outcome] = client.ask(call(TINY), HF_HUB_OFFLINE="1")
+    outcome.check("DownloadError", f"{TINY} is not in the hub's cache", "HF_HUB_OFFLINE forbids")
+    assert hub.log == []
+    assert outcome.network == []
+
+
+def test_only_local_files(hub: Hub, client: Client) -> None:
+    for outcome in client.ask(
+        call("gpt2", local_files_only=True), call(TINY, local_files_only=True, revision="main")
+    ):
+        outcome.check("MissingFileError", "not in the hub's cache", "local_files_only")
+        assert outcome.network == []
+    assert hub.log == []
+
+
+# What is no name on the hub
+
+
+def test_a_directory_never_touches_the_network(hub: Hub, client: Client) -> None:
+    directories: list[Path] = [copy_model("odd", client.here / TINY)]
+    for name in ("config.json", "vocab.json", "merges.txt", WEIGHTS):
+        directory = copy_model("odd", client.home / f"without-{name}")
+        (directory / name).unlink()
+        directories.append(directory)
+    hub.add(TINY, published("one_head"))
+    places: list[str | Path] = [TINY, *directories, *map(str, directories)]
+    outcomes = client.ask(*map(call, places))
+    client.url = "http://127.0.0.1:9"  # where nobody listens
+    outcomes += client.ask(*map(call, places))
+    for place, outcome in zip(places * 2, outcomes, strict=True):
+        assert outcome.network == []
+        if "without-" in str(place):
+            missing = str(place).split("without-")[1]
+            outcome.check("MissingFileError", str(place), missing)
+        else:
+            assert not outcome.error
+            assert outcome.directory == str(place)
+            assert outcome.width == 35
+    assert hub.log == []
+
+
+def test_a_directory_has_no_revision(hub: Hub, client: Client) -> None:
+    directory = copy_model("odd", client.home / "odd")
+    for outcome in client.ask(
+        call(directory, revision="main"), call(str(directory), revision="v1")
+    ):
+        outcome.check("InvalidValueError", str(directory), "no revision")
+        assert outcome.network == []
+    assert hub.log == []
+
+
+def test_a_file_is_no_model(hub: Hub, client: Client) -> None:
+    file = copy_model("odd", client.home / "odd") / WEIGHTS
+    for outcome in client.ask(call(file), call(str(file))):
+        outcome.check("MissingFileError", f"{file} is a file", "directory")
+        assert outcome.network == []
+    assert hub.log == []
+
+
+def test_a_path_is_no_name(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"))
+    for outcome in client.ask(call(Path(TINY)), call(Path("gpt2")), call(client.home / "gone")):
+        outcome.check("MissingFileError", "there is no directory")
+        assert outcome.network == []
+    assert str(client.home / "gone") in outcome.message
+    assert hub.log == []
+
+
+def test_a_name_that_is_none(hub: Hub, client: Client) -> None:
+    """Also where the working directory holds a model."""
+    copy_model("odd", client.here)
+    names = ("a/b/c", "", "../x", "/nowhere/x", "~/x", "a b", "x..y", "x.git", "the hen in" * 40)
+    outcomes = dict(zip(names, client.ask(*map(call, names)), strict=True))
+    assert {name: outcomes[name].error for name in names} == dict.fromkeys(
+        names, "MissingFileError"
+    )
+    for name, outcome in outcomes.items():
+        outcome.check("MissingFileError", "no name on the hub", name)
+        assert outcome.network == []
+    assert hub.log == []
