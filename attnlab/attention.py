@@ -29,9 +29,10 @@ Rng: TypeAlias = np.random.Generator | int | None
 
 Chain = TypeVar("Chain", bound="Attention")
 
-# Query rows that `context` works through at a time: enough for fast matrix products, few enough
-# that their T x T numbers stay small.
-ROWS_AT_A_TIME = 128
+# A longer attention is worked through this many query rows at a time: enough for fast matrix
+# products, few enough that what passes through stays small, and keys that no row of them may see
+# are left out.
+ROWS_AT_A_TIME = 64
 
 # What a multi-head attention has once for each head.
 PER_HEAD = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
@@ -124,22 +125,36 @@ class Attention(Result):
 
     @step("Tq Tk", "softmax(masked_scores)")
     def weights(self) -> Array:
-        masked_scores = owned(self.peek("masked_scores"))
+        if self._is_long():
+            weights = np.zeros(self._scores_shape(), np.result_type(self.Q, self.K))
+            for rows, keys, block in self._row_blocks():
+                weights[..., rows, keys] = block.weights
+            return weights
+        masked_scores: Array = owned(self.peek("masked_scores"))
         weights = softmax(masked_scores, out=masked_scores)
         return weights if self.dropout_mask is None else weights * self.dropout_mask
 
     @step("Tq Dv", "weights V")
     def context(self) -> Array:
-        if "weights" in vars(self):
-            return self.weights @ self.V
-        blocks = [rows.weights @ rows.V for rows in self._row_blocks()]
+        if "weights" in vars(self) or not self._is_long():
+            context: Array = self.peek("weights") @ self.V
+            return context
+        blocks = [block.context for _, _, block in self._row_blocks()]
         if blocks[0].ndim == 2:
             return np.concatenate(blocks)
         # In memory the heads lie side by side, so that joining them later copies nothing.
         heads_last = [block.swapaxes(-3, -2) for block in blocks]
         return np.concatenate(heads_last, axis=-3).swapaxes(-3, -2)
 
-    def _row_blocks(self) -> Iterator[Attention]:
+    def _is_long(self) -> bool:
+        queries: int = self.Q.shape[-2]
+        return queries > ROWS_AT_A_TIME
+
+    def _scores_shape(self) -> tuple[int, ...]:
+        leading = np.broadcast_shapes(self.Q.shape[:-2], self.K.shape[:-2])
+        return (*leading, self.Q.shape[-2], self.K.shape[-2])
+
+    def _row_blocks(self) -> Iterator[tuple[slice, slice, Attention]]:
         """The same attention a few queries at a time, each block with only the keys it may see."""
         for start in range(0, self.Q.shape[-2], ROWS_AT_A_TIME):
             rows = slice(start, start + ROWS_AT_A_TIME)
@@ -147,7 +162,7 @@ class Attention(Result):
             seen = np.flatnonzero(mask.any(axis=tuple(range(mask.ndim - 1))))
             keys = slice(0, seen[-1] + 1)
             dropped = self.dropout_mask
-            yield Attention(
+            block = Attention(
                 "rows of attention",
                 Q=self.Q[..., rows, :],
                 K=self.K[..., keys, :],
@@ -155,11 +170,10 @@ class Attention(Result):
                 mask=mask[..., keys],
                 dropout_mask=None if dropped is None else dropped[..., rows, keys],
             )
+            yield rows, keys, block
 
     def _computes_for_repr(self) -> bool:
-        queries: int = self.Q.size // self.Q.shape[-1]
-        keys: int = self.K.shape[-2]
-        return queries * keys <= COMPUTED_FOR_REPR
+        return math.prod(self._scores_shape()) <= COMPUTED_FOR_REPR
 
 
 class SelfAttention(Attention):
@@ -516,7 +530,8 @@ def _masked(result: Chain, mask: ArrayLike | None, dropout: float, rng: Rng) -> 
     """The result with its masks, once everything that was given is known to fit together."""
     if isinstance(result, SelfAttention):
         _check_projections(result)
-    scores_shape = _scores_shape(result.Q, result.K, result.V)
+    _check_chain(result.Q, result.K, result.V)
+    scores_shape = result._scores_shape()
     mask = _checked_mask(mask, scores_shape)
     if not 0 <= dropout < 1:
         raise InvalidValueError(f"dropout must be in [0, 1); given {dropout}")
@@ -547,8 +562,7 @@ def _check_projections(result: SelfAttention) -> None:
             )
 
 
-def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
-    """(..., Tq, Tk), or an error that tells the three shapes."""
+def _check_chain(Q: Array, K: Array, V: Array) -> None:
     given = f"given Q {Q.shape}, K {K.shape}, V {V.shape}"
     if min(Q.ndim, K.ndim, V.ndim) < 2 or 0 in Q.shape + K.shape + V.shape:
         raise InvalidValueError(f"Q, K and V must be matrices that are not empty; {given}")
@@ -557,10 +571,9 @@ def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
     if K.shape[-2] != V.shape[-2]:
         raise InvalidValueError(f"K and V must have equally many rows, one for each key; {given}")
     try:
-        leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2], V.shape[:-2])
+        np.broadcast_shapes(Q.shape[:-2], K.shape[:-2], V.shape[:-2])
     except ValueError:
         raise InvalidValueError(f"the leading axes of Q, K and V do not fit; {given}") from None
-    return (*leading, Q.shape[-2], K.shape[-2])
 
 
 def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:

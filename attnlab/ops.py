@@ -141,7 +141,8 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
     normalised: Array = x - x.mean(axis=-1, keepdims=True)
     variance = np.square(normalised).mean(axis=-1, keepdims=True)
     normalised /= np.sqrt(variance + eps)
-    return gain * normalised + bias
+    scaled = np.multiply(normalised, gain, out=normalised if gain.dtype == x.dtype else None)
+    return np.add(scaled, bias, out=scaled if bias.dtype == scaled.dtype else None)
 
 
 def gelu(x: ArrayLike) -> Array:
