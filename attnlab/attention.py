@@ -25,7 +25,7 @@ from attnlab.ops import Array, as_floats, is_integer, linear, softmax
 from attnlab.steps import Numbered, Result, Step, owned, step
 
 Mask: TypeAlias = NDArray[np.bool_]
-Rng: TypeAlias = np.random.Generator | int | None
+Rng: TypeAlias = "np.random.Generator | int | None"  # as text: numpy.random loads late
 
 Chain = TypeVar("Chain", bound="Attention")
 

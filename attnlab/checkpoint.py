@@ -10,7 +10,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -242,11 +242,13 @@ class Entry:
         """The tensor, as the numbers that the file holds."""
         return self._read(self.start, math.prod(self.shape)).reshape(self.shape)
 
-    def read_rows(self, rows: Iterable[int]) -> AnyArray:
-        """Some rows of a matrix, without reading the others."""
+    def read_rows(self, rows: Ids) -> AnyArray:
+        """Some rows of a matrix, given in ascending order, without reading the others."""
         width = self.shape[1]
         row_bytes = width * np.dtype(STORED_AS[self.dtype]).itemsize
-        return np.stack([self._read(self.start + int(row) * row_bytes, width) for row in rows])
+        neighbours = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
+        read = [self._read(self.start + int(n[0]) * row_bytes, n.size * width) for n in neighbours]
+        return np.concatenate(read).reshape(-1, width)
 
     def _read(self, start: int, count: int) -> AnyArray:
         try:

@@ -286,8 +286,10 @@ class Trace(Result):
         vocab = self.config.vocab_size
         if not is_integer(k) or not 1 <= k <= vocab:
             raise InvalidValueError(f"k must be an integer from 1 to {vocab}; given {k!r}")
-        probabilities = softmax(self.next_logits)
-        best = np.argsort(-self.next_logits, kind="stable")[:k]
+        logits, probabilities = self.next_logits, softmax(self.next_logits)
+        # Only the candidates are sorted, the lowest id first among equals.
+        candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])
+        best = candidates[np.argsort(-logits[candidates], kind="stable")][:k]
         return NextTokens(self.next_token(int(id), float(probabilities[id])) for id in best)
 
     def next_token(self, id: int, probability: float) -> NextToken:
