@@ -19,6 +19,7 @@ from attnlab.attention import (
     self_attention,
     split_heads,
 )
+from attnlab.checkpoint import Checkpoint
 from attnlab.config import GPT2Config
 from attnlab.errors import (
     AttnlabError,
@@ -31,11 +32,14 @@ from attnlab.errors import (
     OutOfRangeError,
     VocabularyError,
 )
+from attnlab.generation import Generation, GenerationStep
 from attnlab.model import GPT2
 from attnlab.ops import gelu, layer_norm, linear, softmax
 from attnlab.tables import table
 from attnlab.tokenizer import Token, Tokenizer, Tokens
-from attnlab.trace import MLP, Block, Trace
+from attnlab.trace import MLP, Block, NextToken, Trace
+
+__version__ = "0.1.0"
 
 __all__ = [
     "GPT2",
@@ -43,15 +47,19 @@ __all__ = [
     "Attention",
     "AttnlabError",
     "Block",
+    "Checkpoint",
     "CheckpointError",
     "ConfigError",
     "DownloadError",
     "GPT2Config",
+    "Generation",
+    "GenerationStep",
     "Head",
     "InvalidTypeError",
     "InvalidValueError",
     "MissingFileError",
     "MultiHeadAttention",
+    "NextToken",
     "OutOfRangeError",
     "SelfAttention",
     "Token",

@@ -21,11 +21,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.ops import Array, as_floats, is_integer, linear, softmax
+from attnlab.ops import Array, Rng, as_floats, generator, is_integer, is_real, linear, softmax
 from attnlab.steps import Numbered, Result, Step, owned, step
 
 Mask: TypeAlias = NDArray[np.bool_]
-Rng: TypeAlias = "np.random.Generator | int | None"  # as text: numpy.random loads late
 
 Chain = TypeVar("Chain", bound="Attention")
 
@@ -35,7 +34,10 @@ Chain = TypeVar("Chain", bound="Attention")
 ROWS_AT_A_TIME = 64
 
 # What a multi-head attention has once for each head.
-PER_HEAD = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
+PER_HEAD = (
+    *("Q", "K", "V", "raw_scores", "scores", "masked_scores"),
+    *("dropout_mask", "weights", "context"),
+)
 
 # The largest T x T array (all heads together) that is computed only because a table shows it.
 COMPUTED_FOR_REPR = 2**20
@@ -58,20 +60,38 @@ def causal_mask(T: int) -> Mask:
         T is not a positive integer.
     """
     if not is_integer(T) or T < 1:
-        raise InvalidValueError(f"a causal mask needs a positive number of tokens; given {T!r}")
+        raise InvalidValueError(f"a causal mask needs a positive integer of tokens; given {T!r}")
     return np.tri(T, dtype=bool)
 
 
-def split_heads(x: Array, n_head: int) -> Array:
-    """The columns of x dealt out to heads: (..., T, H·Dh) -> (..., H, T, Dh)."""
-    if x.shape[-1] % n_head:
-        raise InvalidValueError(f"{x.shape[-1]} columns can't be split evenly into {n_head} heads")
+def split_heads(x: ArrayLike, n_head: int) -> Array:
+    """The columns of x dealt out to heads: (..., T, H·Dh) -> (..., H, T, Dh).
+
+    Raises
+    ------
+    InvalidValueError
+        x is no matrix, or H does not divide its columns.
+    """
+    x = as_floats(x)
+    if x.ndim < 2:
+        raise InvalidValueError(f"splitting needs x of shape (..., T, H·Dh); given {x.shape}")
+    if not is_integer(n_head) or n_head < 1 or x.shape[-1] % n_head:
+        raise InvalidValueError(f"{x.shape[-1]} columns can't be split into {n_head!r} heads")
     heads_last = x.reshape(*x.shape[:-1], n_head, -1)  # (..., T, H, Dh)
     return heads_last.swapaxes(-3, -2)
 
 
-def merge_heads(x: Array) -> Array:
-    """The heads' columns side by side again: (..., H, T, Dh) -> (..., T, H·Dh)."""
+def merge_heads(x: ArrayLike) -> Array:
+    """The heads' columns side by side again: (..., H, T, Dh) -> (..., T, H·Dh).
+
+    Raises
+    ------
+    InvalidValueError
+        x has fewer than three axes.
+    """
+    x = as_floats(x)
+    if x.ndim < 3:
+        raise InvalidValueError(f"merging needs x of shape (..., H, T, Dh); given {x.shape}")
     heads_last = x.swapaxes(-3, -2)  # (..., T, H, Dh)
     return heads_last.reshape(*heads_last.shape[:-2], -1)
 
@@ -93,7 +113,8 @@ class Attention(Result):
     mask : bool (..., Tq, Tk), True = may attend
     raw_scores, scores, masked_scores, weights : (..., Tq, Tk)
     context : (..., Tq, Dv)
-    dropout_mask : (..., Tq, Tk) of 0 and 1/(1-p), or None where nothing was dropped
+    dropout_mask : (..., Tq, Tk) of 0 and 1/(1-p), or None where nothing was dropped. Where there
+        is one, `weights` are what is left after it, and their rows no longer sum to 1.
     """
 
     parts: ClassVar[tuple[str, ...]] = (
@@ -194,13 +215,17 @@ class SelfAttention(Attention):
     )
 
     X = Step[Array]("Tq D", "what enters attention")
-    memory = Step[Array]("Tk D", "what is looked at")
+    memory = Step[Array]("Tk D'", "what is looked at")
     W_Q = Step[Array]("D Dk")
     b_Q = Step["Array | None"]("Dk")
-    W_K = Step[Array]("D Dk")
+    W_K = Step[Array]("D' Dk")
     b_K = Step["Array | None"]("Dk")
-    W_V = Step[Array]("D Dv")
+    W_V = Step[Array]("D' Dv")
     b_V = Step["Array | None"]("Dv")
+
+    def axes_of(self, name: str) -> str:
+        axes = super().axes_of(name)
+        return axes.replace("D'", "D") if self.memory is self.X else axes
 
     def _shown(self) -> tuple[str, ...]:
         hidden = {"memory"} if self.memory is self.X else set()
@@ -260,9 +285,9 @@ class MultiHeadAttention(SelfAttention):
 
     W_Q = Step[Array]("D H·Dk")
     b_Q = Step["Array | None"]("H·Dk")
-    W_K = Step[Array]("D H·Dk")
+    W_K = Step[Array]("D' H·Dk")
     b_K = Step["Array | None"]("H·Dk")
-    W_V = Step[Array]("D H·Dv")
+    W_V = Step[Array]("D' H·Dv")
     b_V = Step["Array | None"]("H·Dv")
     W_O = Step[Array]("H·Dv D")
     b_O = Step["Array | None"]("D")
@@ -500,9 +525,7 @@ def multi_head_attention(
     -----
     Source: "Attention Is All You Need" (2017), section 3.2.2; GPT-2's `model.py`, `attn`.
     """
-    parameters = _held_parameters(
-        W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V, W_O=W_O, b_O=b_O
-    )
+    parameters = _held_parameters(W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V, b_O=b_O)
     if not is_integer(n_head) or n_head < 1:
         raise InvalidValueError(f"n_head must be a positive integer; given {n_head!r}")
     X = held(X, "X")
@@ -511,6 +534,7 @@ def multi_head_attention(
         n_head=int(n_head),
         X=X,
         memory=X if memory is None else held(memory, "memory"),
+        W_O=held(W_O, "W_O"),
         **parameters,
     )
     return _masked(result, mask, dropout, rng)
@@ -523,7 +547,11 @@ def held(x: ArrayLike, name: str) -> Array:
 
 
 def _held_parameters(**parameters: ArrayLike | None) -> dict[str, Array | None]:
-    return {name: None if p is None else held(p, name) for name, p in parameters.items()}
+    """All as floats of their own; a bias may be None."""
+    return {
+        name: None if value is None and name.startswith("b_") else held(value, name)  # type: ignore[arg-type]
+        for name, value in parameters.items()
+    }
 
 
 def _masked(result: Chain, mask: ArrayLike | None, dropout: float, rng: Rng) -> Chain:
@@ -533,11 +561,11 @@ def _masked(result: Chain, mask: ArrayLike | None, dropout: float, rng: Rng) -> 
     _check_chain(result.Q, result.K, result.V)
     scores_shape = result._scores_shape()
     mask = _checked_mask(mask, scores_shape)
-    if not 0 <= dropout < 1:
-        raise InvalidValueError(f"dropout must be in [0, 1); given {dropout}")
+    if not is_real(dropout) or not 0 <= dropout < 1:
+        raise InvalidValueError(f"dropout must be a number in [0, 1); given {dropout!r}")
     kept = None
     if dropout:
-        draws = np.random.default_rng(rng).random(scores_shape)
+        draws = generator(rng).random(scores_shape)
         kept = ((draws >= dropout) / (1 - dropout)).astype(result.Q.dtype)
     result.keep(mask=mask, dropout_mask=kept)
     return result
@@ -550,10 +578,12 @@ def _check_projections(result: SelfAttention) -> None:
     for name, source in sources.items():
         W, b = getattr(result, name), getattr(result, f"b_{name[-1]}")
         x = getattr(result, source, result.W_V)  # the joined values are as wide as W_V
-        if x.ndim < 2 or W.ndim != 2 or W.shape[0] != x.shape[-1]:
+        if x.ndim < 2:
+            raise InvalidValueError(f"{source} must be a matrix; given shape {x.shape}")
+        if W.ndim != 2 or W.shape[0] != x.shape[-1]:
             raise InvalidValueError(
-                f"{name} must have as many rows as {source} has columns; "
-                f"given {name} of shape {W.shape} and {x.shape}"
+                f"{name} must have as many rows as {source} has columns, {x.shape[-1]}; "
+                f"given {name} of shape {W.shape}"
             )
         if b is not None and b.shape != W.shape[1:]:
             raise InvalidValueError(
@@ -584,15 +614,15 @@ def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask
     given = np.array(mask)
     if given.dtype != bool:
         raise InvalidTypeError(
-            f"a mask is boolean, True = may attend; given dtype {given.dtype}. "
-            "Of a mask of 0 and 1 make `mask == 1`; of one that is added, `mask == 0`"
+            f"a mask is boolean, True = may attend, such as causal_mask(T); given dtype "
+            f"{given.dtype}. Of 0 and 1 make `mask == 1`; of what is added to scores, `mask == 0`"
         )
     try:
         if np.broadcast_shapes(given.shape, scores_shape) != scores_shape:
             raise ValueError
     except ValueError:
         raise InvalidValueError(
-            f"a mask of shape {given.shape} does not fit scores of shape {scores_shape}"
+            f"a mask must fit the scores, of shape {scores_shape}; given shape {given.shape}"
         ) from None
     full = np.broadcast_to(given, (*given.shape[:-2], *last_two))
     blind = ~full.any(axis=-1)

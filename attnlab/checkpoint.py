@@ -170,6 +170,9 @@ class Checkpoint:
         self._kept: dict[str, Array] = {}
         self._entries = _check_entries(_entries(self.directory), config, self.directory)
 
+    def __repr__(self) -> str:
+        return f"Checkpoint of {parameter_count(self.config):,} parameters in {self.directory}"
+
     def token_embedding(self, ids: Ids) -> Array:
         """Rows `ids` of the token embedding W_E, (T, D); only those rows are read."""
         return self._rows("wte.weight", ids)

@@ -90,7 +90,7 @@ class GPT2Config:
         return cls(**sizes)
 
     @classmethod
-    def from_file(cls, path: Path) -> GPT2Config:
+    def from_file(cls, path: str | Path) -> GPT2Config:
         """The config in a `config.json`; an error names the file.
 
         Raises
@@ -100,7 +100,7 @@ class GPT2Config:
         ConfigError
             It is not JSON, or what `from_dict` refuses.
         """
-        settings = read_json(path, ConfigError)
+        settings = read_json(Path(path), ConfigError)
         try:
             return cls.from_dict(settings)
         except ConfigError as error:

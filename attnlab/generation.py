@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from attnlab.checkpoint import Checkpoint
 from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.ops import Array, is_integer, softmax
+from attnlab.ops import Array, generator, is_integer, is_real, softmax
 from attnlab.steps import Result
 from attnlab.tables import align
 from attnlab.tokenizer import Tokenizer, Tokens
@@ -86,6 +86,10 @@ class GenerationStep:
     trace: Trace
     token: NextToken | None
 
+    def __repr__(self) -> str:
+        chose = f", chose {self.token.symbol}" if self.token else ", completed the trace"
+        return f"<step: computed {self.computed}, found {self.cached} in the cache{chose}>"
+
     @property
     def cached(self) -> int:
         """How many tokens' keys and values were in the cache already."""
@@ -107,7 +111,8 @@ class Generation:
     text : what was written
     chosen : the new tokens, each with its logit, and its probability when it was chosen
     trace : with `trace=True` one Trace over prompt and new tokens, else None
-    steps : with `trace=True` each step by itself, else empty
+    steps : with `trace=True` each step by itself, one for each new token and one that computes the
+        last token's own rows; else empty
     """
 
     prompt: Tokens
@@ -149,7 +154,7 @@ class Sampler:
     ) -> None:
         check_sampling(temperature, top_k, top_p)
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
-        self._rng = np.random.default_rng(seed)
+        self._rng = generator(seed)
 
     def draw(self, logits: Array) -> tuple[int, float]:
         """An id, and the probability that it had."""
@@ -197,7 +202,7 @@ def generation_steps(
         if len(ids) > positions:
             cache.length, seen = 0, len(ids) - positions
         trace = run(ids[seen:])
-        token = trace.next_token(*sampler.draw(trace.next_logits))
+        token = trace.candidate(*sampler.draw(trace.next_logits))
         yield GenerationStep(trace, token)
         seen = len(ids)
         ids.append(token.id)
@@ -283,13 +288,9 @@ def stop_bytes(stop: str | Sequence[str] | None) -> tuple[bytes, ...]:
     InvalidValueError
         An empty text, which would stop at once.
     """
-    stops = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
-    if not all(isinstance(text, str) for text in stops):
+    stops = () if stop is None else (stop,) if isinstance(stop, str) else stop
+    if not isinstance(stops, Sequence) or not all(isinstance(text, str) for text in stops):
         raise InvalidTypeError(f"stop must be a text or texts; given {stop!r}")
     if "" in stops:
         raise InvalidValueError("stop must not be an empty text")
     return tuple(text.encode("utf-8", errors="surrogatepass") for text in stops)
-
-
-def is_real(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

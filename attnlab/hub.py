@@ -84,7 +84,8 @@ def find_model(
             return cached
     if local_files_only:
         raise MissingFileError(
-            f"{name_or_path} is not in the hub's cache, and local_files_only forbids to download it"
+            f"{name_or_path} is no directory here and not in the hub's cache, and "
+            "local_files_only forbids to download it"
         )
     return _download(*choices[0])
 
@@ -158,12 +159,13 @@ def _download(repository: str, revision: str | None) -> Path:
         raise MissingFileError(f"{repository} has no revision {revision!r} on the hub") from None
     except OfflineModeIsEnabled:
         raise DownloadError(
-            f"{repository} is not in the hub's cache, and HF_HUB_OFFLINE forbids to download it"
+            f"{repository} is no directory here and not in the hub's cache, and HF_HUB_OFFLINE "
+            "forbids to download it"
         ) from None
     except HfHubHTTPError as error:
-        raise DownloadError(f"the hub refused {repository}: {error}") from error
+        raise DownloadError(f"the hub refused {repository}: {error}") from None
     except Exception as error:  # each version of huggingface_hub has a network library of its own
-        raise DownloadError(_unreachable(repository, error)) from error
+        raise DownloadError(_unreachable(repository, error)) from None
 
     names = [file.rfilename for file in info.siblings or ()]
     missing = [name for name in FILES if name not in names]
@@ -191,7 +193,7 @@ def _download(repository: str, revision: str | None) -> Path:
 
 def _unreachable(repository: str, error: Exception) -> str:
     return (
-        f"{repository} is not in the hub's cache, and the hub could not be reached "
+        f"{repository} is no directory here, not in the hub's cache, and the hub can't be reached "
         f"({type(error).__name__}: {error}). Connect to the network and try again, or on a machine "
         f"that has it run `hf download {repository} {' '.join(FILES)} {WEIGHTS} --local-dir DIR`, "
         "copy DIR here and give its path instead of the name"

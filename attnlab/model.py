@@ -85,12 +85,14 @@ class GPT2:
             )
         return cls(checkpoint, tokenizer)
 
-    def trace(self, text_or_ids: str | ArrayLike) -> Trace:
+    def trace(self, text_or_ids: str | ArrayLike | Tokens) -> Trace:
         """Run a text through the model and keep every intermediate.
 
         Parameters
         ----------
-        text_or_ids : a text, encoded as it is; or token ids, integers (T,)
+        text_or_ids : a text, encoded as it is (`<|endoftext|>` as plain characters: for the special
+            token give ids, `model.tokenizer.encode(text, special=True)`); or token ids, integers
+            (T,); or Tokens
 
         Returns
         -------
@@ -106,17 +108,17 @@ class GPT2:
         """
         tokens = self.tokenizer.tokens(text_or_ids)
         if not tokens:
-            raise InvalidValueError("nothing to trace: the text has no tokens")
+            raise InvalidValueError("nothing to trace: no tokens")
         if len(tokens) > self.config.n_positions:
             raise InvalidValueError(
-                f"{len(tokens)} tokens are too many: "
-                f"the model has {self.config.n_positions} positions"
+                f"{len(tokens)} tokens are too many: the model has {self.config.n_positions} "
+                "positions; model.tokenizer.encode(text)[:n] gives the first n ids"
             )
         return Trace(tokens, self.tokenizer, self.checkpoint)
 
     def generate(
         self,
-        prompt: str | ArrayLike,
+        prompt: str | ArrayLike | Tokens,
         max_new_tokens: int,
         temperature: float = 1.0,
         top_k: int | None = None,
@@ -131,7 +133,7 @@ class GPT2:
 
         Parameters
         ----------
-        prompt : a text, encoded as it is; or token ids, integers (T,)
+        prompt : a text, ids or Tokens, as `trace` takes them
         max_new_tokens : how many tokens to write at most
         temperature : below 1 sharpens the probabilities, above 1 flattens them; at 0 always the
             most probable token is taken
@@ -182,7 +184,7 @@ class GPT2:
 
     def stream(
         self,
-        prompt: str | ArrayLike,
+        prompt: str | ArrayLike | Tokens,
         max_new_tokens: int,
         temperature: float = 1.0,
         top_k: int | None = None,
@@ -215,7 +217,7 @@ class GPT2:
 
     def _steps(
         self,
-        prompt: str | ArrayLike,
+        prompt: str | ArrayLike | Tokens,
         max_new_tokens: int,
         sampler: Sampler,
         stop: str | Sequence[str] | None,

@@ -5,6 +5,8 @@ holds them. Constants are Python floats, which leave an array's dtype alone (`np
 turn float32 arrays into float64).
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any, TypeAlias
 
@@ -14,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from attnlab.errors import InvalidTypeError, InvalidValueError
 
 Array: TypeAlias = NDArray[np.floating[Any]]
+Rng: TypeAlias = "np.random.Generator | int | None"  # as text: numpy.random loads late
 
 
 def as_floats(x: ArrayLike, name: str = "x") -> Array:
@@ -25,6 +28,27 @@ def as_floats(x: ArrayLike, name: str = "x") -> Array:
     if array.dtype.kind not in "iuf":
         raise InvalidTypeError(f"{name} must hold real numbers; given dtype {array.dtype}")
     return array.astype(np.result_type(array.dtype, np.float32), copy=False)
+
+
+def is_real(value: object) -> bool:
+    """Whether a value is a number; True and False are none here."""
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def generator(rng: Rng) -> np.random.Generator:
+    """Where random numbers are drawn from: a generator, a seed, or None for fresh randomness.
+
+    Raises
+    ------
+    InvalidValueError
+        Neither of them, or a seed below 0.
+    """
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError):
+        raise InvalidValueError(
+            f"a seed is an integer of at least 0, or a NumPy generator; given {rng!r}"
+        ) from None
 
 
 def is_integer(value: object) -> bool:

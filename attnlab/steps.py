@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, SupportsIndex, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.errors import InvalidTypeError, OutOfRangeError
+from attnlab.errors import AttnlabError, InvalidTypeError, OutOfRangeError
 from attnlab.tables import align
 
 AnyArray = NDArray[Any]
@@ -65,6 +65,10 @@ class Step(Generic[Value]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
+    def __repr__(self) -> str:
+        equation = f" = {self.formula}" if self.formula else ""
+        return f"<step {self.name} ({self.axes}){equation}>"
+
     @overload
     def __get__(self, result: None, owner: type) -> Step[Value]: ...
     @overload
@@ -95,6 +99,9 @@ def step(axes: str, formula: str) -> Callable[[Callable[[Any], Value]], Step[Val
 
 class Result:
     """Named parts, each read-only; `repr` is a table of them.
+
+    The table computes what follows from what is there, unless it is large; what would take
+    running blocks is "not computed yet".
 
     Attributes
     ----------
@@ -143,7 +150,13 @@ class Result:
             axes = self.axes_of(name)
             if name not in vars(self) and not self._computes_for_repr():
                 lines.append((name, axes, "", "", "not computed yet", ""))
-            elif (value := getattr(self, name)) is not None:
+                continue
+            try:
+                value = getattr(self, name)
+            except AttnlabError as error:  # what can be shown is shown
+                lines.append((name, axes, "", "", f"none: {error}", ""))
+                continue
+            if value is not None:
                 leading = "... " * (value.ndim > len(axes.split()))
                 lines.append((name, leading + axes, *describe(value)))
         return f"{self.title}\n{align(lines, left=(0, 1, 2, 3, 4))}"
@@ -154,6 +167,8 @@ def describe(array: AnyArray) -> tuple[str, str, str, str]:
     shape = " x ".join(map(str, array.shape))
     if array.dtype == bool:
         return shape, "bool", f"{np.count_nonzero(array)} of {array.size} True", ""
+    if np.isnan(array).any():
+        return shape, str(array.dtype), f"{np.count_nonzero(np.isnan(array))} NaN", ""
     finite = array[np.isfinite(array)]
     span = f"{finite.min():.4g} … {finite.max():.4g}" if finite.size else "nothing finite"
     infinite = np.count_nonzero(np.isneginf(array))

@@ -1,5 +1,7 @@
 """Aligned text tables, for every `repr` and for the walkthrough."""
 
+from __future__ import annotations
+
 import unicodedata
 from collections.abc import Sequence
 
@@ -16,6 +18,11 @@ def display_width(text: str) -> int:
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     combining = sum(unicodedata.combining(character) != 0 for character in text)
     return len(text) + wide - combining
+
+
+def printable(text: str) -> str:
+    """`text` with line ends and control characters as escapes."""
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def align(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
@@ -59,7 +66,8 @@ def table(
     Raises
     ------
     InvalidValueError
-        `values` is not a matrix, or the labels are not as many as its rows or columns.
+        `values` is not a matrix of numbers, the labels are not as many as its rows or columns, or
+        decimals or limits that can't be used.
 
     Examples
     --------
@@ -69,11 +77,19 @@ def table(
     b  3.0  -inf
     """
     matrix = np.asarray(values)
-    if matrix.ndim != 2:
-        raise InvalidValueError(f"a table shows a matrix; given shape {matrix.shape}")
+    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+        raise InvalidValueError(
+            f"a table shows a matrix of numbers, such as weights[head]; "
+            f"given shape {matrix.shape}, dtype {matrix.dtype}"
+        )
+    if not isinstance(decimals, int) or decimals < 0 or min(max_rows, max_columns) < 2:
+        raise InvalidValueError(
+            f"decimals must be an integer of at least 0, max_rows and max_columns at least 2; "
+            f"given {decimals!r}, {max_rows!r} and {max_columns!r}"
+        )
     labels = []
     for axis, (given, count) in enumerate(zip((rows, columns), matrix.shape, strict=True)):
-        labels.append([str(label) for label in (range(count) if given is None else given)])
+        labels.append([printable(str(n)) for n in (range(count) if given is None else given)])
         if len(labels[axis]) != count:
             raise InvalidValueError(
                 f"{len(labels[axis])} labels given for {count} {('rows', 'columns')[axis]}"

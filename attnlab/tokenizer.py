@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError
 from attnlab.files import read_json, read_text
-from attnlab.steps import read_only
-from attnlab.tables import align
+from attnlab.steps import Numbered, read_only
+from attnlab.tables import align, printable
 
 Ids: TypeAlias = NDArray[np.int64]
 
@@ -76,6 +76,7 @@ class Tokens(Sequence[Token]):
 
     def __init__(self, tokens: Iterable[Token]) -> None:
         self._tokens = tuple(tokens)
+        self._numbered = Numbered("token", self._tokens)
         self.ids: Ids = read_only(np.array([token.id for token in self._tokens], dtype=np.int64))
         self.symbols = tuple(token.symbol for token in self._tokens)
         self.texts = tuple(token.text for token in self._tokens)
@@ -88,10 +89,16 @@ class Tokens(Sequence[Token]):
     def __getitem__(self, index: int | slice) -> Token | Tokens:
         if isinstance(index, slice):
             return Tokens(self._tokens[index])
-        return self._tokens[index]
+        return self._numbered[index]
 
     def __len__(self) -> int:
         return len(self._tokens)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokens) and self._tokens == other._tokens
+
+    def __hash__(self) -> int:
+        return hash(self._tokens)
 
     @cached_property
     def part_of(self) -> tuple[str, ...]:
@@ -111,7 +118,7 @@ class Tokens(Sequence[Token]):
     def __repr__(self) -> str:
         lines = [("", "id", "symbol", "text", "bytes", "")]
         for i, token in enumerate(self):
-            shared = repr(self.part_of[i])[1:-1]  # control characters escaped
+            shared = printable(self.part_of[i])
             note = f"part of {shared}" if shared else ""
             text = repr(token.text)
             lines.append((str(i), str(token.id), token.symbol, text, token.bytes.hex(" "), note))
@@ -174,6 +181,9 @@ class Tokenizer:
                 raise
             raise VocabularyError(f"vocabulary in {directory}: {error}") from None
 
+    def __repr__(self) -> str:
+        return f"Tokenizer of {len(self)} tokens"
+
     def __len__(self) -> int:
         """Number of tokens in the vocabulary."""
         return len(self._symbols)
@@ -225,14 +235,19 @@ class Tokenizer:
         """
         return b"".join(self._bytes[id] for id in check_ids(ids, len(self)))
 
-    def tokens(self, text_or_ids: str | ArrayLike) -> Tokens:
+    def tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
         """The tokens of a text, or of ids, with symbol, text and bytes of each.
+
+        A text is encoded as it is; `encode(text, special=True)` gives ids in which `<|endoftext|>`
+        is the one token of that name.
 
         Raises
         ------
         InvalidTypeError, InvalidValueError
             As `encode` and `check_ids` do.
         """
+        if isinstance(text_or_ids, Tokens):
+            text_or_ids = text_or_ids.ids
         ids = self.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
         return Tokens(self._token(int(id)) for id in check_ids(ids, len(self)))
 
@@ -260,7 +275,8 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
     except ValueError:
         raise InvalidValueError("token ids must be one row of integers; given rows") from None
     if array.ndim != 1:
-        raise InvalidValueError(f"token ids must be one row of integers; given shape {array.shape}")
+        given = f"shape {array.shape}" if array.ndim else f"{ids!r:.40}"
+        raise InvalidValueError(f"token ids must be one row of integers; given {given}")
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
     if array.dtype.kind not in "iu":

@@ -290,9 +290,9 @@ class Trace(Result):
         # Only the candidates are sorted, the lowest id first among equals.
         candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])
         best = candidates[np.argsort(-logits[candidates], kind="stable")][:k]
-        return NextTokens(self.next_token(int(id), float(probabilities[id])) for id in best)
+        return NextTokens(self.candidate(int(id), float(probabilities[id])) for id in best)
 
-    def next_token(self, id: int, probability: float) -> NextToken:
+    def candidate(self, id: int, probability: float) -> NextToken:
         """A token that may follow the last one, with the probability that it was given."""
         token = self._tokenizer.tokens([id])[0]
         return NextToken(**vars(token), logit=float(self.next_logits[id]), probability=probability)

@@ -10,6 +10,7 @@ Source of the order and the figures: orczhou.com, "understanding-llm-attention",
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -234,7 +235,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m attnlab.walkthrough",
         description="Compare a model's attention with published figures of GPT-2.",
     )
-    parser.add_argument("model", nargs="?", default="gpt2", help="name on the hub, or a directory")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        default=os.environ.get("ATTNLAB_MODEL", "gpt2"),
+        help="name on the hub, or a directory; else what ATTNLAB_MODEL says, else gpt2",
+    )
     try:
         verdict = reproduce(GPT2.from_pretrained(parser.parse_args(arguments).model))
     except AttnlabError as error:

@@ -233,6 +233,21 @@ def test_repr_is_a_table_of_the_steps() -> None:
     assert max(map(len, lines)) < 80
 
 
+def test_repr_shows_what_can_be_shown() -> None:
+    table = repr(attention(np.full((3, 2), np.nan), np.eye(3, 2), np.eye(3, 2)))
+    rows = {line.split()[0]: line for line in table.splitlines()[2:]}
+    assert rows["Q"].endswith("6 NaN")
+    assert "softmax of a row that holds NaN" in rows["weights"]
+
+
+def test_axes_are_named_after_what_they_are() -> None:
+    crossed = repr(cross_attention(random(5, 3), random(7, 4), *[random(n, 2) for n in (3, 4, 4)]))
+    assert "Tk D'  7 x 4" in crossed
+    assert "D' Dk  4 x 2" in crossed
+    assert "D'" not in repr(heads_of(7, dropout=0.5))
+    assert "dropout_mask   ... H Tq Tk" in repr(heads_of(7, dropout=0.5))
+
+
 def test_repr_makes_nothing_large() -> None:
     result = attention(np.zeros((2000, 2)), np.zeros((2000, 2)), np.zeros((2000, 2)))
     assert "not computed yet" in repr(result)
@@ -251,12 +266,25 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
         (lambda: attention(np.ones((0, 2)), E5, E5), "not empty"),
         (lambda: attention(np.ones((2, 5, 2)), np.ones((3, 5, 2)), E5), "leading axes"),
         (lambda: attention(E5, E5, E5, np.ones((5, 5))), "boolean.*float64"),
-        (lambda: attention(E5, E5, E5, np.ones((5, 4), bool)), r"\(5, 4\).*\(5, 5\)"),
-        (lambda: attention(E5, E5, E5, np.ones((2, 5, 5), bool)), r"\(2, 5, 5\).*\(5, 5\)"),
+        (lambda: attention(E5, E5, E5, np.ones((5, 4), bool)), r"\(5, 5\).*\(5, 4\)"),
+        (lambda: attention(E5, E5, E5, np.ones((2, 5, 5), bool)), r"\(5, 5\).*\(2, 5, 5\)"),
         (lambda: attention(E5, E5, E5, np.arange(25).reshape(5, 5) >= 5), "query 0 no key"),
         (lambda: attention(E5, E5, E5, dropout=1.0), r"\[0, 1\)"),
         (lambda: attention(E5, E5, E5, dropout=-0.1), r"\[0, 1\)"),
         (lambda: attention(E5 * np.nan, E5, E5).weights, "NaN"),
+        (lambda: attention(E5, E5, E5, "causal"), "causal_mask"),
+        (lambda: attention(E5, E5, E5, dropout="0.1"), r"\[0, 1\).*'0.1'"),
+        (lambda: attention(E5, E5, E5, dropout=0.5, rng="seed"), "seed"),
+        (lambda: attention(E5, E5, E5, dropout=0.5, rng=-1), "at least 0"),
+        (lambda: self_attention([1.0, 2.0], E5[:2], E5[:2], E5[:2]), "X must be a matrix"),
+        (lambda: self_attention(E5, None, E5[:2], E5[:2]), "W_Q"),
+        (
+            lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], None, n_head=1),
+            "W_O",
+        ),
+        (lambda: split_heads([1.0], 1), "splitting"),
+        (lambda: split_heads([[1, 2]], 0), "0 heads"),
+        (lambda: merge_heads([[1.0]]), "merging"),
         (lambda: self_attention(E5, np.ones((3, 2)), E5[:2], E5[:2]), r"W_Q.*\(3, 2\)"),
         (lambda: self_attention(E5, E5[:2], E5[:2], E5[:2], b_K=[1.0]), r"b_K.*\(2,\)"),
         (lambda: cross_attention(E5, E7, E5[:2], E5[:2], E5[:2]), r"W_K.*memory"),

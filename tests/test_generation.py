@@ -84,6 +84,7 @@ def test_each_step_tells_what_it_computed_and_what_it_found(odd: GPT2) -> None:
     assert last.K.shape == (5, 7, 7)
     assert last.weights.shape == (5, 1, 7)
     assert "after 6 cached ones" in repr(generated.steps[-1].trace)
+    assert repr(generated.steps[1]).startswith("<step: computed 1, found 4 in the cache, chose ")
     # Keys and values of earlier tokens never change: each step's are the beginning of the next's.
     for before, after in zip(generated.steps, generated.steps[1:], strict=False):
         for layer in range(3):
@@ -213,6 +214,9 @@ def test_past_the_positions_only_when_asked(odd: GPT2) -> None:
         (("the", 3), {"top_p": 1.1}, "top_p.*1.1"),
         (("the", 3), {"stop": ""}, "stop"),
         (("the", 3), {"stop": [3]}, "stop"),
+        (("the", 3), {"stop": 5}, "stop.*5"),
+        (("the", 3), {"seed": "x"}, "seed.*'x'"),
+        (("the", 3), {"seed": -1}, "seed.*-1"),
         (([263], 3), {}, "263"),
         (("the", 17), {}, "17 positions"),
     ],

@@ -26,6 +26,10 @@ def test_what_does_not_fit_leaves_a_gap() -> None:
     ]
 
 
+def test_labels_stay_on_their_line() -> None:
+    assert table([[1.0]], rows=["\n\x1b"], columns=["x"]).splitlines()[1].startswith("\\n\\x1b")
+
+
 def test_no_negative_zero() -> None:
     assert "-" not in table([[-0.00001]])
 
@@ -36,6 +40,10 @@ def test_no_negative_zero() -> None:
         ([1, 2], {}, r"\(2,\)"),
         ([[1, 2]], {"rows": ["a", "b"]}, "2 labels given for 1 rows"),
         ([[1, 2]], {"columns": ["a"]}, "1 labels given for 2 columns"),
+        ([["a"]], {}, "numbers"),
+        ([[1]], {"decimals": -1}, "decimals.*-1"),
+        ([[1]], {"decimals": 1.5}, "decimals.*1.5"),
+        ([[1]], {"max_rows": 1}, "at least 2"),
     ],
 )
 def test_bad_input_is_told(values: Any, labels: Any, message: str) -> None:

@@ -107,6 +107,8 @@ def test_tokens_are_a_sequence() -> None:
     assert tokens[1:].symbols == ("Ġ", "he", "n")
     with pytest.raises(ValueError, match="read-only"):
         tokens.ids[0] = 1
+    assert TINY.tokens(tokens) == tokens == TINY.tokens("the hen")
+    assert tokens != TINY.tokens("the") != "the"
 
 
 def test_hostile_characters_are_escaped_in_the_table() -> None:
@@ -126,7 +128,9 @@ def test_hostile_characters_are_escaped_in_the_table() -> None:
         (lambda: TINY.decode([True]), TypeError, "bool"),
         (lambda: TINY.decode([[1, 2]]), ValueError, r"\(1, 2\)"),
         (lambda: TINY.decode([[1], [1, 2]]), ValueError, "one row"),
-        (lambda: TINY.decode(3), ValueError, "one row"),
+        (lambda: TINY.decode(3), ValueError, "one row.*given 3"),
+        (lambda: TINY.decode(b"ab"), ValueError, "given b'ab'"),
+        (lambda: TINY.tokens("the hen")[4], IndexError, "no token 4; tokens are 0 to 3"),
         (lambda: TINY.decode([2**70]), (ValueError, TypeError), "integers|not in"),
     ],
 )

@@ -110,8 +110,15 @@ def test_any_head_of_any_model() -> None:
         list(walk(model, "the hen", head=5))
 
 
-def test_the_command(walkthrough_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    walkthrough_directory: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert walkthrough.main([str(walkthrough_directory)]) == 0
+    assert "18 of 18 tables agree" in capsys.readouterr().out
+    monkeypatch.setenv("ATTNLAB_MODEL", str(walkthrough_directory))
+    assert walkthrough.main([]) == 0
     assert "18 of 18 tables agree" in capsys.readouterr().out
     assert walkthrough.main([str(REFERENCE / "sizes.json")]) == 2
     assert "is a file" in capsys.readouterr().err
