@@ -28,10 +28,10 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 Chain = TypeVar("Chain", bound="Attention")
 
-# A longer attention is worked through this many query rows at a time: enough for fast matrix
-# products, few enough that what passes through stays small, and keys that no row of them may see
-# are left out.
-ROWS_AT_A_TIME = 64
+# An attention of more query rows than these is worked through so many at a time: enough for fast
+# matrix products, few enough that what passes through stays small, and keys that none of them may
+# see are left out. A shorter one keeps its weights, which are then no larger than Q and K.
+ROWS_AT_A_TIME = 128
 
 # What a multi-head attention has once for each head.
 PER_HEAD = (
@@ -105,7 +105,8 @@ class Attention(Result):
     """The chain from Q, K and V to the context vectors, as `attention` returns it.
 
     Every step below `mask` is computed when it is first looked at. What is T x T is kept only if
-    somebody looked at it.
+    somebody looked at it; the weights of a short text (up to 128 tokens) also once its context is
+    known.
 
     Attributes
     ----------
@@ -158,14 +159,17 @@ class Attention(Result):
     @step("Tq Dv", "weights V")
     def context(self) -> Array:
         if "weights" in vars(self) or not self._is_long():
-            context: Array = self.peek("weights") @ self.V
-            return context
-        blocks = [block.context for _, _, block in self._row_blocks()]
-        if blocks[0].ndim == 2:
-            return np.concatenate(blocks)
+            return self.weights @ self.V
+        Q, K, V = self.Q, self.K, self.V
+        leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2], V.shape[:-2])
         # In memory the heads lie side by side, so that joining them later copies nothing.
-        heads_last = [block.swapaxes(-3, -2) for block in blocks]
-        return np.concatenate(heads_last, axis=-3).swapaxes(-3, -2)
+        shape = (*leading[:-1], Q.shape[-2], *leading[-1:], V.shape[-1])
+        context = np.empty(shape, np.result_type(Q, K, V))
+        if leading:
+            context = context.swapaxes(-3, -2)
+        for rows, _, block in self._row_blocks():
+            context[..., rows, :] = block.context
+        return context
 
     def _is_long(self) -> bool:
         queries: int = self.Q.shape[-2]

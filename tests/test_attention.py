@@ -177,6 +177,7 @@ def test_context_by_rows_equals_the_textbook(dropout: float) -> None:
     layer = heads_of(2 * ROWS_AT_A_TIME + 3, dropout=dropout, rng=1)
     context = layer.context
     assert not {"raw_scores", "scores", "masked_scores", "weights"} & set(vars(layer))
+    assert np.shares_memory(layer.concat, context)
     assert np.allclose(context, layer.weights @ layer.V, rtol=1e-12, atol=1e-14)
     textbook = heads_of(2 * ROWS_AT_A_TIME + 3, dropout=dropout, rng=1)
     assert np.array_equal(textbook.weights @ textbook.V, textbook.context)

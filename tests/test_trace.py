@@ -99,7 +99,7 @@ def test_looking_runs_and_keeps_only_what_it_needs(odd: GPT2) -> None:
     assert not {"input", "attention", "output"} & set(vars(trace.blocks[1]))
     assert trace.blocks[2].output.shape == (12, 35)
     for block in trace.blocks:
-        assert not set(STEPS[:4]) & set(vars(block.attention))
+        assert not set(STEPS[:3]) & set(vars(block.attention))
         assert not {"hidden", "activated"} & set(vars(block.mlp))
     assert "logits" not in vars(trace)
     assert "token_embedding" not in vars(trace)
