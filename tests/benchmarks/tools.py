@@ -1,0 +1,333 @@
+"""What one process measures of one tool. `run.py` starts the processes and compares.
+
+    python tests/benchmarks/tools.py JOB TOOL MODEL [NUMBER ...]
+
+The answer is one line of JSON. A tool's package is imported by its own function, so that no tool
+carries another's weight.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import attnlab
+
+Ids = NDArray[np.int64]
+Answer = dict[str, float]
+
+
+# The tools. `run` is what is timed: one forward pass, of which it returns all that stays in memory.
+
+
+class Tool(NamedTuple):
+    run: Callable[[Ids], Any]
+    next_logits: Callable[[Any], Any]  # of what `run` returned: (vocab,), the last position's
+
+
+def attnlab_trace(directory: Path) -> Tool:
+    """A new trace; next_tokens runs every block and makes the last position's logits."""
+    import attnlab
+
+    model = attnlab.GPT2.from_pretrained(directory)
+
+    def run(ids: Ids) -> attnlab.Trace:
+        trace = model.trace(ids)
+        trace.next_tokens(1)
+        return trace
+
+    return Tool(run, attnlab_logits)
+
+
+def attnlab_weights(directory: Path) -> Tool:
+    """The same, then every head's weights."""
+    trace = attnlab_trace(directory).run
+
+    def run(ids: Ids) -> tuple[attnlab.Trace, list[Any]]:
+        traced = trace(ids)
+        return traced, [block.attention.weights for block in traced.blocks]
+
+    return Tool(run, lambda kept: attnlab_logits(kept[0]))
+
+
+def attnlab_logits(trace: attnlab.Trace) -> Any:
+    every_token = trace.next_tokens(trace.config.vocab_size)
+    return np.array([token.logit for token in sorted(every_token, key=lambda token: token.id)])
+
+
+def plain_numpy(directory: Path) -> Tool:
+    """The textbook's forward pass, which keeps nothing."""
+    from plain import PlainGPT2
+
+    return Tool(PlainGPT2(directory).next_logits, lambda logits: logits)
+
+
+def transformers_eager(directory: Path) -> Tool:
+    """transformers with every head's weights returned, which only this attention can."""
+    import torch
+
+    model = load_transformers(directory, "eager")
+
+    def run(ids: Ids) -> Any:
+        return model(
+            torch.from_numpy(ids)[None], output_attentions=True, use_cache=False, logits_to_keep=1
+        )
+
+    return Tool(run, lambda output: output.logits[0, -1].numpy())
+
+
+def transformers_sdpa(directory: Path) -> Tool:
+    """transformers with PyTorch's fused attention: nothing to look at, but quick."""
+    import torch
+
+    model = load_transformers(directory, "sdpa")
+
+    def run(ids: Ids) -> Any:
+        return model(torch.from_numpy(ids)[None], use_cache=False, logits_to_keep=1)
+
+    return Tool(run, lambda output: output.logits[0, -1].numpy())
+
+
+def transformer_lens(directory: Path) -> Tool:
+    """TransformerLens with everything in its cache.
+
+    `TransformerBridge` is what version 4 has in place of `HookedTransformer`. It takes a directory,
+    changes no weights unless it is asked to, and hands `logits_to_keep` on to transformers.
+    """
+    import torch
+    from transformer_lens import TransformerBridge
+
+    use_all_cores()
+    model = TransformerBridge.boot_transformers(str(directory), device="cpu")
+
+    def run(ids: Ids) -> Any:
+        return model.run_with_cache(torch.from_numpy(ids)[None], use_cache=False, logits_to_keep=1)
+
+    return Tool(run, lambda kept: kept[0][0, -1].numpy())
+
+
+def load_transformers(directory: Path, attention: str) -> Any:
+    from transformers import GPT2LMHeadModel
+
+    use_all_cores()
+    return GPT2LMHeadModel.from_pretrained(directory, attn_implementation=attention).eval()
+
+
+def use_all_cores() -> None:
+    import torch
+
+    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_grad_enabled(False)
+
+
+TOOLS: dict[str, Callable[[Path], Tool]] = {
+    "attnlab": attnlab_trace,
+    "weights": attnlab_weights,
+    "plain": plain_numpy,
+    "eager": transformers_eager,
+    "sdpa": transformers_sdpa,
+    "lens": transformer_lens,
+}
+
+
+# The jobs.
+
+
+def time_of_a_pass(tool: str, directory: Path, length: int, runs: int) -> Answer:
+    """Seconds of a forward pass over `length` tokens, the median after two to warm up."""
+    run = TOOLS[tool](directory).run
+    ids = some_ids(directory, length)
+    return {"seconds": timed(lambda: run(ids), runs)}
+
+
+def memory_of_a_pass(tool: str, directory: Path, length: int) -> Answer:
+    """Bytes that a pass adds to a process that has all weights in memory."""
+    run = TOOLS[tool](directory).run
+    run(some_ids(directory, 12))
+    gc.collect()
+    before = resident()
+    forget_peak()
+    kept = run(some_ids(directory, length))
+    peak, held = peak_resident(), resident()
+    del kept
+    return {"peak": peak - before, "held": held - before, "dropped": resident() - before}
+
+
+def agreement(tool: str, directory: Path, *lengths: int) -> Answer:
+    """The largest difference between the tool's next-token logits and plain NumPy's."""
+    from plain import PlainGPT2
+
+    run, next_logits = TOOLS[tool](directory)
+    plain = PlainGPT2(directory)
+    differences = []
+    for length in lengths:
+        ids = some_ids(directory, length)
+        difference = np.abs(next_logits(run(ids)) - plain.next_logits(ids)).max()
+        differences.append(float(difference))
+    return {"difference": max(differences)}
+
+
+def opening(tool: str, directory: Path) -> Answer:
+    """Seconds and bytes from nothing to all weights in memory; for "plain", only `load_file`."""
+    import safetensors.numpy
+    import tiktoken  # noqa: F401, which attnlab would import as late as it can
+
+    import attnlab
+
+    before = resident()
+    forget_peak()
+    start = perf_counter()
+    if tool == "attnlab":
+        model = attnlab.GPT2.from_pretrained(directory)
+        opened = perf_counter()
+        size = read_all_weights(model)
+    else:
+        opened = start
+        tensors = safetensors.numpy.load_file(directory / "model.safetensors")
+        size = sum(tensor.nbytes for tensor in tensors.values())
+    end = perf_counter()
+    return {
+        "seconds": end - start,
+        "reading": end - opened,
+        "peak": peak_resident() - before,
+        "size": size,
+    }
+
+
+def read_all_weights(model: attnlab.GPT2) -> int:
+    """Have every parameter read; how many bytes they are."""
+    checkpoint = model.checkpoint
+    arrays = [checkpoint.W_E, checkpoint._tensor("wpe.weight"), *checkpoint.ln_f]
+    for layer in range(model.config.n_layer):
+        block = checkpoint.block(layer)
+        arrays += [*block.ln_1, *block.attention, *block.ln_2, *block.mlp]
+    return sum(array.nbytes for array in arrays)
+
+
+def generation(tool: str, directory: Path, prompt: int, new: int, *positions: int) -> Answer:
+    """Seconds of `new` greedy tokens after a prompt, and of one token around each position.
+
+    One token's time is that of 17 tokens less that of 1, over 16: the prompt cancels out.
+    """
+    generate = attnlab_generate(directory) if tool == "attnlab" else hf_generate(directory)
+
+    def seconds(length: int, count: int, warm_up: int = 0) -> float:
+        ids = some_ids(directory, length)
+        return timed(lambda: generate(ids, count), runs=3, warm_up=warm_up)
+
+    answer = {"seconds": seconds(prompt, new, warm_up=2)}
+    for position in positions:
+        start = position - 8
+        answer[f"at {position}"] = (seconds(start, 17) - seconds(start, 1)) / 16
+    return answer
+
+
+def attnlab_generate(directory: Path) -> Callable[[Ids, int], Any]:
+    import attnlab
+
+    model = attnlab.GPT2.from_pretrained(directory)
+    return lambda ids, count: model.generate(ids, count, temperature=0)
+
+
+def hf_generate(directory: Path) -> Callable[[Ids, int], Any]:
+    """transformers with its quickest attention and its cache of keys and values."""
+    import torch
+
+    model = load_transformers(directory, "sdpa")
+
+    def generate(ids: Ids, count: int) -> Any:
+        given = torch.from_numpy(ids)[None]
+        return model.generate(
+            given,
+            attention_mask=torch.ones_like(given),
+            do_sample=False,
+            max_new_tokens=count,
+            min_new_tokens=count,
+            pad_token_id=model.config.eos_token_id,
+        )
+
+    return generate
+
+
+def versions() -> dict[str, str]:
+    """Which of the packages are here."""
+    packages = ("attnlab", "numpy", "safetensors", "torch", "transformers", "transformer-lens")
+    found = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+# Small things.
+
+
+def some_ids(directory: Path, length: int) -> Ids:
+    """The same ids for every tool."""
+    vocab_size = json.loads((directory / "config.json").read_text("utf-8"))["vocab_size"]
+    return np.random.default_rng(length).integers(0, vocab_size, length)
+
+
+def timed(run: Callable[[], Any], runs: int, warm_up: int = 2) -> float:
+    """The median of `runs` times, after some to warm up; what a run leaves is cleared away."""
+    seconds = []
+    for _ in range(warm_up + runs):
+        start = perf_counter()
+        kept = run()
+        seconds.append(perf_counter() - start)
+        del kept
+        gc.collect()
+    return median(seconds[warm_up:])
+
+
+def resident() -> int:
+    """Bytes of memory that this process has now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_resident() -> int:
+    """The most bytes it had since `forget_peak`."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+def forget_peak() -> None:
+    """Have Linux count the peak anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+JOBS: dict[str, Callable[..., Answer]] = {
+    "pass": time_of_a_pass,
+    "memory": memory_of_a_pass,
+    "agreement": agreement,
+    "opening": opening,
+    "generation": generation,
+}
+
+
+def main() -> None:
+    """Do the job that the command line asks for."""
+    if sys.argv[1:] == ["versions"]:
+        print(json.dumps(versions()))
+        return
+    job, tool, directory, *numbers = sys.argv[1:]
+    answer = JOBS[job](tool, Path(directory), *map(int, numbers))
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
