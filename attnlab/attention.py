@@ -43,25 +43,28 @@ PER_HEAD = (
 COMPUTED_FOR_REPR = 2**20
 
 
-def causal_mask(T: int) -> Mask:
+def causal_mask(T: int, cached: int = 0) -> Mask:
     """Which keys each query may attend to when no one may look ahead.
 
     Parameters
     ----------
-    T : number of tokens, at least 1
+    T : number of tokens that ask, at least 1
+    cached : number of tokens before them, whose keys are there but whose queries are not needed
 
     Returns
     -------
-    bool (T, T), True where key j may be seen by query i: j <= i
+    bool (T, cached + T), True where key j may be seen by query i: j <= cached + i
 
     Raises
     ------
     InvalidValueError
-        T is not a positive integer.
+        T is not a positive integer, or cached is below 0.
     """
     if not is_integer(T) or T < 1:
         raise InvalidValueError(f"a causal mask needs a positive integer of tokens; given {T!r}")
-    return np.tri(T, dtype=bool)
+    if not is_integer(cached) or cached < 0:
+        raise InvalidValueError(f"cached must be an integer of at least 0; given {cached!r}")
+    return np.tri(T, cached + T, cached, dtype=bool)
 
 
 def split_heads(x: ArrayLike, n_head: int) -> Array:
@@ -546,8 +549,7 @@ def multi_head_attention(
 
 def held(x: ArrayLike, name: str) -> Array:
     """`x` as floats that the caller can't change under a result that has yet to look at them."""
-    array = as_floats(x, name)
-    return array.copy() if array.flags.writeable else array
+    return np.array(as_floats(x, name))
 
 
 def _held_parameters(**parameters: ArrayLike | None) -> dict[str, Array | None]:
@@ -576,12 +578,12 @@ def _masked(result: Chain, mask: ArrayLike | None, dropout: float, rng: Rng) -> 
 
 
 def _check_projections(result: SelfAttention) -> None:
-    sources = {"W_Q": "X", "W_K": "memory", "W_V": "memory"}
+    X, memory = result.X, result.memory
+    sources = {"W_Q": ("X", X), "W_K": ("memory", memory), "W_V": ("memory", memory)}
     if isinstance(result, MultiHeadAttention):
-        sources["W_O"] = "the heads' joined values"
-    for name, source in sources.items():
+        sources["W_O"] = ("W_V", result.W_V)  # as wide as the heads' joined contexts
+    for name, (source, x) in sources.items():
         W, b = getattr(result, name), getattr(result, f"b_{name[-1]}")
-        x = getattr(result, source, result.W_V)  # the joined values are as wide as W_V
         if x.ndim < 2:
             raise InvalidValueError(f"{source} must be a matrix; given shape {x.shape}")
         if W.ndim != 2 or W.shape[0] != x.shape[-1]:
@@ -604,6 +606,8 @@ def _check_chain(Q: Array, K: Array, V: Array) -> None:
         raise InvalidValueError(f"Q and K must have equally many columns; {given}")
     if K.shape[-2] != V.shape[-2]:
         raise InvalidValueError(f"K and V must have equally many rows, one for each key; {given}")
+    if not np.isfinite(V).all():
+        raise InvalidValueError("V holds NaN or infinite numbers")
     try:
         np.broadcast_shapes(Q.shape[:-2], K.shape[:-2], V.shape[:-2])
     except ValueError:
@@ -615,7 +619,10 @@ def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask
     last_two = scores_shape[-2:]
     if mask is None:
         return np.ones(last_two, dtype=bool)
-    given = np.array(mask)
+    try:
+        given = np.array(mask)
+    except ValueError:
+        given = np.array(None)
     if given.dtype != bool:
         raise InvalidTypeError(
             f"a mask is boolean, True = may attend, such as causal_mask(T); given dtype "

@@ -181,16 +181,9 @@ class Checkpoint:
         """Rows of the position embedding W_P, (stop - start, D); only those rows are read."""
         return self._rows("wpe.weight", np.arange(start, stop))
 
-    @cached_property
-    def _blocks(self) -> tuple[BlockParameters, ...]:
-        def reader(layer: int) -> Callable[[str], Array]:
-            return lambda name: self._tensor(f"h.{layer}.{name}")
-
-        return tuple(BlockParameters(reader(layer)) for layer in range(self.config.n_layer))
-
     def block(self, layer: int) -> BlockParameters:
         """The parameters of a block."""
-        return self._blocks[layer]
+        return BlockParameters(lambda name: self._tensor(f"h.{layer}.{name}"))
 
     @cached_property
     def ln_f(self) -> LayerNormParameters:

@@ -9,6 +9,7 @@ from typing import Any
 
 from attnlab.errors import ConfigError
 from attnlab.files import read_json
+from attnlab.ops import is_integer, is_real
 
 # Keys that change the computation, each with the values that are computed here. A key that is
 # not in the file has GPT-2's value, the first one.
@@ -113,11 +114,10 @@ def _wrong_sizes(sizes: Mapping[str, Any]) -> list[str]:
     problems = [f"{name} is missing" for name in counts if name not in sizes]
     for name in (*counts, "n_inner"):
         value = sizes.get(name, 1)
-        fine = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-        if not fine and not (name == "n_inner" and value is None):
+        if not (is_integer(value) and value >= 1) and not (name == "n_inner" and value is None):
             problems.append(f"{name} must be a positive integer, not {value!r}")
     epsilon = sizes.get("layer_norm_epsilon", 1e-5)
-    if not isinstance(epsilon, int | float) or isinstance(epsilon, bool) or not 0 < epsilon < 1:
+    if not is_real(epsilon) or not 0 < epsilon < 1:
         problems.append(f"layer_norm_epsilon must be a small positive number, not {epsilon!r}")
     if not problems and sizes["n_embd"] % sizes["n_head"]:
         problems.append(f"n_head {sizes['n_head']} does not divide n_embd {sizes['n_embd']}")

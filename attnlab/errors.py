@@ -39,3 +39,7 @@ class CheckpointError(AttnlabError, ValueError):
 
 class DownloadError(AttnlabError, ConnectionError):
     """The hub could not be reached, or refused."""
+
+
+class DisagreementError(AttnlabError, AssertionError):
+    """Computed numbers are not the recorded ones."""

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from attnlab.checkpoint import Checkpoint
 from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.ops import Array, generator, is_integer, is_real, softmax
+from attnlab.ops import Array, as_floats, generator, is_integer, is_real, softmax
 from attnlab.steps import Result
 from attnlab.tables import align
 from attnlab.tokenizer import Tokenizer, Tokens
@@ -52,8 +52,8 @@ def sampling_probabilities(
     "Hierarchical Neural Story Generation" (2018), section 5.4 (top-k).
     """
     check_sampling(temperature, top_k, top_p)
-    scores = np.array(logits, dtype=np.float64)
-    if scores.ndim != 1 or not np.isfinite(scores).all():
+    scores = as_floats(logits, "logits").astype(np.float64)
+    if scores.ndim != 1 or scores.size == 0 or not np.isfinite(scores).all():
         raise InvalidValueError("logits must be one row of finite numbers")
     if temperature == 0:
         only_best: Array = (np.arange(scores.size) == scores.argmax()).astype(np.float64)
@@ -79,7 +79,7 @@ class GenerationStep:
     ----------
     trace : the Trace of the tokens that the step computed. In `blocks[l].attention`, Q has a row
         for each of them, and K and V one for each token so far: the first `cached` rows were
-        found, the others computed.
+        found, the others computed from X, which has the new rows only.
     token : the token that was chosen at its end; None where the step only completed the trace
     """
 

@@ -25,14 +25,17 @@ def as_floats(x: ArrayLike, name: str = "x") -> Array:
         array = np.asarray(x)
     except ValueError as error:
         raise InvalidValueError(f"{name} is not an array of numbers: {error}") from None
-    if array.dtype.kind not in "iuf":
-        raise InvalidTypeError(f"{name} must hold real numbers; given dtype {array.dtype}")
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
+        raise InvalidTypeError(
+            f"{name} must hold real numbers of at most 64 bits; given dtype {array.dtype}"
+        )
     return array.astype(np.result_type(array.dtype, np.float32), copy=False)
 
 
 def is_real(value: object) -> bool:
     """Whether a value is a number; True and False are none here."""
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    real = int | float | np.integer | np.floating
+    return isinstance(value, real) and not isinstance(value, bool)
 
 
 def generator(rng: Rng) -> np.random.Generator:
@@ -188,7 +191,8 @@ def gelu(x: ArrayLike) -> Array:
     Source: "Gaussian Error Linear Units" (2016), section 2; GPT-2's `model.py`, `gelu`.
     """
     x = as_floats(x)
-    # The formula from the inside out, on one new array: four times as fast as written in one line.
+    # The formula from the inside out, on one new array, which spares most of the time that a single
+    # line with all its temporary arrays takes.
     y = np.square(x, out=np.empty_like(x))
     y *= 0.044715
     y += 1.0

@@ -88,8 +88,9 @@ class Step(Generic[Value]):
 
     def peek(self, result: Result) -> Value:
         """The value, computed if need be, without keeping it."""
-        kept: Value | None = vars(result).get(self.name)
-        return self._value(result) if kept is None else kept
+        kept = vars(result)
+        value: Value = kept[self.name] if self.name in kept else self._value(result)
+        return value
 
 
 def step(axes: str, formula: str) -> Callable[[Callable[[Any], Value]], Step[Value]]:
@@ -120,6 +121,9 @@ class Result:
         """Put parts in place that came from elsewhere, read-only like all others."""
         for name, value in values.items():
             vars(self)[name] = read_only(value)
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.keep(**state)  # a copied or unpickled array can be written to until it is kept
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is read-only: {name} can't be set")
@@ -152,7 +156,7 @@ class Result:
                 lines.append((name, axes, "", "", "not computed yet", ""))
                 continue
             try:
-                value = getattr(self, name)
+                value = self.peek(name)  # looked at, but not kept: nobody asked for it by name
             except AttnlabError as error:  # what can be shown is shown
                 lines.append((name, axes, "", "", f"none: {error}", ""))
                 continue
@@ -190,6 +194,9 @@ class Numbered(tuple[Value, ...]):
         numbered = super().__new__(cls, results)
         numbered.kind = kind
         return numbered
+
+    def __getnewargs__(self) -> tuple[str, tuple[Value, ...]]:  # for copies and pickles
+        return self.kind, tuple(self)
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Value: ...

@@ -202,7 +202,8 @@ class Tokenizer:
         InvalidTypeError
             `text` is not a str.
         InvalidValueError
-            It holds half of a surrogate pair, which is no character and has no UTF-8 bytes.
+            It holds half of a surrogate pair, which is no character and has no UTF-8 bytes; or
+            white space that is too long for tiktoken.
         """
         if not isinstance(text, str):
             raise InvalidTypeError(f"text must be a str; given {type(text).__name__}")
@@ -213,7 +214,10 @@ class Tokenizer:
                 f"text has half of a surrogate pair, {text[error.start]!r}, at index {error.start}"
             ) from None
         allowed = {END_OF_TEXT} if special else set()
-        return self._encoding.encode(text, allowed_special=allowed, disallowed_special=())
+        try:
+            return self._encoding.encode(text, allowed_special=allowed, disallowed_special=())
+        except ValueError as error:  # its regular expression gives up on a million spaces
+            raise InvalidValueError(f"text can't be cut into tokens: {error}") from None
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of tokens; bytes that form no character become �.

@@ -24,7 +24,7 @@ from attnlab.checkpoint import BlockParameters, Checkpoint
 from attnlab.config import GPT2Config
 from attnlab.errors import InvalidValueError
 from attnlab.ops import Array, gelu, is_integer, layer_norm, linear, softmax
-from attnlab.steps import Numbered, Result, Step, owned, step
+from attnlab.steps import Numbered, Result, Step, owned, read_only, step
 from attnlab.tables import align
 from attnlab.tokenizer import Token, Tokenizer, Tokens
 
@@ -124,7 +124,7 @@ class Block(Result):
     def attention(self) -> MultiHeadAttention:
         X = layer_norm(self.input, *self.parameters.ln_1, self.config.layer_norm_epsilon)
         # Q, K and V as MultiHeadAttention would make them, in one product instead of three.
-        QKV = linear(X, *self.parameters.W_QKV)
+        QKV = read_only(linear(X, *self.parameters.W_QKV))
         Q, K, V = (split_heads(part, self.config.n_head) for part in np.split(QKV, 3, axis=-1))
         if self.cache is not None:
             K, V = self.cache.extend(self.layer, K, V)
@@ -212,7 +212,7 @@ class Trace(Result):
             f"of {config.n_head} heads",
             tokens=tokens,
             config=config,
-            mask=causal_mask(cached + len(tokens))[cached:],
+            mask=causal_mask(len(tokens), cached),
             cached=cached,
         )
         vars(self).update(_tokenizer=tokenizer, _checkpoint=checkpoint, _cache=cache)
@@ -270,7 +270,9 @@ class Trace(Result):
 
     @step("vocab", "final W_Eᵀ, the last row")
     def next_logits(self) -> Array:
-        logits: Array = self.final[-1] @ transpose(self._checkpoint.W_E)
+        made_at_once = "logits" in vars(self)
+        W_E = self._checkpoint.W_E
+        logits: Array = self.logits[-1] if made_at_once else self.final[-1] @ transpose(W_E)
         return logits
 
     def next_tokens(self, k: int = 5) -> NextTokens:

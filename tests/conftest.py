@@ -9,10 +9,11 @@ import os
 from pathlib import Path
 
 import pytest
+from huggingface_hub import try_to_load_from_cache
 from walkthrough_checkpoint import write_checkpoint
 
 from attnlab import GPT2, AttnlabError, Tokenizer
-from attnlab.hub import find_model
+from attnlab.hub import PUBLISHED
 
 REFERENCE = Path(__file__).parent / "reference"
 MODELS = ("odd", "one_head", "float16", "bfloat16", "float64", "sharded")
@@ -23,13 +24,19 @@ def vocabulary() -> Path:
     """A directory with GPT-2's own vocabulary."""
     if named := os.environ.get("ATTNLAB_GPT2_VOCAB"):
         return Path(named)
-    try:
-        return find_model("gpt2", local_files_only=True)
-    except AttnlabError:
-        reason = "GPT-2's vocabulary: set ATTNLAB_GPT2_VOCAB to a directory that holds it"
-        if os.environ.get("ATTNLAB_STRICT") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    repository, revision = PUBLISHED["gpt2"]
+    for place in (repository, "gpt2"):
+        for wanted in (revision, None):
+            files = [
+                try_to_load_from_cache(place, name, revision=wanted)
+                for name in ("vocab.json", "merges.txt")
+            ]
+            if all(isinstance(file, str) for file in files):
+                return Path(str(files[0])).parent
+    reason = "GPT-2's vocabulary: set ATTNLAB_GPT2_VOCAB to a directory that holds it"
+    if os.environ.get("ATTNLAB_STRICT") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

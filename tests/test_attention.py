@@ -1,5 +1,7 @@
 """attention.py against PyTorch's values, published figures and invariants."""
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,7 @@ def random(*shape: int, seed: int = 0) -> Matrix:
 def test_causal_mask() -> None:
     assert causal_mask(3).tolist() == [[True, False, False], [True, True, False], [True] * 3]
     assert causal_mask(3).dtype == bool
+    assert np.array_equal(causal_mask(2, 3), causal_mask(5)[3:])
 
 
 @pytest.mark.parametrize("T", [0, -1, 2.0, True, "3"])
@@ -178,9 +181,38 @@ def test_context_by_rows_equals_the_textbook(dropout: float) -> None:
     context = layer.context
     assert not {"raw_scores", "scores", "masked_scores", "weights"} & set(vars(layer))
     assert np.shares_memory(layer.concat, context)
-    assert np.allclose(context, layer.weights @ layer.V, rtol=1e-12, atol=1e-14)
-    textbook = heads_of(2 * ROWS_AT_A_TIME + 3, dropout=dropout, rng=1)
-    assert np.array_equal(textbook.weights @ textbook.V, textbook.context)
+    textbook = softmax(np.where(layer.mask, layer.Q @ layer.K.swapaxes(-1, -2) / 2**0.5, -np.inf))
+    if layer.dropout_mask is not None:
+        textbook = textbook * layer.dropout_mask
+    assert np.allclose(context, textbook @ layer.V, rtol=1e-12, atol=1e-14)
+    assert np.allclose(layer.weights, textbook, rtol=1e-12, atol=1e-15)
+    again = heads_of(2 * ROWS_AT_A_TIME + 3, dropout=dropout, rng=1)
+    assert np.allclose(again.weights, textbook, rtol=1e-12, atol=1e-15)
+    assert np.allclose(again.context, context, rtol=1e-12, atol=1e-14)
+    narrow = attention(*(np.float32(x) for x in (layer.Q, layer.K, layer.V)))
+    assert narrow.weights.dtype == narrow.context.dtype == np.float32
+
+
+def test_keys_that_no_row_may_see_are_left_out() -> None:
+    layer = heads_of(2 * ROWS_AT_A_TIME + 3)
+    assert [keys.stop for _, keys, _ in layer._row_blocks()] == [
+        ROWS_AT_A_TIME,
+        2 * ROWS_AT_A_TIME,
+        2 * ROWS_AT_A_TIME + 3,
+    ]
+
+
+def test_copies_hold_the_same_numbers_and_are_read_only() -> None:
+    layer = heads_of(4)
+    head = layer.heads[1]
+    raw_scores, scores = head.raw_scores.copy(), head.scores.copy()
+    for copied in (copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
+        assert np.allclose(copied.weights, layer.weights[:, 1])
+        assert np.array_equal(copied.raw_scores, raw_scores)
+        assert np.array_equal(copied.scores, scores)
+        assert not copied.raw_scores.flags.writeable
+    whole = pickle.loads(pickle.dumps(layer))
+    assert np.array_equal(whole.heads[1].weights, head.weights)
 
 
 def test_rows_with_masks_of_every_kind() -> None:
@@ -220,6 +252,18 @@ def test_the_callers_arrays_are_left_alone() -> None:
     Q[:], K[:], V[:], mask[:] = 0, 0, 0, True  # they can be written to, and it changes nothing
     assert np.allclose(result.context, expected)
     assert not result.mask.all()
+    view = V.view()
+    view.flags.writeable = False
+    held = attention(np.ones((5, 3)), np.ones((5, 3)), view)
+    V[:] = 5
+    assert (held.V == 0).all()
+
+
+def test_a_table_keeps_nothing_large() -> None:
+    result = attention(random(5, 3), random(5, 3), random(5, 2))
+    assert "weights" in repr(result)
+    assert not {"raw_scores", "scores", "masked_scores"} & set(vars(result))
+    assert result.peek("dropout_mask") is None
 
 
 def test_repr_is_a_table_of_the_steps() -> None:
@@ -274,6 +318,10 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
         (lambda: attention(E5, E5, E5, dropout=-0.1), r"\[0, 1\)"),
         (lambda: attention(E5 * np.nan, E5, E5).weights, "NaN"),
         (lambda: attention(E5, E5, E5, "causal"), "causal_mask"),
+        (lambda: attention(E5, E5, E5, [[True], [True, False]]), "boolean"),
+        (lambda: attention(E5, E5, E5 * np.nan), "V holds NaN"),
+        (lambda: attention(np.ones((5, 2), np.longdouble), E5, E5), "64 bits"),
+        (lambda: causal_mask(2, -1), "cached.*-1"),
         (lambda: attention(E5, E5, E5, dropout="0.1"), r"\[0, 1\).*'0.1'"),
         (lambda: attention(E5, E5, E5, dropout=0.5, rng="seed"), "seed"),
         (lambda: attention(E5, E5, E5, dropout=0.5, rng=-1), "at least 0"),

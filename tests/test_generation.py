@@ -80,6 +80,7 @@ def test_each_step_tells_what_it_computed_and_what_it_found(odd: GPT2) -> None:
     assert counts == [(0, 4), (4, 1), (5, 1), (6, 1)]
     assert [step.token for step in generated.steps] == [*generated.chosen, None]
     last = generated.steps[-1].trace.blocks[1].attention
+    assert last.mask.base is None
     assert last.Q.shape == (5, 1, 7)
     assert last.K.shape == (5, 7, 7)
     assert last.weights.shape == (5, 1, 7)
@@ -156,7 +157,7 @@ def test_sampling_at_the_edges() -> None:
     flat = sampling_probabilities([1.0, 3.0], temperature=1e300)
     assert flat.tolist() == [0.5, 0.5]
     assert sampling_probabilities(np.float32([0, math.log(3)])) == pytest.approx([0.25, 0.75])
-    for logits in ([[1.0]], [1.0, math.nan], [math.inf, 0.0]):
+    for logits in ([[1.0]], [1.0, math.nan], [math.inf, 0.0], []):
         with pytest.raises(AttnlabError, match="finite"):
             sampling_probabilities(logits)
 

@@ -11,7 +11,7 @@ from conftest import MODELS, REFERENCE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, Trace, attention, causal_mask
+from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, Trace, causal_mask, softmax
 from attnlab.checkpoint import Checkpoint
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
@@ -87,9 +87,11 @@ def test_a_long_prompt_by_rows_equals_the_textbook_chain() -> None:
     object.__setattr__(model.config, "n_positions", 400)
     chain = model.trace(rng.integers(0, 263, 300)).blocks[0].attention
     context = chain.context
-    textbook = attention(chain.Q, chain.K, chain.V, causal_mask(300))
-    assert textbook.weights.shape == (5, 300, 300)
-    assert np.allclose(context, textbook.context, rtol=1e-5, atol=1e-6)
+    scores = chain.Q @ chain.K.swapaxes(-1, -2) / 7**0.5
+    weights = softmax(np.where(causal_mask(300), scores, -np.inf))
+    assert np.allclose(context, weights @ chain.V, rtol=1e-5, atol=1e-6)
+    assert np.allclose(chain.weights, weights, rtol=1e-5, atol=1e-6)
+    assert chain.weights.dtype == context.dtype == np.float32
 
 
 def test_looking_runs_and_keeps_only_what_it_needs(odd: GPT2) -> None:
@@ -100,6 +102,8 @@ def test_looking_runs_and_keeps_only_what_it_needs(odd: GPT2) -> None:
     assert trace.blocks[2].output.shape == (12, 35)
     for block in trace.blocks:
         assert not set(STEPS[:3]) & set(vars(block.attention))
+        assert "mlp" not in vars(block)
+        assert block.mlp.output.shape == (12, 35)
         assert not {"hidden", "activated"} & set(vars(block.mlp))
     assert "logits" not in vars(trace)
     assert "token_embedding" not in vars(trace)
@@ -229,17 +233,21 @@ def test_a_vocabulary_that_does_not_fit_the_config(tmp_path: Path) -> None:
         GPT2.from_pretrained(tmp_path)
 
 
-def test_a_trace_goes_when_nobody_holds_it(odd: GPT2) -> None:
-    """Its hundreds of megabytes must not wait for the garbage collector."""
-    trace = odd.trace("the hen")
+def test_a_trace_and_a_model_go_when_nobody_holds_them() -> None:
+    """Their hundreds of megabytes must not wait for the garbage collector."""
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    trace = model.trace("the hen")
     assert trace.logits.shape == (4, 263)
     assert trace.blocks[2].attention.heads[0].weights.shape == (4, 4)
     assert trace.blocks[2].mlp.hidden.shape == (4, 140)
     gone = [weakref.ref(trace), weakref.ref(trace.blocks[0]), weakref.ref(trace.head(2, 0))]
+    parameters = weakref.ref(model.checkpoint)
     gc.disable()
     try:
         del trace
         assert [reference() for reference in gone] == [None] * 3
+        del model
+        assert parameters() is None
     finally:
         gc.enable()
 

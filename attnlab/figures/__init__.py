@@ -18,14 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.errors import AttnlabError, InvalidValueError
+from attnlab.errors import DisagreementError, InvalidValueError
 
 # float32 sums in another order differ by about this much.
 FLOAT32_NOISE = 1e-6
-
-
-class DisagreementError(AttnlabError, AssertionError):
-    """Computed numbers are not the recorded ones."""
 
 
 @dataclass(frozen=True)
