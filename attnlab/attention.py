@@ -599,6 +599,7 @@ def _check_projections(result: SelfAttention) -> None:
 
 
 def _check_chain(Q: Array, K: Array, V: Array) -> None:
+    """Refuse what does not fit, and a V whose NaN would spoil rows that give it no weight."""
     given = f"given Q {Q.shape}, K {K.shape}, V {V.shape}"
     if min(Q.ndim, K.ndim, V.ndim) < 2 or 0 in Q.shape + K.shape + V.shape:
         raise InvalidValueError(f"Q, K and V must be matrices that are not empty; {given}")

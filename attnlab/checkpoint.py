@@ -141,7 +141,8 @@ class Checkpoint:
 
     Opening reads no tensor, only the files' headers, and checks that every tensor is there in
     its shape. A tensor is read once, when it is first used, into memory of its own: mapped from
-    the file it would lie unaligned, and every matrix product would copy it first.
+    the file it would lie unaligned, and every matrix product would copy it first. Of the embeddings
+    each trace reads the rows that it uses, until the logits have needed the whole.
 
     Parameters
     ----------
