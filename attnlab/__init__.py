@@ -19,7 +19,7 @@ from attnlab.attention import (
     self_attention,
     split_heads,
 )
-from attnlab.checkpoint import Checkpoint
+from attnlab.checkpoint import Checkpoint, Parameters
 from attnlab.config import GPT2Config
 from attnlab.errors import (
     AttnlabError,
@@ -31,13 +31,15 @@ from attnlab.errors import (
     MissingFileError,
     OutOfRangeError,
     VocabularyError,
+    WriteError,
 )
+from attnlab.forward import MLP, Block, ForwardPass
 from attnlab.generation import Generation, GenerationStep
 from attnlab.model import GPT2
 from attnlab.ops import gelu, layer_norm, linear, softmax
 from attnlab.tables import table
 from attnlab.tokenizer import Token, Tokenizer, Tokens
-from attnlab.trace import MLP, Block, NextToken, Trace
+from attnlab.trace import NextToken, Trace
 
 __version__ = "0.1.0"
 
@@ -51,6 +53,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "DownloadError",
+    "ForwardPass",
     "GPT2Config",
     "Generation",
     "GenerationStep",
@@ -61,12 +64,14 @@ __all__ = [
     "MultiHeadAttention",
     "NextToken",
     "OutOfRangeError",
+    "Parameters",
     "SelfAttention",
     "Token",
     "Tokenizer",
     "Tokens",
     "Trace",
     "VocabularyError",
+    "WriteError",
     "attention",
     "causal_mask",
     "cross_attention",

@@ -21,7 +21,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.ops import Array, Rng, as_floats, generator, is_integer, is_real, linear, softmax
+from attnlab.ops import (
+    Array,
+    Rng,
+    as_floats,
+    dropout_mask,
+    generator,
+    is_integer,
+    is_real,
+    linear,
+    softmax,
+)
 from attnlab.steps import Numbered, Result, Step, owned, step
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -569,11 +579,10 @@ def _masked(result: Chain, mask: ArrayLike | None, dropout: float, rng: Rng) -> 
     mask = _checked_mask(mask, scores_shape)
     if not is_real(dropout) or not 0 <= dropout < 1:
         raise InvalidValueError(f"dropout must be a number in [0, 1); given {dropout!r}")
-    kept = None
+    dropped = None
     if dropout:
-        draws = generator(rng).random(scores_shape)
-        kept = ((draws >= dropout) / (1 - dropout)).astype(result.Q.dtype)
-    result.keep(mask=mask, dropout_mask=kept)
+        dropped = dropout_mask(scores_shape, dropout, generator(rng), result.Q.dtype)
+    result.keep(mask=mask, dropout_mask=dropped)
     return result
 
 

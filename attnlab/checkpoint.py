@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ from numpy.typing import DTypeLike
 
 from attnlab.config import GPT2Config
 from attnlab.errors import CheckpointError, InvalidValueError, MissingFileError
-from attnlab.files import read_json
+from attnlab.files import read_json, write_whole
 from attnlab.ops import Array
 from attnlab.steps import AnyArray, read_only
 from attnlab.tokenizer import Ids
@@ -136,7 +137,70 @@ def parameter_count(config: GPT2Config) -> int:
     return sum(math.prod(shape) for shape in tensor_shapes(config).values())
 
 
-class Checkpoint:
+class Parameters(ABC):
+    """The parameters of a GPT-2, under the names of the equations.
+
+    Attributes
+    ----------
+    config : GPT2Config, their sizes
+    dtype : of all of them
+    origin : where they are from, in words
+    """
+
+    config: GPT2Config
+    dtype: np.dtype[Any]
+    origin: str
+
+    @abstractmethod
+    def _tensor(self, name: str) -> Array:
+        """The tensor of a name in `tensor_shapes`."""
+
+    def __repr__(self) -> str:
+        count = f"{parameter_count(self.config):,} parameters"
+        return f"{type(self).__name__} of {count}, {self.dtype}, {self.origin}"
+
+    def token_embedding(self, ids: Ids) -> Array:
+        """Rows `ids` of the token embedding W_E, (..., D)."""
+        return self.W_E[ids]
+
+    def position_embedding(self, start: int, stop: int) -> Array:
+        """Rows of the position embedding W_P, (stop - start, D)."""
+        return self.W_P[start:stop]
+
+    def block(self, layer: int) -> BlockParameters:
+        """The parameters of a block."""
+        return BlockParameters(lambda name: self._tensor(f"h.{layer}.{name}"))
+
+    @cached_property
+    def ln_f(self) -> LayerNormParameters:
+        """The LayerNorm after the last block."""
+        return LayerNormParameters(self._tensor("ln_f.weight"), self._tensor("ln_f.bias"))
+
+    @cached_property
+    def W_E(self) -> Array:
+        """The whole token embedding (vocab, D), which is also the unembedding's transpose."""
+        return self._tensor("wte.weight")
+
+    @cached_property
+    def W_P(self) -> Array:
+        """The whole position embedding (n_positions, D)."""
+        return self._tensor("wpe.weight")
+
+    def save(self, directory: str | Path) -> None:
+        """Write them as `model.safetensors`, float32 or float64 as they are, Hugging Face's names.
+
+        Raises
+        ------
+        WriteError
+            The directory can't be written to.
+        """
+        from safetensors.numpy import save  # here, so that `import attnlab` is quick
+
+        tensors = {name: self._tensor(name) for name in tensor_shapes(self.config)}
+        write_whole(Path(directory) / WEIGHTS, save(tensors, metadata={"format": "pt"}))
+
+
+class Checkpoint(Parameters):
     """The parameters of a GPT-2 in a directory, as arrays of one dtype.
 
     Opening reads no tensor, only the files' headers, and checks that every tensor is there in
@@ -168,11 +232,9 @@ class Checkpoint:
         self.directory = Path(directory)
         self.config = config
         self.dtype = _checked_dtype(dtype)
+        self.origin = f"from {self.directory}"
         self._kept: dict[str, Array] = {}
         self._entries = _check_entries(_entries(self.directory), config, self.directory)
-
-    def __repr__(self) -> str:
-        return f"Checkpoint of {parameter_count(self.config):,} parameters in {self.directory}"
 
     def token_embedding(self, ids: Ids) -> Array:
         """Rows `ids` of the token embedding W_E, (T, D); only those rows are read."""
@@ -181,15 +243,6 @@ class Checkpoint:
     def position_embedding(self, start: int, stop: int) -> Array:
         """Rows of the position embedding W_P, (stop - start, D); only those rows are read."""
         return self._rows("wpe.weight", np.arange(start, stop))
-
-    def block(self, layer: int) -> BlockParameters:
-        """The parameters of a block."""
-        return BlockParameters(lambda name: self._tensor(f"h.{layer}.{name}"))
-
-    @cached_property
-    def ln_f(self) -> LayerNormParameters:
-        """The LayerNorm after the last block."""
-        return LayerNormParameters(self._tensor("ln_f.weight"), self._tensor("ln_f.bias"))
 
     @cached_property
     def W_E(self) -> Array:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from attnlab.errors import ConfigError
-from attnlab.files import read_json
+from attnlab.files import read_json, write_whole
 from attnlab.ops import is_integer, is_real
 
 # Keys that change the computation, each with the values that are computed here. A key that is
@@ -106,6 +107,22 @@ class GPT2Config:
             return cls.from_dict(settings)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
+
+    def save(self, directory: str | Path) -> None:
+        """Write `config.json`, as transformers reads it too.
+
+        Raises
+        ------
+        WriteError
+            The directory can't be written to.
+        """
+        settings = {key: values[0] for key, values in IMPLEMENTED.items()} | {
+            "architectures": ["GPT2LMHeadModel"],
+            "bos_token_id": None,
+            "eos_token_id": None,
+        }
+        text = json.dumps(settings | vars(self), indent=2)
+        write_whole(Path(directory) / "config.json", f"{text}\n".encode())
 
 
 def _wrong_sizes(sizes: Mapping[str, Any]) -> list[str]:

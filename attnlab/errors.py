@@ -37,6 +37,10 @@ class CheckpointError(AttnlabError, ValueError):
     """Weights that can't be read, are not GPT-2's, or are not finite."""
 
 
+class WriteError(AttnlabError, OSError):
+    """A file can't be written."""
+
+
 class DownloadError(AttnlabError, ConnectionError):
     """The hub could not be reached, or refused."""
 

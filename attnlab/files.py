@@ -1,10 +1,11 @@
-"""Reading the small text files of a model's directory."""
+"""Reading a model's small text files; writing its files whole or not at all."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import AttnlabError, MissingFileError
+from attnlab.errors import AttnlabError, MissingFileError, WriteError
 
 
 def read_text(path: Path, unreadable: type[AttnlabError]) -> str:
@@ -43,3 +44,36 @@ def read_json(path: Path, unreadable: type[AttnlabError]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise unreadable(f"{path} must hold one JSON object, and holds a {type(value).__name__}")
     return value
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, if it is not there.
+
+    Raises
+    ------
+    WriteError
+        That can't be done.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError(f"{path} can't be made: {error}") from None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file to the side, then rename it, so that at any moment the old or the new is there.
+
+    Raises
+    ------
+    WriteError
+        The directory is not there, can't be written to, or is full.
+    """
+    aside = path.with_name(path.name + ".part")
+    try:
+        with open(aside, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(aside, path)
+    except OSError as error:
+        raise WriteError(f"{path} can't be written: {error}") from None

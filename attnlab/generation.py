@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.checkpoint import Checkpoint
+from attnlab.checkpoint import Parameters
 from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.forward import KeyValueCache
 from attnlab.ops import Array, as_floats, generator, is_integer, is_real, softmax
 from attnlab.steps import Result
 from attnlab.tables import align
 from attnlab.tokenizer import Tokenizer, Tokens
-from attnlab.trace import KeyValueCache, NextToken, Trace
+from attnlab.trace import NextToken, Trace
 
 
 def sampling_probabilities(
@@ -169,7 +170,7 @@ class Sampler:
 def generation_steps(
     prompt: Tokens,
     max_new_tokens: int,
-    checkpoint: Checkpoint,
+    parameters: Parameters,
     tokenizer: Tokenizer,
     sampler: Sampler,
     stops: Sequence[bytes],
@@ -188,11 +189,11 @@ def generation_steps(
     stops : bytes at which to stop, once they are in what was written
     complete : whether one more step at the end computes the last token's own rows
     """
-    positions = checkpoint.config.n_positions
-    cache = KeyValueCache(checkpoint.config, checkpoint.dtype)
+    positions = parameters.config.n_positions
+    cache = KeyValueCache(parameters.config, parameters.dtype)
 
     def run(ids: list[int]) -> Trace:
-        trace = Trace(tokenizer.tokens(ids), tokenizer, checkpoint, cache)
+        trace = Trace(tokenizer.tokens(ids), tokenizer, parameters, cache)
         trace.next_logits  # noqa: B018 (runs every block, which fills the cache)
         cache.length += len(ids)
         return trace
@@ -213,14 +214,14 @@ def generation_steps(
         yield GenerationStep(run(ids[seen:]), None)
 
 
-def join(steps: Sequence[GenerationStep], checkpoint: Checkpoint, tokenizer: Tokenizer) -> Trace:
+def join(steps: Sequence[GenerationStep], parameters: Parameters, tokenizer: Tokenizer) -> Trace:
     """One trace over the tokens of all steps, such as one uncached run leaves behind.
 
     The rows of queries and of the residual stream are those that each step computed; keys and
     values are the cache's after the last step.
     """
     traces = [step.trace for step in steps]
-    whole = Trace(Tokens(t for trace in traces for t in trace.tokens), tokenizer, checkpoint)
+    whole = Trace(Tokens(t for trace in traces for t in trace.tokens), tokenizer, parameters)
 
     def rows(parts: Iterable[Result], name: str) -> Array:
         return np.concatenate([getattr(part, name) for part in parts], axis=-2)

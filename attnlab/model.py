@@ -1,15 +1,17 @@
-"""GPT-2: a checkpoint, its tokenizer, and the traces that they make."""
+"""GPT-2: its parameters, its tokenizer, and the traces that they make."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from numpy.typing import ArrayLike, DTypeLike
 
-from attnlab.checkpoint import Checkpoint, parameter_count
+from attnlab.checkpoint import Checkpoint, Parameters, parameter_count
 from attnlab.config import GPT2Config
 from attnlab.errors import InvalidValueError, VocabularyError
+from attnlab.files import make_directory
 from attnlab.generation import (
     Generation,
     GenerationStep,
@@ -33,12 +35,12 @@ class GPT2:
     ----------
     config : GPT2Config, its sizes
     tokenizer : Tokenizer
-    checkpoint : Checkpoint, its parameters, read when first used
+    parameters : Parameters; of a model on disk a `Checkpoint`, read when first used
     """
 
-    def __init__(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
-        self.config: GPT2Config = checkpoint.config
-        self.checkpoint = checkpoint
+    def __init__(self, parameters: Parameters, tokenizer: Tokenizer) -> None:
+        self.config: GPT2Config = parameters.config
+        self.parameters = parameters
         self.tokenizer = tokenizer
 
     @classmethod
@@ -85,6 +87,24 @@ class GPT2:
             )
         return cls(checkpoint, tokenizer)
 
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write the four files of which `from_pretrained` makes a model, and transformers too.
+
+        Parameters
+        ----------
+        directory : is made if it is not there; files of these names in it are replaced
+
+        Raises
+        ------
+        WriteError
+            The directory can't be made or written to.
+        """
+        path = Path(directory)
+        make_directory(path)
+        self.parameters.save(path)
+        self.tokenizer.save(path)
+        self.config.save(path)
+
     def trace(self, text_or_ids: str | ArrayLike | Tokens) -> Trace:
         """Run a text through the model and keep every intermediate.
 
@@ -114,7 +134,7 @@ class GPT2:
                 f"{len(tokens)} tokens are too many: the model has {self.config.n_positions} "
                 "positions; model.tokenizer.encode(text)[:n] gives the first n ids"
             )
-        return Trace(tokens, self.tokenizer, self.checkpoint)
+        return Trace(tokens, self.tokenizer, self.parameters)
 
     def generate(
         self,
@@ -178,7 +198,7 @@ class GPT2:
             tokens=Tokens([*tokens, *new]),
             text=self.tokenizer.decode(new.ids),
             chosen=tuple(chosen),
-            trace=join(kept, self.checkpoint, self.tokenizer) if trace else None,
+            trace=join(kept, self.parameters, self.tokenizer) if trace else None,
             steps=kept,
         )
 
@@ -230,7 +250,7 @@ class GPT2:
         return tokens, generation_steps(
             tokens,
             max_new_tokens,
-            self.checkpoint,
+            self.parameters,
             self.tokenizer,
             sampler,
             stops,
@@ -241,6 +261,6 @@ class GPT2:
         config = self.config
         return (
             f"GPT2: {config.n_layer} layers of {config.n_head} heads, width {config.n_embd}, "
-            f"{parameter_count(config):,} parameters, {self.checkpoint.dtype}\n"
-            f"from {self.checkpoint.directory}"
+            f"{parameter_count(config):,} parameters, {self.parameters.dtype}\n"
+            f"{self.parameters.origin}"
         )

@@ -11,7 +11,7 @@ import math
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from attnlab.errors import InvalidTypeError, InvalidValueError
 
@@ -86,14 +86,16 @@ def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
         raise InvalidValueError(
             f"x W needs x of shape (..., n) and W of shape (n, m); given {x.shape} and {W.shape}"
         )
+    rows = x.reshape(-1, W.shape[0])  # one product, however many sequences there are
+    y: Array = (rows @ W).reshape(*x.shape[:-1], W.shape[1])
     if b is None:
-        return x @ W
+        return y
     b = as_floats(b, "b")
     if b.shape != W.shape[1:]:
         raise InvalidValueError(
             f"b must have shape {W.shape[1:]}, as W has columns; given {b.shape}"
         )
-    return x @ W + b
+    return np.add(y, b, out=y if b.dtype == y.dtype else None)
 
 
 def softmax(x: ArrayLike, out: Array | None = None) -> Array:
@@ -165,11 +167,30 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
             "layer_norm needs x of shape (..., D), gain and bias of shape (D,); "
             f"given {x.shape}, {gain.shape} and {bias.shape}"
         )
-    normalised: Array = x - x.mean(axis=-1, keepdims=True)
-    variance = np.square(normalised).mean(axis=-1, keepdims=True)
-    normalised /= np.sqrt(variance + eps)
+    normalised, _ = normalise(x, eps)
     scaled = np.multiply(normalised, gain, out=normalised if gain.dtype == x.dtype else None)
     return np.add(scaled, bias, out=scaled if bias.dtype == scaled.dtype else None)
+
+
+def normalise(x: Array, eps: float) -> tuple[Array, Array]:
+    """LayerNorm without its gain and bias, and what it divided by.
+
+    Parameters
+    ----------
+    x : (..., D)
+    eps : added to the variance
+
+    Returns
+    -------
+    (x - mean) / deviation : (..., D)
+    deviation = √(variance + eps) : (..., 1)
+    """
+    normalised: Array = x - x.mean(axis=-1, keepdims=True)
+    deviation: Array = np.square(normalised).mean(axis=-1, keepdims=True)
+    deviation += eps
+    np.sqrt(deviation, out=deviation)
+    normalised /= deviation
+    return normalised, deviation
 
 
 def gelu(x: ArrayLike) -> Array:
@@ -191,6 +212,15 @@ def gelu(x: ArrayLike) -> Array:
     Source: "Gaussian Error Linear Units" (2016), section 2; GPT-2's `model.py`, `gelu`.
     """
     x = as_floats(x)
+    y = gelu_tanh(x)
+    y += 1.0
+    y *= x
+    y *= 0.5
+    return y
+
+
+def gelu_tanh(x: Array) -> Array:
+    """The tanh in GELU, tanh(√(2/π) (x + 0.044715 x³)), (...) -> (...)."""
     # The formula from the inside out, on one new array, which spares most of the time that a single
     # line with all its temporary arrays takes.
     y = np.square(x, out=np.empty_like(x))
@@ -198,8 +228,16 @@ def gelu(x: ArrayLike) -> Array:
     y += 1.0
     y *= x
     y *= math.sqrt(2.0 / math.pi)
-    np.tanh(y, out=y)
-    y += 1.0
-    y *= x
-    y *= 0.5
-    return y
+    return np.tanh(y, out=y)
+
+
+def dropout_mask(
+    shape: tuple[int, ...], share: float, rng: np.random.Generator, dtype: DTypeLike
+) -> Array:
+    """What to multiply with for dropout: 0 for a random share p, 1 / (1 - p) for the others.
+
+    Source: "Dropout: A Simple Way to Prevent Neural Networks from Overfitting" (2014), section 10,
+    the form that scales while it trains, so that nothing is scaled afterwards.
+    """
+    kept = rng.random(shape, dtype=np.float32) >= share
+    return kept.astype(dtype) / (1 - share)

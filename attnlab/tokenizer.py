@@ -7,6 +7,7 @@ here, built from the checkpoint's own `vocab.json` and `merges.txt`, so nothing 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError
-from attnlab.files import read_json, read_text
+from attnlab.files import read_json, read_text, write_whole
 from attnlab.steps import Numbered, read_only
 from attnlab.tables import align, printable
 
@@ -148,6 +149,7 @@ class Tokenizer:
         import tiktoken  # here, so that `import attnlab` does not wait for it
 
         _check_vocabulary(vocabulary, merges)
+        self._merges = tuple(merges)
         to_bytes = {ord(symbol): chr(byte) for byte, symbol in enumerate(byte_symbols())}
         self._symbols = sorted(vocabulary, key=vocabulary.__getitem__)
         self._bytes = [
@@ -180,6 +182,25 @@ class Tokenizer:
             if str(directory) in str(error):
                 raise
             raise VocabularyError(f"vocabulary in {directory}: {error}") from None
+
+    @classmethod
+    def of_bytes(cls) -> Tokenizer:
+        """The tokenizer whose 256 tokens are the single bytes: no vocabulary to be learned."""
+        return cls({symbol: byte for byte, symbol in enumerate(byte_symbols())}, [])
+
+    def save(self, directory: str | Path) -> None:
+        """Write `vocab.json` and `merges.txt`.
+
+        Raises
+        ------
+        WriteError
+            The directory can't be written to.
+        """
+        vocabulary = {symbol: id for id, symbol in enumerate(self._symbols)}
+        text = json.dumps(vocabulary, ensure_ascii=False)
+        merges = "".join(f"{first} {second}\n" for first, second in self._merges)
+        write_whole(Path(directory) / "vocab.json", text.encode())
+        write_whole(Path(directory) / "merges.txt", f"#version: 0.2\n{merges}".encode())
 
     def __repr__(self) -> str:
         return f"Tokenizer of {len(self)} tokens"

@@ -1,173 +1,24 @@
-"""GPT-2's forward pass, held still: each intermediate under its own name, computed on first look.
-
-    token_embedding + position_embedding = embedding ─> block 0 ─> ... ─> final ─> logits
-
-    one block:  input ─> LayerNorm ─> attention ─┐
-                  └─────────────────────────────(+)─> mid ─> LayerNorm ─> MLP ─┐
-                                                       └──────────────────────(+)─> output
-
-Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.3; GPT-2's
-`model.py`, `model` and `block`.
-"""
+"""A text's way through GPT-2: the forward pass, with its tokens beside the numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import DTypeLike
 
-from attnlab.attention import Head, Mask, MultiHeadAttention, causal_mask, split_heads, transpose
-from attnlab.checkpoint import BlockParameters, Checkpoint
-from attnlab.config import GPT2Config
+from attnlab.attention import Head, transpose
+from attnlab.checkpoint import Parameters
 from attnlab.errors import InvalidValueError
-from attnlab.ops import Array, gelu, is_integer, layer_norm, linear, softmax
-from attnlab.steps import Numbered, Result, Step, owned, read_only, step
+from attnlab.forward import ForwardPass, KeyValueCache
+from attnlab.ops import Array, is_integer, softmax
+from attnlab.steps import step
 from attnlab.tables import align
 from attnlab.tokenizer import Token, Tokenizer, Tokens
 
 
-class KeyValueCache:
-    """The keys and values of the tokens so far, in each layer, so that none is computed twice.
-
-    In a causal model no later token changes an earlier one's keys and values.
-
-    Parameters
-    ----------
-    config : the model's sizes; there is room for n_positions tokens
-    dtype : the model's
-
-    Attributes
-    ----------
-    length : how many tokens are in it
-    """
-
-    def __init__(self, config: GPT2Config, dtype: DTypeLike) -> None:
-        shape = (config.n_layer, config.n_head, config.n_positions, config.d_head)
-        self._K, self._V = np.empty(shape, dtype), np.empty(shape, dtype)
-        self.length = 0
-
-    def extend(self, layer: int, K: Array, V: Array) -> tuple[Array, Array]:
-        """All keys and values of a layer, (H, length + T, Dh), the new (H, T, Dh) at the end."""
-        end = self.length + K.shape[-2]
-        self._K[layer][:, self.length : end] = K
-        self._V[layer][:, self.length : end] = V
-        return self._K[layer][:, :end], self._V[layer][:, :end]
-
-
-class MLP(Result):
-    """A block's second half, two linear maps with GELU between them.
-
-    Attributes
-    ----------
-    X : (T, D), LayerNorm's output
-    W_1, b_1, W_2, b_2 : (D, F), (F,), (F, D), (D,)
-    hidden, activated : (T, F)
-    output : (T, D)
-    """
-
-    parts: ClassVar[tuple[str, ...]] = (
-        *("X", "W_1", "b_1", "W_2", "b_2"),
-        *("hidden", "activated", "output"),
-    )
-
-    X = Step[Array]("T D", "what enters the MLP")
-    W_1 = Step[Array]("D F")
-    b_1 = Step[Array]("F")
-    W_2 = Step[Array]("F D")
-    b_2 = Step[Array]("D")
-
-    @step("T F", "X W_1 + b_1")
-    def hidden(self) -> Array:
-        return linear(self.X, self.W_1, self.b_1)
-
-    @step("T F", "GELU(hidden)")
-    def activated(self) -> Array:
-        return gelu(self.peek("hidden"))
-
-    @step("T D", "activated W_2 + b_2")
-    def output(self) -> Array:
-        return linear(self.peek("activated"), self.W_2, self.b_2)
-
-    def _computes_for_repr(self) -> bool:
-        return True
-
-
-class Block(Result):
-    """One block: the stops of the residual stream, and the two things that write to it.
-
-    Attributes
-    ----------
-    input, mid, output : (T, D), the residual stream before, between and after
-    attention : MultiHeadAttention
-    mlp : MLP
-    """
-
-    parts: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
-
-    layer: int
-    config: GPT2Config
-    parameters: BlockParameters
-    mask: Mask
-    earlier: tuple[Block, ...]
-    cache: KeyValueCache | None
-
-    @step("T D", "the block before's output; for the first block, embedding")
-    def input(self) -> Array:
-        for block in self.earlier:  # in order: a deep model shall not recurse
-            output = block.output
-        return output
-
-    @cached_property
-    def attention(self) -> MultiHeadAttention:
-        X = layer_norm(self.input, *self.parameters.ln_1, self.config.layer_norm_epsilon)
-        # Q, K and V as MultiHeadAttention would make them, in one product instead of three.
-        QKV = read_only(linear(X, *self.parameters.W_QKV))
-        Q, K, V = (split_heads(part, self.config.n_head) for part in np.split(QKV, 3, axis=-1))
-        if self.cache is not None:
-            K, V = self.cache.extend(self.layer, K, V)
-        return self.attention_of(X, Q, K, V)
-
-    def attention_of(self, X: Array, Q: Array, K: Array, V: Array) -> MultiHeadAttention:
-        """The block's attention, when all that goes into the chain is known."""
-        return MultiHeadAttention(
-            f"Layer {self.layer}, attention",
-            n_head=self.config.n_head,
-            X=X,
-            memory=X,
-            Q=Q,
-            K=K,
-            V=V,
-            mask=self.mask,
-            dropout_mask=None,
-            **self.parameters.attention._asdict(),
-        )
-
-    @step("T D", "input + attention.output")
-    def mid(self) -> Array:
-        mid: Array = owned(self.attention.peek("output"))
-        mid += self.input
-        return mid
-
-    @step("", "")
-    def mlp(self) -> MLP:
-        X = layer_norm(self.mid, *self.parameters.ln_2, self.config.layer_norm_epsilon)
-        return MLP(f"Layer {self.layer}, MLP", X=X, **self.parameters.mlp._asdict())
-
-    @step("T D", "mid + mlp.output")
-    def output(self) -> Array:
-        output: Array = owned(self.peek("mlp").peek("output"))
-        output += self.mid
-        return output
-
-    def __repr__(self) -> str:
-        return f"{super().__repr__()}\n.attention and .mlp have tables of their own"
-
-
-class Trace(Result):
-    """What one forward pass leaves behind, as `GPT2.trace` returns it.
+class Trace(ForwardPass):
+    """What one forward pass of a text leaves behind, as `GPT2.trace` returns it.
 
     Looking at a part computes what it needs and no more: layer 0 runs one block, the logits run
     all of them.
@@ -184,70 +35,21 @@ class Trace(Result):
     cached : how many tokens before these were found in a cache; 0 but in steps of generation
     """
 
-    parts: ClassVar[tuple[str, ...]] = (
-        *("token_embedding", "position_embedding", "embedding"),
-        *("final", "logits", "next_logits"),
-    )
+    parts: ClassVar[tuple[str, ...]] = (*ForwardPass.parts, "next_logits")
+    kind: ClassVar[str] = "Trace"
 
     tokens: Tokens
-    config: GPT2Config
-    mask: Mask
-    cached: int
     _tokenizer: Tokenizer
-    _checkpoint: Checkpoint
-    _cache: KeyValueCache | None
 
     def __init__(
         self,
         tokens: Tokens,
         tokenizer: Tokenizer,
-        checkpoint: Checkpoint,
+        parameters: Parameters,
         cache: KeyValueCache | None = None,
     ) -> None:
-        config = checkpoint.config
-        cached = 0 if cache is None else cache.length
-        after = f" after {cached} cached ones" if cached else ""
-        super().__init__(
-            f"Trace of {len(tokens)} tokens{after} through {config.n_layer} blocks "
-            f"of {config.n_head} heads",
-            tokens=tokens,
-            config=config,
-            mask=causal_mask(len(tokens), cached),
-            cached=cached,
-        )
-        vars(self).update(_tokenizer=tokenizer, _checkpoint=checkpoint, _cache=cache)
-
-    @step("T D", "rows of W_E, one for each id")
-    def token_embedding(self) -> Array:
-        return self._checkpoint.token_embedding(self.tokens.ids)
-
-    @step("T D", "rows of W_P, one for each position")
-    def position_embedding(self) -> Array:
-        return self._checkpoint.position_embedding(self.cached, self.cached + len(self.tokens))
-
-    @step("T D", "token_embedding + position_embedding")
-    def embedding(self) -> Array:
-        embedding: Array = owned(self.peek("token_embedding"))
-        embedding += self.peek("position_embedding")
-        return embedding
-
-    @cached_property
-    def blocks(self) -> Numbered[Block]:
-        blocks: list[Block] = []
-        for layer in range(self.config.n_layer):
-            blocks.append(
-                Block(
-                    f"Block {layer}",
-                    layer=layer,
-                    config=self.config,
-                    parameters=self._checkpoint.block(layer),
-                    mask=self.mask,
-                    earlier=tuple(blocks),
-                    cache=self._cache,
-                    **({} if blocks else {"input": self.embedding}),
-                )
-            )
-        return Numbered("layer", blocks)
+        super().__init__(tokens.ids, parameters, cache)
+        self.keep(tokens=tokens, _tokenizer=tokenizer)
 
     def head(self, layer: int, head: int) -> Head:
         """One head, `blocks[layer].attention.heads[head]`.
@@ -259,19 +61,10 @@ class Trace(Result):
         """
         return self.blocks[layer].attention.heads[head]
 
-    @step("T D", "LayerNorm of the last block's output")
-    def final(self) -> Array:
-        residual = self.blocks[-1].output
-        return layer_norm(residual, *self._checkpoint.ln_f, self.config.layer_norm_epsilon)
-
-    @step("T vocab", "final W_Eᵀ")
-    def logits(self) -> Array:
-        return self.final @ transpose(self._checkpoint.W_E)
-
     @step("vocab", "final W_Eᵀ, the last row")
     def next_logits(self) -> Array:
         made_at_once = "logits" in vars(self)
-        W_E = self._checkpoint.W_E
+        W_E = self.parameters.W_E
         logits: Array = self.logits[-1] if made_at_once else self.final[-1] @ transpose(W_E)
         return logits
 

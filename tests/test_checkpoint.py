@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attnlab.checkpoint import parameter_count, tensor_shapes
 from conftest import MODELS, REFERENCE
 from files import INDEX, WEIGHTS, Tensors, change_config, change_tensors, copy_model, digests
 from hypothesis import given, settings
@@ -27,7 +28,6 @@ from attnlab import (
     Trace,
     VocabularyError,
 )
-from attnlab.checkpoint import parameter_count, tensor_shapes
 
 PROMPT = "the hen in a thin inn"
 
@@ -655,7 +655,7 @@ def test_rows_of_an_embedding_that_was_read_are_not_read_again(reading: Counter)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model", MODELS)
 def test_parameters_lie_aligned_in_memory_that_can_not_be_written(model: str, dtype: str) -> None:
-    checkpoint = GPT2.from_pretrained(REFERENCE / model, dtype=dtype).checkpoint
+    checkpoint = GPT2.from_pretrained(REFERENCE / model, dtype=dtype).parameters
     blocks = [checkpoint.block(layer) for layer in range(checkpoint.config.n_layer)]
     whole = [checkpoint.W_E, *checkpoint.ln_f]
     parts: list[NDArray[Any]] = []
@@ -683,7 +683,7 @@ def test_parameters_are_the_files_numbers(model: str, dtype: str) -> None:
     for file in (REFERENCE / model).glob("*.safetensors"):
         stored |= without_prefix(load_file(file))
     opened = GPT2.from_pretrained(REFERENCE / model, dtype=dtype)
-    checkpoint = opened.checkpoint
+    checkpoint = opened.parameters
     for layer in range(checkpoint.config.n_layer):
         block = checkpoint.block(layer)
         W_Q, b_Q, W_K, b_K, W_V, b_V, W_O, b_O = block.attention
@@ -704,7 +704,7 @@ def test_bfloat16_is_the_upper_half_of_float32() -> None:
     names = {info["dtype"] for name, info in header.items() if name != "__metadata__"}
     assert names == {"BF16"}
     stored = load(with_header(lambda text: text.replace("BF16", "U16"))(content))
-    checkpoint = GPT2.from_pretrained(REFERENCE / "bfloat16").checkpoint
+    checkpoint = GPT2.from_pretrained(REFERENCE / "bfloat16").parameters
     halves = np.ascontiguousarray(checkpoint.W_E).view(np.uint32)
     assert np.array_equal(halves >> 16, stored["transformer.wte.weight"])
     assert not (halves & 0xFFFF).any()

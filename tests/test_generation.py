@@ -229,7 +229,7 @@ def test_bad_input_is_told_before_any_work(
     settings: dict[str, Any],
     message: str,
 ) -> None:
-    monkeypatch.setattr(odd, "checkpoint", None)
+    monkeypatch.setattr(odd, "parameters", None)
     for call in (odd.generate, odd.stream):
         with pytest.raises(AttnlabError, match=message):
             call(*arguments, **settings)

@@ -199,7 +199,7 @@ for name, is_path, options in json.load(sys.stdin):
     start = time.monotonic()
     try:
         model = GPT2.from_pretrained(pathlib.Path(name) if is_path else name, **options)
-        outcome = {"directory": str(model.checkpoint.directory), "width": model.config.n_embd}
+        outcome = {"directory": str(model.parameters.directory), "width": model.config.n_embd}
         model.trace("the hen").logits
     except Exception as error:
         outcome |= {"error": type(error).__name__, "message": str(error)}

@@ -14,7 +14,7 @@ PACKAGE = Path(attnlab.__file__).parent
 # Each room may import those before it.
 ORDER = [
     *("errors", "files", "tables", "steps", "ops", "config", "attention", "tokenizer"),
-    *("checkpoint", "hub", "trace", "generation", "model", "figures", "walkthrough"),
+    *("checkpoint", "hub", "forward", "trace", "generation", "model", "figures", "walkthrough"),
 ]
 
 

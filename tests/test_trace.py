@@ -241,7 +241,7 @@ def test_a_trace_and_a_model_go_when_nobody_holds_them() -> None:
     assert trace.blocks[2].attention.heads[0].weights.shape == (4, 4)
     assert trace.blocks[2].mlp.hidden.shape == (4, 140)
     gone = [weakref.ref(trace), weakref.ref(trace.blocks[0]), weakref.ref(trace.head(2, 0))]
-    parameters = weakref.ref(model.checkpoint)
+    parameters = weakref.ref(model.parameters)
     gc.disable()
     try:
         del trace
