@@ -6,6 +6,8 @@
 >>> trace.head(0, 0).weights
 """
 
+from typing import TYPE_CHECKING, Any
+
 from attnlab.attention import (
     Attention,
     Head,
@@ -40,6 +42,9 @@ from attnlab.ops import gelu, layer_norm, linear, softmax
 from attnlab.tables import table
 from attnlab.tokenizer import Token, Tokenizer, Tokens
 from attnlab.trace import NextToken, Trace
+
+if TYPE_CHECKING:
+    from attnlab.training import train
 
 __version__ = "0.1.0"
 
@@ -84,4 +89,18 @@ __all__ = [
     "softmax",
     "split_heads",
     "table",
+    "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`train`, which is loaded when it is first used, so that `import attnlab` stays quick."""
+    if name == "train":
+        from attnlab.training import train
+
+        return train
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

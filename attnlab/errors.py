@@ -47,3 +47,11 @@ class DownloadError(AttnlabError, ConnectionError):
 
 class DisagreementError(AttnlabError, AssertionError):
     """Computed numbers are not the recorded ones."""
+
+
+class DivergedError(AttnlabError, ArithmeticError):
+    """A training's loss is no longer finite."""
+
+
+class ResumeError(AttnlabError, ValueError):
+    """A training's state can't be read, or belongs to another run."""

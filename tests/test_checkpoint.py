@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnlab.checkpoint import parameter_count, tensor_shapes
 from conftest import MODELS, REFERENCE
 from files import INDEX, WEIGHTS, Tensors, change_config, change_tensors, copy_model, digests
 from hypothesis import given, settings
@@ -28,6 +27,7 @@ from attnlab import (
     Trace,
     VocabularyError,
 )
+from attnlab.checkpoint import parameter_count, tensor_shapes
 
 PROMPT = "the hen in a thin inn"
 

@@ -15,14 +15,17 @@ PACKAGE = Path(attnlab.__file__).parent
 ORDER = [
     *("errors", "files", "tables", "steps", "ops", "config", "attention", "tokenizer"),
     *("checkpoint", "hub", "forward", "trace", "generation", "model", "figures", "walkthrough"),
+    "training",
 ]
 
 
 def imports_of(room: str) -> set[str]:
+    """The other rooms that a file, or a folder's files, import."""
     file = PACKAGE / f"{room}.py"
-    source = file if file.is_file() else PACKAGE / room / "__init__.py"
+    sources = [file] if file.is_file() else sorted((PACKAGE / room).glob("*.py"))
+    trees = [ast.parse(source.read_text(encoding="utf-8")) for source in sources]
     found = set()
-    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+    for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
@@ -30,7 +33,7 @@ def imports_of(room: str) -> set[str]:
         else:
             continue
         found |= {name.split(".")[1] for name in names if name.startswith("attnlab.")}
-    return found & set(ORDER)
+    return found & set(ORDER) - {room}
 
 
 def test_every_room_has_its_place() -> None:
@@ -51,11 +54,12 @@ def test_import_loads_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert "numpy" in loaded
-    assert not {"tiktoken", "safetensors", "huggingface_hub", "argparse"} & set(loaded)
+    late = {"tiktoken", "safetensors", "huggingface_hub", "argparse", "attnlab.training"}
+    assert not late & set(loaded)
 
 
 def test_tensor_names_live_in_checkpoint_alone() -> None:
-    for file in PACKAGE.glob("*.py"):
+    for file in PACKAGE.rglob("*.py"):
         if file.stem != "checkpoint":
             text = file.read_text(encoding="utf-8")
             assert not [name for name in ("c_attn", "c_proj", "c_fc", "lm_head") if name in text]

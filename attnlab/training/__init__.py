@@ -1,0 +1,33 @@
+"""Training a GPT-2 from nothing, in NumPy: the way back, the optimizer, resumable runs."""
+
+from attnlab.training.gradients import (
+    attention_gradient,
+    cross_entropy,
+    gelu_gradient,
+    layer_norm_gradient,
+    linear_gradient,
+    loss_and_gradients,
+    softmax_gradient,
+)
+from attnlab.training.optimizer import AdamW, clip, learning_rate
+from attnlab.training.parameters import ParameterVector, initial_parameters
+from attnlab.training.run import Settings, Training, evaluate, train
+
+__all__ = [
+    "AdamW",
+    "ParameterVector",
+    "Settings",
+    "Training",
+    "attention_gradient",
+    "clip",
+    "cross_entropy",
+    "evaluate",
+    "gelu_gradient",
+    "initial_parameters",
+    "layer_norm_gradient",
+    "learning_rate",
+    "linear_gradient",
+    "loss_and_gradients",
+    "softmax_gradient",
+    "train",
+]

@@ -1,0 +1,317 @@
+"""The way back through GPT-2: how the loss changes with each parameter, formulas beside the ops.
+
+d_y stands for dL/dy, the gradient of the loss L with respect to y, and has y's shape. Each op of
+the forward pass has here a function that takes d_y and gives the gradients of what y was made of.
+The forward pass itself is the library's: what it left behind is looked at, and not computed again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from attnlab.attention import Attention, merge_heads, split_heads, transpose
+from attnlab.checkpoint import BlockParameters, LayerNormParameters, MLPParameters
+from attnlab.errors import InvalidValueError
+from attnlab.forward import MLP, Block, ForwardPass
+from attnlab.ops import Array, gelu_tanh, normalise, softmax
+from attnlab.tokenizer import Ids
+from attnlab.training.parameters import ParameterVector
+
+
+def linear_gradient(x: Array, W: Array, d_y: Array) -> tuple[Array, Array, Array]:
+    """Of y = x W + b.
+
+    Parameters
+    ----------
+    x, W : (..., n), (n, m)
+    d_y : (..., m)
+
+    Returns
+    -------
+    d_x = d_y Wᵀ : (..., n)
+    d_W = xᵀ d_y, over all rows : (n, m)
+    d_b = Σ d_y, over all rows : (m,)
+    """
+    rows, d_rows = x.reshape(-1, x.shape[-1]), d_y.reshape(-1, d_y.shape[-1])
+    d_x = (d_rows @ transpose(W)).reshape(x.shape)
+    return d_x, transpose(rows) @ d_rows, d_rows.sum(axis=0)
+
+
+def softmax_gradient(y: Array, d_y: Array) -> Array:
+    """Of y = softmax(x), over the last axis.
+
+    Parameters
+    ----------
+    y, d_y : (..., n)
+
+    Returns
+    -------
+    d_x = y · (d_y - Σ y · d_y) : (..., n), 0 where y is 0: a saturated softmax learns nothing
+
+    Notes
+    -----
+    From dy_i/dx_j = y_i (δ_ij - y_j).
+    """
+    d_x: Array = y * d_y
+    d_x -= y * d_x.sum(axis=-1, keepdims=True)
+    return d_x
+
+
+def layer_norm_gradient(
+    x: Array, gain: Array, eps: float, d_y: Array
+) -> tuple[Array, LayerNormParameters]:
+    """Of y = gain · x̂ + bias with x̂ = (x - mean) / deviation, over the last axis.
+
+    Parameters
+    ----------
+    x, d_y : (..., D)
+    gain : (D,)
+    eps : as `layer_norm` took it
+
+    Returns
+    -------
+    d_x = (d_x̂ - mean(d_x̂) - x̂ · mean(x̂ · d_x̂)) / deviation, where d_x̂ = gain · d_y : (..., D)
+    d_gain = Σ x̂ · d_y, d_bias = Σ d_y, over all rows : (D,)
+
+    Notes
+    -----
+    Source: the chain rule through mean and variance; "Layer Normalization" (2016), section 3.
+    """
+    normalised, deviation = normalise(x, eps)
+    rows = tuple(range(x.ndim - 1))
+    product: Array = normalised * d_y
+    d_gain, d_bias = product.sum(axis=rows), d_y.sum(axis=rows)
+    product *= gain  # x̂ · d_x̂
+    d_x: Array = d_y * gain
+    normalised *= product.mean(axis=-1, keepdims=True)
+    d_x -= d_x.mean(axis=-1, keepdims=True)
+    d_x -= normalised
+    d_x /= deviation
+    return d_x, LayerNormParameters(d_gain, d_bias)
+
+
+def gelu_gradient(x: Array, d_y: Array) -> Array:
+    """Of y = GELU(x) = ½ x (1 + t) with t = tanh(√(2/π) (x + 0.044715 x³)).
+
+    Parameters
+    ----------
+    x, d_y : (...)
+
+    Returns
+    -------
+    d_x = d_y · (½ (1 + t) + ½ x (1 - t²) √(2/π) (1 + 3 · 0.044715 x²)) : (...)
+    """
+    t = gelu_tanh(x)
+    d_x = np.square(x)  # the formula from its right end, on one array, as in `gelu`
+    d_x *= 3 * 0.044715
+    d_x += 1.0
+    d_x *= math.sqrt(2.0 / math.pi)
+    d_x *= x
+    d_x *= 1.0 - t  # times 1 + t below: 1 - t²
+    d_x += 1.0
+    t += 1.0
+    d_x *= t
+    d_x *= 0.5
+    d_x *= d_y
+    return d_x
+
+
+def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, Array, Array]:
+    """Of context = weights V with weights = softmax(Q Kᵀ / √Dk), masked, back to Q, K and V.
+
+    Parameters
+    ----------
+    attention : what the forward pass left behind
+    d_context : (..., Tq, Dv)
+
+    Returns
+    -------
+    d_Q = d_raw_scores K : (..., Tq, Dk)
+    d_K = d_raw_scoresᵀ Q : (..., Tk, Dk)
+    d_V = weightsᵀ d_context : (..., Tk, Dv)
+        with d_weights = d_context Vᵀ, times the dropout mask if there is one, and
+        d_raw_scores = softmax's gradient / √Dk. Where the mask forbids, the weight is 0, and so is
+        the gradient.
+
+    Notes
+    -----
+    Q, K and V must have the same leading axes; a sum over axes that were broadcast is not taken.
+    """
+    weights = attention.weights
+    d_V = transpose(weights) @ d_context
+    d_weights = d_context @ transpose(attention.V)
+    if attention.dropout_mask is not None:
+        d_weights *= attention.dropout_mask
+        weights = softmax(attention.masked_scores)  # as they were before dropout
+    d_raw_scores = softmax_gradient(weights, d_weights)
+    d_raw_scores /= math.sqrt(attention.K.shape[-1])
+    return d_raw_scores @ attention.K, transpose(d_raw_scores) @ attention.Q, d_V
+
+
+def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, MLPParameters]:
+    """Of output = GELU(X W_1 + b_1) W_2 + b_2.
+
+    Parameters
+    ----------
+    mlp : what the forward pass left behind
+    d_output : (..., T, D)
+
+    Returns
+    -------
+    d_X : (..., T, D)
+    d_W_1, d_b_1, d_W_2, d_b_2 : (D, F), (F,), (F, D), (D,)
+    """
+    d_activated, d_W_2, d_b_2 = linear_gradient(mlp.activated, mlp.W_2, d_output)
+    d_hidden = gelu_gradient(mlp.hidden, d_activated)
+    d_X, d_W_1, d_b_1 = linear_gradient(mlp.X, mlp.W_1, d_hidden)
+    return d_X, MLPParameters(d_W_1, d_b_1, d_W_2, d_b_2)
+
+
+def block_gradient(block: Block, d_output: Array, gradients: BlockParameters) -> Array:
+    """Of one block, from its output to its input.
+
+    mid = input + attention(LayerNorm(input)) and output = mid + MLP(LayerNorm(mid)): at each sum
+    the gradient goes both ways, and where the two ways meet again it is added up.
+
+    Parameters
+    ----------
+    block : what the forward pass left behind
+    d_output : (..., T, D)
+    gradients : where those of the block's parameters are written
+
+    Returns
+    -------
+    d_input : (..., T, D)
+    """
+    attention, mlp, parameters = block.attention, block.mlp, block.parameters
+    eps = block.config.layer_norm_epsilon
+
+    d_written = d_output if block.dropout is None else d_output * block.dropout.mlp
+    d_X, d_mlp = mlp_gradient(mlp, d_written)
+    d_mid, d_ln_2 = layer_norm_gradient(block.mid, parameters.ln_2.gain, eps, d_X)
+    d_mid += d_output
+
+    d_written = d_mid if block.dropout is None else d_mid * block.dropout.attention
+    d_concat, d_W_O, d_b_O = linear_gradient(attention.concat, attention.W_O, d_written)
+    d_heads = attention_gradient(attention, split_heads(d_concat, attention.n_head))
+    d_QKV = np.concatenate([merge_heads(d_head) for d_head in d_heads], axis=-1)  # (..., T, 3 D)
+    d_X, *d_W_QKV = linear_gradient(attention.X, parameters.W_QKV[0], d_QKV)
+    d_input, d_ln_1 = layer_norm_gradient(block.input, parameters.ln_1.gain, eps, d_X)
+    d_input += d_mid
+
+    _write(gradients.ln_1, d_ln_1)
+    _write(gradients.W_QKV, d_W_QKV)
+    _write((gradients.attention.W_O, gradients.attention.b_O), (d_W_O, d_b_O))
+    _write(gradients.ln_2, d_ln_2)
+    _write(gradients.mlp, d_mlp)
+    return d_input
+
+
+def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
+    """Of token_embedding = W_E[ids]: each row of W_E gets the sum over the places it was used at.
+
+    Parameters
+    ----------
+    ids : int64 (..., T)
+    d_embedding : (..., T, D)
+    vocab_size : rows of W_E
+
+    Returns
+    -------
+    d_W_E : (vocab, D)
+    """
+    D = d_embedding.shape[-1]
+    d_W_E = np.zeros((vocab_size, D), d_embedding.dtype)
+    order = np.argsort(ids, axis=None, kind="stable")
+    used, starts = np.unique(ids.ravel()[order], return_index=True)
+    d_W_E[used] = np.add.reduceat(d_embedding.reshape(-1, D)[order], starts)
+    return d_W_E
+
+
+def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
+    """How surprised the model is by what follows, -log softmax(logits)[target], mean over all rows.
+
+    Parameters
+    ----------
+    logits : (..., vocab)
+    targets : int64 (...), the id that follows
+
+    Returns
+    -------
+    loss : in nats
+    d_logits = (softmax(logits) - 1 at the target) / number of rows : (..., vocab)
+
+    Raises
+    ------
+    InvalidValueError
+        The shapes do not fit, or a row of logits holds NaN or infinity.
+
+    Notes
+    -----
+    Source: GPT-2's loss, "Language Models are Unsupervised Multitask Learners" (2019), equation 1.
+    """
+    if targets.shape != logits.shape[:-1]:
+        raise InvalidValueError(
+            f"logits (..., vocab) need targets (...); given {logits.shape} and {targets.shape}"
+        )
+    d_logits = softmax(logits)
+    # The log is taken at the largest probability, which can't round to 0 as the target's can:
+    # log p[target] = log p[largest] - (logit[largest] - logit[target]).
+    behind = logits.max(axis=-1) - np.take_along_axis(logits, targets[..., None], -1)[..., 0]
+    loss = float((behind - np.log(d_logits.max(axis=-1))).mean())
+    rows = d_logits.reshape(-1, logits.shape[-1])
+    rows[np.arange(len(rows)), targets.ravel()] -= 1.0
+    d_logits /= len(rows)
+    return loss, d_logits
+
+
+def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, ParameterVector]:
+    """The loss of a forward pass, and its gradient with respect to every parameter.
+
+    Parameters
+    ----------
+    forward : over ids (..., T)
+    targets : int64 (..., T), for each token the one that follows it
+
+    Returns
+    -------
+    loss : mean cross-entropy in nats
+    gradients : in the parameters' own shapes, under their own names
+
+    Raises
+    ------
+    InvalidValueError
+        The shapes do not fit, or the numbers have become infinite or NaN.
+    """
+    parameters, config = forward.parameters, forward.config
+    gradients = ParameterVector(config, dtype=parameters.dtype)
+    for (
+        block
+    ) in forward.blocks:  # what is looked at is kept, and not computed again on the way back
+        _ = block.mlp.hidden, block.mlp.activated
+    loss, d_logits = cross_entropy(forward.logits, targets)
+
+    # W_E is used twice, as embedding and as unembedding: its gradient is the sum of both.
+    d_final, d_unembedding, _ = linear_gradient(forward.final, transpose(parameters.W_E), d_logits)
+    d_residual, d_ln_f = layer_norm_gradient(
+        forward.blocks[-1].output, parameters.ln_f.gain, config.layer_norm_epsilon, d_final
+    )
+    for layer in reversed(range(config.n_layer)):
+        d_residual = block_gradient(forward.blocks[layer], d_residual, gradients.block(layer))
+    if forward.dropout is not None:
+        d_residual *= forward.dropout.embedding
+
+    _write(gradients.ln_f, d_ln_f)
+    gradients.W_E[:] = transpose(d_unembedding)
+    gradients.W_E[:] += embedding_gradient(forward.ids, d_residual, config.vocab_size)
+    T, D = d_residual.shape[-2:]
+    gradients.W_P[:T] = d_residual.reshape(-1, T, D).sum(axis=0)
+    return loss, gradients
+
+
+def _write(places: Iterable[Array], values: Iterable[Array]) -> None:
+    for place, value in zip(places, values, strict=True):
+        place[...] = value

@@ -1,0 +1,431 @@
+"""A training run: from a corpus to a model, step by step, with a state that survives a kill."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attnlab.config import GPT2Config
+from attnlab.errors import DivergedError, InvalidValueError, ResumeError
+from attnlab.files import make_directory, write_whole
+from attnlab.forward import BlockDropout, Dropout, ForwardPass
+from attnlab.model import GPT2
+from attnlab.ops import Array, dropout_mask, is_integer, is_real
+from attnlab.tokenizer import Ids, Tokenizer, check_ids
+from attnlab.training.gradients import cross_entropy, loss_and_gradients
+from attnlab.training.optimizer import AdamW, clip, learning_rate
+from attnlab.training.parameters import ParameterVector, initial_parameters, is_matrix
+
+STATE = "training.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run is determined by, besides config and corpus; see `train`.
+
+    Raises
+    ------
+    InvalidValueError
+        A setting out of its range.
+    """
+
+    steps: int
+    batch_size: int
+    sequence_length: int
+    learning_rate: float
+    warmup: int
+    decay: float
+    clip: float
+    dropout: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        least = {"steps": 1, "batch_size": 1, "sequence_length": 1, "warmup": 0, "seed": 0}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if not is_integer(value) or value < smallest:
+                raise InvalidValueError(
+                    f"{name} must be an integer of at least {smallest}; given {value!r}"
+                )
+        for name in ("learning_rate", "clip", "decay", "dropout"):
+            value = getattr(self, name)
+            zero_will_do = name in ("decay", "dropout")
+            largest = 1 if name == "dropout" else math.inf
+            if not is_real(value) or not (0 < value < largest or (zero_will_do and value == 0)):
+                bounds = f"{'at least' if zero_will_do else 'above'} 0"
+                bounds += " and below 1" if name == "dropout" else " and finite"
+                raise InvalidValueError(f"{name} must be a number {bounds}; given {value!r}")
+
+
+class Training:
+    """A run of `train`, as far as it has come.
+
+    Attributes
+    ----------
+    config, settings, tokenizer : what it was started with
+    parameters : ParameterVector, float32, as they are now
+    losses : of each step so far, in nats per token
+    """
+
+    def __init__(
+        self, config: GPT2Config, corpus: Ids, settings: Settings, tokenizer: Tokenizer | None
+    ) -> None:
+        self.config, self.settings, self.tokenizer = config, settings, tokenizer
+        self._corpus = corpus
+        self.parameters = initial_parameters(config, np.random.default_rng((settings.seed, 0)))
+        self._optimizer = AdamW(is_matrix(config).vector * settings.decay)
+        self.losses: list[float] = []
+
+    @property
+    def step(self) -> int:
+        """How many steps have been taken."""
+        return len(self.losses)
+
+    @property
+    def model(self) -> GPT2:
+        """The model as it is now, with parameters of its own, which later steps leave alone.
+
+        Raises
+        ------
+        InvalidValueError
+            The run was given ids and no tokenizer.
+        """
+        if self.tokenizer is None:
+            raise InvalidValueError("a model needs a tokenizer: train(..., tokenizer=...)")
+        return GPT2(self.parameters.copy(), self.tokenizer)
+
+    def __repr__(self) -> str:
+        last = f", the last loss {self.losses[-1]:.4f} nats" if self.losses else ""
+        size = f"{self.parameters.vector.size:,} parameters"
+        return f"Training of {size}, {self.step} of {self.settings.steps} steps{last}"
+
+    def advance(self) -> None:
+        """One step: a batch, its loss and gradients, an update.
+
+        What is random in a step is drawn from its number and the seed, so that a run that is
+        resumed goes on as if it had never stopped.
+
+        Raises
+        ------
+        DivergedError
+            The loss, a gradient or a parameter is no longer finite.
+        """
+        settings, number = self.settings, self.step + 1
+        rng = np.random.default_rng((settings.seed, number))
+        inputs, targets = batch(self._corpus, settings.batch_size, settings.sequence_length, rng)
+        dropout = draw_dropout(self.config, inputs.shape, settings.dropout, rng)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told here
+            try:
+                forward = ForwardPass(inputs, self.parameters, dropout=dropout)
+                loss, gradients = loss_and_gradients(forward, targets)
+                length = clip(gradients.vector, settings.clip)
+            except InvalidValueError:  # a softmax of infinite or NaN scores
+                loss = length = math.nan
+            finite = math.isfinite(loss) and math.isfinite(length)
+            if finite:
+                rate = learning_rate(
+                    number,
+                    peak=settings.learning_rate,
+                    warmup=settings.warmup,
+                    steps=settings.steps,
+                )
+                self._optimizer.update(self.parameters.vector, gradients.vector, rate)
+                finite = bool(np.isfinite(self.parameters.vector).all())
+        if not finite:
+            before = f" (before it: {self.losses[-1]:.4g})" if self.losses else ""
+            raise DivergedError(
+                f"at step {number} the loss is no longer finite{before}: "
+                f"a learning_rate below {settings.learning_rate:g} or a longer warmup may help"
+            )
+        self.losses.append(loss)
+
+    def save(self, directory: Path) -> None:
+        """Write what `resume` goes on from; at any moment the old or the new state is there whole.
+
+        Raises
+        ------
+        WriteError
+            The directory can't be written to.
+        """
+        from safetensors.numpy import save
+
+        tensors = {
+            "parameters": self.parameters.vector,
+            "m": self._optimizer.m,
+            "v": self._optimizer.v,
+            "losses": np.array(self.losses),
+        }
+        run = {name: json.dumps(value) for name, value in self._identity().items()}
+        write_whole(directory / STATE, save(tensors, metadata=run))
+        if self.tokenizer is not None:
+            self.model.save(directory)
+
+    def resume(self, directory: Path) -> None:
+        """Go on from the state in a directory; if there is none, from the start.
+
+        Raises
+        ------
+        ResumeError
+            It can't be read, or belongs to a run with another config, corpus or other settings.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        file = directory / STATE
+        if not file.exists():
+            return
+        try:
+            with safe_open(file, framework="np") as state:
+                saved = {name: json.loads(value) for name, value in state.metadata().items()}
+                tensors = {name: state.get_tensor(name) for name in state.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError, ValueError, AttributeError) as error:
+            raise ResumeError(f"{file} can't be read as a training's state: {error}") from None
+        ours = self._identity()
+        different = [name for name in ours if saved.get(name) != ours[name]]
+        if different:
+            raise ResumeError(
+                f"{file} belongs to another run. "
+                + "; ".join(
+                    f"{name}: there {saved.get(name)}, here {ours[name]}" for name in different
+                )
+                + ". Give the run a directory of its own, or the settings that it had"
+            )
+        self.losses = tensors["losses"].tolist()
+        self.parameters = ParameterVector(self.config, tensors["parameters"])
+        self._optimizer.m, self._optimizer.v = tensors["m"], tensors["v"]
+        self._optimizer.step = self.step
+
+    def _identity(self) -> dict[str, object]:
+        """What makes two runs the same run."""
+        return {
+            **asdict(self.config),
+            **asdict(self.settings),
+            "corpus": f"{len(self._corpus)} tokens, sha256 "
+            + hashlib.sha256(self._corpus.tobytes()).hexdigest()[:16],
+        }
+
+
+def train(
+    config: GPT2Config,
+    corpus: str | ArrayLike,
+    tokenizer: Tokenizer | None = None,
+    *,
+    steps: int,
+    batch_size: int = 32,
+    sequence_length: int | None = None,
+    learning_rate: float = 3e-3,
+    warmup: int | None = None,
+    decay: float = 0.1,
+    clip: float = 1.0,
+    dropout: float = 0.0,
+    seed: int = 0,
+    directory: str | os.PathLike[str] | None = None,
+    save_every: int = 200,
+    watch: Callable[[Training], object] | None = None,
+    progress: bool = True,
+) -> Training:
+    """Train a GPT-2 from nothing to say what follows in a corpus.
+
+    Each step draws sequences at random from the corpus, computes the loss, the mean cross-entropy
+    of each next token, and its gradients, and updates all parameters with AdamW.
+
+    Parameters
+    ----------
+    config : the model's sizes
+    corpus : a text, or its ids, integers (N,)
+    tokenizer : cuts a text, and gives the model its words; None takes single bytes as tokens if the
+        config has 256, and for ids of another vocabulary no tokenizer at all
+    steps : how many updates
+    batch_size : sequences in a step
+    sequence_length : tokens in a sequence; None means n_positions
+    learning_rate : the largest; it rises in a straight line to it, then falls by half a cosine to a
+        tenth of it
+    warmup : steps of the rise; None means a tenth of all, at most 100
+    decay : by what share of learning_rate matrices shrink in a step; biases and LayerNorms do not
+    clip : the length that the gradient, all parameters' together, is cut to
+    dropout : share p that is dropped of the embedding, of the attention's weights, and of what
+        attention and MLP write
+    seed : makes the run repeatable, to the bit on one machine
+    directory : where the run's state is written, and the model, if it has a tokenizer, as
+        `GPT2.from_pretrained(directory)` reads it. A run that was killed goes on from there when it
+        is started again with the same arguments.
+    save_every : steps between two states; the last is always written
+    watch : is called with the `Training` after each step
+    progress : whether a bar shows the loss and the tokens per second (on stderr)
+
+    Returns
+    -------
+    Training
+        with model, losses, parameters
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError
+        Before any work: a setting out of its range, a corpus shorter than one sequence, ids outside
+        the vocabulary, a tokenizer of another size.
+    DivergedError
+        The loss became infinite or NaN; it says at which step. The state written last stays.
+    ResumeError
+        The directory holds the state of a run with another config, corpus or other settings.
+    WriteError
+        The directory can't be written to, which is told before any work.
+
+    Examples
+    --------
+    >>> config = GPT2Config(vocab_size=256, n_positions=32, n_embd=16, n_layer=1, n_head=2)
+    >>> run = train(config, "to be or not to be, " * 50, steps=300)
+    >>> run.model.generate("to be", 10, temperature=0).text
+    ' or not to'
+    """
+    if tokenizer is None and config.vocab_size == len(Tokenizer.of_bytes()):
+        tokenizer = Tokenizer.of_bytes()
+    settings = Settings(
+        steps=steps,
+        batch_size=batch_size,
+        sequence_length=config.n_positions if sequence_length is None else sequence_length,
+        learning_rate=learning_rate,
+        warmup=min(100, steps // 10) if warmup is None else warmup,
+        decay=decay,
+        clip=clip,
+        dropout=dropout,
+        seed=seed,
+    )
+    if not is_integer(save_every) or save_every < 1:
+        raise InvalidValueError(
+            f"save_every must be an integer of at least 1; given {save_every!r}"
+        )
+    ids = _corpus_ids(corpus, tokenizer, config, settings.sequence_length)
+    training = Training(config, ids, settings, tokenizer)
+    place = None if directory is None else Path(directory)
+    if place is not None:
+        make_directory(place)
+        training.resume(place)
+        training.save(place)
+    saved = training.step
+
+    # Loaded here, so that `import attnlab` is quick.
+    from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
+
+    first, tokens = training.step, batch_size * settings.sequence_length
+    started = time.perf_counter()
+    with tqdm(total=steps, initial=first, disable=not progress, unit="step") as bar:  # type: ignore[no-untyped-call]
+        while training.step < steps:
+            try:
+                training.advance()
+            except DivergedError as error:
+                where = "" if place is None else f". {place} keeps the state after step {saved}"
+                raise DivergedError(f"{error}{where}") from None
+            if place is not None and training.step in (saved + save_every, steps):
+                training.save(place)
+                saved = training.step
+            speed = tokens * (training.step - first) / (time.perf_counter() - started)
+            bar.set_postfix_str(f"loss {training.losses[-1]:.3f}, {speed:,.0f} tokens/s", False)
+            bar.update()
+            if watch is not None:
+                watch(training)
+    return training
+
+
+def evaluate(model: GPT2, corpus: str | ArrayLike, sequence_length: int | None = None) -> float:
+    """The model's loss on a corpus: mean cross-entropy of each next token, in nats.
+
+    The corpus is cut into sequences; the first tokens of each have little to go by.
+
+    Parameters
+    ----------
+    model : any GPT-2
+    corpus : a text, or ids, integers (N,)
+    sequence_length : tokens in a sequence; None means n_positions. What is left at the end is not
+        looked at.
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError
+        A corpus shorter than one sequence, ids outside the vocabulary.
+    """
+    T = model.config.n_positions if sequence_length is None else sequence_length
+    ids = _corpus_ids(corpus, model.tokenizer, model.config, T)
+    count = (len(ids) - 1) // T
+    inputs, targets = ids[: count * T].reshape(-1, T), ids[1 : count * T + 1].reshape(-1, T)
+    losses = [
+        cross_entropy(ForwardPass(row, model.parameters).logits, target)[0]
+        for row, target in zip(inputs, targets, strict=True)
+    ]
+    return float(np.mean(losses))
+
+
+def batch(
+    corpus: Ids, batch_size: int, sequence_length: int, rng: np.random.Generator
+) -> tuple[Ids, Ids]:
+    """Sequences drawn from a corpus, and for each of their tokens the one that follows.
+
+    Parameters
+    ----------
+    corpus : int64 (N,), N > sequence_length = T
+
+    Returns
+    -------
+    inputs, targets : int64 (batch_size, T), targets one place further on
+    """
+    starts = rng.integers(0, len(corpus) - sequence_length, batch_size)
+    sequences = corpus[starts[:, None] + np.arange(sequence_length + 1)]
+    return sequences[:, :-1], sequences[:, 1:]
+
+
+def draw_dropout(
+    config: GPT2Config, ids_shape: tuple[int, ...], share: float, rng: np.random.Generator
+) -> Dropout | None:
+    """What one forward pass over ids (..., T) drops; None if the share is 0."""
+    if not share:
+        return None
+
+    def drawn(*shape: int) -> Array:
+        return dropout_mask(shape, share, rng, np.float32)
+
+    *leading, T = ids_shape
+    residual, weights = (*ids_shape, config.n_embd), (*leading, config.n_head, T, T)
+    return Dropout(
+        embedding=drawn(*residual),
+        blocks=[
+            BlockDropout(drawn(*weights), drawn(*residual), drawn(*residual))
+            for _ in range(config.n_layer)
+        ],
+    )
+
+
+def _corpus_ids(
+    corpus: str | ArrayLike, tokenizer: Tokenizer | None, config: GPT2Config, sequence_length: int
+) -> Ids:
+    """The corpus as ids, once it and the tokenizer are known to fit the config."""
+    if tokenizer is not None and len(tokenizer) != config.vocab_size:
+        raise InvalidValueError(
+            f"the tokenizer has {len(tokenizer)} tokens, and the config's vocab_size is "
+            f"{config.vocab_size}"
+        )
+    if isinstance(corpus, str):
+        if tokenizer is None:
+            raise InvalidValueError(
+                "a text needs a tokenizer of config.vocab_size tokens; without one the config must "
+                f"have 256, one for each byte; given {config.vocab_size}"
+            )
+        corpus = tokenizer.encode(corpus)
+    ids = check_ids(corpus, config.vocab_size)
+    if sequence_length > config.n_positions:
+        raise InvalidValueError(
+            f"a sequence_length of {sequence_length} is too long: the model has "
+            f"{config.n_positions} positions"
+        )
+    if len(ids) <= sequence_length:
+        raise InvalidValueError(
+            f"the corpus has {len(ids)} tokens; a sequence of {sequence_length} and the token "
+            f"after it need {sequence_length + 1}"
+        )
+    return ids

@@ -1,0 +1,208 @@
+"""Gradients: each op's against finite differences, the whole model's against PyTorch's."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+
+from attnlab import GPT2, ForwardPass, GPT2Config, InvalidValueError, attention, causal_mask, ops
+from attnlab.checkpoint import tensor_shapes
+from attnlab.forward import MLP
+from attnlab.ops import Array
+from attnlab.training import (
+    ParameterVector,
+    attention_gradient,
+    cross_entropy,
+    gelu_gradient,
+    initial_parameters,
+    layer_norm_gradient,
+    linear_gradient,
+    loss_and_gradients,
+    softmax_gradient,
+)
+from attnlab.training.gradients import embedding_gradient, mlp_gradient
+from attnlab.training.run import draw_dropout
+
+RECORDED = np.load(REFERENCE / "training.npz")
+rng = np.random.default_rng(17)
+
+
+def differences(loss: Callable[[], float], x: Array, step: float = 1e-5) -> Array:
+    """dloss/dx by central differences, x changed in place, one number at a time."""
+    slopes = np.empty_like(x)
+    for place in np.ndindex(x.shape):
+        kept = x[place]
+        x[place] = kept + step
+        above = loss()
+        x[place] = kept - step
+        slopes[place] = (above - loss()) / (2 * step)
+        x[place] = kept
+    return slopes
+
+
+def check(y: Callable[[], Array], d_y: Array, inputs: list[Array], found: list[Array]) -> None:
+    """The gradients of Σ d_y · y, each against finite differences, relative error under 1e-6."""
+    for x, d_x in zip(inputs, found, strict=True):
+        wanted = differences(lambda: float((d_y * y()).sum()), x)
+        assert d_x.shape == x.shape
+        assert np.linalg.norm(d_x - wanted) < 1e-6 * np.linalg.norm(wanted)
+
+
+def test_linear() -> None:
+    x, W, b = (rng.standard_normal(shape) for shape in ((2, 3, 5), (5, 7), (7,)))
+    d_y = rng.standard_normal((2, 3, 7))
+    check(lambda: ops.linear(x, W, b), d_y, [x, W, b], [*linear_gradient(x, W, d_y)])
+
+
+def test_softmax() -> None:
+    x, d_y = rng.standard_normal((2, 3, 5)), rng.standard_normal((2, 3, 5))
+    check(lambda: ops.softmax(x), d_y, [x], [softmax_gradient(ops.softmax(x), d_y)])
+
+
+def test_a_saturated_softmax_learns_nothing() -> None:
+    y = ops.softmax([0.0, 900.0, 3.0])
+    assert softmax_gradient(y, np.array([5.0, -2.0, 3.0])).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("eps", [1e-5, 0.7])
+def test_layer_norm(eps: float) -> None:
+    x, gain, bias = (rng.standard_normal(shape) for shape in ((2, 3, 5), (5,), (5,)))
+    d_y = rng.standard_normal((2, 3, 5))
+    d_x, parameters = layer_norm_gradient(x, gain, eps, d_y)
+    check(lambda: ops.layer_norm(x, gain, bias, eps), d_y, [x, gain, bias], [d_x, *parameters])
+
+
+def test_gelu() -> None:
+    x, d_y = rng.standard_normal((5, 7)) * 2, rng.standard_normal((5, 7))
+    check(lambda: ops.gelu(x), d_y, [x], [gelu_gradient(x, d_y)])
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_attention(dropout: float) -> None:
+    Q, K, V = (rng.standard_normal(shape) for shape in ((2, 5, 3), (2, 7, 3), (2, 7, 11)))
+    d_context = rng.standard_normal((2, 5, 11))
+    mask = causal_mask(5, 2)
+
+    def context() -> Array:
+        return attention(Q, K, V, mask, dropout, rng=3).context
+
+    found = attention_gradient(attention(Q, K, V, mask, dropout, rng=3), d_context)
+    check(context, d_context, [Q, K, V], [*found])
+
+
+def test_long_attention() -> None:
+    """With more queries than are worked through at a time."""
+    T = 131
+    Q, K, V, d_context = (rng.standard_normal((T, 3)) for _ in range(4))
+    found = attention_gradient(attention(Q, K, V, causal_mask(T)), d_context)
+    for x, d_x in zip((Q, K, V), found, strict=True):
+        part = x[-2:]  # a view: changing it changes x
+
+        def context() -> Array:
+            return attention(Q, K, V, causal_mask(T)).context
+
+        check(context, d_context, [part], [d_x[-2:]])
+
+
+def test_mlp() -> None:
+    shapes = {"X": (2, 3, 5), "W_1": (5, 7), "b_1": (7,), "W_2": (7, 5), "b_2": (5,)}
+    values = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    d_output = rng.standard_normal((2, 3, 5))
+
+    def mlp() -> MLP:
+        return MLP("MLP", **{name: value.copy() for name, value in values.items()})
+
+    d_X, parameters = mlp_gradient(mlp(), d_output)
+    check(lambda: mlp().output, d_output, [*values.values()], [d_X, *parameters])
+
+
+def test_embedding() -> None:
+    W, ids = rng.standard_normal((7, 3)), np.array([[2, 5, 2], [6, 2, 0]])
+    d_embedding = rng.standard_normal((2, 3, 3))
+    check(lambda: W[ids], d_embedding, [W], [embedding_gradient(ids, d_embedding, 7)])
+
+
+def test_cross_entropy() -> None:
+    logits, targets = rng.standard_normal((2, 3, 5)), np.array([[0, 4, 1], [2, 2, 3]])
+    d_logits = cross_entropy(logits, targets)[1]
+    wanted = differences(lambda: cross_entropy(logits, targets)[0], logits)
+    assert np.linalg.norm(d_logits - wanted) < 1e-6 * np.linalg.norm(wanted)
+
+
+def test_cross_entropy_by_hand() -> None:
+    # Probabilities 1/4 and 3/4 with the target at the first: -log 1/4; and -log 1/2.
+    logits = np.log([[1.0, 3.0], [5.0, 5.0]])
+    assert cross_entropy(logits, np.array([0, 1]))[0] == pytest.approx((np.log(4) + np.log(2)) / 2)
+
+
+def test_cross_entropy_of_what_rounds_to_probability_zero() -> None:
+    loss, d_logits = cross_entropy(np.float32([[0, 300]]), np.array([0]))
+    assert loss == 300
+    assert d_logits.tolist() == [[-1, 1]]
+    assert d_logits.dtype == np.float32
+
+
+@pytest.mark.parametrize("bad", [[[0.0, np.nan]], [[0.0, np.inf]]])
+def test_cross_entropy_of_what_is_not_finite(bad: list[list[float]]) -> None:
+    with pytest.raises(InvalidValueError, match="NaN"):
+        cross_entropy(np.array(bad), np.array([0]))
+
+
+def test_cross_entropy_needs_a_target_for_each_row() -> None:
+    with pytest.raises(InvalidValueError, match=r"\(2, 3, 5\) and \(2,\)"):
+        cross_entropy(np.zeros((2, 3, 5)), np.array([1, 2]))
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)])
+def test_whole_model_against_pytorch(dtype: str, tolerance: float) -> None:
+    model = GPT2.from_pretrained(REFERENCE / "odd", dtype=dtype)
+    ids = RECORDED["gradient.ids"]
+    forward = ForwardPass(ids[:, :-1], model.parameters)
+    loss, gradients = loss_and_gradients(forward, ids[:, 1:])
+    assert loss == pytest.approx(float(RECORDED["gradient.loss"]), rel=tolerance)
+    assert gradients.dtype == dtype
+    for name in tensor_shapes(model.config):
+        wanted = RECORDED[f"gradient.of.{name}"]
+        every = 1 if "bias" in name or "ln_" in name else 7
+        found = gradients._tensor(name).ravel()[::every]
+        assert found.shape == wanted.shape
+        assert np.abs(found - wanted).max() < tolerance * np.abs(wanted).max(), name
+
+
+def test_whole_model_with_dropout_by_differences() -> None:
+    """In some directions; PyTorch's dropout draws other numbers."""
+    config = GPT2Config(vocab_size=11, n_positions=7, n_embd=15, n_layer=2, n_head=3, n_inner=13)
+    parameters = initial_parameters(config, np.random.default_rng(1), dtype="float64")
+    parameters.vector[:] += 0.3 * rng.standard_normal(parameters.vector.size)
+    ids = rng.integers(0, 11, (2, 6))
+    dropout = draw_dropout(config, (2, 5), 0.3, np.random.default_rng(5))
+    assert dropout is not None
+
+    def run(vector: Array) -> tuple[float, ParameterVector]:
+        forward = ForwardPass(ids[:, :-1], ParameterVector(config, vector), dropout=dropout)
+        return loss_and_gradients(forward, ids[:, 1:])
+
+    gradient = run(parameters.vector)[1].vector
+    for _ in range(20):
+        direction = rng.standard_normal(parameters.vector.size)
+        direction /= np.linalg.norm(direction)
+        above, below = (run(parameters.vector + sign * 1e-5 * direction)[0] for sign in (1, -1))
+        slope = (above - below) / 2e-5
+        assert slope == pytest.approx(float(gradient @ direction), rel=1e-6, abs=1e-9)
+
+
+def test_no_float64_creeps_in() -> None:
+    config = GPT2Config(vocab_size=11, n_positions=7, n_embd=15, n_layer=2, n_head=3)
+    parameters = initial_parameters(config, np.random.default_rng(1))
+    ids = rng.integers(0, 11, (2, 6))
+    dropout = draw_dropout(config, (2, 5), 0.3, np.random.default_rng(5))
+    forward = ForwardPass(ids[:, :-1], parameters, dropout=dropout)
+    _, gradients = loss_and_gradients(forward, ids[:, 1:])
+    assert gradients.dtype == parameters.dtype == np.float32
+    block = forward.blocks[1]
+    kept = [*vars(forward).values(), *vars(block).values()]
+    kept += [*vars(block.attention).values(), *vars(block.mlp).values()]
+    floats = [x for x in kept if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+    assert len(floats) > 20
+    assert {x.dtype for x in floats} == {np.dtype("float32")}

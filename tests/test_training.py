@@ -1,0 +1,431 @@
+"""Training: the optimizer against PyTorch's steps, and runs that repeat, resume and fail well."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+
+import attnlab
+from attnlab import (
+    GPT2,
+    AttnlabError,
+    GPT2Config,
+    InvalidTypeError,
+    InvalidValueError,
+    Tokenizer,
+    WriteError,
+)
+from attnlab.checkpoint import tensor_shapes
+from attnlab.errors import DivergedError, ResumeError
+from attnlab.training import (
+    AdamW,
+    Training,
+    clip,
+    evaluate,
+    initial_parameters,
+    learning_rate,
+    train,
+)
+from attnlab.training.parameters import is_matrix
+from attnlab.training.run import STATE, batch, draw_dropout
+
+RECORDED = np.load(REFERENCE / "training.npz")
+TINY = GPT2Config(vocab_size=256, n_positions=16, n_embd=12, n_layer=2, n_head=3)
+TEXT = "The cat eats a fish. The fish eats a fly. The fly sings. " * 5
+LINES = [
+    f"{who} {did} the {what}."
+    for who in ("A cat", "My dog", "Your owl", "No hen", "One fly")
+    for did, what in (("saw", "moon"), ("ate", "cake"), ("met", "king"), ("hid", "keys"))
+]
+ONE_LAYER = GPT2Config(vocab_size=256, n_positions=16, n_embd=12, n_layer=1, n_head=3)
+NINE_TOKENS = GPT2Config(vocab_size=9, n_positions=4, n_embd=4, n_layer=1, n_head=1)
+
+
+def quick(corpus: Any = TEXT, config: GPT2Config = TINY, **settings: Any) -> Training:
+    return train(config, corpus, **({"steps": 8, "batch_size": 3, "progress": False} | settings))
+
+
+def test_adamw_clipping_and_learning_rate_against_pytorch() -> None:
+    parameters = RECORDED["adamw.start"].copy()
+    adamw = AdamW(np.repeat([0.1, 0.0], [15, 7]))  # a matrix that decays, a bias that does not
+    for i, given in enumerate(RECORDED["adamw.gradients"]):
+        gradient = given.copy()
+        length = clip(gradient, 1.0)
+        assert length == pytest.approx(RECORDED["adamw.lengths"][i], rel=1e-12)
+        rate = learning_rate(i + 1, peak=0.03, warmup=3, steps=10)
+        assert rate == pytest.approx(RECORDED["adamw.rates"][i], rel=1e-12)
+        adamw.update(parameters, gradient, rate)
+        # PyTorch clips to 1 / (length + 1e-6), a millionth less.
+        assert np.allclose(parameters, RECORDED["adamw.after"][i], rtol=0, atol=3e-7)
+
+
+def test_learning_rate_by_hand() -> None:
+    def rate(step: int) -> float:
+        return learning_rate(step, peak=2.0, warmup=4, steps=104, final=0.1)
+
+    assert [rate(step) for step in (1, 2, 4)] == [0.5, 1.0, 2.0]
+    assert rate(54) == pytest.approx(2 * (0.1 + 0.9 / 2))  # half way down
+    assert rate(104) == pytest.approx(0.2)
+    assert learning_rate(1, peak=2.0, warmup=0, steps=1) > 0
+
+
+def test_clip_leaves_short_gradients_alone() -> None:
+    gradient = np.array([0.3, -0.4])
+    assert clip(gradient, 0.5) == pytest.approx(0.5)
+    assert gradient.tolist() == [0.3, -0.4]
+    assert clip(gradient, 0.25) == pytest.approx(0.5)
+    assert gradient == pytest.approx([0.15, -0.2])
+
+
+def test_initial_parameters() -> None:
+    config = GPT2Config(vocab_size=401, n_positions=307, n_embd=96, n_layer=8, n_head=3)
+    parameters = initial_parameters(config, np.random.default_rng(0))
+    block = parameters.block(3)
+    for W in (parameters.W_E, parameters.W_P, block.attention.W_V, block.mlp.W_1):
+        assert W.std() == pytest.approx(0.02, rel=0.05)
+    for W in (block.attention.W_O, block.mlp.W_2):
+        assert W.std() == pytest.approx(0.02 / 4, rel=0.05)  # √(2 · 8) = 4
+    for gain, bias in (parameters.ln_f, block.ln_1, block.ln_2):
+        assert (gain == 1).all()
+        assert (bias == 0).all()
+    assert not np.concatenate([block.W_QKV[1], block.attention.b_O, block.mlp.b_1]).any()
+
+
+def test_only_matrices_decay() -> None:
+    matrices = is_matrix(TINY)
+    for name, shape in tensor_shapes(TINY).items():
+        assert (matrices._tensor(name) == (len(shape) == 2)).all(), name
+
+
+def test_batches_are_windows_of_the_corpus() -> None:
+    corpus = np.arange(100, 120)
+    inputs, targets = batch(corpus, 500, 6, np.random.default_rng(0))
+    assert inputs.shape == targets.shape == (500, 6)
+    assert (np.diff(inputs, axis=1) == 1).all()
+    assert (targets == inputs + 1).all()
+    assert set(inputs[:, 0]) == set(range(100, 114))  # the last window ends with the corpus
+    assert targets.max() == 119
+
+
+def test_dropout_drops_its_share_and_keeps_the_sum() -> None:
+    config = GPT2Config(vocab_size=11, n_positions=32, n_embd=40, n_layer=2, n_head=4)
+    dropout = draw_dropout(config, (8, 32), 0.25, np.random.default_rng(0))
+    assert dropout is not None
+    assert len(dropout.blocks) == 2
+    masks = [dropout.embedding, *dropout.blocks[0], *dropout.blocks[1]]
+    assert [mask.shape for mask in masks[:4]] == [(8, 32, 40), (8, 4, 32, 32), *[(8, 32, 40)] * 2]
+    for mask in masks:
+        assert set(np.unique(mask)) == {0, np.float32(4 / 3)}
+        assert (mask == 0).mean() == pytest.approx(0.25, abs=0.02)
+    assert len({mask.tobytes() for mask in masks}) == len(masks)
+    assert draw_dropout(config, (8, 32), 0.0, np.random.default_rng(0)) is None
+
+
+def test_a_corpus_of_20_lines_is_known_by_heart() -> None:
+    assert len(LINES) == 20
+    config = GPT2Config(vocab_size=256, n_positions=24, n_embd=32, n_layer=2, n_head=4)
+    text = "\n".join([*LINES, LINES[0]])
+    run = quick(text, config, steps=400, batch_size=16, learning_rate=1e-2)
+    assert run.losses[0] == pytest.approx(np.log(256), rel=0.02)
+    # A window begins anywhere, so its first tokens can't be known: about 4 bits in 24 letters.
+    assert np.mean(run.losses[-20:]) < 0.35
+    for line in LINES:
+        written = run.model.generate(line[:5], len(line) - 5, temperature=0).text
+        assert (line[:5] + written)[: len(line)] in LINES
+
+
+def test_a_seed_makes_runs_equal_to_the_bit() -> None:
+    first, again, other = (quick(seed=seed, dropout=0.2) for seed in (3, 3, 4))
+    assert first.losses == again.losses
+    assert np.array_equal(first.parameters.vector, again.parameters.vector)
+    assert not np.array_equal(first.parameters.vector, other.parameters.vector)
+    assert first.parameters.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"dropout": 0.3}, {"clip": 0.01}, {"decay": 0.9}, {"warmup": 5}, {"learning_rate": 1e-2}],
+)
+def test_every_setting_matters(change: dict[str, float]) -> None:
+    assert not np.array_equal(quick(**change).parameters.vector, quick().parameters.vector)
+
+
+def test_watch_sees_each_step_and_models_that_hold_still() -> None:
+    seen: list[tuple[int, float, GPT2]] = []
+    run = quick(
+        watch=lambda training: seen.append((training.step, training.losses[-1], training.model))
+    )
+    assert [step for step, _, _ in seen] == list(range(1, 9))
+    assert [loss for _, loss, _ in seen] == run.losses
+    early, late = seen[0][2].trace("The cat"), run.model.trace("The cat")
+    before = early.logits.copy()
+    assert not np.allclose(before, late.logits)
+    assert np.array_equal(seen[0][2].trace("The cat").logits, before)
+    assert repr(run) == (
+        f"Training of {run.parameters.vector.size:,} parameters, 8 of 8 steps, "
+        f"the last loss {run.losses[-1]:.4f} nats"
+    )
+
+
+def test_ids_and_text_are_the_same_corpus() -> None:
+    ids = Tokenizer.of_bytes().encode(TEXT)
+    assert quick(ids).losses == quick(TEXT).losses == quick(np.array(ids, np.uint8)).losses
+
+
+def test_ids_of_another_vocabulary_need_no_tokenizer() -> None:
+    config = GPT2Config(vocab_size=7, n_positions=16, n_embd=12, n_layer=1, n_head=3)
+    run = quick(np.arange(100) % 7, config, steps=3)
+    assert len(run.losses) == 3
+    with pytest.raises(InvalidValueError, match="tokenizer"):
+        _ = run.model
+
+
+def test_with_a_tokenizer_of_its_own() -> None:
+    tokenizer = Tokenizer.from_directory(REFERENCE / "odd")
+    config = GPT2Config(vocab_size=len(tokenizer), n_positions=16, n_embd=12, n_layer=1, n_head=3)
+    run = quick(TEXT, config, tokenizer=tokenizer)
+    assert run.model.trace("The fly").tokens == tokenizer.tokens("The fly")
+
+
+def test_a_saved_model_is_read_again(tmp_path: Path) -> None:
+    run = quick(directory=tmp_path / "new" / "place")
+    for name in ("saved", "saved"):  # the second time over the first
+        run.model.save(tmp_path / name)
+    expected = run.model.trace("The fly sings").logits
+    for place in (tmp_path / "new" / "place", tmp_path / "saved"):
+        again = GPT2.from_pretrained(place)
+        assert again.config == TINY
+        assert np.array_equal(again.trace("The fly sings").logits, expected)
+    assert sorted(file.name for file in (tmp_path / "saved").iterdir()) == [
+        "config.json", "merges.txt", "model.safetensors", "vocab.json",
+    ]  # fmt: skip
+
+
+def test_a_model_from_disk_can_be_saved_too(tmp_path: Path) -> None:
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    model.save(tmp_path)
+    again = GPT2.from_pretrained(tmp_path)
+    text = "the fish’s thing"
+    assert np.array_equal(again.trace(text).logits, model.trace(text).logits)
+    assert again.tokenizer.tokens(text) == model.tokenizer.tokens(text)
+
+
+def test_evaluate_is_the_mean_over_whole_sequences() -> None:
+    model = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")
+    ids = np.arange(5, 5 + 23)  # 3 sequences of 7 and the one after; one is left
+    surprises = []
+    for start in (0, 7, 14):
+        logits = model.trace(ids[start : start + 7]).logits
+        probabilities = attnlab.softmax(logits)
+        surprises += [-np.log(probabilities[i, ids[start + i + 1]]) for i in range(7)]
+    assert evaluate(model, ids, 7) == pytest.approx(np.mean(surprises), rel=1e-12)
+    with pytest.raises(InvalidValueError, match="positions"):
+        evaluate(model, np.arange(100), 18)
+
+
+# Runs that stop and go on.
+
+
+class Stop(Exception):
+    pass
+
+
+def stop_at(step: int) -> Any:
+    def watch(training: Training) -> None:
+        if training.step == step:
+            raise Stop
+
+    return watch
+
+
+@pytest.mark.parametrize("at", [1, 4, 5, 7, 8])
+def test_a_resumed_run_equals_an_unbroken_one(at: int, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"dropout": 0.1, "save_every": 2, "directory": tmp_path}
+    with pytest.raises(Stop):
+        quick(**settings, watch=stop_at(at))
+    resumed = quick(**settings)
+    unbroken = quick(dropout=0.1)
+    assert resumed.losses == unbroken.losses
+    assert np.array_equal(resumed.parameters.vector, unbroken.parameters.vector)
+
+
+def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:
+    run = quick(directory=tmp_path)
+    steps: list[int] = []
+    again = quick(directory=tmp_path, watch=lambda training: steps.append(training.step))
+    assert steps == []
+    assert again.losses == run.losses
+    assert np.array_equal(again.parameters.vector, run.parameters.vector)
+
+
+KILLED = """
+import sys
+from attnlab import GPT2Config, train
+config = GPT2Config(vocab_size=256, n_positions=16, n_embd=12, n_layer=2, n_head=3)
+train(config, {text!r}, steps=200, batch_size=3, directory=sys.argv[1], save_every=1,
+      progress=False, watch=lambda training: print(training.step, flush=True))
+"""
+
+
+def test_200_steps_killed_and_resumed_equal_200_unbroken(tmp_path: Path) -> None:
+    """Killed from outside three times, wherever it happens to be, most likely while it writes."""
+    for at in ("30", "77", "150"):
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED.format(text=TEXT), str(tmp_path)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip() == at:
+                break
+        process.kill()
+        process.stdout.close()
+        assert process.wait() == -signal.SIGKILL
+    settings: dict[str, Any] = {"steps": 200, "save_every": 1}
+    came_to: list[int] = []
+    resumed = quick(
+        **settings, directory=tmp_path, watch=lambda training: came_to.append(training.step)
+    )
+    assert 150 <= came_to[0] < 200
+    unbroken = quick(steps=200)
+    assert resumed.losses == unbroken.losses
+    assert np.array_equal(resumed.parameters.vector, unbroken.parameters.vector)
+
+
+def test_a_write_that_breaks_off_leaves_the_old_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = quick(directory=tmp_path)
+    before = (tmp_path / STATE).read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(WriteError, match="No space left"):
+        run.save(tmp_path)
+    assert (tmp_path / STATE).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"config": ONE_LAYER}, "n_layer: there 2, here 1"),
+        ({"corpus": TEXT.replace("fly", "bee")}, "corpus: there 285 tokens, sha256"),
+        ({"learning_rate": 1e-3}, "learning_rate: there 0.003, here 0.001"),
+        ({"seed": 9, "dropout": 0.1}, "dropout: there 0.0, here 0.1; seed: there 0, here 9"),
+    ],
+)
+def test_another_run_is_not_resumed(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+    quick(directory=tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(ResumeError) as raised:
+        quick(directory=tmp_path, **change)
+    assert told in str(raised.value)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("content", [b"", b"no state", b"{}" * 50])
+def test_a_state_that_can_not_be_read(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / STATE).write_bytes(content)
+    with pytest.raises(ResumeError, match=STATE):
+        quick(directory=tmp_path)
+    assert (tmp_path / STATE).read_bytes() == content
+
+
+def test_other_tensors_are_no_state(tmp_path: Path) -> None:
+    quick(directory=tmp_path)
+    (tmp_path / STATE).write_bytes((tmp_path / "model.safetensors").read_bytes())
+    with pytest.raises(ResumeError, match="can't be read"):
+        quick(directory=tmp_path)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"learning_rate": 1e25, "warmup": 0, "save_every": 1}
+    steps: list[int] = []
+    with pytest.raises(DivergedError) as raised:
+        quick(**settings, directory=tmp_path, watch=lambda run: steps.append(run.step))
+    number = len(steps) + 1
+    assert f"at step {number} the loss is no longer finite" in str(raised.value)
+    assert f"{tmp_path} keeps the state after step {number - 1}" in str(raised.value)
+    kept = GPT2.from_pretrained(tmp_path)
+    assert np.isfinite(kept.parameters.W_E).all()
+    with pytest.raises(DivergedError, match=f"at step {number} "):  # goes on from there, and stops
+        quick(**settings, directory=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"steps": 0}, "steps must be an integer of at least 1; given 0"),
+        ({"steps": 2.0}, "steps"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"sequence_length": 0}, "sequence_length"),
+        ({"sequence_length": 17}, "17 is too long: the model has 16"),
+        ({"warmup": -1}, "warmup"),
+        ({"seed": -1}, "seed"),
+        ({"seed": None}, "seed"),
+        ({"learning_rate": 0}, "learning_rate must be a number above 0"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"clip": 0}, "clip"),
+        ({"decay": -0.1}, "decay must be a number at least 0"),
+        ({"dropout": 1.0}, "dropout must be a number at least 0 and below 1"),
+        ({"dropout": "much"}, "dropout"),
+        ({"save_every": 0}, "save_every"),
+        ({"corpus": "sixteen letters."}, "16 tokens; a sequence of 16 and the token after it need"),
+        ({"corpus": ""}, "0 tokens"),
+        ({"corpus": [3] * 20 + [256]}, "token id 256 at position 20"),
+        ({"corpus": [[1, 2], [3, 4]]}, "one row"),
+        ({"tokenizer": Tokenizer.from_directory(REFERENCE / "odd")}, "263 tokens, and the config"),
+        ({"config": NINE_TOKENS}, "a text needs"),
+    ],
+)
+def test_bad_input_is_told_before_any_work(
+    change: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidValueError) as raised:
+        quick(**change, directory=tmp_path / "place")
+    assert told in str(raised.value)
+    assert not (tmp_path / "place").exists()
+
+
+def test_ids_are_integers() -> None:
+    with pytest.raises(InvalidTypeError, match="integers"):
+        quick([0.5] * 40)
+
+
+def test_a_directory_that_can_not_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    steps: list[int] = []
+    for place in (file, file / "below"):
+        with pytest.raises(WriteError, match="file"):
+            quick(directory=place, watch=lambda run: steps.append(run.step))
+    (tmp_path / STATE).mkdir()  # even root can't write a file there
+    with pytest.raises(AttnlabError, match=STATE):
+        quick(directory=tmp_path, watch=lambda run: steps.append(run.step))
+    assert steps == []
+
+
+def test_the_bar_tells_loss_and_speed(capfd: pytest.CaptureFixture[str]) -> None:
+    run = quick(progress=True)
+    shown = capfd.readouterr().err
+    assert "8/8" in shown
+    assert f"loss {run.losses[-1]:.3f}" in shown
+    assert "tokens/s" in shown
+    quick(progress=False)
+    assert capfd.readouterr().err == ""
+
+
+def test_train_is_at_the_top() -> None:
+    assert attnlab.train is train
+    assert "train" in dir(attnlab)
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = attnlab.nothing  # type: ignore[attr-defined]
