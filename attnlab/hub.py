@@ -31,6 +31,12 @@ PUBLISHED = {
 }
 SHORT_NAMES = {repository: name for name, (repository, _) in PUBLISHED.items()}
 
+# The small model that comes with the package, by its name and where its files are.
+POCKET = "pocket"
+POCKET_DIRECTORY = Path(__file__).parent / "pocket"
+
+HOW_TO_GET_GPT2 = "python -c \"import attnlab; attnlab.GPT2.from_pretrained('gpt2')\""
+
 # What is downloaded, and nothing else of a repository. The weights come whole or in shards.
 FILES = ("config.json", "vocab.json", "merges.txt")
 SHARDS = "model-*-of-*.safetensors"
@@ -50,8 +56,8 @@ def find_model(
 
     Parameters
     ----------
-    name_or_path : a directory, which never touches the network; else a repository on the hub, by
-        one of the short names in `PUBLISHED` or as `owner/name`
+    name_or_path : "pocket", or a directory, neither of which touches the network; else a repository
+        on the hub, by one of the short names in `PUBLISHED` or as `owner/name`
     revision : branch, tag or commit on the hub
     local_files_only : never ask the network
 
@@ -67,7 +73,7 @@ def find_model(
     """
     if not isinstance(name_or_path, str | os.PathLike):
         raise InvalidTypeError(f"a model is told by its name or path; given {name_or_path!r}")
-    path = Path(name_or_path)
+    path = POCKET_DIRECTORY if name_or_path == POCKET else Path(name_or_path)
     if name_or_path and os.path.isdir(path):
         if revision is not None:
             raise InvalidValueError(f"{path} is a directory, which has no revision {revision!r}")

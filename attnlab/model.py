@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.checkpoint import Checkpoint, Parameters, parameter_count
 from attnlab.config import GPT2Config
-from attnlab.errors import InvalidValueError, VocabularyError
+from attnlab.errors import InvalidValueError, MissingFileError, VocabularyError
 from attnlab.files import make_directory
 from attnlab.generation import (
     Generation,
@@ -21,7 +21,7 @@ from attnlab.generation import (
     join,
     stop_bytes,
 )
-from attnlab.hub import find_model
+from attnlab.hub import HOW_TO_GET_GPT2, POCKET, find_model
 from attnlab.tokenizer import Tokenizer, Tokens
 from attnlab.trace import NextToken, Trace
 
@@ -52,14 +52,15 @@ class GPT2:
         revision: str | None = None,
         local_files_only: bool = False,
     ) -> GPT2:
-        """The GPT-2 in a directory or on the Hugging Face hub.
+        """The GPT-2 in a directory, in this package, or on the Hugging Face hub.
 
         Parameters
         ----------
         name_or_path : a directory with config.json, model.safetensors (or its shards and their
-            index), vocab.json and merges.txt, which never touches the network; or a name on the
-            hub: `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`, `distilgpt2`, or `owner/name` of
-            any GPT-2. A name is looked for in the hub's cache, then downloaded to it.
+            index), vocab.json and merges.txt, which never touches the network; or `pocket`, the
+            small model in this package, which does not either; or a name on the hub: `gpt2`,
+            `gpt2-medium`, `gpt2-large`, `gpt2-xl`, `distilgpt2`, or `owner/name` of any GPT-2.
+            A name is looked for in the hub's cache, then downloaded to it.
         dtype : "float32" or "float64", what everything is computed in, whatever the file holds
         revision : branch, tag or commit on the hub; without it the published models are read at
             a pinned commit
@@ -86,6 +87,32 @@ class GPT2:
                 f"and config.json says {config.vocab_size}"
             )
         return cls(checkpoint, tokenizer)
+
+    @classmethod
+    def at_hand(cls) -> GPT2:
+        """What lessons and scripts run on: GPT-2 where it is in the cache, else the pocket model.
+
+        Prints one line that tells which, and how to get GPT-2. It never touches the network, unless
+        the environment variable ATTNLAB_MODEL names a model or directory, which is then taken.
+
+        Raises
+        ------
+        AttnlabError
+            What ATTNLAB_MODEL names can't be had, as `from_pretrained` tells it.
+        """
+        if named := os.environ.get("ATTNLAB_MODEL"):
+            print(f"Model: {named}, as ATTNLAB_MODEL says.")
+            return cls.from_pretrained(named)
+        try:
+            model = cls.from_pretrained("gpt2", local_files_only=True)
+        except MissingFileError:
+            print(
+                "Model: the pocket GPT-2 that comes with attnlab, as GPT-2 is not in the cache. "
+                f"To get it (550 MB): {HOW_TO_GET_GPT2}"
+            )
+            return cls.from_pretrained(POCKET)
+        print("Model: GPT-2, from the cache.")
+        return model
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the four files of which `from_pretrained` makes a model, and transformers too.

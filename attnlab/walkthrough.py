@@ -1,6 +1,6 @@
 """One head of GPT-2 step by step, as a published article shows it, held against its figures.
 
-    python -m attnlab.walkthrough           the verdict on GPT-2
+    python -m attnlab.walkthrough           the verdict on GPT-2, if it is in the cache
     python -m attnlab.walkthrough DIRECTORY the verdict on a model of yours
 
 Source of the order and the figures: orczhou.com, "understanding-llm-attention", 2025-12-31, in
@@ -10,7 +10,6 @@ Source of the order and the figures: orczhou.com, "understanding-llm-attention",
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -238,11 +237,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "model",
         nargs="?",
-        default=os.environ.get("ATTNLAB_MODEL", "gpt2"),
-        help="name on the hub, or a directory; else what ATTNLAB_MODEL says, else gpt2",
+        help="name on the hub, directory, or pocket; without it what ATTNLAB_MODEL says, else "
+        "GPT-2 where it is in the cache, else pocket",
     )
     try:
-        verdict = reproduce(GPT2.from_pretrained(parser.parse_args(arguments).model))
+        named = parser.parse_args(arguments).model
+        verdict = reproduce(GPT2.from_pretrained(named) if named else GPT2.at_hand())
     except AttnlabError as error:
         print(error, file=sys.stderr)
         return 2

@@ -5,12 +5,13 @@
 # head of GPT-2, layer 0, head 0, and prints tables of what it finds. Here is the same walk on a
 # model that you have, and the verdict: are these the article's numbers?
 #
-# The model is GPT-2 small from the Hugging Face hub. To use another, name it, or a directory, in
-# the environment variable `ATTNLAB_MODEL`.
+# The model is GPT-2 small where it is in the Hugging Face cache. Where it is not, it is the pocket
+# GPT-2 that comes with attnlab: another vocabulary, narrower, with numbers of its own, but built in
+# the same way, so that each step can be followed. The first line tells which, and how to get GPT-2.
+# To use another model, name it, or a directory, in the environment variable `ATTNLAB_MODEL`.
 
 # %%
 import math
-import os
 import textwrap
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 import attnlab
 from attnlab import figures, walkthrough
 
-model = attnlab.GPT2.from_pretrained(os.environ.get("ATTNLAB_MODEL", "gpt2"))
+model = attnlab.GPT2.at_hand()
 print(model)
 
 # %% [markdown]
@@ -146,9 +147,9 @@ assert np.allclose(head.raw_scores, head.scores * math.sqrt(model.config.d_head)
 # %% [markdown]
 # ## 5.5 As a script
 #
-# Run as a script, this lesson ends with status 0 if the verdict is that the figures are
-# reproduced, and 1 if not.
+# Run as a script, this lesson ends with status 1 if the figures could be compared and are not
+# reproduced.
 
 # %%
-if not verdict.agrees:
+if verdict.tables and not verdict.agrees:
     raise SystemExit(1)

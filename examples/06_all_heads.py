@@ -8,14 +8,13 @@
 # model with random numbers gives tables that look just like these. So look first which model it is.
 
 # %%
-import os
 
 import numpy as np
 
 import attnlab
 from attnlab.tables import align
 
-model = attnlab.GPT2.from_pretrained(os.environ.get("ATTNLAB_MODEL", "gpt2"))
+model = attnlab.GPT2.at_hand()
 print(model)
 
 # %% [markdown]

@@ -6,14 +6,13 @@
 # This lesson shows why they can be kept, and counts and measures what that saves.
 
 # %%
-import os
 import time
 
 import numpy as np
 
 import attnlab
 
-model = attnlab.GPT2.from_pretrained(os.environ.get("ATTNLAB_MODEL", "gpt2"))
+model = attnlab.GPT2.at_hand()
 print(model)
 
 # %% [markdown]

@@ -81,10 +81,15 @@ class Sizes:
     new: int
     positions: tuple[int, ...]
     imports: int
+    training_steps: int
 
 
-FULL = Sizes({12: 20, 128: 10, 512: 5, 1024: 3}, 1024, 32, 64, (64, 256, 512, 960), 15)
-QUICK = Sizes({12: 2, 128: 2}, 128, 8, 8, (32, 64), 3)
+FULL = Sizes({12: 20, 128: 10, 512: 5, 1024: 3}, 1024, 32, 64, (64, 256, 512, 960), 15, 30)
+QUICK = Sizes({12: 2, 128: 2}, 128, 8, 8, (32, 64), 3, 2)
+
+# Sequences and tokens of a training step; the pocket model was trained with these.
+POCKET = HERE.parent.parent / "attnlab" / "pocket"
+BATCH = (16, 128)
 
 
 @dataclass
@@ -112,10 +117,10 @@ class Bench:
     def tools(self, *names: str) -> list[str]:
         return [name for name in names if self.has(name)]
 
-    def job(self, job: str, tool: str, *numbers: int) -> list[str]:
+    def job(self, job: str, tool: str, *numbers: int, model: Path | None = None) -> list[str]:
         """The command line of one of `tools.py`'s jobs."""
         script = str(HERE / "tools.py")
-        return [sys.executable, script, job, tool, str(self.model), *map(str, numbers)]
+        return [sys.executable, script, job, tool, str(model or self.model), *map(str, numbers)]
 
     def first_look(self, tool: str) -> list[str]:
         return [sys.executable, "-c", FIRST_LOOK[tool], str(self.model)]
@@ -389,6 +394,31 @@ def generation(bench: Bench) -> None:
         table(GOALS, [row])
 
 
+def training(bench: Bench) -> None:
+    sequences, length = BATCH
+    heading(
+        "Training",
+        f"The pocket model from nothing, batches of {sequences} sequences of {length} tokens: "
+        "drawing a batch, forward, backward, clipping, AdamW. transformers with sdpa.",
+    )
+    commands = {
+        tool: bench.job(
+            "training", tool, sequences, length, bench.sizes.training_steps, model=POCKET
+        )
+        for tool in bench.tools("attnlab", "sdpa")
+    }
+    answers = bench.take_turns("training", commands)
+    names = {"attnlab": "attnlab", "sdpa": "transformers, PyTorch"}
+    rows = []
+    for tool, each in answers.items():
+        seconds = middle(each, "seconds")
+        rows.append([names[tool], number(1000 * seconds), number(sequences * length / seconds)])
+    table(["", "ms a step", "tokens a second"], rows)
+    if ratio := ratios(answers, "sdpa", "attnlab", "seconds"):
+        row = goal_row(bench, "speed, attnlab / PyTorch", ratio, 0.5, at_least=True)
+        table(GOALS, [row])
+
+
 def imports(bench: Bench) -> None:
     rounds = max(bench.sizes.imports, bench.rounds)
     heading("Import", f"`python -c`, from start to end, milliseconds, {rounds} rounds.")
@@ -411,6 +441,7 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "memory": memory,
     "opening": opening,
     "generation": generation,
+    "training": training,
     "import": imports,
 }
 

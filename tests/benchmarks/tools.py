@@ -262,6 +262,57 @@ def hf_generate(directory: Path) -> Callable[[Ids, int], Any]:
     return generate
 
 
+def training(tool: str, directory: Path, batch_size: int, length: int, steps: int) -> Answer:
+    """Seconds of one step: draw a batch, forward, backward, clip, AdamW. The median of `steps`."""
+    train = attnlab_train if tool == "attnlab" else hf_train
+    vocab_size = json.loads((directory / "config.json").read_text("utf-8"))["vocab_size"]
+    corpus = np.random.default_rng(0).integers(0, vocab_size, 100_000)
+    ends: list[float] = []
+    train(directory, corpus, batch_size, length, steps + 3, lambda: ends.append(perf_counter()))
+    return {"seconds": float(np.median(np.diff(ends)[2:]))}
+
+
+def attnlab_train(
+    directory: Path, corpus: Ids, batch_size: int, length: int, steps: int, end: Callable[[], None]
+) -> None:
+    import attnlab
+
+    attnlab.train(
+        attnlab.GPT2Config.from_file(directory / "config.json"),
+        corpus,
+        steps=steps,
+        batch_size=batch_size,
+        sequence_length=length,
+        progress=False,
+        watch=lambda _: end(),
+    )
+
+
+def hf_train(
+    directory: Path, corpus: Ids, batch_size: int, length: int, steps: int, end: Callable[[], None]
+) -> None:
+    """transformers' model and PyTorch's AdamW, without dropout, with the fused attention."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.set_num_threads(os.cpu_count() or 1)
+    config = GPT2Config.from_pretrained(directory, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0)
+    model = GPT2LMHeadModel._from_config(config, attn_implementation="sdpa").train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    rng = np.random.default_rng(0)
+    for _ in range(steps):
+        starts = rng.integers(0, len(corpus) - length, batch_size)
+        ids = torch.from_numpy(corpus[starts[:, None] + np.arange(length + 1)])
+        logits = model(ids[:, :-1], use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        loss.item()
+        end()
+
+
 def versions() -> dict[str, str]:
     """Which of the packages are here."""
     packages = ("attnlab", "numpy", "safetensors", "torch", "transformers", "transformer-lens")
@@ -316,6 +367,7 @@ JOBS: dict[str, Callable[..., Answer]] = {
     "agreement": agreement,
     "opening": opening,
     "generation": generation,
+    "training": training,
 }
 
 
