@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +33,10 @@ from attnlab.ops import (
     softmax,
 )
 from attnlab.steps import Numbered, Result, Step, owned, step
+from attnlab.tokenizer import Tokens
+
+if TYPE_CHECKING:
+    from attnlab.views.explain import Explanation
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -129,12 +133,14 @@ class Attention(Result):
     context : (..., Tq, Dv)
     dropout_mask : (..., Tq, Tk) of 0 and 1/(1-p), or None where nothing was dropped. Where there
         is one, `weights` are what is left after it, and their rows no longer sum to 1.
+    tokens : Tokens of the queries; None where the matrices belong to no text
     """
 
     parts: ClassVar[tuple[str, ...]] = (
         *("Q", "K", "V", "raw_scores", "scores", "mask", "masked_scores"),
         *("dropout_mask", "weights", "context"),
     )
+    tokens: Tokens | None = None
 
     Q = Step[Array]("Tq Dk")
     K = Step[Array]("Tk Dk")
@@ -183,6 +189,32 @@ class Attention(Result):
         for rows, _, block in self._row_blocks():
             context[..., rows, :] = block.context
         return context
+
+    def explain(self, query: int, key: int | None = None) -> Explanation:
+        """The arithmetic of one weight with its real numbers, as text to follow with a pencil.
+
+        Parameters
+        ----------
+        query, key : which weight, negative numbers count from the end; without a key the whole row
+            of the query, and how it weighs the values into the query's context
+
+        Returns
+        -------
+        Explanation
+            `print` shows it: the products q_i·k_i, their sum, and each step to the weight
+
+        Raises
+        ------
+        DisagreementError
+            The printed numbers do not lead to the stored ones.
+        OutOfRangeError, InvalidTypeError
+            There is no such query or key.
+        InvalidValueError
+            Several heads or sequences at once: take one first, as `.heads[h]`.
+        """
+        from attnlab.views.explain import explain_row, explain_weight
+
+        return explain_row(self, query) if key is None else explain_weight(self, query, key)
 
     def _is_long(self) -> bool:
         queries: int = self.Q.shape[-2]
@@ -354,6 +386,7 @@ class MultiHeadAttention(SelfAttention):
         Dv = self.V.shape[-1]
         return Head(
             f"{self.title}, head {h}",
+            tokens=self.tokens,
             X=self.X,
             memory=self.memory,
             W_Q=columns(self.W_Q),

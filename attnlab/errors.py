@@ -45,6 +45,10 @@ class DownloadError(AttnlabError, ConnectionError):
     """The hub could not be reached, or refused."""
 
 
+class MissingExtraError(AttnlabError, ImportError):
+    """A library that an optional extra brings is not installed."""
+
+
 class DisagreementError(AttnlabError, AssertionError):
     """Computed numbers are not the recorded ones."""
 

@@ -27,7 +27,7 @@ from attnlab.checkpoint import BlockParameters, Parameters
 from attnlab.config import GPT2Config
 from attnlab.ops import Array, gelu, layer_norm, linear
 from attnlab.steps import Numbered, Result, Step, owned, read_only, step
-from attnlab.tokenizer import Ids
+from attnlab.tokenizer import Ids, Tokens
 
 
 class KeyValueCache:
@@ -131,6 +131,7 @@ class Block(Result):
     input, mid, output : (T, D), the residual stream before, between and after
     attention : MultiHeadAttention
     mlp : MLP
+    tokens : Tokens of a text's trace, else None
     """
 
     parts: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
@@ -139,6 +140,7 @@ class Block(Result):
     config: GPT2Config
     parameters: BlockParameters
     mask: Mask
+    tokens: Tokens | None
     earlier: tuple[Block, ...]
     cache: KeyValueCache | None
     dropout: BlockDropout | None
@@ -164,6 +166,7 @@ class Block(Result):
         return MultiHeadAttention(
             f"Layer {self.layer}, attention",
             n_head=self.config.n_head,
+            tokens=self.tokens,
             X=X,
             memory=X,
             Q=Q,
@@ -220,6 +223,7 @@ class ForwardPass(Result):
     logits : (..., T, vocab), for each token what may follow it
     mask : bool (T, cached + T), True where a query may attend to a key, the same in all heads
     cached : how many tokens before these were found in the cache
+    tokens : Tokens of a text's trace, None where there are only ids
     """
 
     parts: ClassVar[tuple[str, ...]] = (
@@ -232,6 +236,7 @@ class ForwardPass(Result):
     parameters: Parameters
     config: GPT2Config
     mask: Mask
+    tokens: Tokens | None = None
     cached: int
     dropout: Dropout | None
     _cache: KeyValueCache | None
@@ -285,6 +290,7 @@ class ForwardPass(Result):
                     config=self.config,
                     parameters=self.parameters.block(layer),
                     mask=self.mask,
+                    tokens=self.tokens,
                     earlier=tuple(blocks),
                     cache=self._cache,
                     dropout=None if self.dropout is None else self.dropout.blocks[layer],

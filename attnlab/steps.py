@@ -69,6 +69,13 @@ class Step(Generic[Value]):
         equation = f" = {self.formula}" if self.formula else ""
         return f"<step {self.name} ({self.axes}){equation}>"
 
+    @property
+    def heading(self) -> str:
+        """What a view of it is headed with: the equation; of what is given, a description."""
+        if not self.formula:
+            return self.name
+        return f"{self.name} = {self.formula}" if self.compute else f"{self.name}: {self.formula}"
+
     @overload
     def __get__(self, result: None, owner: type) -> Step[Value]: ...
     @overload

@@ -13,18 +13,22 @@ PACKAGE = Path(attnlab.__file__).parent
 
 # Each room may import those before it.
 ORDER = [
-    *("errors", "files", "tables", "steps", "ops", "config", "attention", "tokenizer"),
+    *("errors", "files", "tables", "steps", "ops", "config", "tokenizer", "attention"),
     *("checkpoint", "hub", "forward", "trace", "generation", "model", "figures", "walkthrough"),
-    "training",
+    *("training", "views"),
 ]
+
+# Rooms that draw: a method may import them when it is called, and types may name them.
+DRAWING = {"views"}
 
 
 def imports_of(room: str) -> set[str]:
-    """The other rooms that a file, or a folder's files, import."""
+    """The other rooms that a file, or a folder's files, import, those that draw at the top only."""
     file = PACKAGE / f"{room}.py"
     sources = [file] if file.is_file() else sorted((PACKAGE / room).glob("*.py"))
     trees = [ast.parse(source.read_text(encoding="utf-8")) for source in sources]
-    found = set()
+    late = set()
+    at_once = set()
     for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
@@ -32,8 +36,12 @@ def imports_of(room: str) -> set[str]:
             names = [alias.name for alias in node.names]
         else:
             continue
-        found |= {name.split(".")[1] for name in names if name.startswith("attnlab.")}
-    return found & set(ORDER) - {room}
+        found = {name.split(".")[1] for name in names if name.startswith("attnlab.")}
+        if any(node in tree.body for tree in trees):
+            at_once |= found
+        else:
+            late |= found
+    return (at_once | late - DRAWING) & set(ORDER) - {room}
 
 
 def test_every_room_has_its_place() -> None:

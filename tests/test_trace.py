@@ -150,6 +150,18 @@ def test_a_later_token_changes_nothing_earlier(ids: list[int], data: st.DataObje
     assert (weights[..., ~causal_mask(len(ids))] == 0).all()
 
 
+def test_every_part_knows_its_tokens(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    for part_ in (trace.blocks[1], trace.blocks[1].attention, trace.head(2, 3)):
+        assert part_.tokens is trace.tokens
+    generated = odd.generate("the hen", 2, temperature=0, trace=True)
+    assert generated.trace is not None
+    assert generated.trace.head(0, 0).tokens is generated.trace.tokens
+    last = generated.steps[-1].trace
+    assert last.head(0, 0).tokens == last.tokens
+    assert len(last.tokens) == 1
+
+
 def test_nothing_can_be_set(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     for result in (trace, trace.blocks[0], trace.blocks[0].mlp, trace.head(0, 0)):

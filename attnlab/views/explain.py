@@ -1,0 +1,507 @@
+"""The arithmetic of one weight, or of one row of weights, as text to follow with a pencil.
+
+    products q_i · k_i  ─sum─>  raw score  ─/ √Dk─>  score  ─mask─>  - maximum  ─exp─>  / row's sum
+
+What is printed is checked: each printed result must follow from the printed, rounded numbers
+before it, as far as their rounding lets it.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from attnlab.attention import Attention
+from attnlab.errors import DisagreementError, InvalidTypeError, InvalidValueError, OutOfRangeError
+from attnlab.ops import Array, is_integer
+from attnlab.steps import Step
+from attnlab.tables import ELLIPSIS, align, display_width, elide
+from attnlab.views.labels import labelled
+
+DIGITS = 5
+WIDTH = 88
+
+# Up to this many numbers are added up in writing; of more the table of the whole row has them.
+TERMS_WRITTEN = 64
+
+# A table of products of more lines than this is shown in two halves.
+ROWS_WHOLE = 9
+
+# How many columns of V the table of a row shows.
+COLUMNS_SHOWN = 7
+
+# What float32 or float64 may lose in a sum, in units of its rounding and of the sum's terms.
+SUM_NOISE = 8.0
+
+# What the arithmetic here, in float64, may lose itself.
+DOUBLE_NOISE = 1e-12
+
+NOTE = f"Numbers are rounded to {DIGITS} digits; shorter ones are exact."
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A number as it is printed, and the numbers that are printed so: low ... high."""
+
+    text: str
+    low: float
+    high: float
+
+    @property
+    def span(self) -> Span:
+        return Span(self.low, self.high)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __mul__(self, other: Printed) -> Span:
+        ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
+        return Span(min(ends), max(ends))
+
+    def __sub__(self, other: Printed) -> Span:
+        return Span(self.low - other.high, self.high - other.low)
+
+    def __truediv__(self, positive: Printed) -> Span:
+        ends = [a / b for a in (self.low, self.high) for b in (positive.low, positive.high)]
+        return Span(min(ends), max(ends))
+
+
+@dataclass(frozen=True)
+class Span:
+    """The results that rounded numbers may have, low ... high."""
+
+    low: float
+    high: float
+
+
+def printed(number: float) -> Printed:
+    """A number rounded to DIGITS digits; one that has no more than those is printed short."""
+    number = float(number) + 0.0  # no -0
+    short = f"{number:.{DIGITS}g}"
+    if float(short) == number:
+        return Printed(short, number, number)
+    text = f"{number:#.{DIGITS}g}".removesuffix(".")
+    exponent = Decimal(text).as_tuple().exponent
+    half = 10.0 ** int(exponent) / 2
+    return Printed(text, float(text) - half, float(text) + half)
+
+
+def total(spans: Iterable[Printed | Span]) -> Span:
+    """The results that the sum of rounded numbers may have."""
+    kept = list(spans)
+    return Span(math.fsum(one.low for one in kept), math.fsum(one.high for one in kept))
+
+
+def check(name: str, span: Span, result: Printed, noise: float = 0.0) -> None:
+    """Refuse a printed result that does not follow from the printed numbers before it.
+
+    Raises
+    ------
+    DisagreementError
+        It lies outside `span` by more than its own rounding and `noise`.
+    """
+    noise += DOUBLE_NOISE * max(abs(x) for x in (span.low, span.high, 0.0) if math.isfinite(x))
+    if not (span.low - noise <= result.high and result.low <= span.high + noise):
+        raise DisagreementError(
+            f"{name} is stored as {result}, and the numbers that it is made of "
+            f"lead to {span.low:.6g} … {span.high:.6g}"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """The arithmetic as text; `print` and `repr` show it.
+
+    Attributes
+    ----------
+    title : what is explained
+    numbers : what is printed, unrounded, under the steps' names; float, int, bool, or lists
+    """
+
+    title: str
+    numbers: dict[str, Any]
+    _parts: list[tuple[str, str | list[list[str]]]]
+    _products: list[list[str]] = field(default_factory=list)
+
+    def text(self, width: int = WIDTH) -> str:
+        """The lines, none longer than `width` where its longest number fits."""
+        blocks = [[*textwrap.wrap(self.title, width), *textwrap.wrap(NOTE, width)]]
+        if self._products:
+            blocks.append(["the products", halve(self._products, width)])
+        lines: list[str] = []
+        for heading, body in self._parts:
+            if isinstance(body, str):
+                lines += textwrap.wrap(heading, width)
+                lines += textwrap.wrap(
+                    body,
+                    width,
+                    initial_indent="  ",
+                    subsequent_indent="    ",
+                    break_on_hyphens=False,
+                )
+            else:
+                blocks += [lines, [*textwrap.wrap(heading, width), *fold(body, width)]]
+                lines = []
+        return "\n\n".join("\n".join(block) for block in (*blocks, lines) if block)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return self.text()
+
+
+def fold(rows: list[list[str]], width: int) -> list[str]:
+    """A table in as many parts below each other as the width asks for, each with column 0."""
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    parts: list[str] = []
+    start = 1
+    while start < len(widths):
+        stop, used = start + 1, widths[0] + 2 + widths[start]
+        while stop < len(widths) and used + 2 + widths[stop] <= width:
+            used += 2 + widths[stop]
+            stop += 1
+        parts += [align([[row[0], *row[start:stop]] for row in rows]), ""]
+        start = stop
+    return parts[:-1]
+
+
+def halve(rows: list[list[str]], width: int) -> str:
+    """A long table with its second half beside its first one, where both fit."""
+    whole = align(rows)
+    if len(rows) <= ROWS_WHOLE or 2 * max(map(display_width, whole.splitlines())) + 4 > width:
+        return whole
+    header, *lines = rows
+    half = (len(lines) + 1) // 2
+    right = [*lines[half:], [""] * len(header)][:half]
+    beside = zip([header, *lines[:half]], [header, *right], strict=True)
+    return align([[*left, "", *more] for left, more in beside])
+
+
+@dataclass(frozen=True)
+class Row:
+    """One query's numbers in an attention of matrices, as they are stored, in float64.
+
+    Attributes
+    ----------
+    query : its place
+    name : how it is called, place and symbol
+    keys : how the keys are called
+    q, raw_scores, scores, mask, masked_scores, weights : of the row
+    dropped : its dropout_mask, None where nothing was dropped
+    """
+
+    attention: Attention
+    query: int
+    name: str
+    keys: tuple[str, ...]
+    q: Array
+    raw_scores: Array
+    scores: Array
+    mask: Array
+    masked_scores: Array
+    dropped: Array | None
+    weights: Array
+
+    @classmethod
+    def of(cls, attention: Attention, query: int) -> Row:
+        """A row; the numbers that nobody looked at yet are computed and not kept."""
+        if len(attention._scores_shape()) > 2 or attention.V.ndim > 2:
+            raise InvalidValueError(
+                f"{attention.title} has weights of shape {attention._scores_shape()}; to explain "
+                "one, first take one head, as .heads[h] of several, or the matrices of one "
+                "sequence, as attention(Q[0], K[0], V[0])"
+            )
+        labels = labelled(attention, "mask").axes
+        query = place(query, "query", attention.Q.shape[0])
+
+        def row(name: str) -> Array:
+            value: Array = np.asarray(attention.peek(name)[query], np.float64)
+            return value
+
+        dropped = attention.peek("dropout_mask")
+        return cls(
+            attention=attention,
+            query=query,
+            name=called(query, labels[0].labels[query]),
+            keys=tuple(called(j, text) for j, text in enumerate(labels[1].labels)),
+            q=row("Q"),
+            raw_scores=row("raw_scores"),
+            scores=row("scores"),
+            mask=attention.mask[query],
+            masked_scores=row("masked_scores"),
+            dropped=None if dropped is None else row("dropout_mask"),
+            weights=row("weights"),
+        )
+
+    @property
+    def largest(self) -> int:
+        return int(self.masked_scores.argmax())
+
+    @cached_property
+    def shifted(self) -> Array:
+        shifted: Array = self.masked_scores - self.masked_scores.max()
+        return shifted
+
+    @cached_property
+    def exponentials(self) -> Array:
+        exponentials: Array = np.exp(self.shifted)
+        return exponentials
+
+    @property
+    def softmax(self) -> Array:
+        """The weights before dropout: those stored, where nothing was dropped."""
+        if self.dropped is None:
+            return self.weights
+        softmax: Array = self.exponentials / self.exponentials.sum()
+        return softmax
+
+    def sum_noise(self, terms: Array) -> float:
+        """What the floats of the attention may lose in a sum of these terms."""
+        return SUM_NOISE * self._eps * float(np.abs(terms).sum())
+
+    @cached_property
+    def score_noise(self) -> float:
+        """The most that they may lose in one of the row's scores."""
+        products = np.abs(self.attention.K.astype(np.float64)) @ np.abs(self.q)
+        return SUM_NOISE * self._eps * float(products.max()) / math.sqrt(len(self.q))
+
+    def weight_noise(self, key: int) -> float:
+        """What they may lose in a weight, the scores' loss made larger by exp."""
+        largest = max(float(self.exponentials[key]), float(self.weights[key]))
+        smallest = float(np.finfo(self.attention.Q.dtype).tiny)  # below it exp gives 0
+        return smallest + largest * (2 * self.score_noise + SUM_NOISE * self._eps)
+
+    @property
+    def _eps(self) -> float:
+        return float(np.finfo(self.attention.Q.dtype).eps)
+
+
+def place(index: int, kind: str, count: int) -> int:
+    """An index from the front; negative ones count from the end.
+
+    Raises
+    ------
+    OutOfRangeError, InvalidTypeError
+        There is no such place; it is not an integer.
+    """
+    if not is_integer(index):
+        raise InvalidTypeError(f"a {kind} is told by an integer; given {index!r}")
+    if not -count <= index < count:
+        kinds = {"query": "queries", "key": "keys"}[kind]
+        raise OutOfRangeError(f"there is no {kind} {index}; {kinds} are 0 to {count - 1}")
+    return int(index) % count
+
+
+def called(position: int, text: str) -> str:
+    """A query or key in words: its place, and its symbol where it has one."""
+    return str(position) if text == str(position) else f"{position} ({text})"
+
+
+def heading(attention: Attention, name: str) -> str:
+    found: Step[Any] = getattr(type(attention), name)
+    return found.heading
+
+
+def explain_weight(attention: Attention, query: int, key: int) -> Explanation:
+    """One weight, from the products of a query's and a key's numbers to the stored value."""
+    row = Row.of(attention, query)
+    key = place(key, "key", len(row.keys))
+    k = attention.K[key].astype(np.float64)
+    root = math.sqrt(len(k))
+    q_, k_, p_ = ([printed(x) for x in numbers] for numbers in (row.q, k, row.q * k))
+    for i, (q_i, k_i, p_i) in enumerate(zip(q_, k_, p_, strict=True)):
+        check(f"product {i}", q_i * k_i, p_i)
+
+    raw_score, score, root_ = map(printed, (row.raw_scores[key], row.scores[key], root))
+    check("raw_scores", total(p_), raw_score, row.sum_noise(row.q * k))
+    check("scores", raw_score / root_, score, row.score_noise)
+
+    allowed = bool(row.mask[key])
+    masked, maximum = printed(row.masked_scores[key]), printed(row.masked_scores.max())
+    expected = score.span if allowed else Span(-math.inf, -math.inf)
+    check("masked_scores", expected, masked, row.score_noise)
+    shifted, power = printed(row.shifted[key]), printed(row.exponentials[key])
+    if allowed:
+        check("minus the maximum", masked - maximum, shifted)
+    check("exp", Span(math.exp(shifted.low), math.exp(shifted.high)), power)
+
+    seen = np.flatnonzero(row.mask)
+    powers = [printed(x) for x in row.exponentials[seen]]
+    row_sum = printed(row.exponentials.sum())
+    check("the row's sum", total(powers), row_sum)
+    softmax, weight = printed(row.softmax[key]), printed(row.weights[key])
+    noise = row.weight_noise(key)
+    check("softmax" if row.dropped is not None else "weights", power / row_sum, softmax, noise)
+
+    parts: list[tuple[str, str | list[list[str]]]] = [
+        (heading(attention, "raw_scores"), f"sum of the {len(k)} products = {raw_score}"),
+        (
+            heading(attention, "scores"),
+            f"{raw_score} / √{len(k)} = {raw_score} / {root_} = {score}",
+        ),
+        (heading(attention, "mask"), str(allowed)),
+        (heading(attention, "masked_scores"), str(masked)),
+        (
+            "minus the row's maximum",
+            f"{masked} - {bracketed(maximum)} = {shifted}"
+            f" (the maximum is that of key {row.keys[row.largest]})",
+        ),
+        ("exp", f"e^{bracketed(shifted)} = {power}"),
+        (
+            f"the row's sum of exp, over the {len(seen)} keys that may be seen",
+            f"{written(powers)} = {row_sum}",
+        ),
+        (heading(attention, "weights"), f"{power} / {row_sum} = {softmax}"),
+    ]
+    if row.dropped is not None:
+        dropped = printed(row.dropped[key])
+        check("weights", softmax * dropped, weight, noise * (1 + abs(dropped.high)))
+        parts.append((heading(attention, "dropout_mask"), str(dropped)))
+        parts.append(("weights, after dropout", f"{softmax} · {dropped} = {weight}"))
+    numbers = {
+        "query": row.query,
+        "key": key,
+        "q": row.q.tolist(),
+        "k": k.tolist(),
+        "products": (row.q * k).tolist(),
+        "raw_scores": float(row.raw_scores[key]),
+        "root": root,
+        "scores": float(row.scores[key]),
+        "mask": allowed,
+        "masked_scores": float(row.masked_scores[key]),
+        "maximum": float(row.masked_scores.max()),
+        "shifted": float(row.shifted[key]),
+        "exp": float(row.exponentials[key]),
+        "row_sum": float(row.exponentials.sum()),
+        "dropout_mask": None if row.dropped is None else float(row.dropped[key]),
+        "weights": float(row.weights[key]),
+    }
+    title = f"{attention.title}: the weight that query {row.name} gives to key {row.keys[key]}"
+    return Explanation(title, numbers, parts, products(q_, k_, p_))
+
+
+def products(q: list[Printed], k: list[Printed], p: list[Printed]) -> list[list[str]]:
+    """The products as a table."""
+    numbered = enumerate(zip(q, k, p, strict=True))
+    return [["i", "q_i", "k_i", "q_i·k_i"], *([str(i), *map(str, one)] for i, one in numbered)]
+
+
+def bracketed(number: Printed) -> str:
+    return f"({number})" if number.text.startswith("-") else number.text
+
+
+def written(terms: Sequence[Printed]) -> str:
+    if len(terms) > TERMS_WRITTEN:
+        return f"{len(terms)} numbers, which explain(query) lists,"
+    return " + ".join(map(str, terms))
+
+
+def explain_row(attention: Attention, query: int) -> Explanation:
+    """A row of weights, all keys in a table, then the values that they weigh."""
+    row = Row.of(attention, query)
+    columns: dict[str, list[Printed]] = {
+        "raw_scores": [printed(x) for x in row.raw_scores],
+        "scores": [printed(x) for x in row.scores],
+        "masked_scores": [printed(x) for x in row.masked_scores],
+        "- maximum": [printed(x) for x in row.shifted],
+        "exp": [printed(x) for x in row.exponentials],
+    }
+    if row.dropped is not None:
+        columns["softmax"] = [printed(x) for x in row.softmax]
+        columns["dropout_mask"] = [printed(x) for x in row.dropped]
+    columns["weights"] = weights = [printed(x) for x in row.weights]
+    root, maximum = printed(math.sqrt(len(row.q))), printed(row.masked_scores.max())
+    row_sum, weight_sum = printed(row.exponentials.sum()), printed(row.weights.sum())
+    for key, line in enumerate(zip(*columns.values(), strict=True)):
+        raw_score, score, masked, shifted, power, *dropout, weight = line
+        name = f"of key {row.keys[key]}"
+        terms = row.q * attention.K[key].astype(np.float64)
+        check(f"raw_scores {name}", sum_of(terms), raw_score, row.sum_noise(terms))
+        check(f"scores {name}", raw_score / root, score, row.score_noise)
+        if row.mask[key]:
+            check(f"masked_scores {name}", score.span, masked, row.score_noise)
+            check(f"- maximum {name}", masked - maximum, shifted)
+        else:
+            check(f"masked_scores {name}", Span(-math.inf, -math.inf), masked)
+        check(f"exp {name}", Span(math.exp(shifted.low), math.exp(shifted.high)), power)
+        share, noise = power / row_sum, row.weight_noise(key)
+        if dropout:
+            check(f"softmax {name}", share, dropout[0], noise)
+            share, noise = dropout[0] * dropout[1], noise * (1 + abs(dropout[1].high))
+        check(f"weights {name}", share, weight, noise)
+    check("the sum of exp", total(columns["exp"]), row_sum)
+    check("the sum of weights", total(weights), weight_sum)
+
+    table = [["key", *columns]]
+    for key, name in enumerate(row.keys):
+        table.append([name, *(str(column[key]) for column in columns.values())])
+    sums = {"exp": str(row_sum), "weights": str(weight_sum)}
+    table.append(["sum", *(sums.get(name, "") for name in columns)])
+
+    steps = ("raw_scores", "scores", "mask", "masked_scores", "weights")
+    formulas = [heading(attention, name) for name in steps]
+    if row.dropped is not None:
+        formulas.append(heading(attention, "dropout_mask"))
+    context = attention.peek("context")[row.query].astype(np.float64)
+    numbers = {
+        "query": row.query,
+        "key": None,
+        "root": math.sqrt(len(row.q)),
+        "maximum": float(row.masked_scores.max()),
+        "row_sum": float(row.exponentials.sum()),
+        "raw_scores": row.raw_scores.tolist(),
+        "scores": row.scores.tolist(),
+        "mask": row.mask.tolist(),
+        "masked_scores": row.masked_scores.tolist(),
+        "shifted": row.shifted.tolist(),
+        "exp": row.exponentials.tolist(),
+        "dropout_mask": None if row.dropped is None else row.dropped.tolist(),
+        "weights": row.weights.tolist(),
+        "context": context.tolist(),
+    }
+    parts: list[tuple[str, str | list[list[str]]]] = [
+        *((formula, "") for formula in formulas),
+        (
+            f"√Dk = √{len(row.q)} = {root}, and the row's maximum is {maximum}, "
+            f"that of key {row.keys[row.largest]}; - maximum is what is left of masked_scores "
+            "without it, and softmax is exp / sum of exp",
+            "",
+        ),
+        ("", table),
+        (heading(attention, "context"), values(row, weights, context)),
+    ]
+    title = f"{attention.title}: the weights that query {row.name} gives, and its context"
+    return Explanation(title, numbers, parts)
+
+
+def sum_of(terms: Array) -> Span:
+    """A sum whose terms are not printed here, so that nothing is rounded in it."""
+    exact = float(terms.sum())
+    return Span(exact, exact)
+
+
+def values(row: Row, weights: list[Printed], context: Array) -> list[list[str]]:
+    """V beside the weights, and below it what they add up to; of many columns the first ones."""
+    V = row.attention.V.astype(np.float64)
+    shown = elide(V.shape[1], COLUMNS_SHOWN)
+    cells: dict[int, list[Printed]] = {}
+    for j in (j for j in shown if j is not None):
+        cells[j] = [printed(x) for x in V[:, j]]
+        made = total(w * v for w, v in zip(weights, cells[j], strict=True))
+        noise = row.sum_noise(row.weights * V[:, j])
+        check(f"context {j}", made, printed(context[j]), noise)
+    lines = [["key", "weights", *(ELLIPSIS if j is None else f"V {j}" for j in shown)]]
+    for key, name in enumerate(row.keys):
+        numbers = (ELLIPSIS if j is None else str(cells[j][key]) for j in shown)
+        lines.append([name, str(weights[key]), *numbers])
+    sums = (ELLIPSIS if j is None else str(printed(context[j])) for j in shown)
+    lines.append(["sum of weight · V", "", *sums])
+    return lines

@@ -1,0 +1,143 @@
+"""What every view says alike: a step's name and formula, and the labels along its axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from attnlab.errors import InvalidValueError, MissingExtraError
+from attnlab.steps import AnyArray, Result, Step
+from attnlab.tables import printable
+from attnlab.tokenizer import Token
+
+# What people call the axes along which there are tokens.
+TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
+
+# How many tokens of an axis a view shows, as `attnlab.tables.elide` cuts them.
+TOKENS_SHOWN = 24
+
+# How much of one token's symbol or text a label shows.
+LABEL_LENGTH = 16
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a step.
+
+    Attributes
+    ----------
+    name : "query", "key" or "position" where it is tokens, else as the step calls it, such as "Dk"
+    positions : for each place the position in the text, or its number
+    tokens : for each place its token; None where there is none, as for keys from a cache
+    """
+
+    name: str
+    positions: range
+    tokens: tuple[Token | None, ...]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Symbols, and the positions where there is no token."""
+        pairs = zip(self.positions, self.tokens, strict=True)
+        return tuple(str(n) if token is None else label(token.symbol) for n, token in pairs)
+
+    @property
+    def has_tokens(self) -> bool:
+        return any(token is not None for token in self.tokens)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A step's array with words: what a view needs to show it.
+
+    Attributes
+    ----------
+    name, heading : of the step, the heading with its formula
+    array : its numbers
+    axes : one `Axis` for each of the array's
+    masked : bool, as the array, True where the mask took a number away; None where it took none
+    """
+
+    name: str
+    heading: str
+    array: AnyArray
+    axes: tuple[Axis, ...]
+    masked: AnyArray | None
+
+
+def label(text: str, length: int = LABEL_LENGTH) -> str:
+    """`text` with control characters as escapes, and cut if it is long."""
+    safe = printable(text[: length + 1])
+    return safe if len(safe) <= length else f"{safe[: length - 1]}…"
+
+
+def named_step(result: Result, name: str) -> Step[Any]:
+    """The step of a name.
+
+    Raises
+    ------
+    InvalidValueError
+        There is none; the message lists those that there are.
+    """
+    if name not in result.parts:
+        raise InvalidValueError(
+            f"{result.title} has no step {name!r}; its steps are {', '.join(result.parts)}"
+        )
+    found: Step[Any] = getattr(type(result), name)
+    return found
+
+
+def labelled(result: Result, name: str) -> Labelled:
+    """A step of a result with its labels, computed if need be and not kept.
+
+    Raises
+    ------
+    InvalidValueError
+        There is no such step, it is None, or it has axes that lead those it is described with.
+    """
+    step, array = named_step(result, name), result.peek(name)
+    axes = result.axes_of(name).split()
+    if array is None:
+        raise InvalidValueError(f"{result.title} was made without {name}")
+    if array.ndim != len(axes):
+        raise InvalidValueError(
+            f"{name} of shape {array.shape} has more axes than {' '.join(axes)}: "
+            "make a result of one sequence and look at that"
+        )
+    named = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
+    masked = None
+    if axes[-2:] == ["Tq", "Tk"] and result.parts.index(name) >= result.parts.index("mask"):
+        masked = np.broadcast_to(~result.peek("mask"), array.shape)
+    return Labelled(name, step.heading, array, named, masked)
+
+
+def axis_of(result: Any, axis: str, length: int) -> Axis:
+    """An axis with its tokens, those of a text's trace; keys from a cache have none."""
+    name = TOKEN_AXES.get(axis, axis)
+    tokens = getattr(result, "tokens", None)
+    if tokens is None or axis not in TOKEN_AXES:
+        return Axis(name, range(length), (None,) * length)
+    cached = result.mask.shape[-1] - len(tokens)
+    if axis == "Tk":
+        return Axis(name, range(length), ((None,) * cached + tuple(tokens))[:length])
+    return Axis(name, range(cached, cached + length), tuple(tokens))
+
+
+def extra(module: str, name: str) -> ModuleType:
+    """A library that only an optional extra brings.
+
+    Raises
+    ------
+    MissingExtraError
+        It is not installed; the message says what to install.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise MissingExtraError(f'this needs {error.name}: pip install "attnlab[{name}]"') from None

@@ -1,0 +1,244 @@
+"""One weight's arithmetic as text: hand-worked numbers, and the text read back with a pencil."""
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+
+import attnlab
+from attnlab import GPT2, AttnlabError, Head, causal_mask
+from attnlab.attention import Attention
+from attnlab.errors import DisagreementError
+
+X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
+W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+
+
+@pytest.fixture
+def toy() -> Attention:
+    """Q = K = V = [[2, 0], [0, 2], [2, 1]]."""
+    return attnlab.self_attention(X, W, W, W, mask=causal_mask(3))
+
+
+@pytest.fixture(scope="module")
+def head() -> Head:
+    return GPT2.from_pretrained(REFERENCE / "odd").trace("the hen in a thin inn").head(1, 2)
+
+
+def altered(attention: Attention, step: str, place: tuple[int, int], by: float) -> Attention:
+    """The attention with one stored number changed, all others as they were."""
+    for name in ("raw_scores", "scores", "masked_scores", "weights", "context"):
+        getattr(attention, name)
+    array = np.array(getattr(attention, step))
+    array[place] += by
+    attention.keep(**{step: array})
+    return attention
+
+
+def test_by_hand(toy: Attention) -> None:
+    """q = (2, 1), k = (2, 0); the row's scores are 4, 2 and 5 over √2."""
+    lines = str(toy.explain(2, 0)).splitlines()
+    assert lines[4:7] == ["i  q_i  k_i  q_i·k_i", "0    2    2        4", "1    1    0        0"]
+    text = "\n".join(lines)
+    assert "raw_scores = Q Kᵀ\n  sum of the 2 products = 4\n" in text
+    assert "4 / √2 = 4 / 1.4142 = 2.8284\n" in text
+    assert "2.8284 - 3.5355 = -0.70711 (the maximum is that of key 2)\n" in text
+    # e^(-1/√2) = 0.4930687, e^(-3/√2) = 0.1198733
+    assert "e^(-0.70711) = 0.49307\n" in text
+    assert "over the 3 keys that may be seen\n  0.49307 + 0.11987 + 1 = 1.6129\n" in text
+    assert text.endswith("weights = softmax(masked_scores)\n  0.49307 / 1.6129 = 0.30570")
+    assert repr(toy.explain(2, 0)) == text
+
+
+def test_zero_has_no_sign() -> None:
+    negative = attnlab.attention([[-1.0, 0.0]], [[0.0, 1.0]], [[1.0]])
+    assert "-0" not in str(negative.explain(0, 0))
+
+
+def test_a_key_that_is_masked(toy: Attention) -> None:
+    text = str(toy.explain(1, 2))
+    assert "mask: True = may attend\n  False\n" in text
+    assert "else -inf\n  -inf\n" in text
+    assert "e^(-inf) = 0\n" in text
+    assert text.endswith("0 / 1.0591 = 0")
+    assert "over the 2 keys that may be seen" in text
+
+
+def test_the_formulas_are_those_of_the_steps(head: Head) -> None:
+    for text in (str(head.explain(3, 1)), str(head.explain(3))):
+        for name in ("raw_scores", "scores", "masked_scores", "weights"):
+            assert f"\n{name} = {getattr(Head, name).formula}\n" in text
+
+
+def test_the_pencil_gets_to_the_stored_weight(head: Head) -> None:
+    """Every printed number is read back and worked with."""
+    query, key = 11, 3
+    text = str(head.explain(query, key))
+    number = r"(-?[\d.]+(?:e[-+]\d+)?)"
+    rows = re.findall(rf"^\d+ +{number} +{number} +{number}$", text, re.MULTILINE)
+    q, k, p = np.array(rows, dtype=float).T
+    assert np.allclose(q, head.Q[query], rtol=1e-4)
+    assert np.allclose(k, head.K[key], rtol=1e-4)
+    assert np.allclose(p, q * k, rtol=2e-4)
+    assert p.sum() == pytest.approx(float(head.raw_scores[query, key]), abs=1e-3)
+    raw = float(re.search(rf"products = {number}", text)[1])  # type: ignore[index]
+    assert raw == pytest.approx(p.sum(), abs=1e-3)
+    shifted = float(re.search(rf"e\^\({number}\)", text)[1])  # type: ignore[index]
+    assert shifted == pytest.approx(raw / math.sqrt(7) - head.scores[query].max(), abs=1e-3)
+    terms, total = re.search(  # type: ignore[union-attr]
+        rf"seen\n([\s\d.+e-]+?) = {number}", text
+    ).groups()
+    powers = [float(term) for term in re.split(r"\s\+\s", terms)]
+    assert len(powers) == 12
+    assert sum(powers) == pytest.approx(float(total), rel=1e-4)
+    weight = float(text.split()[-1])
+    assert weight == pytest.approx(math.exp(shifted) / float(total), rel=1e-4)
+    assert weight == pytest.approx(float(head.weights[query, key]), rel=1e-4)
+
+
+def test_the_whole_row(head: Head) -> None:
+    text = head.explain(-1).text(width=120)
+    assert "query 11 (n)" in text.splitlines()[0]
+    for key, symbol in enumerate(("the", "Ġ", "he", "n", "Ġ", "in", "Ġa", "Ġth", "in", "Ġ")):
+        line = next(line for line in text.splitlines() if line.startswith(f"{key} ({symbol})"))
+        numbers = [float(word) for word in line.split()[2:]]
+        expected = [float(getattr(head, name)[11, key]) for name in ("raw_scores", "scores")]
+        shifted = expected[1] - float(head.scores[11].max())
+        expected += [expected[1], shifted, math.exp(shifted), float(head.weights[11, key])]
+        assert numbers == pytest.approx(expected, rel=1e-4)
+    context = next(line for line in text.splitlines() if line.startswith("sum of weight · V"))
+    assert [float(word) for word in context.split()[5:]] == pytest.approx(
+        (head.weights[11] @ head.V).tolist(), rel=1e-3
+    )
+
+
+def test_all_64_products_and_no_line_too_long(walkthrough_model: GPT2) -> None:
+    head = walkthrough_model.trace("It’s very hot in summer. Swimming is").head(0, 0)
+    text = str(head.explain(11, 5))
+    assert "query 11 (Ġis) gives to key 5 (Ġhot)" in text
+    table = text.split("the products\n")[1].split("\n\n")[0].splitlines()
+    assert len(table) == 33
+    numbers = [line.split() for line in table[1:]]
+    assert [int(line[0]) for line in numbers] + [int(line[4]) for line in numbers] == [*range(64)]
+    products = [float(line[3]) for line in numbers] + [float(line[7]) for line in numbers]
+    assert sum(products) == pytest.approx(float(head.raw_scores[11, 5]), abs=1e-2)
+    assert "… " not in text
+    for width in (40, 88):
+        for explanation in (head.explain(11, 5), head.explain(11)):
+            assert max(map(len, explanation.text(width).splitlines())) <= width
+
+
+@pytest.mark.parametrize("step", ["raw_scores", "scores", "masked_scores", "weights"])
+@pytest.mark.parametrize("key", [0, None])
+def test_a_stored_number_that_does_not_follow_is_refused(
+    toy: Attention, step: str, key: int | None
+) -> None:
+    wrong = altered(toy, step, (2, 0), 1e-3)
+    with pytest.raises(DisagreementError, match=rf"^{step}( of key 0)? is stored as"):
+        wrong.explain(2, key)
+    assert str(wrong.explain(1, 0))
+
+
+def test_a_context_that_does_not_follow_is_refused(toy: Attention) -> None:
+    with pytest.raises(DisagreementError, match="context 1 is stored as"):
+        altered(toy, "context", (2, 1), 1e-3).explain(2)
+
+
+def test_a_masked_score_that_is_not_minus_infinity_is_refused() -> None:
+    toy = attnlab.attention(*(np.eye(2),) * 3, mask=causal_mask(2))
+    toy.keep(masked_scores=np.array([[0.5**0.5, -5.0], [0.0, 0.5**0.5]]))
+    with pytest.raises(DisagreementError, match="masked_scores"):
+        toy.explain(0, 1)
+    with pytest.raises(DisagreementError, match="masked_scores of key 1"):
+        toy.explain(0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 300.0])
+def test_any_numbers_explain_themselves(dtype: str, scale: float) -> None:
+    rng = np.random.default_rng(0)
+    for T, Dk in ((3, 2), (30, 64), (200, 64)):
+        Q, K, V = (scale * rng.standard_normal((T, Dk)).astype(dtype) for _ in "QKV")
+        result = attnlab.attention(Q, K, V, mask=causal_mask(T), dropout=0.2, rng=1)
+        for query in rng.integers(0, T, 5):
+            result.explain(query)
+            for key in rng.integers(0, T, 5):
+                result.explain(query, key)
+    assert "200 numbers, which explain(query) lists, = " in str(result.explain(-1, 3))
+
+
+def test_dropout_is_a_line() -> None:
+    result = attnlab.self_attention(X, W, W, W, dropout=0.5, rng=1)
+    kept = np.argwhere(result.weights)[0]
+    text = str(result.explain(*kept))
+    assert "dropout_mask: 0 or 1 / (1 - p)\n  2\n" in text
+    before = float(text.split("softmax(masked_scores)\n")[1].split("\n")[0].split()[-1])
+    assert float(text.split()[-1]) == pytest.approx(2 * before, rel=1e-4)
+    assert float(text.split()[-1]) == pytest.approx(float(result.weights[tuple(kept)]), rel=1e-4)
+    lost = np.argwhere(result.weights == 0)[0]
+    assert str(result.explain(*lost)).endswith("· 0 = 0")
+    assert {"softmax", "dropout_mask"} <= set(str(result.explain(int(kept[0]))).split())
+    wrong = altered(result, "weights", (int(kept[0]), int(kept[1])), 1e-3)
+    with pytest.raises(DisagreementError):
+        wrong.explain(*kept)
+
+
+def test_negative_places_count_from_the_end(head: Head) -> None:
+    assert str(head.explain(-1, -2)) == str(head.explain(11, 10))
+    assert head.explain(-1, -2).numbers["key"] == 10
+
+
+def test_keys_from_a_cache_go_by_their_position() -> None:
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    step = model.generate("the hen", 2, temperature=0, trace=True).steps[-1].trace
+    one = step.head(0, 0)
+    text = str(one.explain(0))
+    lines = text.splitlines()
+    symbol = step.tokens.symbols[0]
+    assert f"query 0 ({symbol})" in lines[0]
+    last = one.K.shape[0] - 1
+    start = lines.index(next(line for line in lines if line.startswith("key ")))
+    assert [line.split("  ")[0] for line in lines[start + 1 : start + last + 2]] == [
+        *map(str, range(last)),
+        f"{last} ({symbol})",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("look", "kind", "message"),
+    [
+        (lambda head: head.explain(12, 0), IndexError, "no query 12; queries are 0 to 11"),
+        (lambda head: head.explain(-13), IndexError, "no query -13"),
+        (lambda head: head.explain(0, 12), IndexError, "no key 12; keys are 0 to 11"),
+        (lambda head: head.explain("0", 1), TypeError, "query.*integer.*'0'"),
+        (lambda head: head.explain(0, 1.0), TypeError, "key.*integer.*1.0"),
+        (lambda head: head.explain(True, 1), TypeError, "query.*integer.*True"),
+    ],
+)
+def test_places_that_are_not_there(
+    head: Head, look: Any, kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(AttnlabError, match=message) as caught:
+        look(head)
+    assert isinstance(caught.value, kind)
+
+
+def test_several_heads_at_once_are_refused() -> None:
+    trace = GPT2.from_pretrained(REFERENCE / "odd").trace("the hen")
+    with pytest.raises(AttnlabError, match=r"shape \(5, 4, 4\).*first take one head, as .heads"):
+        trace.blocks[0].attention.explain(1, 0)
+    batch = np.ones((2, 3, 4))
+    with pytest.raises(AttnlabError, match=r"attention\(Q\[0\], K\[0\], V\[0\]\)"):
+        attnlab.attention(batch, batch, batch).explain(1, 0)
+    with pytest.raises(AttnlabError, match="first take one head"):
+        attnlab.attention(np.ones((3, 4)), np.ones((3, 4)), batch).explain(1, 0)
+
+
+def test_nothing_large_is_kept_by_explaining() -> None:
+    rng = np.random.default_rng(0)
+    result = attnlab.attention(*rng.standard_normal((3, 150, 4)))
+    result.explain(100, 3)
+    assert not {"raw_scores", "scores", "masked_scores", "weights"} & set(vars(result))
