@@ -135,6 +135,7 @@ class Block(Result):
     """
 
     parts: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
+    hint: ClassVar[str] = ".attention and .mlp have tables of their own"
 
     layer: int
     config: GPT2Config
@@ -197,9 +198,6 @@ class Block(Result):
             output *= self.dropout.mlp
         output += self.mid
         return output
-
-    def __repr__(self) -> str:
-        return f"{super().__repr__()}\n.attention and .mlp have tables of their own"
 
 
 class ForwardPass(Result):

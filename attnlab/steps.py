@@ -115,9 +115,11 @@ class Result:
     ----------
     parts : names of the steps in the order in which they are shown
     title : what the table is headed with
+    hint : what the table ends with, where there is more to see
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
+    hint: ClassVar[str] = ""
     title: str
 
     def __init__(self, title: str, **values: object) -> None:
@@ -155,7 +157,7 @@ class Result:
     def _shown(self) -> tuple[str, ...]:
         return self.parts
 
-    def __repr__(self) -> str:
+    def _table(self) -> str:
         lines = [("name", "axes", "shape", "dtype", "range", "-inf")]
         for name in self._shown():
             axes = self.axes_of(name)
@@ -170,7 +172,15 @@ class Result:
             if value is not None:
                 leading = "... " * (value.ndim > len(axes.split()))
                 lines.append((name, leading + axes, *describe(value)))
-        return f"{self.title}\n{align(lines, left=(0, 1, 2, 3, 4))}"
+        return align(lines, left=(0, 1, 2, 3, 4))
+
+    def __repr__(self) -> str:
+        return "\n".join(filter(None, (self.title, self._table(), self.hint)))
+
+    def _repr_html_(self) -> str:
+        from attnlab.views.notebook import result_view
+
+        return result_view(self)
 
 
 def describe(array: AnyArray) -> tuple[str, str, str, str]:

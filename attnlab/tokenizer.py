@@ -125,6 +125,11 @@ class Tokens(Sequence[Token]):
             lines.append((str(i), str(token.id), token.symbol, text, token.bytes.hex(" "), note))
         return align(lines, left=(2, 3, 4, 5))
 
+    def _repr_html_(self) -> str:
+        from attnlab.views.notebook import tokens_view
+
+        return tokens_view(self)
+
 
 class Tokenizer:
     """GPT-2's byte-level byte-pair encoding, with the vocabulary that is given.

@@ -37,6 +37,7 @@ class Trace(ForwardPass):
 
     parts: ClassVar[tuple[str, ...]] = (*ForwardPass.parts, "next_logits")
     kind: ClassVar[str] = "Trace"
+    hint: ClassVar[str] = ".tokens, .blocks[layer] and .head(layer, head) show the rest"
 
     tokens: Tokens
     _tokenizer: Tokenizer
@@ -91,9 +92,6 @@ class Trace(ForwardPass):
         """A token that may follow the last one, with the probability that it was given."""
         token = self._tokenizer.tokens([id])[0]
         return NextToken(**vars(token), logit=float(self.next_logits[id]), probability=probability)
-
-    def __repr__(self) -> str:
-        return f"{super().__repr__()}\n.tokens, .blocks[layer] and .head(layer, head) show the rest"
 
 
 @dataclass(frozen=True)
