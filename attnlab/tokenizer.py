@@ -116,14 +116,18 @@ class Tokens(Sequence[Token]):
             start = end
         return tuple(shared)
 
-    def __repr__(self) -> str:
-        lines = [("", "id", "symbol", "text", "bytes", "")]
+    def lines(self) -> list[tuple[str, ...]]:
+        """Each token in words, below a header."""
+        lines: list[tuple[str, ...]] = [("", "id", "symbol", "text", "bytes", "")]
         for i, token in enumerate(self):
             shared = printable(self.part_of[i])
             note = f"part of {shared}" if shared else ""
             text = repr(token.text)
             lines.append((str(i), str(token.id), token.symbol, text, token.bytes.hex(" "), note))
-        return align(lines, left=(2, 3, 4, 5))
+        return lines
+
+    def __repr__(self) -> str:
+        return align(self.lines(), left=(2, 3, 4, 5))
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import tokens_view

@@ -105,9 +105,13 @@ class NextToken(Token):
 class NextTokens(tuple[NextToken, ...]):
     """Tokens that may come next; `repr` is a table of them."""
 
-    def __repr__(self) -> str:
-        lines = [("id", "symbol", "text", "logit", "probability")]
+    def lines(self) -> list[tuple[str, ...]]:
+        """Each token in words, below a header."""
+        lines: list[tuple[str, ...]] = [("id", "symbol", "text", "logit", "probability")]
         for token in self:
             numbers = (f"{token.logit:.4f}", f"{token.probability:.4f}")
             lines.append((str(token.id), token.symbol, repr(token.text), *numbers))
-        return align(lines, left=(1, 2))
+        return lines
+
+    def __repr__(self) -> str:
+        return align(self.lines(), left=(1, 2))

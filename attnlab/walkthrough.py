@@ -60,8 +60,11 @@ class Shown:
     columns: Sequence[object]
     decimals: int
 
+    @property
+    def heading(self) -> str:
+        return f"{self.name} = {self.formula}" if self.formula else self.name
+
     def __str__(self) -> str:
-        equation = f" = {self.formula}" if self.formula else ""
         square = len(self.columns) == len(self.rows)
         numbers = table(
             self.array,
@@ -72,7 +75,7 @@ class Shown:
             max_columns=16 if square else 5,
         )
         m, n = self.array.shape
-        return f"{self.name}{equation}    {m} x {n}\n{numbers}\n"
+        return f"{self.heading}    {m} x {n}\n{numbers}\n"
 
 
 def walk(model: GPT2, prompt: str = PROMPT, *, layer: int = 0, head: int = 0) -> Iterator[Shown]:
@@ -138,21 +141,33 @@ class Reproduction:
     def agrees(self) -> bool:
         return not self.reason and all(table.agrees for table in self.tables)
 
-    def __str__(self) -> str:
-        heading = f"Published figures, and {self.model}\nPrompt: {self.prompt}"
+    @property
+    def heading(self) -> str:
+        return f"Published figures, and {self.model}\nPrompt: {self.prompt}"
+
+    @property
+    def conclusion(self) -> str:
         if self.reason:
-            return f"{heading}\n{textwrap.fill(f'No table can match: {self.reason}', 90)}"
+            return f"No table can match: {self.reason}"
+        agreeing = sum(one.agrees for one in self.tables)
+        verdict = "reproduced" if self.agrees else "NOT reproduced"
+        return (
+            "(the similarity matrix is not compared: how it was made is not known)\n"
+            f"{agreeing} of {len(self.tables)} tables agree: {verdict}"
+        )
+
+    def lines(self) -> list[tuple[str, str, str, str, str]]:
+        """The tables, one in a line, below a header."""
         lines = [("table", "figures", "largest difference", "allowed", "")]
         for one in self.tables:
             numbers = (f"{one.figures}", f"{one.largest_difference:.2g}", f"{one.tolerance:.2g}")
             lines.append((one.name, *numbers, "agrees" if one.agrees else "DOES NOT AGREE"))
-        agreeing = sum(one.agrees for one in self.tables)
-        verdict = "reproduced" if self.agrees else "NOT reproduced"
-        return (
-            f"{heading}\n{align(lines, left=(0, 4))}\n"
-            "(the similarity matrix is not compared: how it was made is not known)\n"
-            f"{agreeing} of {len(self.tables)} tables agree: {verdict}"
-        )
+        return lines
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"{self.heading}\n{textwrap.fill(self.conclusion, 90)}"
+        return f"{self.heading}\n{align(self.lines(), left=(0, 4))}\n{self.conclusion}"
 
 
 def reproduce(model: GPT2, prompt: str = PROMPT) -> Reproduction:

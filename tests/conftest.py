@@ -2,11 +2,13 @@
 
 `ATTNLAB_GPT2_VOCAB` names a directory with GPT-2's vocab.json and merges.txt; without it they are
 looked for in the hub's cache. Tests that need what the machine lacks are skipped and say why;
-under `ATTNLAB_STRICT=1` a missing vocabulary is a failure instead.
+under `ATTNLAB_STRICT=1` a missing vocabulary or optional library is a failure instead.
 """
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from huggingface_hub import try_to_load_from_cache
@@ -17,6 +19,19 @@ from attnlab.hub import PUBLISHED
 
 REFERENCE = Path(__file__).parent / "reference"
 MODELS = ("odd", "one_head", "float16", "bfloat16", "float64", "sharded")
+
+
+def lacking(reason: str) -> NoReturn:
+    """Skip a test that needs what is not here; fail where everything has to be."""
+    if os.environ.get("ATTNLAB_STRICT") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def needs(library: str, extra: str) -> None:
+    """Go on only where the library of an optional extra is installed."""
+    if find_spec(library) is None:
+        lacking(f'{library} is not installed: pip install "attnlab[{extra}]"')
 
 
 @pytest.fixture(scope="session")
@@ -33,10 +48,7 @@ def vocabulary() -> Path:
             ]
             if all(isinstance(file, str) for file in files):
                 return Path(str(files[0])).parent
-    reason = "GPT-2's vocabulary: set ATTNLAB_GPT2_VOCAB to a directory that holds it"
-    if os.environ.get("ATTNLAB_STRICT") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    lacking("GPT-2's vocabulary: set ATTNLAB_GPT2_VOCAB to a directory that holds it")
 
 
 @pytest.fixture(scope="session")

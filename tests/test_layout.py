@@ -15,7 +15,7 @@ PACKAGE = Path(attnlab.__file__).parent
 ORDER = [
     *("errors", "files", "tables", "steps", "ops", "config", "tokenizer", "attention"),
     *("checkpoint", "hub", "forward", "trace", "generation", "model", "figures", "walkthrough"),
-    *("training", "views"),
+    *("training", "views", "cli", "__main__"),
 ]
 
 # Rooms that draw: a method may import them when it is called, and types may name them.

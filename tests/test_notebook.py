@@ -155,6 +155,13 @@ def test_a_long_prompt_is_cut_with_a_word(walkthrough_model: GPT2) -> None:
     assert len(trace.blocks[0].attention._repr_html_()) < 250_000
 
 
+def test_the_cut_is_told_from_the_first_token_on() -> None:
+    T = 25
+    text = page(attnlab.attention(*np.zeros((3, T, 2)))).text
+    assert "the first 23 and the last of 25 (query)" in text
+    assert "Shown" not in page(attnlab.attention(*np.zeros((3, T - 1, 2)))).text
+
+
 def test_all_heads_at_once(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
     shown = page(trace.blocks[1].attention)
@@ -173,7 +180,7 @@ def test_looking_computes_nothing_far(odd: GPT2) -> None:
     assert "output" not in vars(trace.blocks[0])
     large = np.zeros((2, 1024, 2))
     result = attnlab.attention(large, large, large)
-    assert "not computed yet" in page(result).text
+    assert "weights are many and not computed yet" in page(result).text
     assert "weights" not in vars(result)
 
 

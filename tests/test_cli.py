@@ -1,0 +1,349 @@
+"""The command `attnlab` as a subprocess: output, JSON, exit statuses, odd terminals."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE, needs
+
+import attnlab
+from attnlab import GPT2
+from attnlab.tables import display_width
+
+SCHEMA = Path(attnlab.__file__).parent / "cli.schema.json"
+ODD = str(REFERENCE / "odd")
+
+# The console script next to this Python, which an editable install makes too.
+COMMAND = Path(sys.executable).parent / "attnlab"
+
+
+@pytest.fixture(autouse=True)
+def rich() -> None:
+    needs("rich", "cli")
+
+
+def environment(**changes: str) -> dict[str, str]:
+    plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    return {**plain, "PYTHONUTF8": "1", "ATTNLAB_MODEL": ODD, **changes}
+
+
+def start(*arguments: str, **changes: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "attnlab", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        env=environment(**changes),
+    )
+
+
+def run(*arguments: str, status: int = 0, **changes: str) -> tuple[str, str]:
+    process = start(*arguments, **changes)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == status, err
+    assert "Traceback" not in err
+    return out, err
+
+
+def answer(*arguments: str, status: int = 0, **changes: str) -> Any:
+    """What a command prints with --json, once it fits the schema."""
+    import jsonschema
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    out, _ = run(*arguments, "--json", status=status, **changes)
+    content = json.loads(out, parse_constant=refuse)
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(content, schema)
+    assert content["command"] == arguments[0]
+    return content
+
+
+def test_the_command_is_installed() -> None:
+    (script,) = entry_points(group="console_scripts", name="attnlab")
+    assert script.value == "attnlab.cli:main"
+    finished = subprocess.run(
+        [COMMAND, "info", "--json"], capture_output=True, env=environment(), check=True
+    )
+    assert json.loads(finished.stdout)["parameters"] == 55335
+
+
+def test_trace() -> None:
+    head = GPT2.from_pretrained(ODD).trace("the hen in").head(1, 2)
+    content = answer("trace", "the hen in", "--layer", "1", "--head", "-3")
+    assert (content["layer"], content["head"]) == (1, 2)
+    assert [token["symbol"] for token in content["tokens"]] == list(head.tokens.symbols)  # type: ignore[union-attr]
+    assert content["tokens"][0]["bytes"] == "746865"
+    steps = {step["name"]: step for step in content["steps"]}
+    assert list(steps) == [
+        *("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
+    ]
+    for name, step in steps.items():
+        values = np.array(step["values"], dtype=float)  # null as nan
+        expected = np.where(np.isfinite(getattr(head, name)), getattr(head, name), np.nan)
+        assert np.allclose(values, expected, atol=1e-6, equal_nan=True), name
+        assert step["shape"] == list(expected.shape)
+    assert steps["weights"]["axes"] == ["query", "key"]
+    out, err = run("trace", "the hen in", "--layer", "1", "--head", "2", "--step", "weights")
+    assert "weights = softmax(masked_scores)" in out
+    assert "scores = raw" not in out
+    for i, symbol in enumerate(head.tokens.symbols):  # type: ignore[union-attr]
+        numbers = "  ".join(f"{weight:.2f}" for weight in head.weights[i])
+        assert re.search(rf"^{symbol} +{numbers}$", out, re.MULTILINE)
+    assert "ATTNLAB_MODEL" in err
+    assert "ATTNLAB_MODEL" not in out
+
+
+def test_a_step_that_is_a_row() -> None:
+    out, _ = run("trace", "the hen", "--step", "b_Q")
+    assert len(out.split("b_Q")[-1].splitlines()) > 7
+
+
+def test_explain() -> None:
+    head = GPT2.from_pretrained(ODD).trace("the hen in").head(0, 1)
+    numbers = answer("explain", "the hen in", "--head", "1", "--query", "3", "--key", "-5")
+    assert numbers["numbers"]["key"] == 1
+    one = numbers["numbers"]
+    assert one["weights"] == pytest.approx(float(head.weights[3, 1]))
+    assert sum(one["products"]) == pytest.approx(float(head.raw_scores[3, 1]), rel=1e-4)
+    row = answer("explain", "the hen in")["numbers"]
+    assert row["query"] == 5
+    assert row["key"] is None
+    assert sum(row["weights"]) == pytest.approx(1, abs=1e-5)
+    assert answer("explain", "the hen in", "--query", "0")["numbers"]["masked_scores"][1] is None
+    out, _ = run("explain", "the hen in", "--head", "1", "--query", "3", "--key", "1")
+    assert out.strip() == str(head.explain(3, 1))
+
+
+def test_next() -> None:
+    trace = GPT2.from_pretrained(ODD).trace("the hen")
+    logits = trace.logits[-1].astype(float)
+    probabilities = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+    best = answer("next", "the hen", "-k", "3")["next"]
+    assert [token["id"] for token in best] == np.argsort(-logits)[:3].tolist()
+    expected = sorted(probabilities, reverse=True)[:3]
+    assert [token["probability"] for token in best] == pytest.approx(expected, rel=1e-4)
+    out, _ = run("next", "the hen", "-k", "2")
+    assert len(out.strip().splitlines()) == 3
+    assert f"{probabilities.max():.4f}" in out
+
+
+def test_info() -> None:
+    content = answer("info")
+    assert content["config"]["n_head"] == 5
+    assert content["directory"] == ODD
+    out, _ = run("info")
+    assert "55,335 parameters" in out
+    assert ODD in out.replace("\n", "")
+    assert re.search(r"^n_head +5$", out, re.MULTILINE)
+
+
+def test_walkthrough_and_verify(walkthrough_directory: Path) -> None:
+    model = str(walkthrough_directory)
+    out, err = run("verify", "--model", model)
+    assert err == ""
+    assert "18 of 18 tables agree: reproduced" in out
+    content = answer("verify", "--model", model)
+    assert content["agrees"] is True
+    assert len(content["tables"]) == 18
+    out, _ = run("walkthrough", "--model", model)
+    assert "Prompt: It’s very hot in summer. Swimming is" in out
+    assert "scores = Q Kᵀ / √Dk" in out
+    steps = answer("walkthrough", "--model", model, "--head", "3")["steps"]
+    assert [step["name"] for step in steps][-2:] == ["weights", "context"]
+    assert steps[-2]["shape"] == [12, 12]
+
+
+def test_a_model_that_has_no_room_for_the_prompt_is_status_2() -> None:
+    assert "17 positions" in run("verify", status=2)[1]
+
+
+def test_a_model_that_differs_is_status_1(walkthrough_directory: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    for file in walkthrough_directory.iterdir():
+        os.symlink(file, tmp_path / file.name)
+    weights = tmp_path / "model.safetensors"
+    tensors = {name: np.array(tensor) for name, tensor in load_file(weights).items()}
+    position = next(name for name in tensors if name.endswith("wpe.weight"))
+    tensors[position][:, 0] += 1
+    weights.unlink()
+    save_file(tensors, weights)
+    out, _ = run("verify", "--model", str(tmp_path), status=1)
+    assert "NOT reproduced" in out
+    content = answer("verify", "--model", str(tmp_path), status=1)
+    assert content["agrees"] is False
+    agrees = {table["name"]: table["agrees"] for table in content["tables"]}
+    assert agrees["wte"]
+    assert not agrees["wpe"]
+
+
+@pytest.mark.skip(reason="Trace.save comes with the page: take this line out when both are merged")
+def test_html(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert answer("html", "the hen", "-o", str(page))["path"] == str(page)
+    assert "<html" in page.read_text(encoding="utf-8").lower()
+
+
+def test_download_finds_what_is_there() -> None:
+    assert answer("download", ODD)["directory"] == ODD
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "COMMAND"),
+        (("sing",), "invalid choice"),
+        (("trace",), "text"),
+        (("trace", "the", "--layer", "x"), "invalid int"),
+        (("trace", "the", "--layer", "3"), "no layer 3; layers are 0 to 2"),
+        (("trace", "the", "--head", "5"), "no head 5; heads are 0 to 4"),
+        (("trace", "the", "--step", "wieghts"), "'wieghts'; its steps are .*weights"),
+        (("trace", "the", "--step", "dropout_mask"), "made without dropout_mask"),
+        (("trace", ""), "no tokens"),
+        (("explain", "the", "--query", "7"), "no query 7; queries are 0 to 0"),
+        (("next", "the", "-k", "0"), "1 to 263"),
+        (("info", "--model", "/no/such/place"), "no directory '/no/such/place'"),
+        (("trace", "the", "--\x1b[31mred"), r"\\x1b\[31mred"),
+        (("info", "--model", "\x1b[31m"), r"\\x1b\[31m"),
+    ],
+)
+def test_bad_usage_is_status_2(arguments: tuple[str, ...], message: str) -> None:
+    out, err = run(*arguments, status=2)
+    assert out == ""
+    assert re.search(message, err, re.DOTALL)
+    assert "\x1b" not in err
+
+
+def test_bytes_that_are_no_text() -> None:
+    finished = subprocess.run(
+        [sys.executable, "-m", "attnlab", "next", b"\xff\xfe"],
+        capture_output=True,
+        env=environment(),
+        check=False,
+    )
+    assert finished.returncode == 2
+    assert b"surrogate" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("trace", "the hen in a thin inn"),
+        ("explain", "the hen in a thin inn"),
+        ("explain", "the hen in a thin inn", "--key", "3"),
+        ("next", "the hen"),
+        ("info",),
+    ],
+)
+def test_forty_columns_are_enough(arguments: tuple[str, ...]) -> None:
+    out, _ = run(*arguments, COLUMNS="40")
+    assert max(map(display_width, out.splitlines())) <= 40
+    whole, _ = run(*arguments, COLUMNS="200")
+    assert len(whole.splitlines()) <= len(out.splitlines())
+
+
+def test_forty_columns_of_the_walkthrough(walkthrough_directory: Path) -> None:
+    for command in ("verify", "walkthrough"):
+        out, _ = run(command, "--model", str(walkthrough_directory), COLUMNS="40")
+        assert max(map(display_width, out.splitlines())) <= 40
+    weights = out.split("weights = ")[1].split("context = ")[0]
+    assert re.search(r"^It +1\.00 +0\.00 .*… +0\.00$", weights, re.MULTILINE)
+
+
+def test_no_colour_in_a_pipe_and_no_raw_escapes() -> None:
+    text = "a\x1b[31m\x07\u202eb"
+    for arguments in (("trace", text), ("explain", text), ("next", text)):
+        out, _ = run(*arguments)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e]", out)
+    assert "\\x1b" in run("trace", text)[0]
+
+
+def on_a_terminal(*arguments: str, **changes: str) -> str:
+    """What the command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "attnlab", *arguments],
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env=environment(TERM="xterm-256color", **changes),
+    )
+    os.close(theirs)
+    written = b""
+    with contextlib.suppress(OSError):  # Linux tells so that the other end is closed
+        while piece := os.read(ours, 4096):
+            written += piece
+    os.close(ours)
+    assert process.wait() == 0
+    return written.decode()
+
+
+def test_colour_on_a_terminal_unless_unwanted() -> None:
+    arguments = ("trace", "the hen", "--step", "weights")
+    assert "\x1b[1m" in on_a_terminal(*arguments)
+    assert "\x1b[2m" in on_a_terminal(*arguments)  # what is masked is dim
+    assert not re.search(r"\x1b\[[\d;]*3\d", on_a_terminal(*arguments, NO_COLOR="1"))
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    process = start("trace", "the hen in a thin inn")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=60) == 141
+    assert err.splitlines() == [line for line in err.splitlines() if "Model:" in line]
+
+
+def test_a_pipe_that_is_closed_after_a_line() -> None:
+    command = f"{sys.executable} -m attnlab trace 'the hen in a thin inn' | head -1"
+    finished = subprocess.run(
+        command, shell=True, capture_output=True, encoding="utf-8", env=environment(), check=True
+    )
+    assert finished.stdout.count("\n") == 1
+    assert "Error" not in finished.stderr
+
+
+def test_interrupted_is_130(tmp_path: Path) -> None:
+    """Held up by a model whose config is a pipe that nobody writes to."""
+    os.mkfifo(tmp_path / "config.json")
+    process = start("info", "--model", str(tmp_path))
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
+
+
+def test_an_encoding_without_the_symbols() -> None:
+    out, _ = run("trace", "the hen", "--step", "weights", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
+    assert "\\u0120" in out
+
+
+def test_without_rich(tmp_path: Path) -> None:
+    """What stands in for a machine where it is not installed."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'rich':\n"
+        "            raise ModuleNotFoundError(\"No module named 'rich'\", name='rich')\n"
+        "sys.meta_path.insert(0, Missing())\n"
+    )
+    _, err = run("info", status=2, PYTHONPATH=str(tmp_path))
+    assert 'pip install "attnlab[cli]"' in err
+    out, _ = run("info", "--json", PYTHONPATH=str(tmp_path))
+    assert json.loads(out)["parameters"] == 55335
