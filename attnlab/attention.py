@@ -36,6 +36,9 @@ from attnlab.steps import Numbered, Result, Step, owned, step
 from attnlab.tokenizer import Tokens
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
     from attnlab.views.explain import Explanation
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -215,6 +218,51 @@ class Attention(Result):
         from attnlab.views.explain import explain_row, explain_weight
 
         return explain_row(self, query) if key is None else explain_weight(self, query, key)
+
+    def plot(self, step: str = "weights", ax: Axes | None = None) -> Axes:
+        """A step of one head as a heatmap, its tokens along the axes; of many the first ones.
+
+        Parameters
+        ----------
+        step : a step's name, such as "masked_scores"
+        ax : where to draw; None for a figure of its own, found in the result's `.figure`, which
+            a notebook shows and `.figure.savefig("weights.svg")` writes
+
+        Raises
+        ------
+        InvalidValueError
+            There is no such step, or several heads or sequences at once.
+        MissingExtraError
+            matplotlib is not installed.
+        """
+        from attnlab.views.plot import plot_step
+
+        return plot_step(self, step, ax)
+
+    def to_dataframe(self, step: str = "weights") -> DataFrame:
+        """A step of one head as a pandas DataFrame, labelled.
+
+        Parameters
+        ----------
+        step : a step's name, such as "scores"
+
+        Returns
+        -------
+        DataFrame
+            rows and columns named query, key, Dk, ... Where they are tokens, they have an index of
+            two levels, position and symbol: `frame.loc[11]`, `frame.xs("Ġhot", level="key_token",
+            axis=1)`, and `frame.stack(["key", "key_token"])` for one line for each pair
+
+        Raises
+        ------
+        InvalidValueError
+            There is no such step, or several heads or sequences at once.
+        MissingExtraError
+            pandas is not installed.
+        """
+        from attnlab.views.frames import dataframe
+
+        return dataframe(self, step)
 
     def _is_long(self) -> bool:
         queries: int = self.Q.shape[-2]

@@ -29,7 +29,7 @@ from attnlab.model import GPT2
 from attnlab.steps import AnyArray
 from attnlab.tables import ELLIPSIS, display_width, elide, printable
 from attnlab.tokenizer import Token, Tokens
-from attnlab.views.labels import TOKENS_SHOWN, extra, label, labelled
+from attnlab.views.labels import TOKENS_SHOWN, label, labelled, missing_extra
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
         _tolerate_encodings()
         if not options.json:
-            extra("rich", "cli")  # before any work
+            _find_rich()
         report: Report = options.run(options)
         if options.json:
             print(json.dumps(_plain({"command": options.command, **report.content})))
@@ -335,6 +335,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _find_rich() -> None:
+    """Tell before any work that rich is missing, which draws what is not JSON."""
+    try:
+        import rich  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, "cli") from None
 
 
 def _tolerate_encodings() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -15,6 +16,10 @@ from attnlab.ops import Array, is_integer, softmax
 from attnlab.steps import step
 from attnlab.tables import align
 from attnlab.tokenizer import Token, Tokenizer, Tokens
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from xarray import Dataset
 
 
 class Trace(ForwardPass):
@@ -61,6 +66,73 @@ class Trace(ForwardPass):
             There is no such layer or head.
         """
         return self.blocks[layer].attention.heads[head]
+
+    def plot(self, step: str = "weights", ax: Axes | None = None) -> Axes:
+        """A step of all heads, a row of small heatmaps for each layer.
+
+        Parameters
+        ----------
+        step : a step that each head has, such as "weights" or "Q"
+        ax : where to draw; None for a figure of its own, found in the result's `.figure`
+
+        Raises
+        ------
+        InvalidValueError
+            Heads have no such step each.
+        MissingExtraError
+            matplotlib is not installed.
+        """
+        from attnlab.views.plot import plot_heads
+
+        return plot_heads(self, step, ax)
+
+    def plot_tokens(self, layer: int, head: int, query: int = -1, ax: Axes | None = None) -> Axes:
+        """Lines from one token to those that it looks at, as strong as the weights.
+
+        Parameters
+        ----------
+        layer, head : which head
+        query : which token asks; negative numbers count from the end
+        ax : where to draw; None for a figure of its own, found in the result's `.figure`
+
+        Raises
+        ------
+        OutOfRangeError, InvalidTypeError
+            There is no such layer, head or query.
+        MissingExtraError
+            matplotlib is not installed.
+        """
+        from attnlab.views.plot import plot_tokens
+
+        return plot_tokens(self, layer, head, query, ax)
+
+    def to_xarray(
+        self, steps: Sequence[str] = ("input", "mid", "output", "Q", "K", "V", "weights", "context")
+    ) -> Dataset:
+        """Steps of all layers and heads as an xarray Dataset with named axes.
+
+        Parameters
+        ----------
+        steps : names of parts of the trace, of its blocks, and of its heads; each that is T x T
+            takes L · H · T² numbers
+
+        Returns
+        -------
+        Dataset
+            dimensions layer, head, query, key, position, Dk, ...; query, key and position count
+            tokens, and query_token, key_token and position_token are their symbols:
+            `data.weights.sel(layer=0, head=3, query=11)`
+
+        Raises
+        ------
+        InvalidValueError
+            There is no such step.
+        MissingExtraError
+            xarray or pandas is not installed.
+        """
+        from attnlab.views.frames import dataset
+
+        return dataset(self, steps)
 
     @step("vocab", "final W_Eᵀ, the last row")
     def next_logits(self) -> Array:

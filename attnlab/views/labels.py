@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -127,17 +125,6 @@ def axis_of(result: Any, axis: str, length: int) -> Axis:
     return Axis(name, range(cached, cached + length), tuple(tokens))
 
 
-def extra(module: str, name: str) -> ModuleType:
-    """A library that only an optional extra brings.
-
-    Raises
-    ------
-    MissingExtraError
-        It is not installed; the message says what to install.
-    """
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0]:
-            raise
-        raise MissingExtraError(f'this needs {error.name}: pip install "attnlab[{name}]"') from None
+def missing_extra(error: ModuleNotFoundError, name: str) -> MissingExtraError:
+    """What to raise where a library is missing that an optional extra brings."""
+    return MissingExtraError(f'this needs {error.name}: pip install "attnlab[{name}]"')

@@ -1,0 +1,80 @@
+"""Steps with named axes: a pandas DataFrame of one head's, an xarray Dataset of a whole trace's.
+
+Tokens repeat, so places are told by their position in the text, which is unique, with the token's
+symbol beside it: in pandas a second level of the index, in xarray a second coordinate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from attnlab.attention import PER_HEAD, Attention
+from attnlab.errors import InvalidValueError
+from attnlab.forward import Block
+from attnlab.trace import Trace
+from attnlab.views.labels import Axis, labelled, missing_extra, named_step
+
+try:
+    import pandas as pd
+    import xarray as xr
+except ModuleNotFoundError as error:
+    raise missing_extra(error, "frames") from None
+
+
+def dataframe(attention: Attention, name: str) -> pd.DataFrame:
+    """A step of one head as a DataFrame, see `Attention.to_dataframe`."""
+    step = labelled(attention, name)
+    if len(step.axes) > 2:
+        raise InvalidValueError(
+            f"{attention.title} has {name} of shape {step.array.shape}: first take one head, as "
+            ".heads[h], or take all of them with trace.to_xarray()"
+        )
+    rows, *columns = step.axes
+    names = _index(columns[0]) if columns else pd.Index([name])
+    return pd.DataFrame(step.array, index=_index(rows), columns=names)
+
+
+def _index(axis: Axis) -> pd.Index[Any]:
+    if not axis.has_tokens:
+        return pd.Index(axis.positions, name=axis.name)
+    names = [axis.name, f"{axis.name}_token"]
+    return pd.MultiIndex.from_arrays([list(axis.positions), list(axis.labels)], names=names)
+
+
+def dataset(trace: Trace, steps: Sequence[str]) -> xr.Dataset:
+    """Steps of a trace, its blocks and its heads as a Dataset, see `Trace.to_xarray`."""
+    if isinstance(steps, str):
+        steps = [steps]
+    known = (*Trace.parts, *Block.parts, *PER_HEAD)
+    for name in steps:
+        if name not in known:
+            raise InvalidValueError(
+                f"there is no step {name!r} to be had; steps are {', '.join(known)}"
+            )
+    variables: dict[str, Any] = {}
+    coordinates: dict[str, Any] = {}
+    for name in steps:
+        dimensions, results = _where(trace, name)
+        parts = [labelled(result, name) for result in results]
+        axes = parts[0].axes
+        array = np.stack([part.array for part in parts]) if dimensions else parts[0].array
+        names = [*dimensions, *("head" if axis.name == "H" else axis.name for axis in axes)]
+        heading = named_step(results[0], name).heading
+        variables[name] = (names, array, {"long_name": heading})
+        for axis in axes:
+            if axis.has_tokens:
+                coordinates[axis.name] = (axis.name, list(axis.positions))
+                coordinates[f"{axis.name}_token"] = (axis.name, list(axis.labels))
+    return xr.Dataset(variables, coordinates, {"title": trace.title})
+
+
+def _where(trace: Trace, name: str) -> tuple[list[str], list[Any]]:
+    """The dimension that results are stacked along, and the results that have the step."""
+    if name in PER_HEAD:
+        return ["layer"], [block.attention for block in trace.blocks]
+    if name in Block.parts:
+        return ["layer"], list(trace.blocks)
+    return [], [trace]

@@ -1,0 +1,132 @@
+"""Steps with named axes, for pandas and xarray."""
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE, needs
+
+import attnlab
+from attnlab import GPT2, AttnlabError
+
+
+@pytest.fixture(autouse=True)
+def libraries() -> None:
+    needs("pandas", "frames")
+    needs("xarray", "frames")
+
+
+@pytest.fixture(scope="module")
+def odd() -> GPT2:
+    return GPT2.from_pretrained(REFERENCE / "odd")
+
+
+def test_a_frame_by_position_and_by_symbol(odd: GPT2) -> None:
+    """the hen in a thin inn: some of its tokens are there more than once."""
+    head = odd.trace("the hen in a thin inn").head(1, 2)
+    symbols = list(head.tokens.symbols)  # type: ignore[union-attr]
+    assert symbols.count("n") == 2
+    frame = head.to_dataframe()
+    assert frame.shape == (12, 12)
+    assert frame.index.is_unique
+    assert frame.columns.is_unique
+    assert np.array_equal(frame.to_numpy(), head.weights)
+    assert list(frame.index.names) == ["query", "query_token"]
+    assert list(frame.columns.names) == ["key", "key_token"]
+    assert frame.index.get_level_values("query_token").tolist() == symbols
+    assert frame.loc[(11, "n"), (3, "n")] == head.weights[11, 3]
+    assert np.array_equal(frame.loc[11].to_numpy()[0], head.weights[11])
+    both: Any = frame.xs("n", level="key_token", axis=1)
+    assert np.array_equal(both.to_numpy(), head.weights[:, [3, 11]])
+
+
+def test_one_line_for_each_pair(odd: GPT2) -> None:
+    head = odd.trace("the hen in").head(0, 0)
+    pairs: Any = head.to_dataframe().stack(["key", "key_token"], future_stack=True)
+    assert pairs.index.names == ["query", "query_token", "key", "key_token"]
+    assert len(pairs) == 36
+    assert pairs.loc[4].loc[:, 1].iloc[0] == head.weights[4, 1]
+
+
+def test_other_steps_and_toy_matrices(odd: GPT2) -> None:
+    head = odd.trace("the hen in").head(0, 0)
+    frame = head.to_dataframe("Q")
+    assert frame.columns.name == "Dk"
+    assert frame.columns.tolist() == list(range(7))
+    assert head.to_dataframe("b_Q").columns.tolist() == ["b_Q"]
+    assert head.to_dataframe("masked_scores").iloc[0, 1] == -np.inf
+    toy = attnlab.attention(np.eye(2), np.eye(2), [[1.0, 2.0], [3.0, 4.0]])
+    frame = toy.to_dataframe("raw_scores")
+    assert (frame.index.name, frame.columns.name) == ("query", "key")
+    assert frame.to_numpy().tolist() == [[1, 0], [0, 1]]
+
+
+def test_keys_from_a_cache(odd: GPT2) -> None:
+    step = odd.generate("the hen", 2, temperature=0, trace=True).steps[-1].trace
+    frame = step.head(0, 0).to_dataframe()
+    symbol = step.tokens.symbols[0]
+    assert frame.index.tolist() == [(5, symbol)]
+    expected = [*((n, str(n)) for n in range(5)), (5, symbol)]
+    assert frame.columns.tolist() == expected
+
+
+def test_a_whole_trace(odd: GPT2) -> None:
+    trace = odd.trace("the hen in a thin inn")
+    data = trace.to_xarray()
+    assert data.weights.dims == ("layer", "head", "query", "key")
+    assert dict(data.sizes) == {
+        "layer": 3,
+        "head": 5,
+        "query": 12,
+        "key": 12,
+        "position": 12,
+        "Dk": 7,
+        "Dv": 7,
+        "D": 35,
+    }
+    for layer, head in ((0, 0), (2, 4)):
+        one = data.sel(query=11).isel(layer=layer, head=head)
+        assert np.array_equal(one.weights, trace.head(layer, head).weights[11])
+        assert np.array_equal(data.Q[layer, head], trace.head(layer, head).Q)
+        assert np.array_equal(data.V[layer, head], trace.head(layer, head).V)
+    assert np.array_equal(data.mid[1], trace.blocks[1].mid)
+    assert data.query_token.values.tolist() == list(trace.tokens.symbols)
+    looked_at = data.weights.where(data.key_token == "n", drop=True)
+    assert looked_at.key.values.tolist() == [3, 11]
+    assert data.weights.attrs["long_name"] == "weights = softmax(masked_scores)"
+    rows = data.weights.sum("key")
+    assert np.allclose(rows, 1)
+
+
+def test_steps_that_are_asked_for(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    data = trace.to_xarray(["embedding", "scores", "logits"])
+    assert list(data.data_vars) == ["embedding", "scores", "logits"]
+    assert data.embedding.dims == ("position", "D")
+    assert np.array_equal(data.logits, trace.logits)
+    assert list(trace.to_xarray("weights").data_vars) == ["weights"]
+
+
+@pytest.mark.parametrize(
+    ("look", "message"),
+    [
+        (lambda trace: trace.head(0, 0).to_dataframe("wieghts"), "'wieghts'; its steps are"),
+        (lambda trace: trace.blocks[0].attention.to_dataframe(), "first take one head"),
+        (lambda trace: trace.to_xarray(["wieghts"]), "'wieghts' .*steps are .*weights"),
+        (lambda trace: trace.to_xarray(["dropout_mask"]), "made without dropout_mask"),
+    ],
+)
+def test_what_can_not_be_framed(odd: GPT2, look: Any, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message):
+        look(odd.trace("the hen"))
+
+
+def test_without_the_libraries(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = odd.trace("the hen")
+    for library in ("pandas", "xarray"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, library, None)
+            patch.delitem(sys.modules, "attnlab.views.frames", raising=False)
+            with pytest.raises(AttnlabError, match=r'pip install "attnlab\[frames\]"'):
+                trace.to_xarray()
