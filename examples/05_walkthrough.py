@@ -35,6 +35,16 @@ for step in walkthrough.walk(model):
     print(step)
 
 # %% [markdown]
+# In a notebook the head draws itself: point at a square, and it tells its number; what the mask
+# took away is striped. Below it the last token's weight for `Ġhot`, with every number that it is
+# made of.
+
+# %%
+one_head = model.trace(walkthrough.PROMPT).head(0, 0)
+print(one_head.explain(-1, 5))
+one_head
+
+# %% [markdown]
 # ## 5.2 The verdict
 #
 # A table agrees when each computed number, rounded as the article rounds, is the printed one.

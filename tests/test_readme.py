@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attnlab import GPT2
+from attnlab import GPT2, causal_mask, self_attention
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -17,3 +17,10 @@ def test_first_page(walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch
     results = doctest.testfile(str(README), module_relative=False, encoding="utf-8")
     assert results.attempted >= 9
     assert results.failed == 0
+
+
+def test_the_explanation() -> None:
+    X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
+    W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+    text = str(self_attention(X, W, W, W, mask=causal_mask(3)).explain(2, 0))
+    assert f"```\n{text}\n```" in README.read_text(encoding="utf-8")
