@@ -67,7 +67,7 @@ def test_any_step_and_its_scale(odd: GPT2) -> None:
     assert not np.ma.getmaskarray(drawn(ax)).any()
     assert ticks(head.plot("Q").xaxis) == [*map(str, range(7))]
     assert drawn(head.plot("b_Q")).shape == (1, 7)
-    assert np.allclose(drawn(head.plot("mask")).filled(0), causal_mask(6))
+    assert np.array_equal(np.ma.getmaskarray(drawn(head.plot("mask"))), ~causal_mask(6))
 
 
 def test_into_axes_that_are_given(odd: GPT2) -> None:

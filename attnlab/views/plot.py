@@ -101,14 +101,15 @@ def plot_heads(trace: Trace, name: str, ax: Axes | None) -> Axes:
     for block in trace.blocks:
         step = labelled(block.attention, name)
         _, rows, columns = step.axes
-        heads = step.array.astype(np.float64)
-        if step.masked is not None:
-            heads[step.masked] = np.nan
         shown = [
             [n for n in elide(len(axis.positions), TILE_SHOWN) if n is not None]
             for axis in (rows, columns)
         ]
-        layers.append(np.hstack([_framed(_cut(head, *shown)) for head in heads]))
+        picked = np.ix_(range(len(step.array)), *shown)
+        heads = step.array[picked].astype(np.float64)
+        if step.masked is not None:
+            heads[step.masked[picked]] = np.nan
+        layers.append(np.hstack([_framed(head) for head in heads]))
     array = np.vstack(layers)
     L, H = len(layers), len(heads)
     high, wide = array.shape[0] // L, array.shape[1] // H
