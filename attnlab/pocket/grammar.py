@@ -29,75 +29,87 @@ Option = TypeVar("Option")
 
 # ----------------------------------------------------------------------------------- the words
 
-BOYS = ("Martin", "Chanler", "Tom", "Ben", "Sam", "Max", "Paul", "Jack", "Leo", "Hugo", "Oscar")
-GIRLS = ("Anna", "Emma", "Lucy", "Mia", "Nina", "Clara", "Ruth", "Rosa", "Alice", "Julia", "Ella")
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+def _pairs(text: str) -> dict[str, str]:
+    words = text.replace(",", "").split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+BOYS = _words("Martin Chanler Tom Ben Sam Max Paul Jack Leo Hugo Oscar")
+GIRLS = _words("Anna Emma Lucy Mia Nina Clara Ruth Rosa Alice Julia Ella")
 NAMES = BOYS + GIRLS
 
 # What each animal says, and what happens to each thing: after "it", only they tell who is meant.
-SOUNDS = {
-    **{"dog": "barked", "cat": "meowed", "cow": "mooed", "duck": "quacked", "pig": "grunted"},
-    **{"horse": "neighed", "lion": "roared", "sheep": "bleated", "frog": "croaked"},
-    **{"wolf": "howled", "owl": "hooted", "bee": "buzzed", "mouse": "squeaked", "hen": "clucked"},
-    **{"goose": "honked", "snake": "hissed", "bear": "growled", "bird": "chirped"},
-}
-EVENTS = {
-    **{"ball": "rolled", "kite": "flew", "egg": "cracked", "bell": "rang", "drum": "boomed"},
-    **{"boat": "sank", "balloon": "popped", "bubble": "burst", "snowman": "melted"},
-    **{"clock": "ticked", "lamp": "glowed", "stick": "broke", "wheel": "turned", "rope": "tore"},
-    **{"cup": "fell", "coin": "vanished", "door": "opened", "cake": "crumbled"},
-}
+SOUNDS = _pairs(
+    "dog barked, cat meowed, cow mooed, duck quacked, pig grunted, horse neighed, lion roared, "
+    "sheep bleated, frog croaked, wolf howled, owl hooted, bee buzzed, mouse squeaked, "
+    "hen clucked, goose honked, snake hissed, bear growled, bird chirped"
+)
+EVENTS = _pairs(
+    "ball rolled, kite flew, egg cracked, bell rang, drum boomed, boat sank, balloon popped, "
+    "bubble burst, snowman melted, clock ticked, lamp glowed, stick broke, wheel turned, "
+    "rope tore, cup fell, coin vanished, door opened, cake crumbled"
+)
 ANIMALS, THINGS = tuple(SOUNDS), tuple(EVENTS)
+HERDS = _words("dog cat cow duck frog bird owl horse bear lion")  # many of them end in s
 
 # What a mood makes its owner do.
-DEEDS = {
-    **{"sleepy": "yawned", "hungry": "ate", "thirsty": "drank", "happy": "danced", "sad": "wept"},
-    **{"angry": "stamped", "scared": "hid", "brave": "fought", "lazy": "rested"},
-    **{"fluffy": "purred", "curious": "peeked", "cold": "shivered", "dirty": "washed"},
-    **{"late": "hurried", "noisy": "shouted", "shy": "whispered", "tired": "slept"},
-    **{"busy": "worked"},
-}
-COLOURS = ("red", "blue", "green", "yellow", "black", "white", "brown", "grey")
-LOOKS = (*COLOURS, "small", "big", "old", "young", "tall", "round")
-PEOPLE = ("creature", "girl", "boy", "king", "queen", "giant", "child", "teacher", "farmer")
+DEEDS = _pairs(
+    "sleepy yawned, hungry ate, thirsty drank, happy danced, sad wept, angry stamped, scared hid, "
+    "brave fought, lazy rested, fluffy purred, curious peeked, cold shivered, dirty washed, "
+    "late hurried, noisy shouted, shy whispered, tired slept, busy worked"
+)
+MOODS = tuple(DEEDS)
+COLOURS = _words("red blue green yellow black white brown grey")
+LOOKS = (*COLOURS, *_words("small big old young tall round"))
+PEOPLE = _words("creature girl boy king queen giant child teacher farmer")
 
-PLACES = ("garden", "forest", "river", "house", "school", "park", "farm", "bridge", "lake", "hill")
-WHERE = ("in", "near", "behind", "by")
+PLACES = _words("garden forest river house school park farm bridge lake hill")
+LANDMARKS = _words("tree flower stone wall")
+WHERE = _words("near behind by")
 
 # Each activity's own weather and season.
 ACTIVITIES = {
-    **{"swimming": ("hot", "summer"), "sailing": ("windy", "summer")},
-    **{"skating": ("cold", "winter"), "skiing": ("snowy", "winter")},
-    **{"reading": ("rainy", "autumn"), "hiking": ("sunny", "autumn")},
-    **{"planting": ("rainy", "spring"), "cycling": ("sunny", "spring")},
+    "swimming": ("hot", "summer"),
+    "sailing": ("windy", "summer"),
+    "skating": ("cold", "winter"),
+    "skiing": ("snowy", "winter"),
+    "reading": ("rainy", "autumn"),
+    "hiking": ("sunny", "autumn"),
+    "planting": ("rainy", "spring"),
+    "cycling": ("sunny", "spring"),
 }
-WEATHERS = ("hot", "cold", "rainy", "windy", "snowy", "sunny")
-SEASONS = ("spring", "summer", "autumn", "winter")
-# (its weather, its season) -> what the activity is
+WEATHERS = _words("hot cold rainy windy snowy sunny")
+SEASONS = _words("spring summer autumn winter")
+# (its own weather?, its own season?) -> what the activity is
 VERDICTS = {
-    **{(True, True): "wonderful", (True, False): "nice"},
-    **{(False, True): "brave", (False, False): "silly"},
+    (True, True): "wonderful",
+    (True, False): "nice",
+    (False, True): "brave",
+    (False, False): "silly",
 }
 
-OPPOSITES = {
-    **{"bigger": "smaller", "older": "younger", "faster": "slower", "louder": "quieter"},
-    **{"taller": "shorter", "stronger": "weaker"},
-}
-FEELINGS = ("glad", "proud", "calm", "cross")
-CHASES = ("chased", "found", "wanted", "watched", "touched")
-NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+OPPOSITES = _pairs(
+    "bigger smaller, older younger, faster slower, louder quieter, taller shorter, stronger weaker"
+)
+FEELINGS = _words("glad proud calm cross")
+CHASES = _words("chased found wanted watched touched")
+NUMBERS = _words("one two three four five six seven eight nine ten")
 
-
-def _lexicon() -> tuple[str, ...]:
-    """Every word of the tables above, once."""
-    tables: list[Mapping[str, object] | Sequence[str]] = [
-        *(NAMES, SOUNDS, EVENTS, DEEDS, LOOKS, PEOPLE, PLACES, ACTIVITIES, WEATHERS, SEASONS),
-        *(OPPOSITES, FEELINGS, CHASES, NUMBERS),
-        *(tuple(results.values()) for results in (SOUNDS, EVENTS, DEEDS, VERDICTS, OPPOSITES)),
-    ]
-    return tuple(dict.fromkeys(word for table in tables for word in table))
-
-
-LEXICON = _lexicon()
+LEXICON = tuple(
+    dict.fromkeys(
+        [
+            *(*NAMES, *ANIMALS, *THINGS, *MOODS, *LOOKS, *PEOPLE, *PLACES, *LANDMARKS),
+            *(*ACTIVITIES, *WEATHERS, *SEASONS, *OPPOSITES, *FEELINGS, *CHASES, *NUMBERS),
+            *(*SOUNDS.values(), *EVENTS.values(), *DEEDS.values()),
+            *(*OPPOSITES.values(), *VERDICTS.values()),
+        ]
+    )
+)
 
 # ------------------------------------------------------------------------------------ the dice
 
@@ -152,13 +164,13 @@ def creature(dice: Dice) -> str:
     opening = dice.one(("", "One day ", "Yesterday ", "In the "))
     if opening == "In the ":
         opening += f"{dice.one(PLACES)} "
-    who = " and ".join(_creature(dice) for _ in range(dice.one((1, 2))))
+    who = " and ".join(_creature(dice) for _ in range(dice.one((1, 2, 3))))
     text = f"{opening}{who}."
     return text[0].upper() + text[1:]
 
 
 def _creature(dice: Dice) -> str:
-    mood = dice.one(tuple(DEEDS))
+    mood = dice.one(MOODS)
     adjectives = dice.some(dice.one((0, 1, 2)), LOOKS)
     adjectives.insert(dice.one(range(len(adjectives) + 1)), f"[{mood}]")
     noun = dice.one(ANIMALS + PEOPLE)
@@ -233,7 +245,7 @@ def quote(dice: Dice) -> str:
 
 def agreement(dice: Dice) -> str:
     """The dogs near the tree are old: the verb agrees with the subject, not with its neighbour."""
-    subject, near = dice.one(PLURALS), dice.one(("tree", "flower", "stone", "wall"))
+    subject, near = dice.one(HERDS), dice.one(LANDMARKS)
     many = dice.chance()
     text = f"The {subject}{'s' * many}"
     for _ in range(dice.one((1, 2))):
@@ -242,17 +254,12 @@ def agreement(dice: Dice) -> str:
     return f"{text} {'are' if many else 'is'} {dice.one(LOOKS)}."
 
 
-PLURALS = ("dog", "cat", "cow", "duck", "frog", "bird", "owl", "horse", "bear", "lion")
-
-
 def colours(dice: Dice) -> str:
     """The cat was black and the dog was white. So the dog was white: each has its own colour."""
     count = dice.one((2, 3))
     facts = [
         f"the {animal} was {colour}"
-        for animal, colour in zip(
-            dice.some(count, ANIMALS), dice.some(count, COLOURS), strict=True
-        )
+        for animal, colour in zip(dice.some(count, ANIMALS), dice.some(count, COLOURS), strict=True)
     ]
     told = " and ".join(facts)
     return f"T{told[1:]}. So {' and '.join(dice.some(2, facts))}."
@@ -261,7 +268,9 @@ def colours(dice: Dice) -> str:
 def question(dice: Dice) -> str:
     """Anna has a ball and Tom has a kite. Who has the kite? Tom."""
     names, things = dice.some(2, NAMES), dice.some(2, THINGS)
-    facts = [f"{name} has {_article(thing)} {thing}" for name, thing in zip(names, things)]
+    facts = [
+        f"{name} has {_article(thing)} {thing}" for name, thing in zip(names, things, strict=True)
+    ]
     asked = dice.one((0, 1))
     return f"{' and '.join(facts)}. Who has the {things[asked]}? {names[asked]}."
 
@@ -270,7 +279,9 @@ def comparison(dice: Dice) -> str:
     """The horse is bigger than the cat, so the cat is smaller than the horse."""
     one, other = dice.some(2, ANIMALS)
     more = dice.one(tuple(OPPOSITES))
-    return f"The {one} is {more} than the {other}, so the {other} is {OPPOSITES[more]} than the {one}."
+    return (
+        f"The {one} is {more} than the {other}, so the {other} is {OPPOSITES[more]} than the {one}."
+    )
 
 
 def counting(dice: Dice) -> str:
@@ -303,8 +314,9 @@ KINDS: Mapping[str, Callable[[Dice], str]] = {
     )
 }
 
-# Recitals are long: three of ten samples make half of all words.
-RECITALS = 0.3
+# How many times as frequent as the others some kinds are; recitals make half of all words.
+WEIGHTS = {"recital": 7, "creature": 3, "pronoun": 4, "weather": 3}
+DECK = tuple(kind for kind in KINDS for _ in range(WEIGHTS.get(kind, 1)))
 
 # --------------------------------------------------------------------------------- the samples
 
@@ -360,7 +372,8 @@ class Corpus:
 
     @property
     def nats(self) -> float:
-        return sum(sample.nats - math.log(_share(sample.kind)) for sample in self.samples)
+        kinds = (math.log(len(DECK) / DECK.count(sample.kind)) for sample in self.samples)
+        return math.fsum(sample.nats for sample in self.samples) + math.fsum(kinds)
 
 
 def sample(rng: np.random.Generator, kind: str | None = None) -> Sample:
@@ -375,7 +388,7 @@ def sample(rng: np.random.Generator, kind: str | None = None) -> Sample:
         There is no such kind.
     """
     if kind is None:
-        kind = "recital" if rng.random() < RECITALS else Dice(rng).one(tuple(KINDS)[:-1])
+        kind = Dice(rng).one(DECK)
     if kind not in KINDS:
         raise InvalidValueError(f"kind must be one of {', '.join(KINDS)}; given {kind!r}")
     dice = Dice(rng)
@@ -389,11 +402,6 @@ def corpus(seed: int, samples: int) -> Corpus:
     """Many texts of random kinds; the same seed makes the same ones."""
     rng = np.random.default_rng(seed)
     return Corpus(tuple(sample(rng) for _ in range(samples)))
-
-
-def _share(kind: str) -> float:
-    """How probable a kind is."""
-    return RECITALS if kind == "recital" else (1 - RECITALS) / (len(KINDS) - 1)
 
 
 def _without_marks(marked: str) -> tuple[str, tuple[Link, ...]]:

@@ -1,51 +1,94 @@
-"""The pocket model's vocabulary: byte pairs learned from the corpus, in GPT-2's two files."""
+"""Byte pairs learned from a text, written in GPT-2's two files.
+
+Byte-pair encoding is learned by counting: the two neighbouring symbols that occur most often are
+merged into one, again and again.
+
+Source: Sennrich, Haddow and Birch, "Neural Machine Translation of Rare Words with Subword Units"
+(2016), algorithm 1.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
-from attnlab.tokenizer import Tokenizer, byte_symbols
+from attnlab.tokenizer import PIECES, Tokenizer, byte_symbols
+
+Pair = tuple[str, str]
 
 
-def learn_vocabulary(text: str, directory: str | Path, size: int = 1024) -> Tokenizer:
-    """Learn a byte-level byte-pair encoding and write `vocab.json` and `merges.txt`.
+def learn_merges(text: str) -> list[Pair]:
+    """Merge the most frequent pair of neighbours, until each piece of the text is one token.
 
-    All 256 bytes come first, so that any text can be encoded; then one token for each merge, in
-    order. There is no `<|endoftext|>`: texts end with a line end, which is a byte like any other.
-    The `tokenizers` library does the learning; text is cut into pieces as GPT-2 cuts it.
+    A piece is what GPT-2's regular expression cuts out, such as ` very`; no merge crosses its
+    ends. Of pairs that are equally frequent the last in alphabetical order goes first, so that the
+    same text always gives the same merges.
 
     Parameters
     ----------
-    text : what to learn from
-    directory : where the two files go; made if it is not there
-    size : tokens in the vocabulary, at most; fewer if the text has no more pairs
+    text : what to learn from; every different piece becomes a token, so one of few words
 
     Returns
     -------
-    Tokenizer
-        read back from the two files
+    pairs of symbols, most frequent first, as in `merges.txt`
     """
-    import tokenizers  # here, since only training the pocket model needs it
+    import regex  # type: ignore[import-untyped]  # tiktoken brings it; only learning needs it
 
-    learner = tokenizers.Tokenizer(tokenizers.models.BPE())
-    learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=size,
-        min_frequency=2,
-        initial_alphabet=byte_symbols(),
-        show_progress=False,
-    )
-    learner.train_from_iterator(text.splitlines(keepends=True), trainer)
-    learned = json.loads(learner.to_str())["model"]
+    symbols = byte_symbols()
+    counts = Counter[str](regex.findall(PIECES, text))
+    pieces = {tuple(symbols[byte] for byte in piece.encode()): n for piece, n in counts.items()}
+    merges: list[Pair] = []
+    while True:
+        pairs = Counter[Pair]()
+        for piece, count in pieces.items():
+            for pair in pairwise(piece):
+                pairs[pair] += count
+        if not pairs:
+            return merges
+        best = max(pairs, key=lambda pair: (pairs[pair], pair))
+        merges.append(best)
+        pieces = {_merged(piece, best): count for piece, count in pieces.items()}
 
-    merges = [" ".join(pair) for pair in learned["merges"]]
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.json").write_text(
-        json.dumps(learned["vocab"], ensure_ascii=False), encoding="utf-8"
+
+def _merged(piece: tuple[str, ...], pair: Pair) -> tuple[str, ...]:
+    """A piece with the pair's two symbols as one wherever they are neighbours."""
+    merged: list[str] = []
+    i = 0
+    while i < len(piece):
+        width = 2 if piece[i : i + 2] == pair else 1
+        merged.append("".join(piece[i : i + width]))
+        i += width
+    return tuple(merged)
+
+
+def write_vocabulary(merges: list[Pair], directory: str | Path) -> Tokenizer:
+    """Write `vocab.json` and `merges.txt`.
+
+    First the 256 bytes, so that any text can be encoded, in GPT-2's order; then one token for each
+    merge. There is no `<|endoftext|>`: the pocket model's texts end with a line end, which is a
+    byte like any other, and a token that is never trained would only have a random embedding.
+
+    Parameters
+    ----------
+    merges : as `learn_merges` returns them
+    directory : where the two files go
+
+    Returns
+    -------
+    Tokenizer, read back from the two files
+
+    Raises
+    ------
+    VocabularyError
+        A merge makes a token that an earlier one made.
+    """
+    tokens = [*sorted(byte_symbols()), *(first + second for first, second in merges)]
+    vocabulary = {symbol: id for id, symbol in enumerate(tokens)}
+    lines = ["#version: 0.2", *(" ".join(pair) for pair in merges)]
+    (Path(directory) / "vocab.json").write_text(
+        json.dumps(vocabulary, ensure_ascii=False, indent=0), encoding="utf-8"
     )
-    (folder / "merges.txt").write_text(
-        "\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8"
-    )
-    return Tokenizer.from_directory(folder)
+    (Path(directory) / "merges.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return Tokenizer.from_directory(directory)
