@@ -130,8 +130,18 @@ def test_nats_are_frequencies() -> None:
         assert abs(count - expected) < 5 * math.sqrt(expected), text
 
 
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"creature", "colours", "recital"}))
+def test_equal_texts_are_as_frequent_as_nats_say(kind: str) -> None:
+    """Two texts are equal with probability sum p², which is the mean of p = exp(-nats)."""
+    drawn = samples(kind, 8000)
+    pairs = sum(math.comb(count, 2) for count in Counter(each.text for each in drawn).values())
+    expected = math.comb(8000, 2) * np.mean([math.exp(-each.nats) for each in drawn])
+    assert expected > 50
+    assert abs(pairs - expected) < 0.3 * expected
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_text_is_made_in_one_way_only(kind: str) -> None:
+def test_equal_texts_have_equal_nats(kind: str) -> None:
     seen: dict[str, float] = {}
     for each in samples(kind, 3000):
         assert seen.setdefault(each.text, each.nats) == pytest.approx(each.nats)

@@ -161,8 +161,8 @@ class Dice:
 
 def creature(dice: Dice) -> str:
     """A fluffy blue creature purred: of all adjectives one decides what comes after the noun."""
-    opening = dice.one(("", "One day ", "Yesterday ", "In the "))
-    if opening == "In the ":
+    opening = dice.one(("", "One day ", "Yesterday ", "By the "))
+    if opening == "By the ":
         opening += f"{dice.one(PLACES)} "
     who = " and ".join(_creature(dice) for _ in range(dice.one((1, 2, 3))))
     text = f"{opening}{who}."
@@ -245,13 +245,15 @@ def quote(dice: Dice) -> str:
 
 def agreement(dice: Dice) -> str:
     """The dogs near the tree are old: the verb agrees with the subject, not with its neighbour."""
-    subject, near = dice.one(HERDS), dice.one(LANDMARKS)
-    many = dice.chance()
-    text = f"The {subject}{'s' * many}"
-    for _ in range(dice.one((1, 2))):
-        text += f" {dice.one(WHERE)} the {near}{'s' * dice.chance()}"
-        near = dice.one(PLACES)
+    subject, many = dice.one(HERDS), dice.chance()
+    text = f"The {subject}{'s' * many} {_near(dice, LANDMARKS)}"
+    if dice.chance():
+        text += f" {_near(dice, PLACES)}"
     return f"{text} {'are' if many else 'is'} {dice.one(LOOKS)}."
+
+
+def _near(dice: Dice, spots: Sequence[str]) -> str:
+    return f"{dice.one(WHERE)} the {dice.one(spots)}{'s' * dice.chance()}"
 
 
 def colours(dice: Dice) -> str:
@@ -267,32 +269,29 @@ def colours(dice: Dice) -> str:
 
 def question(dice: Dice) -> str:
     """Anna has a ball and Tom has a kite. Who has the kite? Tom."""
-    names, things = dice.some(2, NAMES), dice.some(2, THINGS)
-    facts = [
-        f"{name} has {_article(thing)} {thing}" for name, thing in zip(names, things, strict=True)
-    ]
-    asked = dice.one((0, 1))
-    return f"{' and '.join(facts)}. Who has the {things[asked]}? {names[asked]}."
+    owners = dict(zip(dice.some(2, THINGS), dice.some(2, NAMES), strict=True))
+    facts = [f"{name} has {_article(thing)} {thing}" for thing, name in owners.items()]
+    asked = dice.one(tuple(owners))
+    return f"{' and '.join(facts)}. Who has the {asked}? {owners[asked]}."
 
 
 def comparison(dice: Dice) -> str:
     """The horse is bigger than the cat, so the cat is smaller than the horse."""
     one, other = dice.some(2, ANIMALS)
     more = dice.one(tuple(OPPOSITES))
-    return (
-        f"The {one} is {more} than the {other}, so the {other} is {OPPOSITES[more]} than the {one}."
-    )
+    less = OPPOSITES[more]
+    return f"The {one} is {more} than the {other}, so the {other} is {less} than the {one}."
 
 
 def counting(dice: Dice) -> str:
-    """Two ducks swam and then four more came: counting on from any number."""
+    """Let’s count: three, four, five. It may begin with any number up to six."""
     start = dice.one(range(6))
     end = start + dice.one((3, 4, 5))
     return f"Let’s count: {', '.join(NUMBERS[start:end])}."
 
 
 def promise(dice: Dice) -> str:
-    """I’ll meet Anna in the park, and we’ll walk from the park to the lake with Anna."""
+    """I’ll meet Anna by the park, and we’ll walk from the park to the lake: where from, and who."""
     name, (here, there) = dice.one(NAMES), dice.some(2, PLACES)
     return (
         f"I’ll meet {name} by the {here}, and we’ll walk from the {here} to the {there}. "
