@@ -1,0 +1,157 @@
+"""pocket/jobs.py: the right places, and heads whose attention is known."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from attnlab import GPT2, InvalidValueError, Tokenizer
+from attnlab.pocket.grammar import Link, Sample, corpus
+from attnlab.pocket.jobs import JOBS, HeadJobs, Place, head_jobs, places, token_span
+from attnlab.pocket.vocabulary import learn_merges, write_vocabulary
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("jobs")
+    write_vocabulary(learn_merges(corpus(0, 2000).text), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(directory: Path) -> Tokenizer:
+    return Tokenizer.from_directory(directory)
+
+
+def test_token_span(tokenizer: Tokenizer) -> None:
+    text = "It’s a fluffy fox"
+    tokens = tokenizer.tokens(text)
+    assert tokens.texts == ("It", "’", "s", " a", " fluffy", *tokens.texts[5:])
+    assert token_span(text, tokens, (7, 13)) == slice(4, 5)
+    assert token_span(text, tokens, (3, 6)) == slice(2, 4)
+    assert token_span(text, tokens, (14, 17)) == slice(5, len(tokens))
+    assert len(tokens) > 6, "fox is not in the lexicon: several tokens"
+
+
+def test_places(tokenizer: Tokenizer) -> None:
+    made = Sample("creature", "A sad cat wept.", 0.0, (Link("adjective", (6, 9), (2, 5)),))
+    assert [place for place in places(made, tokenizer.tokens(made.text)) if place.source == 2] == [
+        Place("previous", 2, slice(1, 2)),
+        Place("first", 2, slice(0, 1)),
+        Place("adjective", 2, slice(1, 2)),
+    ]
+    made = Sample("recital", "Say: one two. Again: one two.", 0.0, ())
+    found = places(made, tokenizer.tokens(made.text))
+    # Say : one two . Again : one two .
+    assert [tuple(place) for place in found if place.job == "induction"] == [
+        ("induction", 6, slice(2, 3)),
+        ("induction", 7, slice(3, 4)),
+        ("induction", 8, slice(4, 5)),
+        ("induction", 9, slice(5, 6)),
+    ]
+
+
+class Heads:
+    """Stands in for a model: heads that do one job each, perfectly, and one that looks evenly."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def trace(self, text: str) -> Any:
+        tokens = self.tokenizer.tokens(text)
+        T = len(tokens)
+        even = np.tril(np.ones((T, T))) / np.arange(1, T + 1)[:, None]
+        previous, first, repeats, looks = (np.eye(T) for _ in range(4))
+        for i in range(1, T):
+            previous[i] = np.eye(T)[i - 1]
+            first[i] = np.eye(T)[0]
+            earlier = [j for j in range(i) if tokens.ids[j] == tokens.ids[i]]
+            if earlier:
+                repeats[i] = np.eye(T)[earlier[-1] + 1]
+            if tokens.texts[i] == " it":
+                moved = [j for j in range(i) if tokens.texts[j] in (" dog", " ball")]
+                looks[i] = np.eye(T)[moved].mean(axis=0) if moved else looks[i]
+        blocks = [[previous, first], [repeats, looks], [even, even]]
+        return SimpleNamespace(
+            tokens=tokens,
+            blocks=[
+                SimpleNamespace(attention=SimpleNamespace(weights=np.array(b))) for b in blocks
+            ],
+        )
+
+
+def test_heads_that_do_one_job(tokenizer: Tokenizer) -> None:
+    model: Any = Heads(tokenizer)
+    jobs = head_jobs(model)
+    assert jobs.attention.shape == (len(JOBS), 3, 2)
+    assert jobs.best("previous") == (0, 0)
+    assert jobs.best("first") == (0, 1)
+    assert jobs.best("induction") == (1, 0)
+    for job, layer, head in (("previous", 0, 0), ("first", 0, 1), ("induction", 1, 0)):
+        assert jobs.attention[JOBS.index(job), layer, head] == 1
+    np.testing.assert_allclose(jobs.attention[:, 2, 0], jobs.even)
+    assert (jobs.even > 0.01).all()
+    assert (jobs.even < 0.4).all()
+
+
+def uniform_model(directory: Path, tokenizer: Tokenizer) -> GPT2:
+    """A GPT-2 all of whose parameters are zero: every head attends evenly."""
+    vocab, D, layers = len(tokenizer), 4, 2
+    shapes = {"wte.weight": (vocab, D), "wpe.weight": (128, D), "ln_f.weight": (D,)}
+    shapes |= {"ln_f.bias": (D,)}
+    for layer in range(layers):
+        block = {
+            "ln_1.weight": (D,),
+            "ln_1.bias": (D,),
+            "attn.c_attn.weight": (D, 3 * D),
+            "attn.c_attn.bias": (3 * D,),
+            "attn.c_proj.weight": (D, D),
+            "attn.c_proj.bias": (D,),
+            "ln_2.weight": (D,),
+            "ln_2.bias": (D,),
+            "mlp.c_fc.weight": (D, 4 * D),
+            "mlp.c_fc.bias": (4 * D,),
+            "mlp.c_proj.weight": (4 * D, D),
+            "mlp.c_proj.bias": (D,),
+        }
+        shapes |= {f"h.{layer}.{name}": shape for name, shape in block.items()}
+    tensors: dict[str, NDArray[Any]] = {
+        name: np.zeros(shape, np.float32) for name, shape in shapes.items()
+    }
+    save_file(tensors, directory / "model.safetensors")
+    (directory / "config.json").write_text(
+        f'{{"model_type": "gpt2", "vocab_size": {vocab}, "n_positions": 128, "n_embd": {D}, '
+        f'"n_layer": {layers}, "n_head": 2}}'
+    )
+    return GPT2.from_pretrained(directory)
+
+
+def test_a_model_that_attends_evenly(directory: Path, tokenizer: Tokenizer) -> None:
+    jobs = head_jobs(uniform_model(directory, tokenizer))
+    assert jobs.attention.shape == (len(JOBS), 2, 2)
+    np.testing.assert_allclose(
+        jobs.attention, np.broadcast_to(jobs.even[:, None, None], jobs.attention.shape), rtol=1e-5
+    )
+
+
+def test_same_seed_same_table(directory: Path, tokenizer: Tokenizer) -> None:
+    model = uniform_model(directory, tokenizer)
+    assert repr(head_jobs(model)) == repr(head_jobs(model))
+    assert (head_jobs(model).even != head_jobs(model, seed=1).even).any()
+
+
+def test_table() -> None:
+    attention = np.zeros((len(JOBS), 1, 2))
+    attention[2, 0, 1] = 0.875
+    jobs = HeadJobs(attention, np.full(len(JOBS), 0.125))
+    header, _, second, evenly = repr(jobs).splitlines()
+    assert header.split() == ["layer", "head", *JOBS]
+    assert second.split() == ["0", "1", "0.00", "0.00", "0.88", "0.00", "0.00", "0.00"]
+    assert evenly.split() == ["evenly", *["0.12"] * len(JOBS)]
+    assert jobs.best("induction") == (0, 1)
+    with pytest.raises(InvalidValueError, match="given 'sleep'"):
+        jobs.best("sleep")
