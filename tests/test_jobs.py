@@ -1,30 +1,21 @@
 """pocket/jobs.py: the right places, and heads whose attention is known."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
-from attnlab import GPT2, InvalidValueError, Tokenizer
-from attnlab.pocket.grammar import Link, Sample, corpus
+from attnlab import GPT2, GPT2Config, InvalidValueError, Tokenizer
+from attnlab.hub import POCKET_DIRECTORY
+from attnlab.pocket.grammar import Link, Sample
 from attnlab.pocket.jobs import JOBS, HeadJobs, Place, head_jobs, places, token_span
-from attnlab.pocket.vocabulary import learn_merges, write_vocabulary
+from attnlab.training import ParameterVector
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("jobs")
-    write_vocabulary(learn_merges(corpus(0, 2000).text), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def tokenizer(directory: Path) -> Tokenizer:
-    return Tokenizer.from_directory(directory)
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_directory(POCKET_DIRECTORY)
 
 
 def test_token_span(tokenizer: Tokenizer) -> None:
@@ -98,48 +89,22 @@ def test_heads_that_do_one_job(tokenizer: Tokenizer) -> None:
     assert (jobs.even < 0.4).all()
 
 
-def uniform_model(directory: Path, tokenizer: Tokenizer) -> GPT2:
+def uniform_model(tokenizer: Tokenizer) -> GPT2:
     """A GPT-2 all of whose parameters are zero: every head attends evenly."""
-    vocab, D, layers = len(tokenizer), 4, 2
-    shapes = {"wte.weight": (vocab, D), "wpe.weight": (128, D), "ln_f.weight": (D,)}
-    shapes |= {"ln_f.bias": (D,)}
-    for layer in range(layers):
-        block = {
-            "ln_1.weight": (D,),
-            "ln_1.bias": (D,),
-            "attn.c_attn.weight": (D, 3 * D),
-            "attn.c_attn.bias": (3 * D,),
-            "attn.c_proj.weight": (D, D),
-            "attn.c_proj.bias": (D,),
-            "ln_2.weight": (D,),
-            "ln_2.bias": (D,),
-            "mlp.c_fc.weight": (D, 4 * D),
-            "mlp.c_fc.bias": (4 * D,),
-            "mlp.c_proj.weight": (4 * D, D),
-            "mlp.c_proj.bias": (D,),
-        }
-        shapes |= {f"h.{layer}.{name}": shape for name, shape in block.items()}
-    tensors: dict[str, NDArray[Any]] = {
-        name: np.zeros(shape, np.float32) for name, shape in shapes.items()
-    }
-    save_file(tensors, directory / "model.safetensors")
-    (directory / "config.json").write_text(
-        f'{{"model_type": "gpt2", "vocab_size": {vocab}, "n_positions": 128, "n_embd": {D}, '
-        f'"n_layer": {layers}, "n_head": 2}}'
-    )
-    return GPT2.from_pretrained(directory)
+    config = GPT2Config(vocab_size=len(tokenizer), n_positions=128, n_embd=4, n_layer=2, n_head=2)
+    return GPT2(ParameterVector(config), tokenizer)
 
 
-def test_a_model_that_attends_evenly(directory: Path, tokenizer: Tokenizer) -> None:
-    jobs = head_jobs(uniform_model(directory, tokenizer))
+def test_a_model_that_attends_evenly(tokenizer: Tokenizer) -> None:
+    jobs = head_jobs(uniform_model(tokenizer))
     assert jobs.attention.shape == (len(JOBS), 2, 2)
     np.testing.assert_allclose(
         jobs.attention, np.broadcast_to(jobs.even[:, None, None], jobs.attention.shape), rtol=1e-5
     )
 
 
-def test_same_seed_same_table(directory: Path, tokenizer: Tokenizer) -> None:
-    model = uniform_model(directory, tokenizer)
+def test_same_seed_same_table(tokenizer: Tokenizer) -> None:
+    model = uniform_model(tokenizer)
     assert repr(head_jobs(model)) == repr(head_jobs(model))
     assert (head_jobs(model).even != head_jobs(model, seed=1).even).any()
 

@@ -15,7 +15,7 @@ PACKAGE = Path(attnlab.__file__).parent
 ORDER = [
     *("errors", "files", "tables", "steps", "ops", "config", "attention", "tokenizer"),
     *("checkpoint", "hub", "forward", "trace", "generation", "model", "figures", "walkthrough"),
-    "training",
+    *("training", "pocket"),
 ]
 
 
