@@ -46,6 +46,27 @@ def test_places(tokenizer: Tokenizer) -> None:
     ]
 
 
+def test_places_of_a_word_of_many_tokens(tokenizer: Tokenizer) -> None:
+    made = Sample("creature", "A fox wept.", 0.0, (Link("adjective", (2, 5), (0, 1)),))
+    tokens = tokenizer.tokens(made.text)
+    last = tokens.texts.index(" wept") - 1
+    assert last > 1
+    assert [*places(made, tokens)][-1] == Place("adjective", last, slice(0, 1))
+
+
+def test_induction_looks_behind_the_last_copy_and_in_recitals_only(tokenizer: Tokenizer) -> None:
+    text = "one two one two one"
+    tokens = tokenizer.tokens(text)
+    repeated = tokens[1:]  # at the start of a text, "one" is another token than " one"
+    assert repeated.texts == (" two", " one", " two", " one")
+    recital, other = (Sample(kind, text, 0.0, ()) for kind in ("recital", "question"))
+    found = [place for place in places(recital, repeated) if place.job == "induction"]
+    assert found == [Place("induction", 2, slice(1, 2)), Place("induction", 3, slice(2, 3))]
+    assert "induction" not in {place.job for place in places(other, repeated)}
+    again = tokenizer.tokens([*repeated.ids, *repeated.ids])
+    assert [*places(recital, again)][-1] == Place("induction", 7, slice(6, 7))
+
+
 class Heads:
     """Stands in for a model: heads that do one job each, perfectly, and one that looks evenly."""
 
@@ -87,6 +108,12 @@ def test_heads_that_do_one_job(tokenizer: Tokenizer) -> None:
     np.testing.assert_allclose(jobs.attention[:, 2, 0], jobs.even)
     assert (jobs.even > 0.01).all()
     assert (jobs.even < 0.4).all()
+
+
+def test_bytes_as_tokens() -> None:
+    model: Any = Heads(Tokenizer.of_bytes())
+    jobs = head_jobs(model)
+    np.testing.assert_allclose(jobs.attention[:, 2, 0], jobs.even)
 
 
 def uniform_model(tokenizer: Tokenizer) -> GPT2:

@@ -313,8 +313,19 @@ KINDS: Mapping[str, Callable[[Dice], str]] = {
     )
 }
 
-# How many times as frequent as the others some kinds are; recitals make half of all words.
-WEIGHTS = {"recital": 7, "creature": 3, "pronoun": 4, "weather": 3}
+# How many times as frequent as the others some kinds are, so that each riddle is met often enough
+# to be learned; recitals make about a third of all words.
+WEIGHTS = {
+    "recital": 5,
+    "pronoun": 5,
+    "creature": 3,
+    "weather": 3,
+    "colours": 2,
+    "question": 2,
+    "gift": 2,
+    "family": 2,
+    "comparison": 2,
+}
 DECK = tuple(kind for kind in KINDS for _ in range(WEIGHTS.get(kind, 1)))
 
 # --------------------------------------------------------------------------------- the samples
