@@ -314,9 +314,9 @@ KINDS: Mapping[str, Callable[[Dice], str]] = {
 }
 
 # How many times as frequent as the others some kinds are, so that each riddle is met often enough
-# to be learned; recitals make about a third of all words.
+# to be learned; recitals make almost half of all words.
 WEIGHTS = {
-    "recital": 5,
+    "recital": 8,
     "pronoun": 5,
     "creature": 3,
     "weather": 3,

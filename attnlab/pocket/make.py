@@ -51,7 +51,7 @@ def make(directory: Path) -> GPT2:
         config,
         text,
         tokenizer,
-        steps=6000,
+        steps=7000,
         batch_size=16,
         learning_rate=2e-3,
         warmup=200,
