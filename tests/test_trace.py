@@ -280,6 +280,23 @@ def test_a_deep_model_does_not_recurse(tmp_path: Path) -> None:
     assert GPT2.from_pretrained(tmp_path).trace("the hen").logits.shape == (4, 263)
 
 
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        ([[0] * 18] * 2, "takes 1 to 17 tokens; given 18"),
+        ([], "given 0"),
+        ([[], []], "given 0"),
+        (3, "given 0"),
+        ([[1, 2], [3, 263]], "token id 263"),
+        ([[1, -1]], "token id -1"),
+        ([[0.5, 1.0]], "integers"),
+    ],
+)
+def test_forward_pass_of_bad_ids(odd: GPT2, ids: Any, told: str) -> None:
+    with pytest.raises(AttnlabError, match=told):
+        ForwardPass(ids, odd.parameters)
+
+
 def test_sequences_side_by_side_are_each_as_if_alone(odd: GPT2) -> None:
     T = odd.config.n_positions
     ids = np.random.default_rng(2).integers(0, odd.config.vocab_size, (2, 3, T))

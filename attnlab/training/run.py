@@ -72,7 +72,8 @@ class Training:
     Attributes
     ----------
     config, settings, tokenizer : what it was started with
-    parameters : ParameterVector, float32, as they are now
+    parameters : ParameterVector, float32, as they are now: each step changes them in place, so
+        what is to be looked at later needs a `copy()`, as `model` has
     losses : of each step so far, in nats per token
     """
 
