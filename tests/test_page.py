@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE
+from conftest import REFERENCE, lacking
 from numpy.typing import NDArray
 
 from attnlab import (
@@ -67,12 +67,6 @@ HOSTILE = [
     "constructor",
     "__proto__",
 ]
-
-
-def lacking(reason: str) -> None:
-    if os.environ.get("ATTNLAB_STRICT") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ const LARGEST_CELL = 40;
 const LARGEST_LABEL = 96; // the labels of rows and columns, in pixels
 const SLANT = 0.9; // of the columns' labels, in radians
 const OVERHANG = 52; // what the last of them sticks out
-const MILLISECONDS_PER_FRAME = 6;
+const MILLISECONDS_PER_FRAME = 9;
 
 const traces = description.traces.map((given, number) => {
   const T = given.tokens.length;
@@ -259,8 +259,10 @@ function* paint(map) {
   colourMap(map);
 }
 
-function colourMap({ view, values, size, canvas }) {
-  if (values) bitmapOf(values, ...size, scaleOf(view, "weights", 1), (n) => Number.isNaN(values[n]), canvas);
+function colourMap({ view, values, size, canvas, cell }) {
+  if (!values) return;
+  bitmapOf(values, ...size, scaleOf(view, "weights", 1), (n) => Number.isNaN(values[n]), canvas);
+  cell.classList.add("drawn");
 }
 
 function makeGrid(view) {
@@ -366,6 +368,7 @@ function makeText(view) {
   );
 
   let boxes = null; // where the chips lie; forgotten when the layout changes
+  let followed; // the query that the flow was last scrolled to; the reader may scroll on from there
   const draw = onceAFrame(() => {
     const i = Math.min(selection.query, trace.T - 1);
     const { layer, head } = selection;
@@ -379,11 +382,16 @@ function makeText(view) {
       if (weight.textContent !== words) weight.textContent = words;
     });
     boxes ??= chips.map(({ chip }) => ({ x: chip.offsetLeft + chip.offsetWidth / 2, top: chip.offsetTop, bottom: chip.offsetTop + chip.offsetHeight }));
+    const from = boxes[trace.cached + i];
+    if (followed !== i) {
+      followed = i;
+      const outOfSight = from.bottom < flow.scrollTop || from.top > flow.scrollTop + flow.clientHeight;
+      if (outOfSight) flow.scrollTop = from.bottom - flow.clientHeight / 2;
+    }
     const context = prepared(canvas, flow.clientWidth, flow.clientHeight);
     context.translate(0, -flow.scrollTop);
     context.strokeStyle = colourOf(canvas);
     context.lineCap = "round";
-    const from = boxes[trace.cached + i];
     weights.forEach((weight, j) => {
       if (weight < 0.002 || j === trace.cached + i) return;
       const to = boxes[j];
@@ -528,16 +536,16 @@ function makeHeatmap(view) {
   }
 
   /** Labels of those rows or columns that are in sight and far enough apart to be read. */
-  function labels(canvas, texts, offset, length, width, height, chosen, position) {
+  function labels(canvas, texts, apart, offset, length, width, height, chosen, position) {
     const context = prepared(canvas, width, height);
     context.font = getComputedStyle(canvas).font;
     context.textBaseline = "middle";
     const muted = colourOf(canvas);
     const strong = colourOf(figure);
-    const every = Math.ceil(14 / cell);
+    const every = Math.ceil(apart / cell);
     const first = Math.floor(offset / cell);
     for (let n = first; n < Math.min(texts.length, (offset + length) / cell); n++) {
-      const crowded = n !== chosen && Math.abs(n - chosen) * cell < 14;
+      const crowded = n !== chosen && Math.abs(n - chosen) * cell < apart;
       if ((n % every && n !== chosen) || crowded) continue;
       const middle = (n + 0.5) * cell - offset;
       if (middle < 0 || middle > length) continue;
@@ -576,11 +584,11 @@ function makeHeatmap(view) {
       for (let n = i; n <= i + rows; n++) context.fillRect(x, n * cell - 0.5, width, 1);
     }
     const { query, key } = chosen();
-    labels(left, view.queryLabels, y, height, labelWidth, height, query, (label, middle) => {
+    labels(left, view.queryLabels, 14, y, height, labelWidth, height, query, (label, middle) => {
       label.textAlign = "right";
-      label.translate(labelWidth - 6, middle);
+      label.translate(labelWidth - 6, Math.max(7, middle)); // the first is not cut in half
     });
-    labels(top, view.keyLabels, x, width, width + OVERHANG, labelHeight, key, (label, middle) => {
+    labels(top, view.keyLabels, 19, x, width, width + OVERHANG, labelHeight, key, (label, middle) => {
       label.translate(middle + 2, labelHeight - 8);
       label.rotate(-SLANT);
     });
