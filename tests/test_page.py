@@ -582,6 +582,8 @@ def test_a_step_of_generation_shows_its_cached_keys(odd: GPT2, open_page: Open) 
     page = open_page(trace)
     assert page.locator("#summary").inner_text().endswith(f"1 token after {trace.cached} cached")
     assert page.locator(".flow .chip.cached").count() == trace.cached == 4
+    named = page.locator(".flow .symbol").all_inner_texts()
+    assert named == [*(f"cached {n}" for n in range(4)), trace.tokens.symbols[0]]
     for j in range(5):
         to_cell(page, 0, j)
         assert agrees(page.locator(".readout data"), trace.head(0, 0).weights[0, j])
@@ -702,13 +704,16 @@ def test_a_page_of_512_tokens(odd: GPT2, open_page: Open) -> None:
     until(page, "waiting.size === 0")
     for _ in range(6):
         page.locator("#larger").click()
-    to_cell(page, 40, 30)
+    to_cell(page, 0, 0)
+    page.keyboard.press("Control+End")
+    page.keyboard.press("ArrowLeft")
     drawn(page)
-    assert agrees(page.locator(".readout data"), trace.head(0, 0).weights[40, 30])
+    assert agrees(page.locator(".readout data"), trace.head(0, 0).weights[511, 510])
     inside = page.evaluate(
         """(() => { const cell = document.querySelector('.cursor').getBoundingClientRect();
             const view = document.querySelector('.scroller').getBoundingClientRect();
-            return cell.left >= view.left - 1 && cell.right <= view.right + 1; })()"""
+            return cell.left >= view.left - 1 && cell.right <= view.right + 1
+                && cell.top >= view.top - 1 && cell.bottom <= view.bottom + 1; })()"""
     )
     assert inside
     page.keyboard.press("Enter")

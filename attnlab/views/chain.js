@@ -16,13 +16,17 @@ function unpackedMask(base64, size) {
 /**
  * The heads of one layer.
  *
- * values: float32, little-endian, Q (H, T, Dh), K (H, Tk, Dh) and V (H, Tk, Dh) one after the other.
+ * values: float32, little-endian: Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh).
  * mask: (T, Tk) of 0 and 1.
  */
 function headsOf(values, mask, { H, T, Tk, Dh }) {
-  const part = (start, rows, h) => values.subarray(start + h * rows * Dh, start + (h + 1) * rows * Dh);
+  const part = (start, rows, h) =>
+    values.subarray(start + h * rows * Dh, start + (h + 1) * rows * Dh);
   return Array.from({ length: H }, (_, h) => ({
-    T, Tk, Dh, mask,
+    T,
+    Tk,
+    Dh,
+    mask,
     Q: part(0, T, h),
     K: part(H * T * Dh, Tk, h),
     V: part(H * (T + Tk) * Dh, Tk, h),
@@ -42,7 +46,7 @@ const CELL = {
   masked_scores: (head, i, j) => (isMasked(head, i, j) ? -Infinity : CELL.scores(head, i, j)),
 };
 
-/** softmax of a row, with what it passes through: the largest value, exp(x - largest), their sum. */
+/** softmax of a row, and what it passes through: the largest value, exp(x - largest), the sum. */
 function softmax(row) {
   let largest = -Infinity;
   for (const x of row) if (x > largest) largest = x;

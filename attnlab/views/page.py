@@ -1,9 +1,9 @@
 """A trace as one HTML page that needs nothing else: no network, no other file, no build.
 
-The page carries Q, K and V of every head and computes all other steps itself, in `chain.js`; they
-would be larger than Q, K and V by far. It says what it shows under the names and formulas of the
-steps in `attnlab.attention`. `page.html` is the frame, `page.css` how it looks, `palette.js` its
-colours, `page.js` what it does.
+The page carries Q, K and V of every head and computes all other steps itself, in `chain.js`; for a
+long text they would be larger by far. It says what it shows under the names and formulas of the
+steps in `attnlab.attention`. `page.html` is the frame, `page.css` how it looks; the scripts are
+joined to one, and `page.js`, the last, sets all going.
 
 Tokens are hostile text. They enter as JSON without a `<`, JavaScript puts them in place as text and
 never as markup, and what the page may load or run is in its Content-Security-Policy: its own style
@@ -33,7 +33,10 @@ from attnlab.tokenizer import Token
 from attnlab.trace import Trace
 
 HERE = Path(__file__).parent
-SCRIPTS = ("chain.js", "palette.js", "page.js")
+SCRIPTS = (
+    *("chain.js", "palette.js", "data.js", "draw.js"),
+    *("grid.js", "tokens.js", "heatmap.js", "arithmetic.js", "page.js"),
+)
 
 # The steps that the page shows, under the names and formulas that they have.
 STEPS = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
