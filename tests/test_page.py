@@ -315,6 +315,16 @@ def test_the_arithmetic_is_numpys(
     assert (np.array(found["weights"])[:, ~mask] == 0).all()
 
 
+def test_older_browsers_decode_base64_too(browser: Any) -> None:
+    page = browser.new_page()
+    source = (HERE / "chain.js").read_text(encoding="utf-8")
+    decode = (
+        f"(text) => {{ {source}; Uint8Array.fromBase64 = undefined; return [...bytesOf(text)]; }}"
+    )
+    assert page.evaluate(decode, in_base64(bytes(range(256)))) == list(range(256))
+    page.close()
+
+
 # ---- what is seen ------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ const description = JSON.parse(document.getElementById("description").textConten
 
 // The steps that have a number for each query and key, in the order in which they are computed.
 const MATRICES = Object.keys(description.steps).filter(
-  (name) => description.steps[name].axes === "Tq Tk",
+  (name) => description.steps[name].axes === description.steps.weights.axes,
 );
 const AFTER_MASK = new Set(["masked_scores", "weights"]);
 const DIFFERENCE = "B − A";

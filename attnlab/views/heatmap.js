@@ -6,6 +6,7 @@ const SLANT = 0.9; // of the columns' labels, in radians
 const OVERHANG = 52; // what the last of them sticks out
 
 function makeHeatmap(view) {
+  const [down, across] = description.steps.weights.axes.split(" ");
   const readout = make("p", { class: "readout", "aria-live": "polite" });
   const top = make("canvas", { class: "labels top", "aria-hidden": "true" });
   const left = make("canvas", { class: "labels", "aria-hidden": "true" });
@@ -31,7 +32,7 @@ function makeHeatmap(view) {
   const frame = make(
     "div",
     { class: "frame" },
-    make("span", { class: "axes", "aria-hidden": "true" }, "Tq ↓  Tk →"),
+    make("span", { class: "axes", "aria-hidden": "true" }, `${down} ↓ ${across} →`),
     top,
     left,
     scroller,

@@ -1,5 +1,6 @@
-// Colours made in OKLCh, where equal steps of lightness look equal. Lightness alone carries the
-// order, so that the scales read the same with any colour vision, and in grey.
+// Colours made in OKLCh, where equal steps of lightness look equal. How large a value is shows in
+// lightness alone, so that it reads the same with any colour vision. Of two signs, one is blue and
+// the other orange, which every common kind of colour vision tells apart.
 
 /** An OKLCh colour as the 32 bits of a canvas pixel. Source: "A perceptual color space" (2020). */
 function pixel(lightness, chroma, hue) {
