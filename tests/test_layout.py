@@ -16,7 +16,7 @@ PACKAGE = Path(attnlab.__file__).parent
 ORDER = [
     *("errors", "files", "tables", "steps", "ops", "config", "attention", "tokenizer"),
     *("checkpoint", "hub", "forward", "trace", "views", "generation", "model", "figures"),
-    *("walkthrough", "training"),
+    *("walkthrough", "training", "pocket"),
 ]
 
 # What draws. A method such as `Trace.to_html` may import it when it is called, wherever it stands.
