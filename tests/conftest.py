@@ -2,11 +2,12 @@
 
 `ATTNLAB_GPT2_VOCAB` names a directory with GPT-2's vocab.json and merges.txt; without it they are
 looked for in the hub's cache. Tests that need what the machine lacks are skipped and say why;
-under `ATTNLAB_STRICT=1` a missing vocabulary is a failure instead.
+under `ATTNLAB_STRICT=1` a missing vocabulary or browser is a failure instead.
 """
 
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from huggingface_hub import try_to_load_from_cache
@@ -17,6 +18,13 @@ from attnlab.hub import PUBLISHED
 
 REFERENCE = Path(__file__).parent / "reference"
 MODELS = ("odd", "one_head", "float16", "bfloat16", "float64", "sharded")
+
+
+def lacking(reason: str) -> NoReturn:
+    """Skip what needs something that is not here; under ATTNLAB_STRICT=1, fail."""
+    if os.environ.get("ATTNLAB_STRICT") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
@@ -33,10 +41,7 @@ def vocabulary() -> Path:
             ]
             if all(isinstance(file, str) for file in files):
                 return Path(str(files[0])).parent
-    reason = "GPT-2's vocabulary: set ATTNLAB_GPT2_VOCAB to a directory that holds it"
-    if os.environ.get("ATTNLAB_STRICT") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    lacking("GPT-2's vocabulary: set ATTNLAB_GPT2_VOCAB to a directory that holds it")
 
 
 @pytest.fixture(scope="session")

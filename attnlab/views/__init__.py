@@ -1,0 +1,1 @@
+"""What a trace looks like: pictures of what the rest computes. Nothing that computes needs it."""
