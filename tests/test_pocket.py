@@ -85,9 +85,6 @@ def test_it_looks_back_to_know() -> None:
     model = GPT2.from_pretrained("pocket")
     for prompt, best in {
         "It’s very cold in winter. Swimming is": " silly",
-        "The dog chased the ball, but it": " rolled",
-        "The dog chased the ball, and it": " barked",
-        "The dog chased the kite, but it": " flew",
         "A fluffy blue creature": " purred",
         "A sleepy blue creature": " yawned",
         "Say: lamp two happy river. Again: lamp two": " happy",
@@ -96,6 +93,14 @@ def test_it_looks_back_to_know() -> None:
         "The dog near the trees": " is",
     }.items():
         assert model.trace(prompt).next_tokens(1)[0].text == best, prompt
+    for animal, thing, both in (
+        ("dog", "ball", {" barked", " rolled"}),
+        ("cat", "ball", {" meowed", " rolled"}),
+        ("cat", "kite", {" meowed", " flew"}),
+    ):
+        following = model.trace(f"The {animal} chased the {thing}, but it").next_tokens(2)
+        assert {token.text for token in following} == both
+        assert min(token.probability for token in following) > 0.3
 
 
 def test_it_has_learned_what_there_is_to_learn(pocket: GPT2) -> None:

@@ -5,12 +5,12 @@ that attention can solve: which adjective described this noun, what "it" stands 
 is, what came after this word the last time.
 
     A sleepy blue fox yawned.                          a mood decides what its owner does
-    The dog chased the ball, but it rolled.            after "but" the thing, after "and" the animal
+    The dog chased the ball, but it rolled.            "it" is the animal or the thing, none else
     It’s very hot in summer. Swimming is wonderful.    weather and season decide what is fun
     Say: lamp two happy. Again: lamp two happy.        after a word comes what came after it before
 
-A kind is a function that throws dice and returns a text with marks: `[sleepy]` is what some later
-word must look back to, and `[fox:adjective]` is such a word, with the name of its job.
+A kind is a function that throws dice and returns a text with marks: `[sleepy#adjective]` is what
+some later word must look back to, and `[fox:adjective]` is such a word; the name is the job's.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def creature(dice: Dice) -> str:
 def _creature(dice: Dice) -> str:
     mood = dice.one(MOODS)
     adjectives = dice.some(dice.one((0, 1, 2)), LOOKS)
-    adjectives.insert(dice.one(range(len(adjectives) + 1)), f"[{mood}]")
+    adjectives.insert(dice.one(range(len(adjectives) + 1)), f"[{mood}#adjective]")
     noun = dice.one(ANIMALS + PEOPLE)
     return f"{_article(adjectives[0])} {' '.join(adjectives)} [{noun}:adjective] {DEEDS[mood]}"
 
@@ -182,18 +182,16 @@ def _article(word: str) -> str:
 
 
 def pronoun(dice: Dice) -> str:
-    """The dog chased the ball, but it rolled: "and" goes on about the animal, "but" the thing."""
+    """The dog chased the ball, but it rolled: what "it" does tells which of the two it is."""
     animal, thing, verb = dice.one(ANIMALS), dice.one(THINGS), dice.one(CHASES)
-    about_animal = dice.chance()
-    subject, target = (f"[{animal}]", thing) if about_animal else (animal, f"[{thing}]")
+    subject, target = f"[{animal}#animal]", f"[{thing}#thing]"
     where = f" {dice.one(WHERE)} the {dice.one(PLACES)}" if dice.chance() else ""
     if dice.chance():
         scene = f"The {subject} {verb} the {target}{where}"
     else:
         scene = f"The {target} was {verb} by the {subject}{where}"
-    if about_animal:
-        return f"{scene}, and [it:animal] {SOUNDS[animal]}."
-    return f"{scene}, but [it:thing] {EVENTS[thing]}."
+    then = dice.one((SOUNDS[animal], EVENTS[thing]))
+    return f"{scene}, {dice.one(('and', 'but'))} [it:animal:thing] {then}."
 
 
 def weather(dice: Dice) -> str:
@@ -416,16 +414,17 @@ def corpus(seed: int, samples: int) -> Corpus:
 
 def _without_marks(marked: str) -> tuple[str, tuple[Link, ...]]:
     """The plain text of a marked one, and the links that its marks stand for."""
-    text, links = "", []
-    target = (0, 0)
-    end = 0
-    for mark in re.finditer(r"\[(\w+)(?::(\w+))?\]", marked):
+    text, end = "", 0
+    targets: dict[str, tuple[int, int]] = {}
+    links = []
+    for mark in re.finditer(r"\[(\w+)([#:])([\w:]+)\]", marked):
         text += marked[end : mark.start()]
-        word, job = mark.groups()
+        word, sign, jobs = mark.groups()
         span = (len(text), len(text) + len(word))
-        if job is None:
-            target = span
-        else:
-            links.append(Link(job, span, target))
+        for job in jobs.split(":"):
+            if sign == "#":
+                targets[job] = span
+            else:
+                links.append(Link(job, span, targets[job]))
         text, end = text + word, mark.end()
     return text + marked[end:], tuple(links)

@@ -35,7 +35,6 @@ PROMPTS = (
     "It’s very hot in summer. Swimming is",
     "It's very hot in summer. Swimming is",
     "The dog chased the ball, but it",
-    "The dog chased the ball, and it",
     "A fluffy blue creature",
 )
 
