@@ -260,7 +260,7 @@ def _verify(options: argparse.Namespace) -> Report:
 
 def _html(options: argparse.Namespace) -> Report:
     model = _model(options)
-    model.trace(options.text).save(options.output)  # type: ignore[attr-defined]
+    model.trace(options.text).save(options.output)
     path = os.path.abspath(options.output)
     return Report({"model": _title(model), "path": path}, lambda console: _print(console, path))
 

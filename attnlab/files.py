@@ -1,5 +1,6 @@
 """Reading a model's small text files; writing its files whole or not at all."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -75,5 +76,7 @@ def write_whole(path: Path, content: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(aside, path)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero in it
+        with contextlib.suppress(OSError, ValueError):
+            aside.unlink()
         raise WriteError(f"{path} can't be written: {error}") from None

@@ -25,9 +25,10 @@ from numpy.typing import DTypeLike
 from attnlab.attention import Mask, MultiHeadAttention, causal_mask, split_heads, transpose
 from attnlab.checkpoint import BlockParameters, Parameters
 from attnlab.config import GPT2Config
+from attnlab.errors import InvalidValueError
 from attnlab.ops import Array, gelu, layer_norm, linear
 from attnlab.steps import Numbered, Result, Step, owned, read_only, step
-from attnlab.tokenizer import Ids, Tokens
+from attnlab.tokenizer import Ids, Tokens, check_ids
 
 
 class KeyValueCache:
@@ -213,6 +214,12 @@ class ForwardPass(Result):
     cache : keys and values of the tokens before these, None if there are none
     dropout : what is dropped while the model is trained, else None
 
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        Ids that are not integers, none at all, one outside the vocabulary, or more of them than
+        positions.
+
     Attributes
     ----------
     token_embedding, position_embedding, embedding : (..., T, D), (T, D), (..., T, D)
@@ -248,14 +255,20 @@ class ForwardPass(Result):
     ) -> None:
         config = parameters.config
         cached = 0 if cache is None else cache.length
+        check_ids(np.ravel(ids), config.vocab_size)
+        *_, T = (0, *np.shape(ids))
+        if not 0 < T <= config.n_positions - cached:
+            raise InvalidValueError(
+                f"a forward pass takes 1 to {config.n_positions - cached} tokens; given {T}"
+            )
         after = f" after {cached} cached ones" if cached else ""
         super().__init__(
-            f"{self.kind} of {' x '.join(map(str, ids.shape))} tokens{after} through "
+            f"{self.kind} of {' x '.join(map(str, np.shape(ids)))} tokens{after} through "
             f"{config.n_layer} blocks of {config.n_head} heads",
-            ids=ids,
+            ids=np.asarray(ids),
             parameters=parameters,
             config=config,
-            mask=causal_mask(ids.shape[-1], cached),
+            mask=causal_mask(T, cached),
             cached=cached,
             dropout=dropout,
             _cache=cache,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -164,6 +165,47 @@ class Trace(ForwardPass):
         """A token that may follow the last one, with the probability that it was given."""
         token = self._tokenizer.tokens([id])[0]
         return NextToken(**vars(token), logit=float(self.next_logits[id]), probability=probability)
+
+    def to_html(self, other: Trace | None = None) -> str:
+        """One page to look at every head in, which needs no network and no other file.
+
+        Parameters
+        ----------
+        other : a second trace to compare this one with: side by side and, where the shapes are
+            equal, as the difference other - this
+
+        Raises
+        ------
+        InvalidTypeError
+            `other` is no Trace.
+        InvalidValueError
+            Q, K or V hold NaN or what float32, in which the page carries them, can't hold.
+        """
+        from attnlab.views.page import page  # what computes loads what draws only to draw
+
+        return page(self, other)
+
+    def save(self, path: str | os.PathLike[str], other: Trace | None = None) -> None:
+        """Write `to_html(other)` to a file, whole or not at all.
+
+        A page of more than 10 MB is announced on stderr before it is made: 12 layers of 12 heads
+        take 2 MB for 12 tokens, 19 MB for 128.
+
+        Parameters
+        ----------
+        path : such as "attention.html"; a file that is there is replaced
+        other : as `to_html` takes it
+
+        Raises
+        ------
+        WriteError
+            The file can't be written.
+        InvalidTypeError, InvalidValueError
+            `path` is no path; and as `to_html` does.
+        """
+        from attnlab.views.page import save
+
+        save(path, self, other)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 `ATTNLAB_GPT2_VOCAB` names a directory with GPT-2's vocab.json and merges.txt; without it they are
 looked for in the hub's cache. Tests that need what the machine lacks are skipped and say why;
-under `ATTNLAB_STRICT=1` a missing vocabulary or optional library is a failure instead.
+under `ATTNLAB_STRICT=1` a missing vocabulary, browser or optional library is a failure instead.
 """
 
 import os
@@ -22,7 +22,7 @@ MODELS = ("odd", "one_head", "float16", "bfloat16", "float64", "sharded")
 
 
 def lacking(reason: str) -> NoReturn:
-    """Skip a test that needs what is not here; fail where everything has to be."""
+    """Skip what needs something that is not here; under ATTNLAB_STRICT=1, fail."""
     if os.environ.get("ATTNLAB_STRICT") == "1":
         pytest.fail(reason)
     pytest.skip(reason)

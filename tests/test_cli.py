@@ -191,7 +191,6 @@ def test_a_model_that_differs_is_status_1(walkthrough_directory: Path, tmp_path:
     assert not agrees["wpe"]
 
 
-@pytest.mark.skip(reason="Trace.save comes with the page: take this line out when both are merged")
 def test_html(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert answer("html", "the hen", "-o", str(page))["path"] == str(page)

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,34 +15,56 @@ PACKAGE = Path(attnlab.__file__).parent
 # Each room may import those before it.
 ORDER = [
     *("errors", "files", "tables", "steps", "ops", "config", "tokenizer", "attention"),
-    *("checkpoint", "hub", "forward", "trace", "generation", "model", "figures", "walkthrough"),
-    *("training", "views", "cli", "__main__"),
+    *("checkpoint", "hub", "forward", "trace", "views", "generation", "model", "figures"),
+    *("walkthrough", "training", "pocket", "cli", "__main__"),
 ]
 
-# Rooms that draw: a method may import them when it is called, and types may name them.
-DRAWING = {"views"}
+# What draws. A method such as `Trace.to_html` may import it when it is called, and
+# types may name it, wherever it stands.
+DRAWS = {"views"}
 
 
-def imports_of(room: str) -> set[str]:
-    """The other rooms that a file, or a folder's files, import, those that draw at the top only."""
+def trees_of(room: str) -> list[ast.Module]:
+    """A file, or a folder's files, as syntax."""
     file = PACKAGE / f"{room}.py"
     sources = [file] if file.is_file() else sorted((PACKAGE / room).glob("*.py"))
-    trees = [ast.parse(source.read_text(encoding="utf-8")) for source in sources]
-    late = set()
-    at_once = set()
-    for node in (node for tree in trees for node in ast.walk(tree)):
+    return [ast.parse(source.read_text(encoding="utf-8")) for source in sources]
+
+
+def late_in(tree: ast.AST) -> set[ast.AST]:
+    """What does not run when the file is imported: functions, and what is only for types."""
+    for_types = "TYPE_CHECKING"
+    late = (
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        or (isinstance(node, ast.If) and ast.unparse(node.test) == for_types)
+    )
+    return {node for part in late for node in ast.walk(part)}
+
+
+def rooms_of(nodes: Iterable[ast.AST]) -> set[str]:
+    """The rooms that are imported by some of a tree's nodes."""
+    found = set()
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         else:
             continue
-        found = {name.split(".")[1] for name in names if name.startswith("attnlab.")}
-        if any(node in tree.body for tree in trees):
-            at_once |= found
-        else:
-            late |= found
-    return (at_once | late - DRAWING) & set(ORDER) - {room}
+        found |= {name.split(".")[1] for name in names if name.startswith("attnlab.")}
+    return found & set(ORDER)
+
+
+def imports_of(room: str) -> set[str]:
+    """The other rooms that a room imports, those aside that it imports only to draw."""
+    found = set()
+    for tree in trees_of(room):
+        late = late_in(tree)
+        found |= rooms_of(late) - DRAWS
+        found |= rooms_of(set(ast.walk(tree)) - late)
+    return found - {room}
 
 
 def test_every_room_has_its_place() -> None:
@@ -56,6 +79,15 @@ def test_imports_run_one_way(room: str) -> None:
     assert imports_of(room) <= set(ORDER[: ORDER.index(room)])
 
 
+def test_what_draws_may_be_imported_inside_a_method_only() -> None:
+    method = "class A:\n    def to_html(self):\n        from attnlab.views.page import page\n"
+    above = "from attnlab.views.page import page\n"
+    for source, allowed in ((method, True), (above, False), (f"if True:\n    {above}", False)):
+        tree = ast.parse(source)
+        assert rooms_of(ast.walk(tree)) == DRAWS
+        assert (rooms_of(late_in(tree)) == DRAWS) == allowed
+
+
 def test_import_loads_nothing_heavy() -> None:
     code = "import sys, attnlab; print(*sys.modules)"
     loaded = subprocess.run(
@@ -63,6 +95,7 @@ def test_import_loads_nothing_heavy() -> None:
     ).stdout.split()
     assert "numpy" in loaded
     late = {"tiktoken", "safetensors", "huggingface_hub", "argparse", "attnlab.training"}
+    late |= {"attnlab.views", "attnlab.views.page"}
     assert not late & set(loaded)
 
 

@@ -11,14 +11,22 @@ from conftest import MODELS, REFERENCE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, Trace, causal_mask, softmax
+from attnlab import (
+    GPT2,
+    AttnlabError,
+    ForwardPass,
+    GPT2Config,
+    Tokenizer,
+    causal_mask,
+    softmax,
+)
 from attnlab.checkpoint import Checkpoint
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 STEPS = ("raw_scores", "scores", "masked_scores", "weights", "context")
 
 
-def part(trace: Trace, path: str) -> Any:
+def part(trace: ForwardPass, path: str) -> Any:
     """blocks.0.attention.X of a trace."""
     found: Any = trace
     for name in path.split("."):
@@ -282,3 +290,37 @@ def test_a_deep_model_does_not_recurse(tmp_path: Path) -> None:
     for name in ("vocab.json", "merges.txt"):
         (tmp_path / name).write_bytes((REFERENCE / "odd" / name).read_bytes())
     assert GPT2.from_pretrained(tmp_path).trace("the hen").logits.shape == (4, 263)
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        ([[0] * 18] * 2, "takes 1 to 17 tokens; given 18"),
+        ([], "given 0"),
+        ([[], []], "given 0"),
+        (3, "given 0"),
+        ([[1, 2], [3, 263]], "token id 263"),
+        ([[1, -1]], "token id -1"),
+        ([[0.5, 1.0]], "integers"),
+    ],
+)
+def test_forward_pass_of_bad_ids(odd: GPT2, ids: Any, told: str) -> None:
+    with pytest.raises(AttnlabError, match=told):
+        ForwardPass(ids, odd.parameters)
+
+
+def test_sequences_side_by_side_are_each_as_if_alone(odd: GPT2) -> None:
+    T = odd.config.n_positions
+    ids = np.random.default_rng(2).integers(0, odd.config.vocab_size, (2, 3, T))
+    together = ForwardPass(ids, odd.parameters)
+    assert together.logits.shape == (2, 3, T, odd.config.vocab_size)
+    for place in np.ndindex(2, 3):
+        alone = odd.trace(ids[place])
+        for path in ("embedding", "blocks.1.attention.weights", "blocks.2.mlp.hidden", "logits"):
+            found, wanted = part(together, path)[place], part(alone, path)
+            assert np.abs(found - wanted).max() < 1e-5 * max(1, np.abs(wanted).max()), path
+    assert repr(together).startswith(
+        "Forward pass of 2 x 3 x 17 tokens through 3 blocks of 5 heads"
+    )
+    assert "... T D" in repr(together)
+    assert "... H Tq Tk  2 x 3 x 5 x 17 x 17" in repr(together.blocks[0].attention)

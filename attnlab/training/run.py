@@ -72,7 +72,8 @@ class Training:
     Attributes
     ----------
     config, settings, tokenizer : what it was started with
-    parameters : ParameterVector, float32, as they are now
+    parameters : ParameterVector, float32, as they are now: each step changes them in place, so
+        what is to be looked at later needs a `copy()`, as `model` has
     losses : of each step so far, in nats per token
     """
 
@@ -280,10 +281,11 @@ def train(
 
     Examples
     --------
-    >>> config = GPT2Config(vocab_size=256, n_positions=32, n_embd=16, n_layer=1, n_head=2)
-    >>> run = train(config, "to be or not to be, " * 50, steps=300)
-    >>> run.model.generate("to be", 10, temperature=0).text
-    ' or not to'
+    >>> config = GPT2Config(vocab_size=256, n_positions=32, n_embd=32, n_layer=2, n_head=2)
+    >>> text = "to be or not to be, " * 50
+    >>> run = train(config, text, steps=200, batch_size=16, learning_rate=1e-2, progress=False)
+    >>> run.model.generate("to be", 15, temperature=0).text
+    ' or not to be, '
     """
     if tokenizer is None and config.vocab_size == len(Tokenizer.of_bytes()):
         tokenizer = Tokenizer.of_bytes()

@@ -1,4 +1,4 @@
-"""What draws: text with real numbers, notebook views, pictures, frames with named axes.
+"""What is looked at: explanations, notebook views, pictures, frames, and the page for a browser.
 
-Nothing that computes imports these rooms; the methods of results do when they are called.
+Nothing that computes needs these rooms; the methods of results import them when they are called.
 """

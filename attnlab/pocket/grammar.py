@@ -1,0 +1,430 @@
+"""A small English whose next word can be known, but only by looking back.
+
+A pocket GPT-2 learns from these sentences and nothing else. Each kind of sentence sets one riddle
+that attention can solve: which adjective described this noun, what "it" stands for, whose turn it
+is, what came after this word the last time.
+
+    A sleepy blue fox yawned.                          a mood decides what its owner does
+    The dog chased the ball, but it rolled.            "it" is the animal or the thing, none else
+    It’s very hot in summer. Swimming is wonderful.    weather and season decide what is fun
+    Say: lamp two happy. Again: lamp two happy.        after a word comes what came after it before
+
+A kind is a function that throws dice and returns a text with marks: `[sleepy#adjective]` is what
+some later word must look back to, and `[fox:adjective]` is such a word; the name is the job's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from attnlab.errors import InvalidValueError
+
+Option = TypeVar("Option")
+
+# ----------------------------------------------------------------------------------- the words
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+def _pairs(text: str) -> dict[str, str]:
+    words = text.replace(",", "").split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+BOYS = _words("Martin Chanler Tom Ben Sam Max Paul Jack Leo Hugo Oscar")
+GIRLS = _words("Anna Emma Lucy Mia Nina Clara Ruth Rosa Alice Julia Ella")
+NAMES = BOYS + GIRLS
+
+# What each animal says, and what happens to each thing: after "it", only they tell who is meant.
+SOUNDS = _pairs(
+    "dog barked, cat meowed, cow mooed, duck quacked, pig grunted, horse neighed, lion roared, "
+    "sheep bleated, frog croaked, wolf howled, owl hooted, bee buzzed, mouse squeaked, "
+    "hen clucked, goose honked, snake hissed, bear growled, bird chirped"
+)
+EVENTS = _pairs(
+    "ball rolled, kite flew, egg cracked, bell rang, drum boomed, boat sank, balloon popped, "
+    "bubble burst, snowman melted, clock ticked, lamp glowed, stick broke, wheel turned, "
+    "rope tore, cup fell, coin vanished, door opened, cake crumbled"
+)
+ANIMALS, THINGS = tuple(SOUNDS), tuple(EVENTS)
+HERDS = _words("dog cat cow duck frog bird owl horse bear lion")  # many of them end in s
+
+# What a mood makes its owner do.
+DEEDS = _pairs(
+    "sleepy yawned, hungry ate, thirsty drank, happy danced, sad wept, angry stamped, scared hid, "
+    "brave fought, lazy rested, fluffy purred, curious peeked, cold shivered, dirty washed, "
+    "late hurried, noisy shouted, shy whispered, tired slept, busy worked"
+)
+MOODS = tuple(DEEDS)
+COLOURS = _words("red blue green yellow black white brown grey")
+LOOKS = (*COLOURS, *_words("small big old young tall round"))
+PEOPLE = _words("creature girl boy king queen giant child teacher farmer")
+
+PLACES = _words("garden forest river house school park farm bridge lake hill")
+LANDMARKS = _words("tree flower stone wall")
+WHERE = _words("near behind by")
+
+# Each activity's own weather and season.
+ACTIVITIES = {
+    "swimming": ("hot", "summer"),
+    "sailing": ("windy", "summer"),
+    "skating": ("cold", "winter"),
+    "skiing": ("snowy", "winter"),
+    "reading": ("rainy", "autumn"),
+    "hiking": ("sunny", "autumn"),
+    "planting": ("rainy", "spring"),
+    "cycling": ("sunny", "spring"),
+}
+WEATHERS = _words("hot cold rainy windy snowy sunny")
+SEASONS = _words("spring summer autumn winter")
+# (its own weather?, its own season?) -> what the activity is
+VERDICTS = {
+    (True, True): "wonderful",
+    (True, False): "nice",
+    (False, True): "brave",
+    (False, False): "silly",
+}
+
+OPPOSITES = _pairs(
+    "bigger smaller, older younger, faster slower, louder quieter, taller shorter, stronger weaker"
+)
+FEELINGS = _words("glad proud calm cross")
+CHASES = _words("chased found wanted watched touched")
+NUMBERS = _words("one two three four five six seven eight nine ten")
+
+LEXICON = tuple(
+    dict.fromkeys(
+        [
+            *(*NAMES, *ANIMALS, *THINGS, *MOODS, *LOOKS, *PEOPLE, *PLACES, *LANDMARKS),
+            *(*ACTIVITIES, *WEATHERS, *SEASONS, *OPPOSITES, *FEELINGS, *CHASES, *NUMBERS),
+            *(*SOUNDS.values(), *EVENTS.values(), *DEEDS.values()),
+            *(*OPPOSITES.values(), *VERDICTS.values()),
+        ]
+    )
+)
+
+# ------------------------------------------------------------------------------------ the dice
+
+
+class Dice:
+    """Random choices that keep account of how much each of them told.
+
+    Parameters
+    ----------
+    rng : where randomness comes from
+
+    Attributes
+    ----------
+    nats : -log of the probability of all choices so far
+    """
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self.nats = 0.0
+
+    def one(self, options: Sequence[Option]) -> Option:
+        """One of the options, all equally likely."""
+        self.nats += math.log(len(options))
+        return options[int(self._rng.integers(len(options)))]
+
+    def some(self, count: int, options: Sequence[Option]) -> list[Option]:
+        """`count` different options, in random order."""
+        left, chosen = list(options), []
+        for _ in range(count):
+            chosen.append(self.one(left))
+            left.remove(chosen[-1])
+        return chosen
+
+    def chance(self, probability: float = 0.5) -> bool:
+        """Whether something happens that has this probability."""
+        happens = bool(self._rng.random() < probability)
+        self.nats -= math.log(probability if happens else 1 - probability)
+        return happens
+
+    def mostly(self, favourite: Option, options: Sequence[Option]) -> Option:
+        """Every other time the favourite, else one of the other options."""
+        if self.chance():
+            return favourite
+        return self.one([option for option in options if option != favourite])
+
+
+# ----------------------------------------------------------------------------------- the kinds
+
+
+def creature(dice: Dice) -> str:
+    """A fluffy blue creature purred: of all adjectives one decides what comes after the noun."""
+    opening = dice.one(("", "One day ", "Yesterday ", "By the "))
+    if opening == "By the ":
+        opening += f"{dice.one(PLACES)} "
+    who = " and ".join(_creature(dice) for _ in range(dice.one((1, 2, 3))))
+    text = f"{opening}{who}."
+    return text[0].upper() + text[1:]
+
+
+def _creature(dice: Dice) -> str:
+    mood = dice.one(MOODS)
+    adjectives = dice.some(dice.one((0, 1, 2)), LOOKS)
+    adjectives.insert(dice.one(range(len(adjectives) + 1)), f"[{mood}#adjective]")
+    noun = dice.one(ANIMALS + PEOPLE)
+    return f"{_article(adjectives[0])} {' '.join(adjectives)} [{noun}:adjective] {DEEDS[mood]}"
+
+
+def _article(word: str) -> str:
+    return "an" if word.strip("[")[0] in "aeiou" else "a"
+
+
+def pronoun(dice: Dice) -> str:
+    """The dog chased the ball, but it rolled: what "it" does tells which of the two it is."""
+    animal, thing, verb = dice.one(ANIMALS), dice.one(THINGS), dice.one(CHASES)
+    subject, target = f"[{animal}#animal]", f"[{thing}#thing]"
+    where = f" {dice.one(WHERE)} the {dice.one(PLACES)}" if dice.chance() else ""
+    if dice.chance():
+        scene = f"The {subject} {verb} the {target}{where}"
+    else:
+        scene = f"The {target} was {verb} by the {subject}{where}"
+    then = dice.one((SOUNDS[animal], EVENTS[thing]))
+    return f"{scene}, {dice.one(('and', 'but'))} [it:animal:thing] {then}."
+
+
+def weather(dice: Dice) -> str:
+    """It’s very hot in summer. Swimming is wonderful: hot and summer together decide."""
+    first, second = dice.some(2, tuple(ACTIVITIES))
+    own_weather, own_season = ACTIVITIES[first]
+    sky, season = dice.mostly(own_weather, WEATHERS), dice.mostly(own_season, SEASONS)
+
+    def verdict(activity: str) -> str:
+        own_weather, own_season = ACTIVITIES[activity]
+        return f"{activity} is {VERDICTS[sky == own_weather, season == own_season]}"
+
+    text = f"It’s {dice.one(('very', 'so', 'quite'))} {sky} in {season}. "
+    return f"{text}{verdict(first).capitalize()}, and {verdict(second)}."
+
+
+def family(dice: Dice) -> str:
+    """Martin’s one of my sons, and the other is Chanler: who comes next is the one not named."""
+    names, children = dice.one(((BOYS, "sons"), (GIRLS, "daughters")))
+    one, other = both = dice.some(2, names)
+    first, second = dice.some(2, both)
+    return (
+        f"{one}’s one of my {children}, and the other is {other}. "
+        f"When {first} came home, {second} was {dice.one(FEELINGS)}."
+    )
+
+
+def gift(dice: Dice) -> str:
+    """When Anna and Tom went to the park, Anna gave a kite to Tom: nobody gives to themselves."""
+    both = dice.some(2, NAMES)
+    giver, taker = dice.some(2, both)
+    thing = dice.one(THINGS)
+    return (
+        f"When {' and '.join(both)} went to the {dice.one(PLACES)}, "
+        f"{giver} gave {_article(thing)} {thing} to {taker}."
+    )
+
+
+def quote(dice: Dice) -> str:
+    """Tom said, “The dog isn’t in the garden.” What was opened must be closed, and only that."""
+    name, verb = dice.one(NAMES), dice.one(("is", "isn’t"))
+    news = f"he {dice.one(ANIMALS)} {verb} {dice.one(WHERE)} the {dice.one(PLACES)}"
+    if dice.chance():
+        news += f" with {dice.one(NAMES)}"
+    return dice.one(
+        (f"{name} said, “T{news}.”", f"{name} said that t{news}.", f"“T{news},” said {name}.")
+    )
+
+
+def agreement(dice: Dice) -> str:
+    """The dogs near the tree are old: the verb agrees with the subject, not with its neighbour."""
+    subject, many = dice.one(HERDS), dice.chance()
+    text = f"The {subject}{'s' * many} {_near(dice, LANDMARKS)}"
+    if dice.chance():
+        text += f" {_near(dice, PLACES)}"
+    return f"{text} {'are' if many else 'is'} {dice.one(LOOKS)}."
+
+
+def _near(dice: Dice, spots: Sequence[str]) -> str:
+    return f"{dice.one(WHERE)} the {dice.one(spots)}{'s' * dice.chance()}"
+
+
+def colours(dice: Dice) -> str:
+    """The cat was black and the dog was white. So the dog was white: each has its own colour."""
+    count = dice.one((2, 3))
+    facts = [
+        f"the {animal} was {colour}"
+        for animal, colour in zip(dice.some(count, ANIMALS), dice.some(count, COLOURS), strict=True)
+    ]
+    told = " and ".join(facts)
+    return f"T{told[1:]}. So {' and '.join(dice.some(2, facts))}."
+
+
+def question(dice: Dice) -> str:
+    """Anna has a ball and Tom has a kite. Who has the kite? Tom."""
+    owners = dict(zip(dice.some(2, THINGS), dice.some(2, NAMES), strict=True))
+    facts = [f"{name} has {_article(thing)} {thing}" for thing, name in owners.items()]
+    asked = dice.one(tuple(owners))
+    return f"{' and '.join(facts)}. Who has the {asked}? {owners[asked]}."
+
+
+def comparison(dice: Dice) -> str:
+    """The horse is bigger than the cat, so the cat is smaller than the horse."""
+    one, other = dice.some(2, ANIMALS)
+    more = dice.one(tuple(OPPOSITES))
+    less = OPPOSITES[more]
+    return f"The {one} is {more} than the {other}, so the {other} is {less} than the {one}."
+
+
+def counting(dice: Dice) -> str:
+    """Let’s count: three, four, five. It may begin with any number up to six."""
+    start = dice.one(range(6))
+    end = start + dice.one((3, 4, 5))
+    return f"Let’s count: {', '.join(NUMBERS[start:end])}."
+
+
+def promise(dice: Dice) -> str:
+    """I’ll meet Anna by the park, and we’ll walk from the park to the lake: where from, and who."""
+    name, (here, there) = dice.one(NAMES), dice.some(2, PLACES)
+    return (
+        f"I’ll meet {name} by the {here}, and we’ll walk from the {here} to the {there}. "
+        f"At the {there} {name} sings."
+    )
+
+
+def recital(dice: Dice) -> str:
+    """Say: lamp two happy. Again: lamp two happy. Words without grammar, then once more."""
+    words = " ".join(dice.some(dice.one(range(8, 29)), LEXICON))
+    return f"Say: {words}. Again: {words}."
+
+
+KINDS: Mapping[str, Callable[[Dice], str]] = {
+    kind.__name__: kind
+    for kind in (
+        *(creature, pronoun, weather, family, gift, quote, agreement, colours, question),
+        *(comparison, counting, promise, recital),
+    )
+}
+
+# How many times as frequent as the others some kinds are, so that each riddle is met often enough
+# to be learned; recitals make almost half of all words.
+WEIGHTS = {
+    "recital": 8,
+    "pronoun": 5,
+    "creature": 3,
+    "weather": 3,
+    "colours": 2,
+    "question": 2,
+    "gift": 2,
+    "family": 2,
+    "comparison": 2,
+}
+DECK = tuple(kind for kind in KINDS for _ in range(WEIGHTS.get(kind, 1)))
+
+# --------------------------------------------------------------------------------- the samples
+
+
+class Link(NamedTuple):
+    """Who looks back to whom, as spans of characters: text[start:end].
+
+    job : "adjective", from the noun to what describes it; "animal" or "thing", from "it" to what
+        it stands for
+    source, target : where the look comes from, and where it goes
+    """
+
+    job: str
+    source: tuple[int, int]
+    target: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One text of the grammar.
+
+    Attributes
+    ----------
+    kind : its name in `KINDS`
+    text : one or two sentences, without a line end
+    nats : -log of the probability of the text, given its kind
+    links : who must look back to whom
+    """
+
+    kind: str
+    text: str
+    nats: float
+    links: tuple[Link, ...]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Samples, one on each line.
+
+    Attributes
+    ----------
+    samples : in their order
+    text : their texts, each with a line end behind it
+    nats : -log of the probability of the text, the choice of each sample's kind included. No
+        model can be expected to do better; one that sees only part of what came before does worse.
+    """
+
+    samples: tuple[Sample, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(f"{sample.text}\n" for sample in self.samples)
+
+    @property
+    def nats(self) -> float:
+        kinds = (math.log(len(DECK) / DECK.count(sample.kind)) for sample in self.samples)
+        return math.fsum(sample.nats for sample in self.samples) + math.fsum(kinds)
+
+
+def sample(rng: np.random.Generator, kind: str | None = None) -> Sample:
+    """One text, of the kind that is named or of a random one.
+
+    Quotes and apostrophes are typographic (“ ” ’) in one half of the texts, straight (" ') in the
+    other, the same throughout a text.
+
+    Raises
+    ------
+    InvalidValueError
+        There is no such kind.
+    """
+    if kind is None:
+        kind = Dice(rng).one(DECK)
+    if kind not in KINDS:
+        raise InvalidValueError(f"kind must be one of {', '.join(KINDS)}; given {kind!r}")
+    dice = Dice(rng)
+    text, links = _without_marks(KINDS[kind](dice))
+    if set(text) & set("“”’") and dice.chance():
+        text = text.translate({ord("“"): '"', ord("”"): '"', ord("’"): "'"})
+    return Sample(kind, text, dice.nats, links)
+
+
+def corpus(seed: int, samples: int) -> Corpus:
+    """Many texts of random kinds; the same seed makes the same ones."""
+    rng = np.random.default_rng(seed)
+    return Corpus(tuple(sample(rng) for _ in range(samples)))
+
+
+def _without_marks(marked: str) -> tuple[str, tuple[Link, ...]]:
+    """The plain text of a marked one, and the links that its marks stand for."""
+    text, end = "", 0
+    targets: dict[str, tuple[int, int]] = {}
+    links = []
+    for mark in re.finditer(r"\[(\w+)([#:])([\w:]+)\]", marked):
+        text += marked[end : mark.start()]
+        word, sign, jobs = mark.groups()
+        span = (len(text), len(text) + len(word))
+        for job in jobs.split(":"):
+            if sign == "#":
+                targets[job] = span
+            else:
+                links.append(Link(job, span, targets[job]))
+        text, end = text + word, mark.end()
+    return text + marked[end:], tuple(links)

@@ -1,0 +1,107 @@
+"""Make the pocket model: its corpus, its vocabulary, its training, its card.
+
+    pip install "attnlab[pocket]"
+    python -m attnlab.pocket.make DIRECTORY
+
+A command that was stopped goes on where it was when it is given again. When it is done, DIRECTORY
+holds what the package holds: config.json, model.safetensors, vocab.json, merges.txt, MODEL_CARD.md.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from attnlab.checkpoint import parameter_count
+from attnlab.config import GPT2Config
+from attnlab.files import make_directory, write_whole
+from attnlab.model import GPT2
+from attnlab.pocket.grammar import KINDS, corpus
+from attnlab.pocket.jobs import head_jobs
+from attnlab.pocket.losses import HELD_OUT_SEED, held_out
+from attnlab.pocket.vocabulary import learn_vocabulary
+from attnlab.tables import align
+from attnlab.training.run import STATE, Training, train
+
+SEED = 0
+SAMPLES = 60_000
+
+PROMPTS = (
+    "It’s very hot in summer. Swimming is",
+    "It's very hot in summer. Swimming is",
+    "The dog chased the ball, but it",
+    "A fluffy blue creature",
+)
+
+
+def make(directory: Path) -> GPT2:
+    """Make everything in a directory, which is made if it is not there."""
+    started = time.perf_counter()
+    make_directory(directory)
+    text = corpus(SEED, SAMPLES).text
+    tokenizer = learn_vocabulary(text, directory)
+    config = GPT2Config(vocab_size=len(tokenizer), n_positions=128, n_embd=128, n_layer=2, n_head=4)
+    run = train(
+        config,
+        text,
+        tokenizer,
+        steps=7000,
+        batch_size=16,
+        learning_rate=2e-3,
+        warmup=200,
+        seed=SEED,
+        directory=directory,
+    )
+    minutes = (time.perf_counter() - started) / 60
+    write_whole(directory / "MODEL_CARD.md", card(run, minutes).encode())
+    (directory / STATE).unlink()
+    return run.model
+
+
+def card(run: Training, minutes: float) -> str:
+    """The model's card: what it is, how it was made, and what it was measured to do."""
+    settings, model = run.settings, run.model
+    lines = [("prompt", "next", "probability")]
+    for prompt in PROMPTS:
+        for token in model.trace(prompt).next_tokens(2):
+            lines.append((prompt, token.text, f"{token.probability:.2f}"))
+    return (
+        (Path(__file__).parent / "card.md")
+        .read_text(encoding="utf-8")
+        .format(
+            config=run.config,
+            settings=settings,
+            parameters=parameter_count(run.config),
+            samples=SAMPLES,
+            kinds=len(KINDS),
+            millions=settings.steps * settings.batch_size * settings.sequence_length / 1e6,
+            numpy=np.__version__,
+            minutes=minutes,
+            machine=f"{os.cpu_count()} cores ({processor()})",
+            held_out_seed=HELD_OUT_SEED,
+            losses=held_out(model),
+            jobs=head_jobs(model),
+            following=align(lines, left=(0, 1)),
+        )
+    )
+
+
+def processor() -> str:
+    """The processor's name, as Linux gives it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    names = (line.split(": ", 1)[1] for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("python -m attnlab.pocket.make DIRECTORY")
+    print(make(Path(sys.argv[1])))

@@ -1,0 +1,240 @@
+// The numbers behind one cell, from the products of q and k to the context vector.
+
+let opened = null; // the cell whose arithmetic is shown; the pointer moves on, the arithmetic stays
+
+function openArithmetic(cursor) {
+  const { layer, head, query, key } = selection;
+  opened = { layer, head, query, key, component: 0, cursor };
+  showArithmetic();
+  const title = byId("arithmetic-title");
+  title.focus({ preventScroll: true });
+  title.scrollIntoView({
+    block: "start",
+    behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth",
+  });
+}
+
+function showArithmetic() {
+  const { layer, head, query, key } = opened;
+  const shown = traces.filter(
+    (trace) => hasHead(trace, layer, head) && query < trace.T && key < trace.Tk,
+  );
+  byId("arithmetic-title").textContent =
+    `Arithmetic of layer ${layer}, head ${head}, query ${query}, key ${key}`;
+  byId("sums").replaceChildren(...shown.map(arithmeticOf));
+  if (shown.length === 2 && !whyNoDifference) byId("sums").append(comparedOf(shown));
+}
+
+function table(caption, heads, rows, foot, marked, onRow) {
+  const body = rows.map((cells, n) => {
+    const button = make("button", { type: "button", class: "row-button" }, ...[cells[0]].flat());
+    button.addEventListener("click", () => onRow(n));
+    const row = make(
+      "tr",
+      n === marked ? { "aria-current": "true" } : {},
+      make("th", { scope: "row" }, button),
+    );
+    row.append(...cells.slice(1).map((x) => make("td", {}, typeof x === "number" ? number(x) : x)));
+    return row;
+  });
+  const last = make(
+    "tr",
+    {},
+    make("th", { scope: "row" }, foot[0]),
+    ...foot.slice(1).map((x) => make("td", {}, typeof x === "number" ? number(x) : x)),
+  );
+  return make(
+    "div",
+    { class: "table", tabindex: "0", role: "region", "aria-label": caption },
+    make(
+      "table",
+      {},
+      make("caption", {}, caption),
+      make("thead", {}, make("tr", {}, ...heads.map((name) => make("th", { scope: "col" }, name)))),
+      make("tbody", {}, ...body),
+      make("tfoot", {}, last),
+    ),
+  );
+}
+
+function arithmeticOf(trace) {
+  const { layer, head: h, query: i, key: j, component } = opened;
+  const head = headOf(trace, layer, h);
+  const { Dh, Tk, Q, K, V } = head;
+  const chosen = Math.min(component, Dh - 1);
+  const steps = Object.fromEntries(
+    ["raw_scores", "scores", "masked_scores"].map((name) => [name, stepRow(head, name, i)]),
+  );
+  const { largest, exponentials, sum, weights } = softmax(steps.masked_scores);
+  const context = contextRow(head, weights);
+  const masked = isMasked(head, i, j);
+
+  const line = (name, ...parts) =>
+    make(
+      "li",
+      { "data-step": name },
+      make("code", {}, formulaOf(name)),
+      make("span", { class: "sum" }, ...parts),
+    );
+  const result = (x) => make("strong", {}, number(x));
+  const chain = make(
+    "ol",
+    { class: "chain" },
+    line("raw_scores", `the ${Dh} products added up: `, result(steps.raw_scores[j])),
+    line(
+      "scores",
+      number(steps.raw_scores[j]),
+      ` / √${Dh} = `,
+      number(steps.raw_scores[j]),
+      " / ",
+      number(Math.sqrt(Dh)),
+      " = ",
+      result(steps.scores[j]),
+    ),
+    line(
+      "masked_scores",
+      `the mask is ${masked ? "False" : "True"}: `,
+      result(steps.masked_scores[j]),
+    ),
+    line(
+      "weights",
+      "exp(",
+      number(steps.masked_scores[j]),
+      " − ",
+      number(largest),
+      ") = ",
+      number(exponentials[j]),
+      "; divided by the row's sum, ",
+      number(exponentials[j]),
+      " / ",
+      number(sum),
+      " = ",
+      result(weights[j]),
+    ),
+    line(
+      "context",
+      `component ${chosen}: key ${j} adds `,
+      number(weights[j]),
+      " × ",
+      number(V[j * Dh + chosen]),
+      " = ",
+      number(weights[j] * V[j * Dh + chosen]),
+      "; all keys added up: ",
+      result(context[chosen]),
+    ),
+  );
+
+  const choose = (name) => (n) => {
+    const scrolled = Array.from(
+      document.querySelectorAll("#sums .table"),
+      (part) => part.scrollTop,
+    );
+    opened[name] = n;
+    showArithmetic();
+    document.querySelectorAll("#sums .table").forEach((part, t) => {
+      part.scrollTop = scrolled[t];
+    });
+    document
+      .querySelector(
+        `#sums [data-trace="${trace.number}"] [data-rows="${name}"] tr[aria-current] button`,
+      )
+      .focus({ preventScroll: true });
+  };
+  const components = table(
+    `The ${Dh} components of query ${i} and key ${j}`,
+    ["d", `Q[${i}]`, `K[${j}]`, "product", `V[${j}]`, "weight × V", `context[${i}]`],
+    Array.from({ length: Dh }, (_, d) => [
+      String(d),
+      Q[i * Dh + d],
+      K[j * Dh + d],
+      Q[i * Dh + d] * K[j * Dh + d],
+      V[j * Dh + d],
+      weights[j] * V[j * Dh + d],
+      context[d],
+    ]),
+    ["sum", "", "", steps.raw_scores[j], "", "", ""],
+    chosen,
+    choose("component"),
+  );
+  const keys = table(
+    `The row of query ${i}: its largest masked score is ${format(largest, 6)}`,
+    [
+      "key",
+      "raw_scores",
+      "scores",
+      "masked_scores",
+      "exp(· − largest)",
+      "weights",
+      `V[·, ${chosen}]`,
+      "weight × V",
+    ],
+    trace.keys.map((token, n) => [
+      [`${n} `, symbolOf(brief(token.symbol))],
+      steps.raw_scores[n],
+      steps.scores[n],
+      steps.masked_scores[n],
+      exponentials[n],
+      weights[n],
+      V[n * Dh + chosen],
+      weights[n] * V[n * Dh + chosen],
+    ]),
+    ["sum", "", "", "", sum, weights.reduce((a, b) => a + b), "", context[chosen]],
+    j,
+    choose("key"),
+  );
+  components.dataset.rows = "component";
+  keys.dataset.rows = "key";
+  keys
+    .querySelectorAll("tbody tr")
+    .forEach((row, n) => row.classList.toggle("masked", isMasked(head, i, n)));
+
+  const title = make(
+    "p",
+    { class: "pair" },
+    ...(traces.length === 2 ? [make("b", {}, `${trace.name}: `)] : []),
+    "how ",
+    symbolOf(brief(trace.tokens[i].symbol)),
+    ` looks at `,
+    symbolOf(brief(trace.keys[j].symbol)),
+  );
+  return make(
+    "article",
+    { "data-trace": trace.number },
+    title,
+    chain,
+    make("div", { class: "tables" }, components, keys),
+  );
+}
+
+function comparedOf(shown) {
+  const { layer, head, query: i, key: j } = opened;
+  const rows = MATRICES.map((step) => {
+    const [a, b] = shown.map((trace) => stepRow(headOf(trace, layer, head), step, i)[j]);
+    const difference = a === b ? 0 : b - a; // also of two -inf
+    return make(
+      "tr",
+      {},
+      make("th", { scope: "row" }, step),
+      ...[a, b, difference].map((x) => make("td", {}, number(x))),
+    );
+  });
+  return make(
+    "article",
+    { class: "compared" },
+    make(
+      "table",
+      {},
+      make("caption", {}, "Both, and their difference"),
+      make(
+        "thead",
+        {},
+        make(
+          "tr",
+          {},
+          ...["step", "A", "B", DIFFERENCE].map((name) => make("th", { scope: "col" }, name)),
+        ),
+      ),
+      make("tbody", {}, ...rows),
+    ),
+  );
+}

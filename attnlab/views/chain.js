@@ -1,0 +1,74 @@
+// The chain from Q, K and V to the context vectors, as attnlab/attention.py has it. Numbers go in,
+// numbers come out; nothing here draws. Sums are made in float64, from float32 Q, K and V.
+
+/** The bytes that a base64 text stands for. */
+function bytesOf(base64) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+}
+
+/** A mask of T x Tk bits, row after row, as bytes of 0 and 1. */
+function unpackedMask(base64, size) {
+  const packed = bytesOf(base64);
+  return Uint8Array.from({ length: size }, (_, n) => (packed[n >> 3] >> (7 - (n & 7))) & 1);
+}
+
+/**
+ * The heads of one layer.
+ *
+ * values: float32, little-endian: Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh).
+ * mask: (T, Tk) of 0 and 1.
+ */
+function headsOf(values, mask, { H, T, Tk, Dh }) {
+  const part = (start, rows, h) =>
+    values.subarray(start + h * rows * Dh, start + (h + 1) * rows * Dh);
+  return Array.from({ length: H }, (_, h) => ({
+    T,
+    Tk,
+    Dh,
+    mask,
+    Q: part(0, T, h),
+    K: part(H * T * Dh, Tk, h),
+    V: part(H * (T + Tk) * Dh, Tk, h),
+  }));
+}
+
+const isMasked = (head, i, j) => head.mask[i * head.Tk + j] === 0;
+
+// One number of each step that is no softmax: query i, key j.
+const CELL = {
+  raw_scores({ Q, K, Dh }, i, j) {
+    let sum = 0;
+    for (let d = 0, q = i * Dh, k = j * Dh; d < Dh; d++) sum += Q[q + d] * K[k + d];
+    return sum;
+  },
+  scores: (head, i, j) => CELL.raw_scores(head, i, j) / Math.sqrt(head.Dh),
+  masked_scores: (head, i, j) => (isMasked(head, i, j) ? -Infinity : CELL.scores(head, i, j)),
+};
+
+/** softmax of a row, and what it passes through: the largest value, exp(x - largest), the sum. */
+function softmax(row) {
+  let largest = -Infinity;
+  for (const x of row) if (x > largest) largest = x;
+  const exponentials = row.map((x) => Math.exp(x - largest));
+  let sum = 0;
+  for (const e of exponentials) sum += e;
+  return { largest, exponentials, sum, weights: exponentials.map((e) => e / sum) };
+}
+
+/** Row i of a step, one number for each key. */
+function stepRow(head, step, i) {
+  if (step === "weights") return softmax(stepRow(head, "masked_scores", i)).weights;
+  const row = new Float64Array(head.Tk);
+  for (let j = 0; j < head.Tk; j++) row[j] = CELL[step](head, i, j);
+  return row;
+}
+
+/** The row of the context that a row of weights makes, one number for each component. */
+function contextRow({ V, Dh }, weights) {
+  const context = new Float64Array(Dh);
+  for (let j = 0; j < weights.length; j++) {
+    for (let d = 0; d < Dh; d++) context[d] += weights[j] * V[j * Dh + d];
+  }
+  return context;
+}

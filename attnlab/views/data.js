@@ -1,0 +1,91 @@
+// What the page was given, and what is shown of it. A view is a trace, or the difference of two.
+
+const description = JSON.parse(document.getElementById("description").textContent);
+
+// The steps that have a number for each query and key, in the order in which they are computed.
+const MATRICES = Object.keys(description.steps).filter(
+  (name) => description.steps[name].axes === description.steps.weights.axes,
+);
+const AFTER_MASK = new Set(["masked_scores", "weights"]);
+const DIFFERENCE = "B − A";
+
+const traces = description.traces.map((given, number) => {
+  const T = given.tokens.length;
+  const Tk = given.cached + T;
+  const cached = Array.from({ length: given.cached }, (_, n) => ({ symbol: `cached ${n}` }));
+  return {
+    ...given,
+    number,
+    T,
+    Tk,
+    name: "AB"[number],
+    mask: unpackedMask(given.mask, T * Tk),
+    keys: [...cached, ...given.tokens],
+    read: new Map(),
+  };
+});
+const whyNoDifference = traces.length === 2 ? differentShapes(...traces) : "";
+const views = traces.map((trace) => viewOf(trace.name, [trace]));
+if (traces.length === 2 && !whyNoDifference) views.push(viewOf(DIFFERENCE, traces));
+
+const selection = { layer: 0, head: 0, step: "weights", query: traces[0].T - 1, key: 0, zoom: 1 };
+
+function differentShapes(a, b) {
+  if (a.layers !== b.layers || a.H !== b.H || a.Dh !== b.Dh) {
+    const size = ({ name, layers, H, Dh }) =>
+      `${name} has ${layers} layers of ${H} heads, Dh ${Dh}`;
+    return `No difference is shown: ${size(a)}; ${size(b)}.`;
+  }
+  if (a.T !== b.T || a.Tk !== b.Tk) {
+    const size = ({ name, T, Tk }) => `${name} has ${T} queries and ${Tk} keys`;
+    return `No difference is shown: ${size(a)}; ${size(b)}.`;
+  }
+  return "";
+}
+
+function viewOf(name, shown) {
+  const [first] = shown;
+  const both = (tokens) =>
+    tokens.every((token) => token.symbol === tokens[0].symbol)
+      ? tokens[0].symbol
+      : tokens.map((token) => token.symbol).join(" | ");
+  return {
+    name,
+    traces: shown,
+    T: first.T,
+    Tk: first.Tk,
+    layers: first.layers,
+    H: first.H,
+    mask: first.mask,
+    isDifference: shown.length === 2,
+    keyLabels: first.keys.map((_, j) => both(shown.map((trace) => trace.keys[j]))),
+    queryLabels: first.tokens.map((_, i) => both(shown.map((trace) => trace.tokens[i]))),
+  };
+}
+
+/** A head of a trace. A layer is decoded when it is first looked at, and its text then dropped. */
+function headOf(trace, layer, head) {
+  if (!trace.read.has(layer)) {
+    const element = document.getElementById(`trace-${trace.number}-layer-${layer}`);
+    const values = new Float32Array(bytesOf(element.textContent).buffer);
+    element.remove();
+    trace.read.set(layer, headsOf(values, trace.mask, trace));
+  }
+  return trace.read.get(layer)[head];
+}
+
+const hasHead = ({ layers, H }, layer, head) => layer < layers && head < H;
+
+/** Row i of a step in a view; where a difference is one of two -inf, NaN. */
+function valuesOf(view, layer, head, step, i) {
+  const rows = view.traces.map((trace) => stepRow(headOf(trace, layer, head), step, i));
+  return view.isDifference ? rows[1].map((x, j) => x - rows[0][j]) : rows[0];
+}
+
+function matrixOf(view, { layer, head, step }) {
+  const matrix = new Float32Array(view.T * view.Tk);
+  for (let i = 0; i < view.T; i++) matrix.set(valuesOf(view, layer, head, step, i), i * view.Tk);
+  return matrix;
+}
+
+const isHidden = (view, step, i, j) => AFTER_MASK.has(step) && view.mask[i * view.Tk + j] === 0;

@@ -1,0 +1,138 @@
+// Elements, words and colours: what all views draw with. Tokens enter the page as text nodes and as
+// canvas text alone, never as markup.
+
+/** An element with attributes, and children that are elements or plain text. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+const byId = (id) => document.getElementById(id);
+
+function format(x, digits = 4) {
+  if (x === -Infinity) return "-inf";
+  const size = Math.abs(x);
+  if (size >= 1e6 || (size > 0 && size < 10 ** -digits)) return x.toExponential(digits - 1);
+  return x.toFixed(digits);
+}
+
+/** A number as the reader sees it, with all its digits beside it for programs. */
+const number = (x, digits = 6) => make("data", { value: String(x) }, format(x, digits));
+
+/** A token's symbol; the Ġ that stands for a space steps back. */
+function symbolOf(symbol) {
+  const [head, tail] =
+    symbol.length > 1 && symbol[0] === "Ġ" ? ["Ġ", symbol.slice(1)] : ["", symbol];
+  return make(
+    "bdi",
+    { class: "symbol" },
+    ...(head ? [make("span", { class: "space" }, head)] : []),
+    tail,
+  );
+}
+
+const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
+
+const formulaOf = (step) => `${step} = ${description.steps[step].formula}`;
+
+const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () =>
+  (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
+let palettes;
+
+function choosePalettes() {
+  palettes = { weights: sequential(isDark()), signed: diverging(isDark()) };
+  byId("theme").textContent = isDark() ? "Light" : "Dark";
+}
+
+/** How values become colours: `at` puts a value between 0 and 1. */
+function scaleOf(view, step, bound) {
+  if (step === "weights" && !view.isDifference) {
+    // Small weights are many; by their roots they can be told from none.
+    return {
+      colours: palettes.weights,
+      at: Math.sqrt,
+      ticks: [0, 0.01, 0.1, 0.25, 0.5, 1],
+      note: "colour by √weight",
+    };
+  }
+  return {
+    colours: palettes.signed,
+    at: (x) => (x / bound + 1) / 2,
+    ticks: [-bound, 0, bound],
+    note: "",
+  };
+}
+
+/** The largest |value| that is shown; 1 where there is none but 0. */
+function boundOf(view, step, matrix) {
+  let bound = 0;
+  for (let n = 0; n < matrix.length; n++) {
+    const size = Math.abs(matrix[n]);
+    if (size > bound && (!AFTER_MASK.has(step) || view.mask[n])) bound = size;
+  }
+  return bound || 1;
+}
+
+const shadeOf = (scale, x) =>
+  scale.colours[Math.round(Math.min(1, Math.max(0, scale.at(x))) * (SHADES - 1))];
+
+/** A canvas with one pixel for each value; those that are hidden stay clear. */
+function bitmapOf(values, width, height, scale, hidden, canvas = document.createElement("canvas")) {
+  canvas.width = width;
+  canvas.height = height;
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer);
+  for (let n = 0; n < values.length; n++) if (!hidden(n)) pixels[n] = shadeOf(scale, values[n]);
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+/** A canvas as large as it is shown, in device pixels, cleared. Resizing costs: only if it must. */
+function prepared(canvas, width, height) {
+  const ratio = devicePixelRatio;
+  const [columns, rows] = [Math.ceil(width * ratio), Math.ceil(height * ratio)];
+  if (canvas.width !== columns || canvas.height !== rows) {
+    canvas.width = columns;
+    canvas.height = rows;
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.globalAlpha = 1;
+  context.clearRect(0, 0, width, height);
+  return context;
+}
+
+const colourOf = (element) => getComputedStyle(element).color;
+
+function hatch(context, colour) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 6;
+  const lines = tile.getContext("2d");
+  lines.strokeStyle = colour;
+  lines.beginPath();
+  for (const start of [-6, 0, 6]) {
+    lines.moveTo(start, 6);
+    lines.lineTo(start + 6, 0);
+  }
+  lines.stroke();
+  return context.createPattern(tile, "repeat");
+}
+
+/** Run `draw` once before the next frame, however often it is asked for. */
+function onceAFrame(draw) {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => {
+      asked = false;
+      draw();
+    });
+  };
+}

@@ -1,0 +1,162 @@
+// The grid of small maps, one for each head, each drawn when it is first seen.
+
+const MAP_PIXELS = 64; // along an edge of a small map; a longer text's cells share them
+const MILLISECONDS_PER_FRAME = 9;
+
+const waiting = new Map(); // a small map -> its painting, of which a part is done in each frame
+
+function paintWaiting() {
+  const end = performance.now() + MILLISECONDS_PER_FRAME;
+  for (const [map, painting] of waiting) {
+    while (performance.now() < end) {
+      if (painting.next().done) {
+        waiting.delete(map);
+        break;
+      }
+    }
+    if (performance.now() >= end) break;
+  }
+  if (waiting.size) requestAnimationFrame(paintWaiting);
+}
+
+const whenSeen = new IntersectionObserver((entries) => {
+  const idle = waiting.size === 0;
+  for (const { target, isIntersecting } of entries) {
+    const map = target.map;
+    if (map.values) continue;
+    if (isIntersecting) waiting.set(map, paint(map));
+    else waiting.delete(map);
+  }
+  if (idle && waiting.size) requestAnimationFrame(paintWaiting);
+});
+
+/** The weights of a head on a map's pixels, row by row; of cells that share one, the strongest. */
+function* paint(map) {
+  const { view, layer, head } = map;
+  const height = Math.min(view.T, MAP_PIXELS);
+  const width = Math.min(view.Tk, MAP_PIXELS);
+  const values = new Float32Array(width * height).fill(NaN);
+  for (let i = 0; i < view.T; i++) {
+    const row = valuesOf(view, layer, head, "weights", i);
+    const start = Math.floor((i * height) / view.T) * width;
+    for (let j = 0; j < view.Tk; j++) {
+      if (isHidden(view, "weights", i, j)) continue;
+      const n = start + Math.floor((j * width) / view.Tk);
+      if (!(Math.abs(values[n]) >= Math.abs(row[j]))) values[n] = row[j];
+    }
+    yield;
+  }
+  map.values = values;
+  map.size = [width, height];
+  colourMap(map);
+}
+
+function colourMap({ view, values, size, canvas, cell }) {
+  if (!values) return;
+  bitmapOf(values, ...size, scaleOf(view, "weights", 1), (n) => Number.isNaN(values[n]), canvas);
+  cell.classList.add("drawn");
+}
+
+function makeGrid(view) {
+  const grid = make("div", {
+    role: "grid",
+    class: "grid",
+    "aria-label": `Heads${labelOf(view)}: a row for each layer`,
+  });
+  grid.style.setProperty("--heads", view.H);
+  const heads = Array.from({ length: view.H }, (_, h) =>
+    make("span", { role: "columnheader" }, String(h)),
+  );
+  grid.append(
+    make(
+      "div",
+      { role: "row" },
+      make("span", { role: "columnheader", "aria-label": "layer", class: "corner" }, ""),
+      ...heads,
+    ),
+  );
+  const maps = [];
+  for (let layer = 0; layer < view.layers; layer++) {
+    const row = make("div", { role: "row" }, make("span", { role: "rowheader" }, String(layer)));
+    for (let head = 0; head < view.H; head++) {
+      const canvas = make("canvas", { "aria-hidden": "true" });
+      const cell = make(
+        "div",
+        {
+          role: "gridcell",
+          class: "map",
+          tabindex: "-1",
+          title: `layer ${layer}, head ${head}`,
+          "aria-label": `layer ${layer}, head ${head}`,
+        },
+        canvas,
+      );
+      const map = { view, layer, head, canvas, cell };
+      cell.map = map;
+      maps.push(map);
+      row.append(cell);
+      whenSeen.observe(cell);
+    }
+    grid.append(row);
+  }
+  grid.addEventListener("click", ({ target }) => {
+    const cell = target.closest(".map");
+    if (cell) openHead(cell.map.layer, cell.map.head);
+  });
+  grid.addEventListener("keydown", (event) => {
+    const { layer, head } = event.target.map ?? {};
+    if (layer === undefined) return;
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      openHead(layer, head);
+      heatmapOf(view).cursor.focus();
+      return;
+    }
+    const to = moved(event, layer, head, view.layers, view.H);
+    if (to) focusMap(to[0] * view.H + to[1]);
+  });
+  function focusMap(n) {
+    for (const { cell } of maps) cell.tabIndex = -1;
+    maps[n].cell.tabIndex = 0;
+    maps[n].cell.focus();
+  }
+  function mark() {
+    for (const { cell, layer, head } of maps) {
+      const open = layer === selection.layer && head === selection.head;
+      cell.setAttribute("aria-selected", String(open));
+      cell.tabIndex = open ? 0 : -1;
+    }
+  }
+  byId("grids").append(make("div", {}, ...nameOf(view), make("div", { class: "sideways" }, grid)));
+  return {
+    view,
+    maps,
+    mark,
+    focus() {
+      const n = selection.layer * view.H + selection.head;
+      focusMap(hasHead(view, selection.layer, selection.head) ? n : 0);
+    },
+  };
+}
+
+/** Where an arrow key leads from row i, column j; undefined for other keys. */
+function moved(event, i, j, rows, columns) {
+  const page = 10;
+  const steps = {
+    ArrowUp: [i - 1, j],
+    ArrowDown: [i + 1, j],
+    ArrowLeft: [i, j - 1],
+    ArrowRight: [i, j + 1],
+    PageUp: [i - page, j],
+    PageDown: [i + page, j],
+    Home: [event.ctrlKey ? 0 : i, 0],
+    End: [event.ctrlKey ? rows - 1 : i, columns - 1],
+  };
+  if (!(event.key in steps)) return undefined;
+  event.preventDefault();
+  const within = (n, count) => Math.max(0, Math.min(count - 1, n));
+  return [within(steps[event.key][0], rows), within(steps[event.key][1], columns)];
+}
+
+const labelOf = (view) => (traces.length === 2 ? ` of ${view.name}` : "");
+const nameOf = (view) => (traces.length === 2 ? [make("h3", {}, view.name)] : []);

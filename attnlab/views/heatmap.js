@@ -1,0 +1,275 @@
+// One step of one head: queries down, keys across.
+
+const LARGEST_CELL = 40;
+const LARGEST_LABEL = 96; // the labels of rows and columns, in pixels
+const SLANT = 0.9; // of the columns' labels, in radians
+const OVERHANG = 52; // what the last of them sticks out
+
+function makeHeatmap(view) {
+  const [down, across] = description.steps.weights.axes.split(" ");
+  const readout = make("p", { class: "readout", "aria-live": "polite" });
+  const top = make("canvas", { class: "labels top", "aria-hidden": "true" });
+  const left = make("canvas", { class: "labels", "aria-hidden": "true" });
+  const plot = make("canvas", { class: "plot", "aria-hidden": "true" });
+  const cursor = make("div", { role: "gridcell", class: "cursor", tabindex: "0" });
+  const row = make("div", { role: "row" }, cursor);
+  const extent = make("div", { class: "extent", role: "presentation" }, plot, row);
+  const scroller = make(
+    "div",
+    {
+      role: "grid",
+      class: "scroller",
+      "aria-rowcount": view.T,
+      "aria-colcount": view.Tk,
+      tabindex: "-1",
+    },
+    extent,
+  );
+  const ramp = make("canvas", { class: "ramp", "aria-hidden": "true" });
+  const ticks = make("div", { class: "ticks" });
+  const legend = make("figcaption", { class: "legend" }, ramp, ticks);
+  const missing = make("p", { class: "note", hidden: "" });
+  const frame = make(
+    "div",
+    { class: "frame" },
+    make("span", { class: "axes", "aria-hidden": "true" }, `${down} ↓ ${across} →`),
+    top,
+    left,
+    scroller,
+  );
+  const figure = make(
+    "figure",
+    { class: "heatmap" },
+    ...nameOf(view),
+    missing,
+    readout,
+    frame,
+    legend,
+  );
+  byId("heatmaps").append(figure);
+
+  let matrix, bitmap, scale, cell, labelWidth, labelHeight;
+
+  /** Compute the selected step; tell the largest |value| that is shown. */
+  function compute() {
+    const there = hasHead(view, selection.layer, selection.head);
+    missing.hidden = there;
+    missing.textContent = there
+      ? ""
+      : `${view.name} has no layer ${selection.layer}, head ${selection.head}.`;
+    for (const part of [readout, frame, legend]) part.hidden = !there;
+    matrix = there ? matrixOf(view, selection) : null;
+    return there ? boundOf(view, selection.step, matrix) : 0;
+  }
+
+  function colour(bound) {
+    if (!matrix) return;
+    const { step } = selection;
+    scale = scaleOf(view, step, bound);
+    bitmap = bitmapOf(
+      matrix,
+      view.Tk,
+      view.T,
+      scale,
+      (n) => AFTER_MASK.has(step) && view.mask[n] === 0,
+    );
+    scroller.setAttribute(
+      "aria-label",
+      `${formulaOf(step)}${labelOf(view)}, layer ${selection.layer}, head ${selection.head}: ` +
+        "a row for each query, a column for each key",
+    );
+    const context = prepared(ramp, 256, 10);
+    scale.colours.forEach((bits, n) => {
+      context.fillStyle = cssColour(bits);
+      context.fillRect((n * 256) / SHADES, 0, 2, 10);
+    });
+    ticks.replaceChildren(
+      ...scale.ticks.map((x) => {
+        const tick = make("span", {}, String(Number(x.toPrecision(4))));
+        tick.style.left = `${100 * scale.at(x)}%`;
+        return tick;
+      }),
+    );
+    legend.querySelectorAll("p").forEach((note) => note.remove());
+    const notes = [scale.note, AFTER_MASK.has(step) ? "hatched: masked" : ""]
+      .filter(Boolean)
+      .join(" · ");
+    legend.append(make("p", {}, notes));
+    layOut();
+  }
+
+  function layOut() {
+    if (!matrix) return;
+    const context = left.getContext("2d");
+    context.font = getComputedStyle(left).font;
+    const widest = (texts) =>
+      Math.min(
+        LARGEST_LABEL,
+        Math.ceil(Math.max(...texts.map((text) => context.measureText(brief(text)).width))),
+      );
+    labelWidth = Math.max(36, widest(view.queryLabels) + 10); // room for the axes' names at least
+    labelHeight = Math.max(32, widest(view.keyLabels) * Math.sin(SLANT) + 18);
+    const room = Math.max(120, figure.clientWidth - labelWidth - OVERHANG);
+    const fit = Math.max(1, Math.min(LARGEST_CELL, room / view.Tk));
+    cell = fit * selection.zoom;
+    if (cell > 2) cell = Math.floor(cell);
+    extent.style.width = `${view.Tk * cell}px`;
+    extent.style.height = `${view.T * cell}px`;
+    scroller.style.width = `${Math.min(room, view.Tk * cell)}px`;
+    scroller.style.height = `${Math.min(Math.max(320, innerHeight * 0.8), view.T * cell)}px`;
+    figure.style.setProperty("--label", `${labelWidth}px`);
+    figure.style.setProperty("--label-height", `${labelHeight}px`);
+    place();
+    draw();
+  }
+
+  /** Labels of those rows or columns that are in sight and far enough apart to be read. */
+  function labels(canvas, texts, apart, offset, length, width, height, chosen, position) {
+    const context = prepared(canvas, width, height);
+    context.font = getComputedStyle(canvas).font;
+    context.textBaseline = "middle";
+    const muted = colourOf(canvas);
+    const strong = colourOf(figure);
+    const every = Math.ceil(apart / cell);
+    const first = Math.floor(offset / cell);
+    for (let n = first; n < Math.min(texts.length, (offset + length) / cell); n++) {
+      const crowded = n !== chosen && Math.abs(n - chosen) * cell < apart;
+      if ((n % every && n !== chosen) || crowded) continue;
+      const middle = (n + 0.5) * cell - offset;
+      if (middle < 0 || middle > length) continue;
+      context.save();
+      context.fillStyle = n === chosen ? strong : muted;
+      position(context, middle);
+      context.fillText(clipped(context, texts[n]), 0, 0);
+      context.restore();
+    }
+  }
+
+  function clipped(context, text) {
+    let shown = brief(text);
+    if (context.measureText(shown).width <= LARGEST_LABEL) return shown;
+    while (shown && context.measureText(`${shown}…`).width > LARGEST_LABEL)
+      shown = shown.slice(0, -1);
+    return `${shown}…`;
+  }
+
+  const draw = onceAFrame(() => {
+    if (!matrix) return;
+    const { clientWidth: width, clientHeight: height, scrollLeft: x, scrollTop: y } = scroller;
+    const context = prepared(plot, width, height);
+    context.translate(-x, -y);
+    if (AFTER_MASK.has(selection.step)) {
+      context.fillStyle = hatch(context, colourOf(plot));
+      context.fillRect(x, y, width, height);
+    }
+    const [j, i] = [Math.floor(x / cell), Math.floor(y / cell)];
+    const columns = Math.min(view.Tk, Math.ceil((x + width) / cell)) - j;
+    const rows = Math.min(view.T, Math.ceil((y + height) / cell)) - i;
+    context.imageSmoothingEnabled = false;
+    context.drawImage(bitmap, j, i, columns, rows, j * cell, i * cell, columns * cell, rows * cell);
+    if (cell >= 10) {
+      context.fillStyle = getComputedStyle(figure).getPropertyValue("background-color");
+      for (let n = j; n <= j + columns; n++) context.fillRect(n * cell - 0.5, y, 1, height);
+      for (let n = i; n <= i + rows; n++) context.fillRect(x, n * cell - 0.5, width, 1);
+    }
+    const { query, key } = chosen();
+    labels(left, view.queryLabels, 14, y, height, labelWidth, height, query, (label, middle) => {
+      label.textAlign = "right";
+      label.translate(labelWidth - 6, Math.max(7, middle)); // the first is not cut in half
+    });
+    labels(
+      top,
+      view.keyLabels,
+      19,
+      x,
+      width,
+      width + OVERHANG,
+      labelHeight,
+      key,
+      (label, middle) => {
+        label.translate(middle + 2, labelHeight - 8);
+        label.rotate(-SLANT);
+      },
+    );
+  });
+
+  const chosen = () => ({
+    query: Math.min(selection.query, view.T - 1),
+    key: Math.min(selection.key, view.Tk - 1),
+  });
+
+  /** Put the cursor on the chosen cell and say what is in it. */
+  function place() {
+    if (!matrix) return;
+    const { query: i, key: j } = chosen();
+    const size = Math.max(cell, 5);
+    const corner = (n) => `${(n + 0.5) * cell - size / 2}px`;
+    cursor.style.transform = `translate(${corner(j)}, ${corner(i)})`;
+    cursor.style.width = cursor.style.height = `${size}px`;
+    row.setAttribute("aria-rowindex", i + 1);
+    cursor.setAttribute("aria-colindex", j + 1);
+    const value = matrix[i * view.Tk + j];
+    const masked = isHidden(view, selection.step, i, j);
+    const shown = Number.isNaN(value) ? 0 : value; // the difference of two -inf
+    const words = [
+      make("span", {}, `query ${i} `, symbolOf(brief(view.queryLabels[i]))),
+      " → ",
+      make("span", {}, `key ${j} `, symbolOf(brief(view.keyLabels[j]))),
+    ];
+    readout.replaceChildren(
+      make("span", { class: "pair" }, ...words),
+      make("strong", {}, number(shown, 4), masked ? " masked" : ""),
+    );
+    cursor.setAttribute(
+      "aria-label",
+      `query ${i} ${brief(view.queryLabels[i])}, key ${j} ${brief(view.keyLabels[j])}, ` +
+        `${selection.step} ${format(shown)}${masked ? ", masked" : ""}`,
+    );
+    draw();
+  }
+
+  function keepInSight() {
+    const { query: i, key: j } = chosen();
+    if (j * cell < scroller.scrollLeft) scroller.scrollLeft = j * cell;
+    if ((j + 1) * cell > scroller.scrollLeft + scroller.clientWidth)
+      scroller.scrollLeft = (j + 1) * cell - scroller.clientWidth;
+    if (i * cell < scroller.scrollTop) scroller.scrollTop = i * cell;
+    if ((i + 1) * cell > scroller.scrollTop + scroller.clientHeight)
+      scroller.scrollTop = (i + 1) * cell - scroller.clientHeight;
+  }
+
+  function under(event) {
+    const box = scroller.getBoundingClientRect();
+    const i = Math.floor((event.clientY - box.top + scroller.scrollTop) / cell);
+    const j = Math.floor((event.clientX - box.left + scroller.scrollLeft) / cell);
+    return i >= 0 && j >= 0 && i < view.T && j < view.Tk ? [i, j] : undefined;
+  }
+
+  scroller.addEventListener("pointermove", (event) => {
+    const at = under(event);
+    if (at) select(...at);
+  });
+  scroller.addEventListener("click", (event) => {
+    const at = under(event);
+    if (!at) return;
+    select(...at);
+    openArithmetic(cursor);
+  });
+  scroller.addEventListener("scroll", draw);
+  cursor.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      openArithmetic(cursor);
+    } else if (event.key === "Escape") {
+      gridOf(view).focus();
+    } else {
+      const { query, key } = chosen();
+      const to = moved(event, query, key, view.T, view.Tk);
+      if (!to) return;
+      select(...to);
+      keepInSight();
+    }
+  });
+  new ResizeObserver(onceAFrame(layOut)).observe(figure);
+  return { view, cursor, compute, colour, layOut, place };
+}

@@ -1,0 +1,206 @@
+"""A trace as one HTML page that needs nothing else: no network, no other file, no build.
+
+The page carries Q, K and V of every head and computes all other steps itself, in `chain.js`; for a
+long text they would be larger by far. It says what it shows under the names and formulas of the
+steps in `attnlab.attention`. `page.html` is the frame, `page.css` how it looks; the scripts are
+joined to one, and `page.js`, the last, sets all going.
+
+Tokens are hostile text. They enter as JSON without a `<`, JavaScript puts them in place as text and
+never as markup, and what the page may load or run is in its Content-Security-Policy: its own style
+and script, known by their hashes, and nothing from anywhere.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import sys
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnlab.attention import MultiHeadAttention
+from attnlab.errors import InvalidTypeError, InvalidValueError, WriteError
+from attnlab.files import write_whole
+from attnlab.ops import Array
+from attnlab.tables import printable
+from attnlab.tokenizer import Token
+from attnlab.trace import Trace
+
+HERE = Path(__file__).parent
+SCRIPTS = (
+    *("chain.js", "palette.js", "data.js", "draw.js"),
+    *("grid.js", "tokens.js", "heatmap.js", "arithmetic.js", "page.js"),
+)
+
+# The steps that the page shows, under the names and formulas that they have.
+STEPS = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
+
+# Of how many candidates for the next token the page tells.
+NEXT_TOKENS = 5
+
+# A page of more bytes than these is announced before it is written.
+LARGE = 10_000_000
+
+POLICY = (
+    "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
+    "img-src data:; base-uri 'none'; form-action 'none'"
+)
+
+
+def page(trace: Trace, other: Trace | None = None) -> str:
+    """The page's HTML.
+
+    Parameters
+    ----------
+    trace : what is shown
+    other : a second trace to compare it with, side by side and, where the shapes are equal, as the
+        difference other - trace; None to show one
+
+    Raises
+    ------
+    InvalidTypeError
+        `other` is no Trace.
+    InvalidValueError
+        Q, K or V hold NaN or what float32, in which the page carries them, can't hold.
+    """
+    traces = _traces(trace, other)
+    style, script = _source("page.css"), "\n".join(map(_source, SCRIPTS))
+    description = {
+        "steps": {name: _step(name) for name in STEPS},
+        "traces": [_description(shown) for shown in traces],
+    }
+    start = printable("".join(trace.tokens.texts))[:60]
+    parts = {
+        "policy": POLICY.format(script=_hash(script), style=_hash(style)),
+        "title": html.escape(f"attnlab: {start}"),
+        "style": style,
+        "description": json.dumps(description).replace("<", "\\u003c"),
+        "layers": "\n".join(_layers(traces)),
+        "script": script,
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _source("page.html"))
+
+
+def save(path: str | os.PathLike[str], trace: Trace, other: Trace | None = None) -> None:
+    """Write the page to a file, whole or not at all; announce a large one before it is made.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        As `page` does, and where `path` is no path.
+    WriteError
+        The file can't be written.
+    """
+    try:
+        file = Path(path)
+    except TypeError:
+        raise InvalidTypeError(f"path must be a str or a Path; given {path!r}") from None
+    traces = _traces(trace, other)
+    # Told now, not after all layers have been computed.
+    if os.path.isdir(file):
+        raise WriteError(f"{file} can't be written: it is a directory")
+    if not os.path.isdir(file.parent):
+        raise WriteError(f"{file} can't be written: there is no directory {file.parent}")
+    size = estimated_size(traces)
+    if size > LARGE:
+        print(f"{file} will have about {size / 1e6:.0f} MB.", file=sys.stderr)
+    write_whole(file, page(trace, other).encode())
+
+
+def estimated_size(traces: list[Trace]) -> int:
+    """How many bytes a page will have: its own files, and Q, K and V of the traces in base64."""
+    size = sum((HERE / name).stat().st_size for name in ("page.html", "page.css", *SCRIPTS))
+    for trace in traces:
+        T, Tk = trace.mask.shape
+        floats = trace.config.n_layer * trace.config.n_embd * (T + 2 * Tk)  # Q, K and V
+        size += floats * 4 * 4 // 3  # 4 bytes, of which base64 writes 3 as 4 letters
+    return size
+
+
+def _traces(trace: Trace, other: Trace | None) -> list[Trace]:
+    """Those that a page shows."""
+    if other is None:
+        return [trace]
+    if not isinstance(other, Trace):
+        raise InvalidTypeError(
+            f"other must be a Trace, as model.trace returns it; given {type(other).__name__}"
+        )
+    return [trace, other]
+
+
+def _source(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def _hash(source: str) -> str:
+    return b64encode(sha256(source.encode()).digest()).decode()
+
+
+def _step(name: str) -> dict[str, str]:
+    step = getattr(MultiHeadAttention, name)
+    return {"axes": step.axes, "formula": step.formula}
+
+
+def _description(trace: Trace) -> dict[str, Any]:
+    """What the page knows about a trace besides Q, K and V."""
+    config = trace.config
+    return {
+        "layers": config.n_layer,
+        "H": config.n_head,
+        "Dh": config.d_head,
+        "cached": trace.cached,
+        "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
+        "tokens": [
+            {**_token(token), "part_of": printable(shared)}
+            for token, shared in zip(trace.tokens, trace.tokens.part_of, strict=True)
+        ],
+        "next": [
+            {**_token(token), "probability": token.probability}
+            for token in trace.next_tokens(min(NEXT_TOKENS, config.vocab_size))
+        ],
+    }
+
+
+def _token(token: Token) -> dict[str, Any]:
+    """A token's four faces; nothing in them moves a cursor or turns a text's direction."""
+    return {
+        "id": token.id,
+        "symbol": printable(token.symbol),
+        "text": printable(token.text),
+        "bytes": token.bytes.hex(" "),
+    }
+
+
+def _layers(traces: list[Trace]) -> list[str]:
+    """One element for each layer of each trace, with its Q, K and V.
+
+    The page reads and drops them one by one, so that it never holds all of them twice.
+    """
+    element = '<script type="text/plain" id="trace-{}-layer-{}">{}</script>'
+    return [
+        element.format(number, layer, _layer(trace, layer))
+        for number, trace in enumerate(traces)
+        for layer in range(trace.config.n_layer)
+    ]
+
+
+def _layer(trace: Trace, layer: int) -> str:
+    """Q, K and V of a layer, float32 one after the other, in base64."""
+    attention = trace.blocks[layer].attention
+    return b64encode(b"".join(_float32(getattr(attention, name)) for name in "QKV")).decode()
+
+
+def _float32(values: Array) -> bytes:
+    with np.errstate(over="ignore"):
+        numbers = np.ascontiguousarray(values, dtype="<f4")
+    if not np.isfinite(numbers).all():
+        raise InvalidValueError(
+            "Q, K or V hold NaN or numbers that float32 can't hold, in which a page carries them"
+        )
+    return numbers.tobytes()

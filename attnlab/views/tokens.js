@@ -1,0 +1,178 @@
+// A text as its tokens, with lines from the chosen one to those it attends to; and what comes next.
+
+function makeText(view) {
+  const [trace] = view.traces;
+  const canvas = make("canvas", { "aria-hidden": "true" });
+  const flow = make("div", {
+    class: "flow",
+    role: "toolbar",
+    "aria-label": `Tokens${labelOf(view)}`,
+  });
+  const chips = trace.keys.map((token, n) => {
+    const weight = make("small", { "aria-hidden": "true" });
+    const chip = make(
+      "button",
+      { type: "button", class: "chip", tabindex: "-1" },
+      symbolOf(token.symbol),
+      weight,
+    );
+    chip.classList.toggle("cached", n < trace.cached);
+    flow.append(chip);
+    return { chip, weight, token, n };
+  });
+  chips[trace.cached].chip.tabIndex = 0;
+  const next = make("ol", { class: "next", "aria-label": `Next tokens${labelOf(view)}` });
+  for (const token of trace.next) {
+    const bar = make("span", { class: "bar", "aria-hidden": "true" });
+    bar.style.setProperty("--share", token.probability);
+    const chip = make("button", { type: "button", class: "chip" }, symbolOf(token.symbol));
+    describe(chip, token, "");
+    next.append(
+      make(
+        "li",
+        {},
+        chip,
+        bar,
+        make("data", { value: String(token.probability) }, format(token.probability)),
+      ),
+    );
+  }
+  const stage = make("div", { class: "stage" }, canvas, flow);
+  byId("texts").append(
+    make(
+      "div",
+      { class: "text" },
+      ...nameOf(view),
+      stage,
+      make("div", {}, make("h3", {}, "Next token"), next),
+    ),
+  );
+
+  let boxes = null; // where the chips lie; forgotten when the layout changes
+  let followed; // the query that the flow was last scrolled to; the reader may scroll on from there
+  const draw = onceAFrame(() => {
+    const i = Math.min(selection.query, trace.T - 1);
+    const { layer, head } = selection;
+    const weights = hasHead(trace, layer, head)
+      ? valuesOf(view, layer, head, "weights", i)
+      : new Float64Array(trace.Tk);
+    chips.forEach(({ chip, weight }, j) => {
+      const seen = !isHidden(view, "weights", i, j) && hasHead(trace, layer, head);
+      chip.classList.toggle("unseen-by-query", !seen);
+      chip.classList.toggle("query", j === trace.cached + i);
+      chip.style.setProperty("--weight", Math.sqrt(weights[j]).toFixed(3));
+      const words = seen ? weights[j].toFixed(2) : "";
+      if (weight.textContent !== words) weight.textContent = words;
+    });
+    boxes ??= chips.map(({ chip }) => ({
+      x: chip.offsetLeft + chip.offsetWidth / 2,
+      top: chip.offsetTop,
+      bottom: chip.offsetTop + chip.offsetHeight,
+    }));
+    const from = boxes[trace.cached + i];
+    if (followed !== i) {
+      followed = i;
+      const outOfSight =
+        from.bottom < flow.scrollTop || from.top > flow.scrollTop + flow.clientHeight;
+      if (outOfSight) flow.scrollTop = from.bottom - flow.clientHeight / 2;
+    }
+    const context = prepared(canvas, flow.clientWidth, flow.clientHeight);
+    context.translate(0, -flow.scrollTop);
+    context.strokeStyle = colourOf(canvas);
+    context.lineCap = "round";
+    weights.forEach((weight, j) => {
+      if (weight < 0.002 || j === trace.cached + i) return;
+      const to = boxes[j];
+      context.globalAlpha = Math.sqrt(weight);
+      context.lineWidth = 0.75 + 3.25 * weight;
+      context.beginPath();
+      context.moveTo(from.x, from.top);
+      if (to.top === from.top) {
+        const rise = Math.min(34, 10 + Math.abs(to.x - from.x) / 14);
+        context.bezierCurveTo(from.x, from.top - rise, to.x, to.top - rise, to.x, to.top);
+      } else {
+        const between = (from.top + to.bottom) / 2;
+        context.bezierCurveTo(
+          from.x,
+          between,
+          to.x,
+          between,
+          to.x,
+          to.top < from.top ? to.bottom : to.top,
+        );
+      }
+      context.stroke();
+    });
+  });
+
+  const choose = (n) => select(Math.max(0, n - trace.cached), selection.key);
+  for (const { chip, token, n } of chips) {
+    if (token.id === undefined)
+      chip.setAttribute("aria-label", `${token.symbol}, found in the cache`);
+    else describe(chip, token, `${n}`);
+    chip.addEventListener("pointerenter", () => choose(n));
+    chip.addEventListener("focus", () => {
+      for (const other of chips) other.chip.tabIndex = other.n === n ? 0 : -1;
+      choose(n);
+    });
+    chip.addEventListener("keydown", (event) => {
+      const to = moved(event, 0, n, 1, chips.length);
+      if (to) chips[to[1]].chip.focus();
+    });
+  }
+  flow.addEventListener("scroll", draw);
+  new ResizeObserver(() => {
+    boxes = null;
+    draw();
+  }).observe(flow);
+  return { draw };
+}
+
+/** Show a token's card while the pointer or the focus is on `chip`. */
+function describe(chip, token, position) {
+  const card = byId("card");
+  const rows = [
+    ["symbol", token.symbol],
+    ["text", `“${token.text}”`],
+    ["bytes", token.bytes],
+    ["id", String(token.id)],
+    ...(position ? [["position", position]] : []),
+    ...(token.part_of ? [["part of", token.part_of]] : []),
+  ];
+  chip.setAttribute(
+    "aria-label",
+    rows
+      .slice(0, 4)
+      .map(([name, value]) => `${name} ${brief(value)}`)
+      .join(", "),
+  );
+  const show = () => {
+    card.replaceChildren(
+      make(
+        "dl",
+        {},
+        ...rows.flatMap(([name, value]) => [
+          make("dt", {}, name),
+          make("dd", {}, make("bdi", {}, value)),
+        ]),
+      ),
+    );
+    card.hidden = false;
+    const at = chip.getBoundingClientRect();
+    const { width, height } = card.getBoundingClientRect();
+    const rightmost = document.documentElement.clientWidth - width - 8;
+    const fitsBelow = at.bottom + height + 8 < innerHeight;
+    card.style.left = `${Math.max(8, Math.min(at.left, rightmost))}px`;
+    card.style.top = `${fitsBelow ? at.bottom + 6 : Math.max(8, at.top - height - 6)}px`;
+    chip.setAttribute("aria-describedby", "card");
+  };
+  const hide = () => {
+    card.hidden = true;
+    chip.removeAttribute("aria-describedby");
+  };
+  chip.addEventListener("pointerenter", show);
+  chip.addEventListener("focus", show);
+  chip.addEventListener("pointerleave", hide);
+  chip.addEventListener("blur", hide);
+  chip.addEventListener("keydown", (event) => event.key === "Escape" && hide());
+}

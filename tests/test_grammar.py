@@ -1,0 +1,288 @@
+"""pocket/grammar.py: riddles that can be solved, and how much each of them tells."""
+
+import math
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from attnlab import InvalidValueError
+from attnlab.pocket import grammar
+from attnlab.pocket.grammar import DECK, KINDS, LEXICON, Corpus, Dice, Sample, corpus, sample
+
+
+def samples(kind: str, count: int = 300) -> list[Sample]:
+    rng = np.random.default_rng(0)
+    return [sample(rng, kind) for _ in range(count)]
+
+
+def texts(kind: str) -> list[str]:
+    """Texts of a kind, with typographic marks throughout."""
+    curly = []
+    for text in (each.text for each in samples(kind)):
+        text = re.sub(r'"([^"]*)"', r"“\1”", text)
+        curly.append(text.replace("'", "’"))
+    return curly
+
+
+def test_same_seed_same_text() -> None:
+    assert corpus(3, 50) == corpus(3, 50)
+    assert corpus(3, 50).text != corpus(4, 50).text
+    assert corpus(3, 50).samples[:20] == corpus(3, 20).samples
+
+
+def test_every_kind_occurs_as_often_as_it_should() -> None:
+    drawn = Counter(each.kind for each in corpus(0, 4000).samples)
+    assert set(drawn) == set(KINDS)
+    assert len(KINDS) >= 12
+    for kind, count in drawn.items():
+        expected = 4000 * DECK.count(kind) / len(DECK)
+        assert abs(count - expected) < 5 * math.sqrt(expected), kind
+
+
+def test_recitals_make_almost_half_of_all_words() -> None:
+    words = Counter[str]()
+    for each in corpus(0, 2000).samples:
+        words[each.kind] += len(each.text.split())
+    assert 0.35 < words["recital"] / words.total() < 0.55
+
+
+def test_unknown_kind() -> None:
+    with pytest.raises(InvalidValueError, match="given 'poem'"):
+        sample(np.random.default_rng(0), "poem")
+
+
+def test_corpus_is_one_sample_a_line() -> None:
+    made = corpus(1, 30)
+    assert made.text.endswith("\n")
+    assert made.text.splitlines() == [each.text for each in made.samples]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_are_clean(kind: str) -> None:
+    for each in samples(kind):
+        assert each.kind == kind
+        assert re.fullmatch(r"[A-Za-z ,.:?’“”'\"]+", each.text)
+        assert "  " not in each.text
+        assert not each.text.startswith(" ")
+        assert re.match(r"[“\"]?[A-Z]", each.text)
+        assert re.search(r"[.”\"]$", each.text)
+        for article, letter in re.findall(r"\b([Aa]n?) (\w)", each.text):
+            assert (article.lower() == "an") == (letter in "aeiou"), each.text
+
+
+def test_lexicon_has_each_word_once() -> None:
+    assert len(set(LEXICON)) == len(LEXICON) > 200
+    assert all(re.fullmatch(r"[A-Za-z][a-z]*", word) for word in LEXICON)
+
+
+# ---------------------------------------------------------------------------------------- nats
+
+
+def test_dice_keep_account() -> None:
+    dice = Dice(np.random.default_rng(0))
+    dice.one("abcd")
+    assert dice.nats == pytest.approx(math.log(4))
+    assert len(set(dice.some(3, range(5)))) == 3
+    assert dice.nats == pytest.approx(math.log(4 * 5 * 4 * 3))
+    dice = Dice(np.random.default_rng(0))
+    happens = dice.chance(0.2)
+    assert dice.nats == pytest.approx(-math.log(0.2 if happens else 0.8))
+    dice = Dice(np.random.default_rng(0))
+    favourite = dice.mostly("a", "abcd") == "a"
+    assert dice.nats == pytest.approx(math.log(2) if favourite else math.log(2 * 3))
+
+
+def test_dice_are_fair() -> None:
+    dice = Dice(np.random.default_rng(0))
+    ones = Counter(dice.one("abc") for _ in range(3000))
+    firsts = Counter(dice.some(2, "abc")[1] for _ in range(3000))
+    mostly = Counter(dice.mostly("a", "abc") for _ in range(3000))
+    happens = sum(dice.chance(0.2) for _ in range(3000))
+    assert all(abs(ones[letter] - 1000) < 130 for letter in "abc")
+    assert all(abs(firsts[letter] - 1000) < 130 for letter in "abc")
+    assert abs(mostly["a"] - 1500) < 140
+    assert abs(mostly["b"] - 750) < 120
+    assert abs(happens - 600) < 110
+
+
+def test_nats_by_hand() -> None:
+    for each in samples("gift"):
+        # the two names, who gives, the thing, the place
+        assert each.nats == pytest.approx(math.log(22 * 21 * 2 * 18 * 10))
+    for each in samples("family"):
+        # sons or daughters, two names, who comes home, the feeling, which apostrophe
+        assert each.nats == pytest.approx(math.log(2 * 11 * 10 * 2 * 4 * 2))
+    for each in samples("recital"):
+        words = re.findall(r"\w+", each.text)[1 : len(each.text.split()) // 2]
+        count = len(words)
+        assert each.nats == pytest.approx(math.log(21 * math.perm(len(LEXICON), count)))
+
+
+def test_nats_are_frequencies() -> None:
+    rng = np.random.default_rng(0)
+    drawn = [sample(rng, "counting") for _ in range(20_000)]
+    nats = {each.text: each.nats for each in drawn}
+    assert math.fsum(math.exp(-each) for each in nats.values()) == pytest.approx(1)
+    for text, count in Counter(each.text for each in drawn).items():
+        expected = 20_000 * math.exp(-nats[text])
+        assert abs(count - expected) < 5 * math.sqrt(expected), text
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"creature", "colours", "recital"}))
+def test_equal_texts_are_as_frequent_as_nats_say(kind: str) -> None:
+    """Two texts are equal with probability sum p², which is the mean of p = exp(-nats)."""
+    drawn = samples(kind, 8000)
+    pairs = sum(math.comb(count, 2) for count in Counter(each.text for each in drawn).values())
+    expected = math.comb(8000, 2) * np.mean([math.exp(-each.nats) for each in drawn])
+    assert expected > 50
+    assert abs(pairs - expected) < 0.3 * expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_texts_have_equal_nats(kind: str) -> None:
+    seen: dict[str, float] = {}
+    for each in samples(kind, 3000):
+        assert seen.setdefault(each.text, each.nats) == pytest.approx(each.nats)
+
+
+def test_corpus_counts_the_choice_of_kinds() -> None:
+    made = corpus(2, 40)
+    kinds = sum(-math.log(DECK.count(each.kind) / len(DECK)) for each in made.samples)
+    assert made.nats == pytest.approx(kinds + sum(each.nats for each in made.samples))
+    assert Corpus(()).nats == 0
+
+
+# --------------------------------------------------------------------------------------- links
+
+
+@pytest.mark.parametrize("kind", ["creature", "pronoun"])
+def test_links_name_the_words_that_decide(kind: str) -> None:
+    jobs = Counter[str]()
+    decides = {
+        "adjective": grammar.DEEDS,
+        "animal": grammar.SOUNDS,
+        "thing": grammar.EVENTS,
+    }
+    for each in samples(kind):
+        assert each.links
+        follow: dict[tuple[int, int], set[str]] = {}
+        for job, source, target in each.links:
+            jobs[job] += 1
+            follow.setdefault(source, set()).add(decides[job][each.text[slice(*target)]])
+            looking = each.text[slice(*source)]
+            assert looking in (grammar.ANIMALS + grammar.PEOPLE if job == "adjective" else ("it",))
+            assert target[1] < source[0]
+        for source, words in follow.items():
+            following = re.match(r" (\w+)", each.text[source[1] :])
+            assert following
+            assert following[1] in words
+            assert len(words) == (2 if kind == "pronoun" else 1)
+    assert set(jobs) == ({"adjective"} if kind == "creature" else {"animal", "thing"})
+
+
+def test_only_some_kinds_have_links() -> None:
+    linked = {each.kind for each in corpus(0, 500).samples if each.links}
+    assert linked == {"creature", "pronoun"}
+
+
+# ------------------------------------------------------------------------------------- riddles
+
+
+def test_both_apostrophes_never_mixed() -> None:
+    marks = Counter[str]()
+    for each in corpus(0, 3000).samples:
+        curly, straight = set(each.text) & set("“”’"), set(each.text) & set("\"'")
+        assert not (curly and straight)
+        marks.update(curly | straight)
+    assert set(marks) == set("“”’\"'")
+    assert 0.8 < marks["’"] / marks["'"] < 1.25
+
+
+def test_quotes_close() -> None:
+    forms = Counter[str]()
+    for text in texts("quote"):
+        form = re.sub(r"\b(?!said|that|The|the)\w+(’t)?\b ?", "", text)
+        forms[form] += 1
+        assert text.count("“") == text.count("”") <= 1
+        assert re.search(r"“The [^“”]+[.,]”", text) or "said that the" in text
+    assert len(forms) == 3
+
+
+def test_verbs_agree_with_their_subject() -> None:
+    attracted = 0
+    for text in texts("agreement"):
+        found = re.fullmatch(r"The (\w+) (.+) (is|are) \w+\.", text)
+        assert found
+        subject, between, verb = found.groups()
+        assert (subject in grammar.HERDS) == (verb == "is")
+        attracted += between.endswith("s") == (verb == "is")
+    assert attracted > 50
+
+
+def test_verdicts() -> None:
+    verdicts = Counter[str]()
+    for text in texts("weather"):
+        found = re.fullmatch(
+            r"It’s \w+ (\w+) in (\w+)\. ([A-Z]\w+) is (\w+), and (\w+) is (\w+)\.", text
+        )
+        assert found
+        sky, season, *rest = found.groups()
+        for activity, verdict in zip(rest[::2], rest[1::2], strict=True):
+            own = grammar.ACTIVITIES[activity.lower()]
+            assert grammar.VERDICTS[sky == own[0], season == own[1]] == verdict
+            verdicts[verdict] += 1
+    assert min(verdicts.values()) > 60
+    assert len(verdicts) == 4
+
+
+def test_the_other_one() -> None:
+    for text in texts("family"):
+        names = [name for name in re.findall(r"[A-Z][a-z]+", text) if name != "When"]
+        assert len(names) == 4
+        assert set(names[:2]) == set(names[2:])
+        assert {*names} <= set(grammar.BOYS if " sons" in text else grammar.GIRLS)
+    for text in texts("gift"):
+        names = [name for name in re.findall(r"[A-Z][a-z]+", text) if name != "When"]
+        assert len(names) == 4
+        assert set(names[:2]) == set(names[2:])
+    for text in texts("question"):
+        facts, asked, answer, _ = re.split(r"\. Who has the |\? |\.$", text)
+        assert re.search(rf"{answer} has an? {asked}\b", facts)
+
+
+def test_colours_are_recalled() -> None:
+    for text in texts("colours"):
+        told, recalled = text.lower().rstrip(".").split(". so ")
+        facts = recalled.split(" and ")
+        assert len(set(facts)) == 2
+        assert set(facts) <= set(told.split(" and "))
+
+
+def test_comparisons_turn_round() -> None:
+    for text in texts("comparison"):
+        found = re.fullmatch(
+            r"The (\w+) is (\w+) than the (\w+), so the \3 is (\w+) than the \1\.", text
+        )
+        assert found
+        assert grammar.OPPOSITES[found[2]] == found[4]
+
+
+def test_counting_goes_on() -> None:
+    for text in texts("counting"):
+        words = text.removeprefix("Let’s count: ").rstrip(".").split(", ")
+        first = grammar.NUMBERS.index(words[0])
+        assert tuple(words) == grammar.NUMBERS[first : first + len(words)]
+
+
+def test_recitals_are_said_twice() -> None:
+    periods = set()
+    for text in texts("recital"):
+        first, second = text.rstrip(".").removeprefix("Say: ").split(". Again: ")
+        assert first == second
+        words = first.split()
+        assert len(set(words)) == len(words)
+        assert set(words) <= set(LEXICON)
+        periods.add(len(words))
+    assert periods == set(range(8, 29))

@@ -1,0 +1,740 @@
+"""The page in a real browser, Debian's Chromium: what it shows, what it runs, and what it loads.
+
+Tests with a browser are skipped, with the reason, where playwright or Chromium is missing; under
+`ATTNLAB_STRICT=1` that is a failure.
+"""
+
+import json
+import os
+import re
+import shutil
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE, lacking
+from numpy.typing import NDArray
+
+from attnlab import (
+    GPT2,
+    AttnlabError,
+    GPT2Config,
+    MultiHeadAttention,
+    Token,
+    Tokens,
+    Trace,
+    attention,
+    causal_mask,
+)
+from attnlab.tables import printable
+from attnlab.training.parameters import ParameterVector, initial_parameters
+from attnlab.views.page import HERE, STEPS, estimated_size
+
+TEXT, OTHER = "the hen in a thin inn", "the hen in a thin hen"
+MATRICES = ("raw_scores", "scores", "masked_scores", "weights")
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+# JavaScript: the pixels of `canvas`, from a copy that is made to be read.
+PIXELS = """
+const copy = document.createElement('canvas');
+[copy.width, copy.height] = [canvas.width, canvas.height];
+const context = copy.getContext('2d', { willReadFrequently: true });
+context.drawImage(canvas, 0, 0);
+const { data } = context.getImageData(0, 0, copy.width, copy.height);
+const pixels = [...new Uint32Array(data.buffer)];
+"""
+
+# Symbols of tokens that would like to be more than text.
+HOSTILE = [
+    "<script>window.hacked = 1</script>",
+    "</script><script>window.hacked = 1</script>",
+    "<!--<script>",
+    "--></style><img src=http://127.0.0.1:9/x onerror='window.hacked = 1'>",
+    "\"'><svg/onload=window.hacked=1>&amp;&lt;",
+    "{{script}}{{title}}",
+    "\\u003cscript\\u003e",
+    "\u202egnorw\u2066\u200f",
+    "\u2028\u2029\ufeff\u200b",
+    "\x00\x07\x1b[31m\r\n\t",
+    "\ufffd",
+    "w" * 10_000,
+    "a" + "\u0301" * 300,
+    "\u0627\u0644\u0639\u0631\u0628\u064a\u0629",
+    "constructor",
+    "__proto__",
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        lacking("the page's tests need playwright: pip install 'attnlab[test]'")
+    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if found is None:
+        lacking("the page's tests need Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found)
+        yield browser
+        browser.close()
+
+
+Open = Callable[..., Any]
+
+
+def in_base64(content: bytes) -> str:
+    return b64encode(content).decode()
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Write a page, open it from disk, and in the end see that it was quiet and alone."""
+    said: list[str] = []
+    asked: list[str] = []
+    contexts = []
+
+    def open_(trace: Trace, other: Trace | None = None, **settings: Any) -> Any:
+        file = tmp_path / "page.html"
+        trace.save(file, other)
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | settings)
+        contexts.append(context)
+        context.on("request", lambda request: asked.append(request.url))
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.goto(file.as_uri())
+        until(page, "document.querySelector('.readout data') !== null")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert set(asked) <= {(tmp_path / "page.html").as_uri()}
+
+
+def until(page: Any, expression: str) -> None:
+    """Wait; playwright's own way to wait evaluates text in the page, which its policy forbids."""
+    end = time.monotonic() + 20
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, expression
+        time.sleep(0.02)
+
+
+def drawn(page: Any) -> None:
+    """Wait until what was asked for has been painted."""
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+@pytest.fixture(scope="module")
+def odd() -> GPT2:
+    return GPT2.from_pretrained(REFERENCE / "odd")
+
+
+def gpt2_shaped(odd: GPT2, T: int, n_layer: int = 12, seed: int | None = None) -> Trace:
+    """A trace of T tokens in a model with GPT-2's heads; without a seed all parameters are 0."""
+    config = GPT2Config(vocab_size=263, n_positions=T, n_embd=768, n_layer=n_layer, n_head=12)
+    parameters = ParameterVector(config)
+    if seed is not None:
+        parameters = initial_parameters(config, np.random.default_rng(seed))
+    ids = np.random.default_rng(0).integers(0, 262, T)
+    return GPT2(parameters, odd.tokenizer).trace(ids)  # type: ignore[arg-type]
+
+
+def shown_as(element: Any) -> tuple[str, float]:
+    """A number as it is read, and as the page holds it."""
+    return element.inner_text(), float(element.get_attribute("value").replace("Infinity", "inf"))
+
+
+def agrees(element: Any, wanted: float, scale: float = 1.0) -> bool:
+    """Whether a number on the page is `wanted` to the digits that are shown."""
+    shown, held = shown_as(element)
+    if not np.isfinite(wanted):
+        return shown == "-inf" and held == wanted
+    last_digit = 10.0 ** (int(shown.partition("e")[2] or 0) - len(re.split(r"\.|e", shown)[1]))
+    slack = 1e-6 * max(1.0, scale)  # float32 there, float64 here
+    return abs(float(shown) - wanted) <= last_digit / 2 + slack and abs(held - wanted) <= slack
+
+
+def to_cell(page: Any, i: int, j: int, nth: int = 0) -> None:
+    """Put the cursor of a heatmap on a cell, by keys."""
+    cursor = page.locator(".cursor").nth(nth)
+    cursor.focus()
+    page.keyboard.press("Control+Home")
+    for key, times in (("ArrowDown", i), ("ArrowRight", j)):
+        for _ in range(times):
+            page.keyboard.press(key)
+
+
+# ---- without a browser -------------------------------------------------------------------------
+
+
+def test_a_page_is_one_file_with_a_policy_that_allows_nothing_else(odd: GPT2) -> None:
+    page = odd.trace(TEXT).to_html()
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]  # type: ignore[index]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert re.findall(r'(?:src|href)="([^"]*)"', page) == ["data:,"]
+    assert "{{" not in page.replace("${{", "")
+
+
+def described(page: str) -> Any:
+    return json.loads(re.search(r'id="description">(.*?)</script>', page, re.S)[1])  # type: ignore[index]
+
+
+def test_names_and_formulas_are_those_of_the_steps(
+    odd: GPT2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MultiHeadAttention.scores, "formula", "raw_scores / 42")
+    steps = described(odd.trace(TEXT).to_html())["steps"]
+    assert tuple(steps) == STEPS
+    assert steps["scores"] == {"axes": "Tq Tk", "formula": "raw_scores / 42"}
+    written = [
+        formula
+        for name in STEPS
+        for formula in [getattr(MultiHeadAttention, name).formula]
+        for file in HERE.iterdir()
+        if file.is_file() and formula in file.read_text(encoding="utf-8")
+    ]
+    assert written == []
+
+
+@pytest.mark.parametrize(("T", "most"), [(12, 2_000_000), (128, 20_000_000)])
+def test_sizes_of_144_heads(
+    odd: GPT2, tmp_path: Path, capsys: pytest.CaptureFixture[str], T: int, most: int
+) -> None:
+    trace, file = gpt2_shaped(odd, T), tmp_path / "page.html"
+    trace.save(file)
+    size = file.stat().st_size
+    assert size < most
+    assert abs(estimated_size([trace]) - size) < 0.02 * size
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == ("" if T == 12 else f"{file} will have about {size / 1e6:.0f} MB.\n")
+
+
+def test_what_can_not_be_written(
+    odd: GPT2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = odd.trace("the hen")
+    for path, kind, message in (
+        (tmp_path, OSError, "it is a directory"),
+        (tmp_path / "none" / "page.html", OSError, "no directory .*none"),
+        (tmp_path / "no\0name", OSError, "can't be written"),
+        (tmp_path / ("long" * 100), OSError, "can't be written"),
+        ("", OSError, "directory"),
+        (3, TypeError, "path must be a str or a Path; given 3"),
+    ):
+        with pytest.raises(AttnlabError, match=message) as caught:
+            trace.save(path)  # type: ignore[arg-type]
+        assert isinstance(caught.value, kind)
+    for other in ("the hen", odd, 3):
+        with pytest.raises(AttnlabError, match=f"other must be a Trace.*{type(other).__name__}"):
+            trace.to_html(other)  # type: ignore[arg-type]
+
+    file = tmp_path / "page.html"
+    file.write_text("as it was")
+
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(AttnlabError, match="no space left"):
+        trace.save(file)
+    assert file.read_text() == "as it was"
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_numbers_that_float32_can_not_hold() -> None:
+    trace = GPT2.from_pretrained(REFERENCE / "float64", dtype="float64").trace("the hen")
+    chain = trace.blocks[1].attention
+    chain.keep(Q=np.full(chain.Q.shape, 1e300))
+    with pytest.raises(AttnlabError, match="float32 can't hold"):
+        trace.to_html()
+
+
+# ---- the arithmetic ----------------------------------------------------------------------------
+
+
+def random_chains() -> Iterator[tuple[str, NDArray[Any], NDArray[Any], NDArray[Any], Any]]:
+    rng = np.random.default_rng(0)
+    for name, T, cached, Dh, spread in (
+        ("one token", 1, 0, 1, 1.0),
+        ("a text", 12, 0, 64, 1.0),
+        ("sharp", 30, 0, 64, 30.0),
+        ("after cached keys", 3, 9, 7, 2.0),
+    ):
+        shapes = ((2, T, Dh), (2, cached + T, Dh), (2, cached + T, Dh))
+        Q, K, V = (rng.normal(0, spread, shape).astype(np.float32) for shape in shapes)
+        yield name, Q, K, V, causal_mask(T, cached)
+    Q, K, V = (rng.normal(size=(2, 9, 5)).astype(np.float32) for _ in range(3))
+    yield "any mask", Q, K, V, rng.random((9, 9)) < 0.4 + np.eye(9)
+
+
+@pytest.mark.parametrize(
+    ("Q", "K", "V", "mask"), [pytest.param(*rest, id=name) for name, *rest in random_chains()]
+)
+def test_the_arithmetic_is_numpys(
+    browser: Any, Q: NDArray[Any], K: NDArray[Any], V: NDArray[Any], mask: NDArray[np.bool_]
+) -> None:
+    wanted = attention(*(x.astype(np.float64) for x in (Q, K, V)), mask=mask)
+    page = browser.new_page()
+    (H, T, Dh), Tk = Q.shape, K.shape[1]
+    found = page.evaluate(
+        f"""([values, bits]) => {{
+        {(HERE / "chain.js").read_text(encoding="utf-8")}
+        const shape = {{ H: {H}, T: {T}, Tk: {Tk}, Dh: {Dh} }};
+        const mask = unpackedMask(bits, {T * Tk});
+        const heads = headsOf(new Float32Array(bytesOf(values).buffer), mask, shape);
+        const steps = {json.dumps(MATRICES)};
+        const rows = (f) => heads.map((head) => Array.from({{ length: {T} }},
+            (_, i) => Array.from(f(head, i), (x) => (x === -Infinity ? "-inf" : x))));
+        const found = Object.fromEntries(steps.map((s) => [s, rows((h, i) => stepRow(h, s, i))]));
+        found.context = rows((h, i) => contextRow(h, stepRow(h, "weights", i)));
+        return found;
+        }}""",
+        [
+            in_base64(b"".join(x.tobytes() for x in (Q, K, V))),
+            in_base64(np.packbits(mask).tobytes()),
+        ],
+    )
+    page.close()
+    for step in (*MATRICES, "context"):
+        expected, computed = getattr(wanted, step), np.array(found[step], dtype=np.float64)
+        assert computed.shape == expected.shape
+        scale = max(1.0, np.abs(expected[np.isfinite(expected)]).max())
+        assert np.array_equal(np.isneginf(computed), np.isneginf(expected)), step
+        assert np.allclose(computed, expected, rtol=0, atol=1e-6 * scale), step
+    assert (np.array(found["weights"])[:, ~mask] == 0).all()
+
+
+def test_older_browsers_decode_base64_too(browser: Any) -> None:
+    page = browser.new_page()
+    source = (HERE / "chain.js").read_text(encoding="utf-8")
+    decode = (
+        f"(text) => {{ {source}; Uint8Array.fromBase64 = undefined; return [...bytesOf(text)]; }}"
+    )
+    assert page.evaluate(decode, in_base64(bytes(range(256)))) == list(range(256))
+    page.close()
+
+
+# ---- what is seen ------------------------------------------------------------------------------
+
+
+def test_every_view_opens(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    page = open_page(trace)
+    assert page.locator("#summary").inner_text() == "3 layers × 5 heads, 12 tokens"
+    assert page.locator("#head-title").inner_text() == "Layer 0, head 0"
+    assert page.locator(".flow .chip .symbol").all_inner_texts() == list(trace.tokens.symbols)
+    assert page.locator(".map").count() == 15
+    until(page, "grids[0].maps.every((map) => map.values)")
+    assert page.locator("#steps span").all_inner_texts() == list(MATRICES)
+    for step in MATRICES:
+        page.locator(f"#steps input[value={step}]").check(force=True)
+        formula = getattr(MultiHeadAttention, step).formula
+        assert page.locator("#formula").inner_text() == f"{step} = {formula}"
+        ends = page.locator(".ticks span").all_inner_texts()
+        values = getattr(trace.head(0, 0), step)
+        bound = np.abs(values[np.isfinite(values)]).max()
+        wanted = [0, 1] if step == "weights" else [-bound, bound]
+        assert [float(ends[0]), float(ends[-1])] == pytest.approx(wanted, rel=1e-3)
+        assert ("hatched: masked" in page.locator(".legend").inner_text()) == (
+            step in ("masked_scores", "weights")
+        )
+    page.locator(".map").nth(7).click()
+    assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
+    best = trace.next_tokens(5)
+    assert page.locator(".next .symbol").all_inner_texts() == [token.symbol for token in best]
+    for shown, token in zip(page.locator(".next data").all(), best, strict=True):
+        assert agrees(shown, token.probability)
+
+
+def test_a_tokens_card(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace("a’ hen")
+    page = open_page(trace)
+    assert page.locator("#card").is_hidden()
+    for nth, look in ((1, "hover"), (2, "focus")):
+        getattr(page.locator(".flow .chip").nth(nth), look)()
+        card, token = page.locator("#card").inner_text(), trace.tokens[nth]
+        for part in (token.symbol, token.text, token.bytes.hex(" "), str(token.id), "’"):
+            assert part in card
+    page.keyboard.press("Escape")
+    assert page.locator("#card").is_hidden()
+
+
+def test_the_chosen_tokens_lines_are_its_weights(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    page = open_page(trace)
+    page.locator(".flow .chip").nth(4).hover()
+    drawn(page)
+    weights = trace.head(0, 0).weights[4]
+    told = page.locator(".flow small").all_inner_texts()
+    assert told[5:] == [""] * 7
+    assert [float(x) for x in told[:5]] == pytest.approx(weights[:5].tolist(), abs=0.0051)
+    strongest = (
+        f"(canvas) => {{ {PIXELS} return pixels.reduce((a, p) => Math.max(a, p >>> 24), 0); }}"
+    )
+    assert page.locator(".stage canvas").evaluate(strongest) > 100
+    page.locator(".flow .chip").nth(0).hover()  # it sees itself alone: no line
+    drawn(page)
+    assert page.locator(".stage canvas").evaluate(strongest) == 0
+
+
+def test_cells_show_the_traces_numbers(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    page = open_page(trace)
+    page.locator(".map").nth(8).click()
+    head = trace.head(1, 3)
+    for step in MATRICES:
+        page.locator(f"#steps input[value={step}]").check(force=True)
+        values = getattr(head, step)
+        for i, j in ((11, 3), (5, 5), (3, 10)):
+            to_cell(page, i, j)
+            readout = page.locator(".readout")
+            scale = np.abs(head.raw_scores).max()
+            assert agrees(readout.locator("data"), values[i, j], scale), (step, i, j)
+            masked = j > i and step in ("masked_scores", "weights")
+            assert ("masked" in readout.inner_text()) == masked
+            label = page.locator(".cursor").get_attribute("aria-label")
+            assert f"query {i} " in label
+            assert f"{step} {readout.locator('data').inner_text()}" in label
+
+
+def test_the_pointer_reads_a_cell(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    page = open_page(trace)
+    scroller = page.locator(".scroller")
+    scroller.scroll_into_view_if_needed()
+    size = page.evaluate("document.querySelector('.scroller').clientWidth") / 12
+    scroller.hover(position={"x": 2.5 * size, "y": 8.5 * size})
+    assert page.locator(".readout .pair").inner_text().startswith("query 8 ")
+    assert agrees(page.locator(".readout data"), trace.head(0, 0).weights[8, 2])
+    scroller.click(position={"x": 1.5 * size, "y": 9.5 * size})
+    assert page.locator("#arithmetic-title").inner_text().endswith("query 9, key 1")
+
+
+def test_the_masked_part_is_hatched(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT))
+    drawn(page)
+    colours = f"""(canvas, [i, j]) => {{
+        {PIXELS}
+        const [size, inside] = [canvas.width / 12, new Set()];
+        const from = (n) => Math.ceil((n + 0.2) * size);
+        for (let y = from(i); y < (i + 0.8) * size; y++)
+            for (let x = from(j); x < (j + 0.8) * size; x++)
+                inside.add(pixels[y * canvas.width + x]);
+        return inside.size;
+    }}"""
+    plot = page.locator(".plot")
+    assert plot.evaluate(colours, [5, 3]) == 1
+    assert plot.evaluate(colours, [3, 5]) == 2
+    page.locator("#steps input[value=scores]").check(force=True)
+    drawn(page)
+    assert plot.evaluate(colours, [3, 5]) == 1
+
+
+def check_arithmetic(page: Any, trace: Trace, layer: int, h: int, i: int, j: int) -> None:
+    """The open arithmetic against the trace: the chain, the components, the row."""
+    head, article = trace.head(layer, h), page.locator("#sums article").first
+    scale = np.abs(head.raw_scores).max()
+    for step in MATRICES:
+        shown = article.locator(f'[data-step="{step}"] strong data')
+        assert agrees(shown, getattr(head, step)[i, j], scale), step
+    assert agrees(article.locator('[data-step="context"] strong data'), head.context[i, 0], scale)
+    masked = head.masked_scores[i]
+    exponentials = np.exp(masked - masked.max())
+    numbers = [shown_as(x)[1] for x in article.locator('[data-step="weights"] data').all()]
+    wanted = [masked[j], masked.max(), exponentials[j], exponentials[j], exponentials.sum()]
+    assert numbers[:5] == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+
+    def cells(rows: str) -> NDArray[np.float64]:
+        table = article.locator(f'[data-rows="{rows}"] tbody tr').all()
+        return np.array([[shown_as(x)[1] for x in row.locator("data").all()] for row in table])
+
+    product, weight = head.Q[i] * head.K[j], head.weights[i, j]
+    columns = [head.Q[i], head.K[j], product, head.V[j], weight * head.V[j], head.context[i]]
+    assert np.allclose(cells("component"), np.stack(columns, 1), rtol=1e-5, atol=1e-5)
+    V = head.V[:, 0]
+    columns = [head.raw_scores[i], head.scores[i], masked, exponentials, head.weights[i], V]
+    columns.append(head.weights[i] * V)
+    assert np.allclose(cells("key"), np.stack(columns, 1), rtol=1e-5, atol=1e-5)
+    foot = [shown_as(x)[1] for x in article.locator('[data-rows="key"] tfoot data').all()]
+    wanted = [exponentials.sum(), 1, head.context[i, 0]]
+    assert foot == pytest.approx(wanted, rel=1e-5, abs=1e-5)
+
+
+def test_the_keyboard_alone_reaches_the_arithmetic(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    page = open_page(trace)
+
+    def focused(property: str) -> Any:
+        return page.evaluate(f"document.activeElement.{property}")
+
+    def tab_to(name: str) -> None:
+        for _ in range(30):
+            page.keyboard.press("Tab")
+            if name in focused("className").split():
+                outlined = "getComputedStyle(document.activeElement).outlineStyle"
+                assert page.evaluate(outlined) == "solid"
+                return
+        pytest.fail(f"Tab never came to {name}")
+
+    tab_to("chip")
+    page.keyboard.press("ArrowRight")
+    assert focused("textContent").startswith(trace.tokens.symbols[1])
+    tab_to("map")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    assert focused("ariaLabel") == "layer 2, head 1"
+    page.keyboard.press("Enter")
+    assert page.locator("#head-title").inner_text() == "Layer 2, head 1"
+    assert "cursor" in focused("className")
+    page.keyboard.press("Control+Home")
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    page.keyboard.press("Enter")
+    assert focused("id") == "arithmetic-title"
+    check_arithmetic(page, trace, 2, 1, 3, 2)
+    page.keyboard.press("Escape")
+    assert "cursor" in focused("className")
+    page.keyboard.press("End")  # a masked cell
+    page.keyboard.press("Enter")
+    assert "the mask is False" in page.locator("#sums").inner_text()
+    check_arithmetic(page, trace, 2, 1, 3, 11)
+    page.locator('[data-rows="key"] button').nth(1).press("Enter")  # another key of the row
+    check_arithmetic(page, trace, 2, 1, 3, 1)
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    assert focused("ariaLabel") == "layer 2, head 1"
+
+
+def test_screen_readers_find_names(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT), odd.trace(OTHER))
+    to_cell(page, 4, 2)
+    page.keyboard.press("Enter")
+    nameless = page.evaluate(
+        """[...document.querySelectorAll('button, input, [role=grid], [role=gridcell], canvas')]
+            .filter((x) => !x.closest('[aria-hidden=true]')
+                && !(x.ariaLabel || x.textContent || x.closest('label'))).length"""
+    )
+    assert nameless == 0
+    assert page.locator("table caption").count() == page.locator("table").count() > 0
+    orphans = (
+        "[...document.querySelectorAll('[role=gridcell]')].filter((x) => !x.closest('[role=row]'))"
+    )
+    assert page.evaluate(f"{orphans}.length") == 0
+
+
+# ---- two traces --------------------------------------------------------------------------------
+
+
+def test_two_traces_and_their_difference(odd: GPT2, open_page: Open) -> None:
+    a, b = odd.trace(TEXT), odd.trace(OTHER)
+    page = open_page(a, b)
+    assert page.locator("#heatmaps h3").all_inner_texts() == ["A", "B", "B − A"]
+    assert "1 of 12 tokens differ" in page.locator("#compared").inner_text()
+    assert page.locator(".map").count() == 45
+    until(page, "grids.every(({ maps }) => maps.every((map) => map.values))")
+    page.locator(".map").nth(30 + 11).click()
+    assert page.locator("#head-title").inner_text() == "Layer 2, head 1"
+    i, j = 11, 10
+    for step in MATRICES:
+        page.locator(f"#steps input[value={step}]").check(force=True)
+        to_cell(page, i, j)
+        first, second = (getattr(trace.head(2, 1), step)[i, j] for trace in (a, b))
+        readouts = page.locator(".readout data").all()
+        for shown, wanted in zip(readouts, (first, second, second - first), strict=True):
+            assert agrees(shown, wanted, 100)
+    page.keyboard.press("Enter")
+    assert page.locator("#sums article[data-trace]").count() == 2
+    rows = page.locator(".compared tbody tr").all()
+    assert len(rows) == len(MATRICES)
+    for step, row in zip(MATRICES, rows, strict=True):
+        first, second = (getattr(trace.head(2, 1), step)[i, j] for trace in (a, b))
+        for shown, wanted in zip(row.locator("data").all(), (first, second, second - first)):  # noqa: B905
+            assert agrees(shown, wanted, 100)
+    to_cell(page, 0, 5, nth=2)
+    page.keyboard.press("Enter")
+    assert page.locator(".compared tbody tr").nth(2).inner_text().split()[-3:] == [
+        *("-inf", "-inf", "0.000000")
+    ]
+
+
+def test_two_traces_without_a_difference(odd: GPT2, open_page: Open) -> None:
+    one_head = GPT2.from_pretrained(REFERENCE / "one_head")
+    for other, reason in (
+        (odd.trace("the hen"), "A has 12 queries and 12 keys; B has 4 queries and 4 keys"),
+        (one_head.trace(TEXT), "A has 3 layers of 5 heads, Dh 7; B has 2 layers of 1 heads"),
+    ):
+        page = open_page(odd.trace(TEXT), other)
+        assert reason in page.locator("#compared").inner_text()
+        assert page.locator("#heatmaps h3").all_inner_texts() == ["A", "B"]
+        page.locator(".map").nth(14).click()  # layer 2, head 4
+        to_cell(page, 9, 9)
+        page.keyboard.press("Enter")
+        assert page.locator("#sums article").count() == 1
+        page.keyboard.press("Escape")
+        page.keyboard.press("Escape")
+    assert "B has no layer 2, head 4" in page.locator("#heatmaps").inner_text()
+
+
+def test_a_step_of_generation_shows_its_cached_keys(odd: GPT2, open_page: Open) -> None:
+    steps = odd.generate("the hen", 3, temperature=0, trace=True).steps
+    trace = steps[1].trace
+    page = open_page(trace)
+    assert page.locator("#summary").inner_text().endswith(f"1 token after {trace.cached} cached")
+    assert page.locator(".flow .chip.cached").count() == trace.cached == 4
+    named = page.locator(".flow .symbol").all_inner_texts()
+    assert named == [*(f"cached {n}" for n in range(4)), trace.tokens.symbols[0]]
+    for j in range(5):
+        to_cell(page, 0, j)
+        assert agrees(page.locator(".readout data"), trace.head(0, 0).weights[0, j])
+    page.keyboard.press("Enter")
+    check_arithmetic(page, trace, 0, 0, 0, 4)
+
+
+# ---- hostile tokens, themes, large pages -------------------------------------------------------
+
+
+def hostile(odd: GPT2, symbols: list[str]) -> Trace:
+    """A trace whose tokens are called what nobody should be called."""
+    tokens = [
+        Token(id, symbol, symbol, symbol.encode("utf-8", "surrogateescape"))
+        for id, symbol in enumerate(symbols)
+    ]
+    return Trace(Tokens(tokens), odd.tokenizer, odd.parameters)
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_hostile_tokens_are_text(odd: GPT2, open_page: Open, width: int) -> None:
+    trace = hostile(odd, HOSTILE)
+    html = trace.to_html()
+    assert not re.search("[\u2028\u2029\u202a-\u202e\u2066-\u2069\u200b\u200f\x00\x07\x1b]", html)
+    page = open_page(trace, viewport={"width": width, "height": 800})
+    chips = page.locator(".flow .chip .symbol")
+    assert chips.evaluate_all("(all) => all.map((x) => x.textContent)") == [
+        printable(symbol) for symbol in HOSTILE
+    ]
+    for nth, symbol in enumerate(HOSTILE):
+        page.locator(".flow .chip").nth(nth).focus()
+        shown = page.locator("#card dd").nth(1).evaluate("(x) => x.textContent")
+        assert shown == f"“{printable(symbol)}”"
+        assert page.evaluate("document.getElementById('card').offsetHeight") <= 240
+    to_cell(page, 15, 11)
+    page.keyboard.press("Enter")
+    page.locator(".map").nth(3).click()
+    assert page.evaluate("typeof window.hacked") == "undefined"
+    assert page.evaluate("document.scripts.length") <= 2 + 3
+    assert page.locator("svg, img, iframe").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    boxes = [chip.bounding_box() for chip in page.locator(".flow .chip").all()]
+    assert max(box["width"] for box in boxes) <= 160
+    assert max(box["height"] for box in boxes) <= 60
+
+
+def test_the_policy_stops_what_is_not_the_pages(odd: GPT2, browser: Any, tmp_path: Path) -> None:
+    """Were markup to slip through, it could neither run nor call home."""
+    page = browser.new_page()
+    odd.trace(TEXT).save(tmp_path / "page.html")
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    slip = "<script>window.hacked = 1</script><img src='http://127.0.0.1:9/x'>"
+    (tmp_path / "page.html").write_text(html.replace("<main>", f"<main>{slip}"), encoding="utf-8")
+    stopped: list[str] = []
+    page.on("console", lambda message: stopped.append(message.text))
+    page.goto((tmp_path / "page.html").as_uri())
+    until(page, "document.querySelector('.readout data') !== null")
+    assert page.evaluate("typeof window.hacked") == "undefined"
+    assert page.evaluate("fetch('http://127.0.0.1:9/').catch((error) => error.name)") == "TypeError"
+    assert sum("Content Security Policy" in text for text in stopped) >= 3
+    page.close()
+
+
+def test_light_and_dark(odd: GPT2, open_page: Open) -> None:
+    look = f"""() => {{ const canvas = document.querySelector('.map canvas'); {PIXELS}
+        return [getComputedStyle(document.body).backgroundColor, pixels[0]]; }}"""
+    looks = []
+    for scheme in ("light", "dark"):
+        page = open_page(odd.trace(TEXT), color_scheme=scheme)
+        until(page, "grids[0].maps[0].values !== undefined")
+        looks.append(page.evaluate(look))
+    page.locator("#theme").click()
+    assert page.evaluate(look) == looks[0] != looks[1]
+    page.emulate_media(color_scheme="light")
+    page.locator("#theme").click()
+    assert page.evaluate(look) == looks[1]
+
+
+def test_lightness_alone_orders_the_colours(browser: Any) -> None:
+    """Every scale can be read without telling hues apart."""
+    page = browser.new_page()
+    source = (HERE / "palette.js").read_text(encoding="utf-8")
+    for dark in (False, True):
+        for name in ("sequential", "diverging"):
+            bits = page.evaluate(f"() => {{ {source}; return [...{name}({str(dark).lower()})]; }}")
+            channels = np.array([[b & 255, b >> 8 & 255, b >> 16 & 255] for b in bits]) / 255
+            linear = np.where(
+                channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4
+            )
+            lightness = np.cbrt(linear @ [0.2126, 0.7152, 0.0722])
+            parts = [lightness] if name == "sequential" else [lightness[127::-1], lightness[128:]]
+            for part in parts:
+                # Two neighbours may fall on the same of 256 levels; eight apart may not.
+                steps = (part[8:] - part[:-8]) * (1 if dark else -1)
+                assert (steps > 0.002).all()
+                assert abs(part[-1] - part[0]) > 0.3
+    page.close()
+
+
+def test_maps_are_drawn_when_they_are_seen(odd: GPT2, open_page: Open) -> None:
+    page = open_page(gpt2_shaped(odd, 12, seed=0), viewport={"width": 420, "height": 500})
+    drawn_maps = "grids[0].maps.filter((map) => map.values).length"
+    until(page, "waiting.size === 0")
+    assert page.evaluate(drawn_maps) < 144
+    assert page.evaluate("traces[0].read.size") < 12
+    page.locator(".map").last.scroll_into_view_if_needed()
+    until(page, "grids[0].maps.at(-1).values !== undefined")
+
+
+def test_a_page_of_512_tokens(odd: GPT2, open_page: Open) -> None:
+    trace = gpt2_shaped(odd, 512, n_layer=2, seed=0)
+    start = time.monotonic()
+    trace.to_html()
+    writing = time.monotonic() - start
+    start = time.monotonic()
+    page = open_page(trace)
+    assert time.monotonic() - start - writing < 3
+    until(page, "waiting.size === 0")
+    for _ in range(6):
+        page.locator("#larger").click()
+    to_cell(page, 0, 0)
+    page.keyboard.press("Control+End")
+    page.keyboard.press("ArrowLeft")
+    drawn(page)
+    assert agrees(page.locator(".readout data"), trace.head(0, 0).weights[511, 510])
+    inside = page.evaluate(
+        """(() => { const cell = document.querySelector('.cursor').getBoundingClientRect();
+            const view = document.querySelector('.scroller').getBoundingClientRect();
+            return cell.left >= view.left - 1 && cell.right <= view.right + 1
+                && cell.top >= view.top - 1 && cell.bottom <= view.bottom + 1; })()"""
+    )
+    assert inside
+    page.keyboard.press("Enter")
+    assert page.locator('[data-rows="key"] tbody tr').count() == 512
+    assert page.evaluate("performance.memory.usedJSHeapSize") < 300e6
+
+
+def test_a_row_of_one_token(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace("a"))
+    assert page.locator(".readout data").inner_text() == "1.0000"
+    page.locator("#steps input[value=scores]").check(force=True)
+    to_cell(page, 0, 0)
+    page.keyboard.press("Enter")
+    check_arithmetic(page, odd.trace("a"), 0, 0, 0, 0)

@@ -1,0 +1,190 @@
+"""The pocket model: its files, what it says, what its heads do, and whether its card is true."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+
+from attnlab import GPT2, InvalidValueError, hub
+from attnlab.hub import HOW_TO_GET_GPT2, POCKET_DIRECTORY
+from attnlab.pocket.grammar import KINDS
+from attnlab.pocket.jobs import JOBS, head_jobs
+from attnlab.pocket.losses import held_out
+from attnlab.pocket.make import PROMPTS
+
+FILES = ("config.json", "model.safetensors", "vocab.json", "merges.txt", "MODEL_CARD.md")
+CARD = (POCKET_DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
+PROMPT = "It’s very hot in summer. Swimming is"
+
+
+@pytest.fixture(scope="module")
+def pocket() -> GPT2:
+    return GPT2.from_pretrained("pocket")
+
+
+def card_table(heading: str) -> list[list[str]]:
+    """The rows of the table under a heading of the card, cells split at runs of spaces."""
+    section = CARD.split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = section.split("```")[1].strip("\n").splitlines()
+    return [re.split(r"  +", line.strip()) for line in lines]
+
+
+def test_its_files_are_few_and_small() -> None:
+    sizes = {file.name: file.stat().st_size for file in POCKET_DIRECTORY.glob("*.*")}
+    assert set(FILES) <= set(sizes)
+    assert "training.safetensors" not in sizes
+    assert sum(sizes.values()) <= 4e6
+
+
+def test_it_is_opened_without_network_from_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "pocket").mkdir()  # a directory of that name is not what is meant
+    code = "import attnlab; print(attnlab.GPT2.from_pretrained('pocket'))"
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        encoding="utf-8",
+        cwd=tmp_path,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "none")},
+        check=True,
+    ).stdout
+    assert shown.endswith(f"from {POCKET_DIRECTORY}\n")
+
+
+def test_it_has_no_revision() -> None:
+    with pytest.raises(InvalidValueError, match="revision"):
+        GPT2.from_pretrained("pocket", revision="main")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_logits_against_transformers(dtype: str) -> None:
+    """transformers' GPT2LMHeadModel loads the directory and gives the same logits."""
+    recorded = np.load(REFERENCE / "pocket.npz")
+    model = GPT2.from_pretrained("pocket", dtype=dtype)
+    for prompt, name in ((PROMPT, "curly"), (PROMPT.replace("’", "'"), "straight")):
+        trace = model.trace(prompt)
+        assert trace.tokens.ids.tolist() == recorded[f"{name}.ids"].tolist()
+        wanted = recorded[f"{name}.logits"]
+        scale = max(1, np.abs(wanted).max())
+        assert np.abs(trace.logits - wanted).max() < (1e-5 if dtype == "float32" else 1e-10) * scale
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, PROMPT.replace("’", "'")])
+def test_it_knows_what_swimming_is(pocket: GPT2, prompt: str) -> None:
+    best = pocket.trace(prompt).next_tokens(1)[0]
+    assert best.text == " wonderful"
+    assert best.probability > 0.9
+
+
+def test_it_looks_back_to_know() -> None:
+    """The same words, another one far back: another continuation."""
+    model = GPT2.from_pretrained("pocket")
+    for prompt, best in {
+        "It’s very cold in winter. Swimming is": " silly",
+        "A fluffy blue creature": " purred",
+        "A sleepy blue creature": " yawned",
+        "Say: lamp two happy river. Again: lamp two": " happy",
+        "Anna has a ball and Tom has a kite. Who has the kite?": " Tom",
+        "The dogs near the tree": " are",
+        "The dog near the trees": " is",
+    }.items():
+        assert model.trace(prompt).next_tokens(1)[0].text == best, prompt
+    for animal, thing, both in (
+        ("dog", "ball", {" barked", " rolled"}),
+        ("cat", "ball", {" meowed", " rolled"}),
+        ("cat", "kite", {" meowed", " flew"}),
+    ):
+        following = model.trace(f"The {animal} chased the {thing}, but it").next_tokens(2)
+        assert {token.text for token in following} == both
+        assert min(token.probability for token in following) > 0.3
+
+
+def test_it_has_learned_what_there_is_to_learn(pocket: GPT2) -> None:
+    losses = held_out(pocket).all
+    assert losses.tokens > 20_000
+    assert losses.grammar < losses.model < losses.grammar + 0.06
+
+
+def test_each_job_has_a_head_that_does_it_clearly(pocket: GPT2) -> None:
+    jobs = head_jobs(pocket)
+    for job, least in {
+        "previous": 0.5, "induction": 0.7, "adjective": 0.7, "animal": 0.6, "thing": 0.7,
+    }.items():  # fmt: skip
+        best = jobs.attention[(JOBS.index(job), *jobs.best(job))]
+        assert best > least, job
+        assert best > 3 * jobs.even[JOBS.index(job)]
+
+
+def test_the_card_tells_what_its_heads_do(pocket: GPT2) -> None:
+    jobs = head_jobs(pocket)
+    head, *rows, evenly = card_table("What its heads do")
+    assert head == ["layer", "head", *JOBS]
+    assert len(rows) == pocket.config.n_layer * pocket.config.n_head
+    for row in rows:
+        layer, number, *told = row
+        found = jobs.attention[:, int(layer), int(number)]
+        assert np.allclose(found, np.array(told, float), rtol=0, atol=0.0051)
+    assert np.allclose(jobs.even, np.array(evenly[1:], float), rtol=0, atol=0.0051)
+
+
+def test_the_card_tells_the_losses(pocket: GPT2) -> None:
+    losses = held_out(pocket)
+    _, *rows = card_table("Losses")
+    assert {kind for kind, *_ in rows} == {*KINDS, "all"}
+    for kind, tokens, model, grammar in rows:
+        loss = losses.all if kind == "all" else losses.kinds[kind]
+        assert int(tokens) == loss.tokens
+        assert abs(float(model) - loss.model) < 0.0051
+        assert abs(float(grammar) - loss.grammar) < 0.0051
+
+
+def test_the_card_tells_what_it_says(pocket: GPT2) -> None:
+    _, *rows = card_table("What it says")
+    assert {prompt for prompt, *_ in rows} == set(PROMPTS)
+    for prompt, text, probability in rows:
+        told = {
+            token.text.strip(): token.probability for token in pocket.trace(prompt).next_tokens(3)
+        }
+        assert abs(float(probability) - told[text]) < 0.0051
+
+
+@pytest.fixture
+def no_model_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ATTNLAB_MODEL", raising=False)
+
+
+@pytest.mark.usefixtures("no_model_named")
+def test_at_hand_without_gpt2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(hub, "_in_cache", lambda *_: None)
+    monkeypatch.setattr(hub, "_download", lambda *_: pytest.fail("must not touch the network"))
+    model = GPT2.at_hand()
+    assert model.parameters.origin == f"from {POCKET_DIRECTORY}"
+    told = capsys.readouterr().out
+    assert told.count("\n") == 1
+    assert "pocket" in told
+    assert HOW_TO_GET_GPT2 in told
+    with pytest.raises(BaseException, match="must not touch"):  # never falls back by itself
+        GPT2.from_pretrained("gpt2")
+
+
+@pytest.mark.usefixtures("no_model_named")
+def test_at_hand_with_gpt2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(hub, "_in_cache", lambda *_: REFERENCE / "odd")
+    assert GPT2.at_hand().parameters.origin == f"from {REFERENCE / 'odd'}"
+    assert capsys.readouterr().out == "Model: GPT-2, from the cache.\n"
+
+
+def test_at_hand_with_a_model_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ATTNLAB_MODEL", str(REFERENCE / "odd"))
+    assert GPT2.at_hand().config.n_embd == 35
+    assert f"Model: {REFERENCE / 'odd'}" in capsys.readouterr().out
