@@ -100,7 +100,7 @@ def test_it_looks_back_to_know() -> None:
     ):
         following = model.trace(f"The {animal} chased the {thing}, but it").next_tokens(2)
         assert {token.text for token in following} == both
-        assert min(token.probability for token in following) > 0.3
+        assert min(token.probability for token in following) > 0.2
 
 
 def test_it_has_learned_what_there_is_to_learn(pocket: GPT2) -> None:
@@ -111,11 +111,9 @@ def test_it_has_learned_what_there_is_to_learn(pocket: GPT2) -> None:
 
 def test_each_job_has_a_head_that_does_it_clearly(pocket: GPT2) -> None:
     jobs = head_jobs(pocket)
-    for job, least in {
-        "previous": 0.5, "induction": 0.7, "adjective": 0.7, "animal": 0.6, "thing": 0.7,
-    }.items():  # fmt: skip
+    for job in ("previous", "induction", "adjective", "animal", "thing"):
         best = jobs.attention[(JOBS.index(job), *jobs.best(job))]
-        assert best > least, job
+        assert best > 0.7, job
         assert best > 3 * jobs.even[JOBS.index(job)]
 
 

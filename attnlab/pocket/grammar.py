@@ -384,6 +384,11 @@ class Corpus:
         return math.fsum(sample.nats for sample in self.samples) + math.fsum(kinds)
 
 
+# With what seed the pocket model's corpus was drawn, and with what other one it is measured.
+TRAINING_SEED = 0
+HELD_OUT_SEED = 99
+
+
 def sample(rng: np.random.Generator, kind: str | None = None) -> Sample:
     """One text, of the kind that is named or of a random one.
 

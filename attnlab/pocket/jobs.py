@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from attnlab.errors import InvalidValueError
 from attnlab.model import GPT2
-from attnlab.pocket.grammar import Sample, sample
+from attnlab.pocket.grammar import HELD_OUT_SEED, Sample, sample
 from attnlab.tables import align
 from attnlab.tokenizer import Tokens
 
@@ -74,7 +74,7 @@ class HeadJobs:
         return align(lines)
 
 
-def head_jobs(model: GPT2, seed: int = 0) -> HeadJobs:
+def head_jobs(model: GPT2, seed: int = HELD_OUT_SEED) -> HeadJobs:
     """Measure what each head does on fresh sentences of the pocket grammar.
 
     Parameters

@@ -6,12 +6,9 @@ import math
 from dataclasses import dataclass
 
 from attnlab.model import GPT2
-from attnlab.pocket.grammar import KINDS, Corpus, corpus
+from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, Corpus, corpus
 from attnlab.tables import align
 from attnlab.training.gradients import cross_entropy
-
-# Not the seed of what the pocket model was trained on.
-HELD_OUT_SEED = 99
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Losses on texts that a model was not trained on; `repr` is a table of them.
+    """Losses on texts drawn anew from the grammar; `repr` is a table of them.
 
     Attributes
     ----------

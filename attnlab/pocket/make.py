@@ -21,14 +21,13 @@ from attnlab.checkpoint import parameter_count
 from attnlab.config import GPT2Config
 from attnlab.files import make_directory, write_whole
 from attnlab.model import GPT2
-from attnlab.pocket.grammar import KINDS, corpus
+from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, TRAINING_SEED, corpus
 from attnlab.pocket.jobs import head_jobs
-from attnlab.pocket.losses import HELD_OUT_SEED, held_out
+from attnlab.pocket.losses import held_out
 from attnlab.pocket.vocabulary import learn_vocabulary
 from attnlab.tables import align
 from attnlab.training.run import STATE, Training, train
 
-SEED = 0
 SAMPLES = 60_000
 
 PROMPTS = (
@@ -43,7 +42,7 @@ def make(directory: Path) -> GPT2:
     """Make everything in a directory, which is made if it is not there."""
     started = time.perf_counter()
     make_directory(directory)
-    text = corpus(SEED, SAMPLES).text
+    text = corpus(TRAINING_SEED, SAMPLES).text
     tokenizer = learn_vocabulary(text, directory)
     config = GPT2Config(vocab_size=len(tokenizer), n_positions=128, n_embd=128, n_layer=2, n_head=4)
     run = train(
@@ -54,7 +53,7 @@ def make(directory: Path) -> GPT2:
         batch_size=16,
         learning_rate=2e-3,
         warmup=200,
-        seed=SEED,
+        seed=TRAINING_SEED,
         directory=directory,
     )
     minutes = (time.perf_counter() - started) / 60
