@@ -197,6 +197,7 @@ class Parameters(ABC):
         from safetensors.numpy import save  # here, so that `import attnlab` is quick
 
         tensors = {name: self._tensor(name) for name in tensor_shapes(self.config)}
+        tensors["wte.weight"] = self.W_E  # checked against an output matrix, where there is one
         write_whole(Path(directory) / WEIGHTS, save(tensors, metadata={"format": "pt"}))
 
 
@@ -281,12 +282,16 @@ class Checkpoint(Parameters):
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a tensor lies in a safetensors file: its bytes begin at `start`."""
+    """Where a tensor lies in a safetensors file: its bytes begin at `start`.
+
+    `version` tells whether the file is still the one whose header was read.
+    """
 
     file: Path
     dtype: str
     shape: tuple[int, ...]
     start: int
+    version: tuple[int, ...]
 
     def read(self) -> AnyArray:
         """The tensor, as the numbers that the file holds."""
@@ -303,11 +308,16 @@ class Entry:
     def _read(self, start: int, count: int) -> AnyArray:
         try:
             numbers = np.fromfile(self.file, STORED_AS[self.dtype], count, offset=start)
+            same = _version(os.stat(self.file)) == self.version
         except OSError as error:
             raise CheckpointError(f"{self.file} can't be read: {error}") from None
-        if numbers.size != count:
-            raise CheckpointError(f"{self.file} became shorter after it was opened")
+        if not same:
+            raise CheckpointError(f"{self.file} was changed after it was opened; open it again")
         return numbers
+
+
+def _version(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
@@ -397,13 +407,20 @@ def _read_header(file: Path) -> dict[str, Entry]:
         with safe_open(file, framework="np"):
             pass
         with open(file, "rb") as stream:
+            version = _version(os.fstat(stream.fileno()))
             length = int.from_bytes(stream.read(8), "little")
             header = json.loads(stream.read(length))
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{file} {_what_it_is(file)} ({error})") from None
     header.pop("__metadata__", None)
     return {
-        name: Entry(file, info["dtype"], tuple(info["shape"]), 8 + length + info["data_offsets"][0])
+        name: Entry(
+            file,
+            info["dtype"],
+            tuple(info["shape"]),
+            8 + length + info["data_offsets"][0],
+            version,
+        )
         for name, info in header.items()
     }
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from attnlab.errors import ConfigError
 from attnlab.files import read_json, write_whole
 from attnlab.ops import is_integer, is_real
@@ -60,6 +62,9 @@ class GPT2Config:
     def __post_init__(self) -> None:
         if problems := _wrong_sizes(vars(self)):
             raise ConfigError("; ".join(problems))
+        for name, value in vars(self).items():  # NumPy's numbers, which JSON does not know
+            if isinstance(value, np.generic):
+                object.__setattr__(self, name, value.item())
 
     @property
     def d_head(self) -> int:

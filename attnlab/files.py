@@ -57,7 +57,7 @@ def make_directory(path: Path) -> None:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero in it
         raise WriteError(f"{path} can't be made: {error}") from None
 
 
@@ -69,14 +69,16 @@ def write_whole(path: Path, content: bytes) -> None:
     WriteError
         The directory is not there, can't be written to, or is full.
     """
-    aside = path.with_name(path.name + ".part")
+    aside = path.with_name(f"{path.name}.{os.getpid()}.part")  # two processes don't share it
     try:
         with open(aside, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(aside, path)
-    except (OSError, ValueError) as error:  # ValueError: a path with a zero in it
+    except BaseException as error:  # Ctrl-C too leaves nothing behind
         with contextlib.suppress(OSError, ValueError):
             aside.unlink()
-        raise WriteError(f"{path} can't be written: {error}") from None
+        if isinstance(error, OSError | ValueError):  # ValueError: a path with a zero in it
+            raise WriteError(f"{path} can't be written: {error}") from None
+        raise

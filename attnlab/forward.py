@@ -255,17 +255,21 @@ class ForwardPass(Result):
     ) -> None:
         config = parameters.config
         cached = 0 if cache is None else cache.length
-        check_ids(np.ravel(ids), config.vocab_size)
-        *_, T = (0, *np.shape(ids))
-        if not 0 < T <= config.n_positions - cached:
+        try:
+            ids = np.asarray(ids)
+        except ValueError:
+            raise InvalidValueError("ids must be rows of equal length") from None
+        check_ids(ids.ravel(), config.vocab_size)
+        *_, T = (0, *ids.shape)
+        if not ids.size or not config.n_positions - cached >= T:
             raise InvalidValueError(
                 f"a forward pass takes 1 to {config.n_positions - cached} tokens; given {T}"
             )
         after = f" after {cached} cached ones" if cached else ""
         super().__init__(
-            f"{self.kind} of {' x '.join(map(str, np.shape(ids)))} tokens{after} through "
+            f"{self.kind} of {' x '.join(map(str, ids.shape))} tokens{after} through "
             f"{config.n_layer} blocks of {config.n_head} heads",
-            ids=np.asarray(ids),
+            ids=ids,
             parameters=parameters,
             config=config,
             mask=causal_mask(T, cached),

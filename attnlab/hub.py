@@ -56,8 +56,9 @@ def find_model(
 
     Parameters
     ----------
-    name_or_path : "pocket", or a directory, neither of which touches the network; else a repository
-        on the hub, by one of the short names in `PUBLISHED` or as `owner/name`
+    name_or_path : "pocket" (a directory of that name is `./pocket`), or a directory, neither of
+        which touches the network; else a repository on the hub, by one of the short names in
+        `PUBLISHED` or as `owner/name`
     revision : branch, tag or commit on the hub
     local_files_only : never ask the network
 

@@ -111,7 +111,7 @@ class GPT2:
                 f"To get it (550 MB): {HOW_TO_GET_GPT2}"
             )
             return cls.from_pretrained(POCKET)
-        print("Model: GPT-2, from the cache.")
+        print(f"Model: gpt2, {model.parameters.origin}.")
         return model
 
     def save(self, directory: str | os.PathLike[str]) -> None:

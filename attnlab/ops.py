@@ -86,7 +86,8 @@ def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
         raise InvalidValueError(
             f"x W needs x of shape (..., n) and W of shape (n, m); given {x.shape} and {W.shape}"
         )
-    rows = x.reshape(-1, W.shape[0])  # one product, however many sequences there are
+    # One product, however many sequences there are.
+    rows = x.reshape(math.prod(x.shape[:-1]), W.shape[0])
     y: Array = (rows @ W).reshape(*x.shape[:-1], W.shape[1])
     if b is None:
         return y
@@ -240,4 +241,4 @@ def dropout_mask(
     the form that scales while it trains, so that nothing is scaled afterwards.
     """
     kept = rng.random(shape, dtype=np.float32) >= share
-    return kept.astype(dtype) / (1 - share)
+    return (kept / (1 - share)).astype(dtype)

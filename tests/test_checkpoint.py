@@ -781,3 +781,23 @@ def test_the_names_and_shapes_in_files_that_transformers_wrote(model: str) -> No
     config = GPT2Config.from_file(REFERENCE / model / "config.json")
     assert tensor_shapes(config) == written
     assert parameter_count(config) == sum(stored[name].size for name in written)
+
+
+def test_a_file_that_changes_after_it_was_opened_is_not_mixed(tmp_path: Path) -> None:
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    model.save(tmp_path)
+    opened = GPT2.from_pretrained(tmp_path)
+    opened.trace([1, 2, 3]).blocks[0].attention  # noqa: B018 (reads layer 0)
+    model.save(tmp_path)
+    with pytest.raises(CheckpointError, match="changed after it was opened"):
+        opened.trace([1, 2, 3]).logits  # noqa: B018
+
+
+def test_a_model_with_an_output_matrix_is_saved_over_itself(tmp_path: Path) -> None:
+    for file in (REFERENCE / "one_head").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    model = GPT2.from_pretrained(tmp_path)
+    expected = GPT2.from_pretrained(REFERENCE / "one_head").trace([1, 2, 3]).logits
+    model.save(tmp_path)
+    for either in (model, GPT2.from_pretrained(tmp_path)):
+        assert np.array_equal(either.trace([1, 2, 3]).logits, expected)

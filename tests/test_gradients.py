@@ -149,6 +149,17 @@ def test_cross_entropy_of_what_is_not_finite(bad: list[list[float]]) -> None:
         cross_entropy(np.array(bad), np.array([0]))
 
 
+@pytest.mark.parametrize("targets", [[-1], [2]])
+def test_cross_entropy_of_targets_outside_the_vocabulary(targets: list[int]) -> None:
+    with pytest.raises(InvalidValueError, match="vocabulary"):
+        cross_entropy(np.zeros((1, 2)), np.array(targets))
+
+
+def test_cross_entropy_of_nothing() -> None:
+    with pytest.raises(InvalidValueError, match=r"given \(0, 2\)"):
+        cross_entropy(np.zeros((0, 2)), np.zeros(0, int))
+
+
 def test_cross_entropy_needs_a_target_for_each_row() -> None:
     with pytest.raises(InvalidValueError, match=r"\(2, 3, 5\) and \(2,\)"):
         cross_entropy(np.zeros((2, 3, 5)), np.array([1, 2]))

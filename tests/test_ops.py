@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from attnlab import AttnlabError, gelu, layer_norm, linear, softmax
-from attnlab.ops import Array
+from attnlab.ops import Array, dropout_mask
 
 TORCH = np.load(REFERENCE / "ops.npz")
 
@@ -43,6 +43,17 @@ def test_dtype_goes_through(dtype: type) -> None:
 def test_narrow_numbers_become_float32_and_integers_float64() -> None:
     assert softmax(np.zeros(3, np.float16)).dtype == np.float32
     assert softmax([0, 0, 0]).dtype == np.float64
+
+
+def test_linear_of_no_columns_and_of_no_rows() -> None:
+    assert linear(np.zeros((3, 0)), np.zeros((0, 4)), np.arange(4.0)).tolist() == [[0, 1, 2, 3]] * 3
+    assert linear(np.zeros((2, 0, 3)), np.zeros((3, 4))).shape == (2, 0, 4)
+
+
+def test_dropout_mask_keeps_its_dtype() -> None:
+    mask = dropout_mask((1000,), np.float64(0.5), np.random.default_rng(0), np.float32)
+    assert mask.dtype == np.float32
+    assert set(mask.tolist()) == {0, 2}
 
 
 def test_softmax_by_hand() -> None:

@@ -177,7 +177,7 @@ def test_at_hand_with_gpt2(
 ) -> None:
     monkeypatch.setattr(hub, "_in_cache", lambda *_: REFERENCE / "odd")
     assert GPT2.at_hand().parameters.origin == f"from {REFERENCE / 'odd'}"
-    assert capsys.readouterr().out == "Model: GPT-2, from the cache.\n"
+    assert capsys.readouterr().out == f"Model: gpt2, from {REFERENCE / 'odd'}.\n"
 
 
 def test_at_hand_with_a_model_named(

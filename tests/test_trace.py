@@ -299,6 +299,8 @@ def test_a_deep_model_does_not_recurse(tmp_path: Path) -> None:
         ([], "given 0"),
         ([[], []], "given 0"),
         (3, "given 0"),
+        ([[1, 2], [3]], "equal length"),
+        (np.zeros((0, 5), int), "given 5"),
         ([[1, 2], [3, 263]], "token id 263"),
         ([[1, -1]], "token id -1"),
         ([[0.5, 1.0]], "integers"),

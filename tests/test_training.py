@@ -4,18 +4,20 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import REFERENCE
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 import attnlab
 import attnlab.training.run
 from attnlab import (
     GPT2,
-    AttnlabError,
     GPT2Config,
     InvalidTypeError,
     InvalidValueError,
@@ -24,8 +26,10 @@ from attnlab import (
 )
 from attnlab.checkpoint import tensor_shapes
 from attnlab.errors import DivergedError, ResumeError
+from attnlab.tokenizer import byte_symbols
 from attnlab.training import (
     AdamW,
+    Settings,
     Training,
     clip,
     evaluate,
@@ -68,7 +72,7 @@ def test_adamw_clipping_and_learning_rate_against_pytorch() -> None:
 
 def test_learning_rate_by_hand() -> None:
     def rate(step: int) -> float:
-        return learning_rate(step, peak=2.0, warmup=4, steps=104, final=0.1)
+        return learning_rate(step, peak=2.0, warmup=4, steps=104)
 
     assert [rate(step) for step in (1, 2, 4)] == [0.5, 1.0, 2.0]
     assert rate(54) == pytest.approx(2 * (0.1 + 0.9 / 2))  # half way down
@@ -199,6 +203,7 @@ def test_watch_sees_each_step_and_models_that_hold_still() -> None:
 def test_ids_and_text_are_the_same_corpus() -> None:
     ids = Tokenizer.of_bytes().encode(TEXT)
     assert quick(ids).losses == quick(TEXT).losses == quick(np.array(ids, np.uint8)).losses
+    assert quick(Tokenizer.of_bytes().tokens(TEXT)).losses == quick(TEXT).losses
 
 
 def test_ids_of_another_vocabulary_need_no_tokenizer() -> None:
@@ -250,6 +255,8 @@ def test_evaluate_is_the_mean_over_whole_sequences() -> None:
     assert evaluate(model, ids, 7) == pytest.approx(np.mean(surprises), rel=1e-12)
     with pytest.raises(InvalidValueError, match="positions"):
         evaluate(model, np.arange(100), 18)
+    with pytest.raises(InvalidValueError, match="sequence_length"):
+        evaluate(model, np.arange(100), 0)
 
 
 # Runs that stop and go on.
@@ -257,6 +264,12 @@ def test_evaluate_is_the_mean_over_whole_sequences() -> None:
 
 class Stop(Exception):
     pass
+
+
+def _corpus_and_settings() -> tuple[Any, Settings]:
+    """What `quick` makes of its defaults."""
+    run = quick(steps=8)
+    return Tokenizer.of_bytes().tokens(TEXT).ids, run.settings
 
 
 def stop_at(step: int) -> Any:
@@ -333,16 +346,27 @@ def test_200_steps_killed_and_resumed_equal_200_unbroken(tmp_path: Path) -> None
 def test_a_write_that_breaks_off_leaves_the_old_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = quick(directory=tmp_path)
-    before = (tmp_path / STATE).read_bytes()
+    with pytest.raises(Stop):
+        quick(directory=tmp_path, save_every=1, watch=stop_at(3))
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(WriteError, match="No space left"):
-        run.save(tmp_path)
-    assert (tmp_path / STATE).read_bytes() == before
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for fails, error in ((full, WriteError), (interrupted, KeyboardInterrupt)):
+        monkeypatch.setattr(os, "fsync", fails)
+        run = Training(TINY, *_corpus_and_settings(), Tokenizer.of_bytes())
+        monkeypatch.undo()
+        run.resume(tmp_path)
+        run.advance()
+        monkeypatch.setattr(os, "fsync", fails)
+        with pytest.raises(error):
+            run.save(tmp_path)
+        monkeypatch.undo()
+        assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize(
@@ -361,6 +385,106 @@ def test_another_run_is_not_resumed(change: dict[str, Any], told: str, tmp_path:
         quick(directory=tmp_path, **change)
     assert told in str(raised.value)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+OTHER_SETTINGS: dict[str, Any] = {
+    "steps": 9,
+    "batch_size": 4,
+    "sequence_length": 15,
+    "learning_rate": 1e-3,
+    "warmup": 1,
+    "decay": 0.2,
+    "clip": 0.5,
+    "dropout": 0.1,
+    "seed": 1,
+}
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
+def test_every_setting_belongs_to_the_run(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        quick(directory=tmp_path, watch=stop_at(1))
+    with pytest.raises(ResumeError, match=f"{name}: there .*, here {OTHER_SETTINGS[name]}"):
+        quick(directory=tmp_path, **{name: OTHER_SETTINGS[name]})
+
+
+def test_another_vocabulary_is_another_run(tmp_path: Path) -> None:
+    ids = Tokenizer.of_bytes().encode(TEXT)
+    quick(ids, directory=tmp_path)
+    symbols = byte_symbols()
+    shuffled = Tokenizer({symbol: 255 - id for id, symbol in enumerate(symbols)}, [])
+    with pytest.raises(ResumeError, match="vocabulary: there 256 tokens, sha256"):
+        quick(ids, directory=tmp_path, tokenizer=shuffled)
+
+
+def test_a_model_is_not_replaced_by_a_new_run(tmp_path: Path) -> None:
+    quick(TEXT).model.save(tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(ResumeError, match="holds a model"):
+        quick(directory=tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"m": None},
+        {"losses": np.zeros(9)},
+        {"seconds": None},
+        {"v": np.zeros(5, np.float32)},
+        {"parameters": np.full(10_000_000, np.nan, np.float32)},
+    ],
+)
+def test_a_state_that_is_not_whole(change: dict[str, Any], tmp_path: Path) -> None:
+    run = quick(directory=tmp_path)
+    with safe_open(tmp_path / STATE, framework="np") as state:
+        identity = state.metadata()
+        tensors = {name: state.get_tensor(name) for name in state.keys()}  # noqa: SIM118
+    for name, value in change.items():
+        if value is None:
+            del tensors[name]
+        else:
+            tensors[name] = value[: run.parameters.vector.size]
+    save_file(tensors, tmp_path / STATE, identity)
+    with pytest.raises(ResumeError, match="not a training's whole state"):
+        quick(directory=tmp_path)
+
+
+def test_states_are_written_as_often_as_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[int] = []
+    monkeypatch.setattr(Training, "save", lambda run, _: saved.append(run.step))
+    quick(directory=tmp_path, save_every=3)
+    assert saved == [0, 3, 6, 8]
+
+
+def test_numpys_numbers_are_numbers(tmp_path: Path) -> None:
+    sizes = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
+    numbers: dict[str, Any] = {name: np.int64(getattr(TINY, name)) for name in sizes}
+    config = GPT2Config(**numbers, layer_norm_epsilon=np.float64(1e-5))
+    assert config == TINY
+    settings = {
+        "steps": np.int64(8),
+        "batch_size": np.uint8(3),
+        "learning_rate": np.float64(3e-3),
+        "decay": np.float64(0.1),
+        "dropout": np.float64(0.2),
+        "clip": np.float64(1.0),
+        "seed": np.int32(0),
+    }
+    run = quick(config=config, directory=tmp_path, **settings)
+    assert np.array_equal(run.parameters.vector, quick(dropout=0.2).parameters.vector)
+    assert GPT2.from_pretrained(tmp_path).config == TINY
+
+
+def test_speed_and_seconds_count_what_was_done_before_a_resume(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        quick(directory=tmp_path, save_every=1, watch=stop_at(5))
+    seen: list[float] = []
+    run = quick(directory=tmp_path, save_every=1, watch=lambda now: seen.append(now.seconds))
+    assert 0 < seen[0] < run.seconds
+    assert len(seen) == 3
 
 
 @pytest.mark.parametrize("content", [b"", b"no state", b"{}" * 50])
@@ -385,9 +509,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_pa
         quick(**settings, directory=tmp_path, watch=lambda run: steps.append(run.step))
     number = len(steps) + 1
     assert f"at step {number} the loss is no longer finite" in str(raised.value)
-    assert f"{tmp_path} keeps the state after step {number - 1}" in str(raised.value)
-    kept = GPT2.from_pretrained(tmp_path)
-    assert np.isfinite(kept.parameters.W_E).all()
+    kept = f"in a directory of its own: {tmp_path} keeps the state after step {number - 1}"
+    assert kept in str(raised.value)
+    assert np.isfinite(GPT2.from_pretrained(tmp_path).parameters.W_E).all()
     with pytest.raises(DivergedError, match=f"at step {number} "):  # goes on from there, and stops
         quick(**settings, directory=tmp_path)
 
@@ -416,6 +540,8 @@ def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
         ({"dropout": 1.0}, "dropout must be a number at least 0 and below 1"),
         ({"dropout": "much"}, "dropout"),
         ({"save_every": 0}, "save_every"),
+        ({"steps": "4"}, "steps"),
+        ({"warmup": 8}, "warmup must be less than all 8 steps"),
         ({"corpus": "sixteen letters."}, "16 tokens; a sequence of 16 and the token after it need"),
         ({"corpus": ""}, "0 tokens"),
         ({"corpus": [3] * 20 + [256]}, "token id 256 at position 20"),
@@ -433,22 +559,41 @@ def test_bad_input_is_told_before_any_work(
     assert not (tmp_path / "place").exists()
 
 
-def test_ids_are_integers() -> None:
-    with pytest.raises(InvalidTypeError, match="integers"):
-        quick([0.5] * 40)
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"corpus": [0.5] * 40}, "integers"),
+        ({"config": {"n_embd": 12}}, "config must be a GPT2Config"),
+        ({"tokenizer": "gpt2"}, "tokenizer must be a Tokenizer; given 'gpt2'"),
+        ({"watch": 5}, "watch must be a function"),
+    ],
+)
+def test_wrong_types_are_told_before_any_work(
+    change: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidTypeError, match=told):
+        quick(**change, directory=tmp_path / "place")
+    assert not (tmp_path / "place").exists()
 
 
-def test_a_directory_that_can_not_be_written(tmp_path: Path) -> None:
+def test_a_directory_that_can_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "file"
     file.write_text("")
     steps: list[int] = []
     for place in (file, file / "below"):
         with pytest.raises(WriteError, match="file"):
             quick(directory=place, watch=lambda run: steps.append(run.step))
-    for name in (f"{STATE}.part", STATE):  # even root can't write a file where a directory is
-        (tmp_path / name).mkdir()
-        with pytest.raises(AttnlabError, match=STATE):
-            quick(directory=tmp_path, watch=lambda run: steps.append(run.step))
+    with pytest.raises(WriteError, match="null byte"):
+        quick(directory=tmp_path / "a\0b", watch=lambda run: steps.append(run.step))
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", refused)  # a root's tests can write anywhere
+    with pytest.raises(WriteError, match="Permission denied"):
+        quick(directory=tmp_path, watch=lambda run: steps.append(run.step))
     assert steps == []
 
 

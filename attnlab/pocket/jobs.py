@@ -75,7 +75,7 @@ class HeadJobs:
 
 
 def head_jobs(model: GPT2, seed: int = HELD_OUT_SEED) -> HeadJobs:
-    """Measure what each head does on fresh sentences of the pocket grammar.
+    """Measure what each head does on sentences drawn anew from the pocket grammar.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ class HeldOut:
 
 
 def held_out(model: GPT2, samples: int = 1000, seed: int = HELD_OUT_SEED) -> HeldOut:
-    """Measure a model on fresh texts of the pocket grammar, each after a line end.
+    """Measure a model on texts drawn anew from the pocket grammar, each after a line end.
 
     Parameters
     ----------

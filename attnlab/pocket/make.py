@@ -5,6 +5,7 @@
 
 A command that was stopped goes on where it was when it is given again. When it is done, DIRECTORY
 holds what the package holds: config.json, model.safetensors, vocab.json, merges.txt, MODEL_CARD.md.
+A directory that holds a model already is left alone.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import time
+import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from attnlab.checkpoint import parameter_count
 from attnlab.config import GPT2Config
-from attnlab.files import make_directory, write_whole
+from attnlab.files import write_whole
 from attnlab.model import GPT2
 from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, TRAINING_SEED, corpus
 from attnlab.pocket.jobs import head_jobs
@@ -40,10 +41,9 @@ PROMPTS = (
 
 def make(directory: Path) -> GPT2:
     """Make everything in a directory, which is made if it is not there."""
-    started = time.perf_counter()
-    make_directory(directory)
     text = corpus(TRAINING_SEED, SAMPLES).text
-    tokenizer = learn_vocabulary(text, directory)
+    with tempfile.TemporaryDirectory() as scratch:
+        tokenizer = learn_vocabulary(text, scratch)
     config = GPT2Config(vocab_size=len(tokenizer), n_positions=128, n_embd=128, n_layer=2, n_head=4)
     run = train(
         config,
@@ -56,13 +56,12 @@ def make(directory: Path) -> GPT2:
         seed=TRAINING_SEED,
         directory=directory,
     )
-    minutes = (time.perf_counter() - started) / 60
-    write_whole(directory / "MODEL_CARD.md", card(run, minutes).encode())
+    write_whole(directory / "MODEL_CARD.md", card(run).encode())
     (directory / STATE).unlink()
     return run.model
 
 
-def card(run: Training, minutes: float) -> str:
+def card(run: Training) -> str:
     """The model's card: what it is, how it was made, and what it was measured to do."""
     settings, model = run.settings, run.model
     lines = [("prompt", "next", "probability")]
@@ -80,7 +79,7 @@ def card(run: Training, minutes: float) -> str:
             kinds=len(KINDS),
             millions=settings.steps * settings.batch_size * settings.sequence_length / 1e6,
             numpy=np.__version__,
-            minutes=minutes,
+            minutes=run.seconds / 60,
             machine=f"{os.cpu_count()} cores ({processor()})",
             held_out_seed=HELD_OUT_SEED,
             losses=held_out(model),

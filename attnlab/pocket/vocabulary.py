@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from attnlab.errors import MissingExtraError
 from attnlab.tokenizer import Tokenizer, byte_symbols
 
 # More than there is to merge: a small grammar's words end up as one token each.
@@ -28,6 +29,8 @@ def learn_vocabulary(text: str, directory: str | Path) -> Tokenizer:
 
     Raises
     ------
+    MissingExtraError
+        tokenizers is not installed.
     VocabularyError
         A merge makes a token that an earlier one made, which tiktoken can't tell apart.
 
@@ -36,8 +39,12 @@ def learn_vocabulary(text: str, directory: str | Path) -> Tokenizer:
     Source: "Neural Machine Translation of Rare Words with Subword Units" (2016), algorithm 1, as
     the tokenizers library has it. It is needed for learning only.
     """
-    import tokenizers
-
+    try:
+        import tokenizers
+    except ImportError:
+        raise MissingExtraError(
+            'learning a vocabulary needs tokenizers: pip install "attnlab[pocket]"'
+        ) from None
     learner = tokenizers.Tokenizer(tokenizers.models.BPE())
     learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = tokenizers.trainers.BpeTrainer(

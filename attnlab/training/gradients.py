@@ -17,7 +17,7 @@ from attnlab.checkpoint import BlockParameters, LayerNormParameters, MLPParamete
 from attnlab.errors import InvalidValueError
 from attnlab.forward import MLP, Block, ForwardPass
 from attnlab.ops import Array, gelu_tanh, normalise, softmax
-from attnlab.tokenizer import Ids
+from attnlab.tokenizer import Ids, check_ids
 from attnlab.training.parameters import ParameterVector
 
 
@@ -161,8 +161,10 @@ def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, MLPParameters]:
 
     Returns
     -------
-    d_X : (..., T, D)
-    d_W_1, d_b_1, d_W_2, d_b_2 : (D, F), (F,), (F, D), (D,)
+    d_X = d_hidden W_1ᵀ : (..., T, D)
+    d_W_1 = Xᵀ d_hidden, d_b_1 = Σ d_hidden : (D, F), (F,)
+    d_W_2 = activatedᵀ d_output, d_b_2 = Σ d_output : (F, D), (D,)
+        with d_hidden = GELU's gradient of d_output W_2ᵀ
     """
     d_activated, d_W_2, d_b_2 = linear_gradient(mlp.activated, mlp.W_2, d_output)
     d_hidden = gelu_gradient(mlp.hidden, d_activated)
@@ -247,16 +249,18 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
     Raises
     ------
     InvalidValueError
-        The shapes do not fit, or a row of logits holds NaN or infinity.
+        The shapes do not fit, there are no rows, a target is outside the vocabulary, or a row of
+        logits holds NaN or +inf.
 
     Notes
     -----
     Source: GPT-2's loss, "Language Models are Unsupervised Multitask Learners" (2019), equation 1.
     """
-    if targets.shape != logits.shape[:-1]:
+    if targets.shape != logits.shape[:-1] or not targets.size:
         raise InvalidValueError(
             f"logits (..., vocab) need targets (...); given {logits.shape} and {targets.shape}"
         )
+    check_ids(targets.ravel(), logits.shape[-1])
     d_logits = softmax(logits)
     # The log is taken at the largest probability, which can't round to 0 as the target's can:
     # log p[target] = log p[largest] - (logit[largest] - logit[target]).
@@ -288,9 +292,8 @@ def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, Param
     """
     parameters, config = forward.parameters, forward.config
     gradients = ParameterVector(config, dtype=parameters.dtype)
-    for (
-        block
-    ) in forward.blocks:  # what is looked at is kept, and not computed again on the way back
+    # What is looked at is kept, and not computed again on the way back.
+    for block in forward.blocks:
         _ = block.mlp.hidden, block.mlp.activated
     loss, d_logits = cross_entropy(forward.logits, targets)
 

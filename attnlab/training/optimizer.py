@@ -8,6 +8,12 @@ import numpy as np
 
 from attnlab.ops import Array
 
+BETAS = (0.9, 0.95)
+EPS = 1e-8
+
+# The share of the largest learning rate that is left at the end.
+FINAL_SHARE = 0.1
+
 
 def clip(gradient: Array, largest: float) -> float:
     """Shorten a gradient to the length √Σ g² that it may have, in place; returns what it was.
@@ -27,11 +33,12 @@ def clip(gradient: Array, largest: float) -> float:
     return length
 
 
-def learning_rate(step: int, *, peak: float, warmup: int, steps: int, final: float = 0.1) -> float:
+def learning_rate(step: int, *, peak: float, warmup: int, steps: int) -> float:
     """The learning rate of a step: up in a straight line, then down by half a cosine.
 
     peak · step / warmup                       up to the warm-up's last step
-    peak · (final + (1 - final) ½ (1 + cos π · (step - warmup) / (steps - warmup)))      after it
+    peak · (final + (1 - final) ½ (1 + cos π · (step - warmup) / (steps - warmup)))      after it,
+        final = `FINAL_SHARE`
 
     Parameters
     ----------
@@ -39,7 +46,6 @@ def learning_rate(step: int, *, peak: float, warmup: int, steps: int, final: flo
     peak : the largest
     warmup : steps of the way up
     steps : all of them
-    final : the share of the peak that is left at the end
 
     Notes
     -----
@@ -49,7 +55,7 @@ def learning_rate(step: int, *, peak: float, warmup: int, steps: int, final: flo
     if step < warmup:
         return peak * step / warmup
     share = (step - warmup) / max(1, steps - warmup)
-    return peak * (final + (1 - final) * 0.5 * (1 + math.cos(math.pi * share)))
+    return peak * (FINAL_SHARE + (1 - FINAL_SHARE) * 0.5 * (1 + math.cos(math.pi * share)))
 
 
 class AdamW:
@@ -60,36 +66,26 @@ class AdamW:
         p ← p - rate · decay · p
         p ← p - rate · m̂ / (√v̂ + ε)       m̂ = m / (1 - β₁ᵗ), v̂ = v / (1 - β₂ᵗ)
 
+    β₁ and β₂ are `BETAS`, ε is `EPS`.
+
     Parameters
     ----------
     decay : (n,), by how much each parameter decays; 0 for biases and LayerNorms
-    betas, eps : β₁ and β₂, ε
-    m, v : (n,), what an earlier run had come to; None for zeros
-    step : t, how many steps were taken
 
     Attributes
     ----------
-    m, v, step : as above, after the steps so far
+    m, v : (n,), as above, after the steps so far
+    step : t, how many they are
 
     Notes
     -----
     Source: "Decoupled Weight Decay Regularization" (2017), algorithm 2.
     """
 
-    def __init__(
-        self,
-        decay: Array,
-        *,
-        betas: tuple[float, float] = (0.9, 0.95),
-        eps: float = 1e-8,
-        m: Array | None = None,
-        v: Array | None = None,
-        step: int = 0,
-    ) -> None:
-        self.decay, self.betas, self.eps = decay, betas, eps
-        self.m = np.zeros_like(decay) if m is None else m
-        self.v = np.zeros_like(decay) if v is None else v
-        self.step = step
+    def __init__(self, decay: Array) -> None:
+        self.decay = decay
+        self.m, self.v = np.zeros_like(decay), np.zeros_like(decay)
+        self.step = 0
 
     def update(self, parameters: Array, gradient: Array, rate: float) -> None:
         """One step, in place.
@@ -100,7 +96,7 @@ class AdamW:
         rate : the learning rate of this step
         """
         self.step += 1
-        beta_1, beta_2 = self.betas
+        beta_1, beta_2 = BETAS
         self.m *= beta_1
         self.m += (1 - beta_1) * gradient
         self.v *= beta_2
@@ -109,7 +105,7 @@ class AdamW:
         # m̂ / (√v̂ + ε) from the inside out, on one array.
         update = self.v / (1 - beta_2**self.step)
         np.sqrt(update, out=update)
-        update += self.eps
+        update += EPS
         np.divide(self.m, update, out=update)
         update *= rate / (1 - beta_1**self.step)
         parameters -= update

@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from attnlab.checkpoint import INDEX, WEIGHTS
 from attnlab.config import GPT2Config
-from attnlab.errors import DivergedError, InvalidValueError, ResumeError
+from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError
 from attnlab.files import make_directory, write_whole
 from attnlab.forward import BlockDropout, Dropout, ForwardPass
 from attnlab.model import GPT2
 from attnlab.ops import Array, dropout_mask, is_integer, is_real
-from attnlab.tokenizer import Ids, Tokenizer, check_ids
+from attnlab.tokenizer import Ids, Tokenizer, Tokens, check_ids
 from attnlab.training.gradients import cross_entropy, loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.training.parameters import ParameterVector, initial_parameters, is_matrix
@@ -56,6 +57,7 @@ class Settings:
                 raise InvalidValueError(
                     f"{name} must be an integer of at least {smallest}; given {value!r}"
                 )
+            object.__setattr__(self, name, int(value))  # not NumPy's, which JSON does not know
         for name in ("learning_rate", "clip", "decay", "dropout"):
             value = getattr(self, name)
             zero_will_do = name in ("decay", "dropout")
@@ -64,6 +66,11 @@ class Settings:
                 bounds = f"{'at least' if zero_will_do else 'above'} 0"
                 bounds += " and below 1" if name == "dropout" else " and finite"
                 raise InvalidValueError(f"{name} must be a number {bounds}; given {value!r}")
+            object.__setattr__(self, name, float(value))  # not NumPy's, which widens float32
+        if self.warmup >= self.steps:
+            raise InvalidValueError(
+                f"warmup must be less than all {self.steps} steps; given {self.warmup}"
+            )
 
 
 class Training:
@@ -75,6 +82,7 @@ class Training:
     parameters : ParameterVector, float32, as they are now: each step changes them in place, so
         what is to be looked at later needs a `copy()`, as `model` has
     losses : of each step so far, in nats per token
+    seconds : what they took, those before a resume included
     """
 
     def __init__(
@@ -82,9 +90,11 @@ class Training:
     ) -> None:
         self.config, self.settings, self.tokenizer = config, settings, tokenizer
         self._corpus = corpus
+        self._identity = _identity(config, corpus, settings, tokenizer)
         self.parameters = initial_parameters(config, np.random.default_rng((settings.seed, 0)))
         self._optimizer = AdamW(is_matrix(config).vector * settings.decay)
         self.losses: list[float] = []
+        self.seconds = 0.0
 
     @property
     def step(self) -> int:
@@ -121,6 +131,7 @@ class Training:
             The loss, a gradient or a parameter is no longer finite.
         """
         settings, number = self.settings, self.step + 1
+        started = time.perf_counter()
         rng = np.random.default_rng((settings.seed, number))
         inputs, targets = batch(self._corpus, settings.batch_size, settings.sequence_length, rng)
         dropout = draw_dropout(self.config, inputs.shape, settings.dropout, rng)
@@ -148,8 +159,9 @@ class Training:
                 f"a learning_rate below {settings.learning_rate:g} or a longer warmup may help"
             )
         self.losses.append(loss)
+        self.seconds += time.perf_counter() - started
 
-    def save(self, directory: Path) -> None:
+    def save(self, directory: str | Path) -> None:
         """Write what `resume` goes on from; at any moment the old or the new state is there whole.
 
         Raises
@@ -163,25 +175,32 @@ class Training:
             "parameters": self.parameters.vector,
             "m": self._optimizer.m,
             "v": self._optimizer.v,
-            "losses": np.array(self.losses),
+            "losses": np.array(self.losses, np.float64),
+            "seconds": np.array([self.seconds]),
         }
-        run = {name: json.dumps(value) for name, value in self._identity().items()}
-        write_whole(directory / STATE, save(tensors, metadata=run))
+        run = {name: json.dumps(value) for name, value in self._identity.items()}
+        write_whole(Path(directory) / STATE, save(tensors, metadata=run))
         if self.tokenizer is not None:
             self.model.save(directory)
 
-    def resume(self, directory: Path) -> None:
+    def resume(self, directory: str | Path) -> None:
         """Go on from the state in a directory; if there is none, from the start.
 
         Raises
         ------
         ResumeError
-            It can't be read, or belongs to a run with another config, corpus or other settings.
+            It can't be read, or belongs to a run with another config, corpus, tokenizer or other
+            settings; or there is a model that no run has left, which the run would replace.
         """
         from safetensors import SafetensorError, safe_open
 
-        file = directory / STATE
+        file = Path(directory) / STATE
         if not file.exists():
+            if any((Path(directory) / name).exists() for name in (WEIGHTS, INDEX)):
+                raise ResumeError(
+                    f"{directory} holds a model, and no {STATE} to go on from: the run needs a "
+                    "directory of its own"
+                )
             return
         try:
             with safe_open(file, framework="np") as state:
@@ -189,34 +208,35 @@ class Training:
                 tensors = {name: state.get_tensor(name) for name in state.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, ValueError, AttributeError) as error:
             raise ResumeError(f"{file} can't be read as a training's state: {error}") from None
-        ours = self._identity()
-        different = [name for name in ours if saved.get(name) != ours[name]]
+        ours = self._identity
+        different = "; ".join(
+            f"{name}: there {saved.get(name)}, here {ours.get(name)}"
+            for name in ours | saved
+            if saved.get(name) != ours.get(name)
+        )
         if different:
             raise ResumeError(
-                f"{file} belongs to another run. "
-                + "; ".join(
-                    f"{name}: there {saved.get(name)}, here {ours[name]}" for name in different
-                )
-                + ". Give the run a directory of its own, or the settings that it had"
+                f"{file} belongs to another run. {different}. Give the run a directory of its own, "
+                "or the settings that it had"
             )
-        self.losses = tensors["losses"].tolist()
-        self.parameters = ParameterVector(self.config, tensors["parameters"])
-        self._optimizer.m, self._optimizer.v = tensors["m"], tensors["v"]
+        vectors = [tensors.get(name, np.empty(0)) for name in ("parameters", "m", "v")]
+        losses, seconds = (tensors.get(name, np.empty(0)) for name in ("losses", "seconds"))
+        if (
+            any(vector.shape != self.parameters.vector.shape for vector in vectors)
+            or not all(np.isfinite(vector).all() for vector in vectors)
+            or losses.size > self.settings.steps
+            or seconds.shape != (1,)
+        ):
+            raise ResumeError(f"{file} is not a training's whole state")
+        self.losses, self.seconds = losses.tolist(), float(seconds[0])
+        vector, self._optimizer.m, self._optimizer.v = vectors
+        self.parameters = ParameterVector(self.config, vector)
         self._optimizer.step = self.step
-
-    def _identity(self) -> dict[str, object]:
-        """What makes two runs the same run."""
-        return {
-            **asdict(self.config),
-            **asdict(self.settings),
-            "corpus": f"{len(self._corpus)} tokens, sha256 "
-            + hashlib.sha256(self._corpus.tobytes()).hexdigest()[:16],
-        }
 
 
 def train(
     config: GPT2Config,
-    corpus: str | ArrayLike,
+    corpus: str | ArrayLike | Tokens,
     tokenizer: Tokenizer | None = None,
     *,
     steps: int,
@@ -241,7 +261,7 @@ def train(
     Parameters
     ----------
     config : the model's sizes
-    corpus : a text, or its ids, integers (N,)
+    corpus : a text, its ids, integers (N,), or Tokens
     tokenizer : cuts a text, and gives the model its words; None takes single bytes as tokens if the
         config has 256, and for ids of another vocabulary no tokenizer at all
     steps : how many updates
@@ -260,7 +280,8 @@ def train(
         is started again with the same arguments.
     save_every : steps between two states; the last is always written
     watch : is called with the `Training` after each step
-    progress : whether a bar shows the loss and the tokens per second (on stderr)
+    progress : whether a bar shows the loss and the tokens per second, on stderr; like the hub's
+        bars, HF_HUB_DISABLE_PROGRESS_BARS=1 hides it
 
     Returns
     -------
@@ -275,7 +296,8 @@ def train(
     DivergedError
         The loss became infinite or NaN; it says at which step. The state written last stays.
     ResumeError
-        The directory holds the state of a run with another config, corpus or other settings.
+        The directory holds the state of a run with another config, corpus, tokenizer or other
+        settings, or a model that no run has left there.
     WriteError
         The directory can't be written to, which is told before any work.
 
@@ -287,6 +309,12 @@ def train(
     >>> run.model.generate("to be", 15, temperature=0).text
     ' or not to be, '
     """
+    if not isinstance(config, GPT2Config):
+        raise InvalidTypeError(f"config must be a GPT2Config; given {config!r}")
+    if not isinstance(tokenizer, Tokenizer | None):
+        raise InvalidTypeError(f"tokenizer must be a Tokenizer; given {tokenizer!r}")
+    if watch is not None and not callable(watch):
+        raise InvalidTypeError(f"watch must be a function; given {watch!r}")
     if tokenizer is None and config.vocab_size == len(Tokenizer.of_bytes()):
         tokenizer = Tokenizer.of_bytes()
     settings = Settings(
@@ -294,7 +322,7 @@ def train(
         batch_size=batch_size,
         sequence_length=config.n_positions if sequence_length is None else sequence_length,
         learning_rate=learning_rate,
-        warmup=min(100, steps // 10) if warmup is None else warmup,
+        warmup=min(100, steps // 10) if warmup is None and is_integer(steps) else warmup or 0,
         decay=decay,
         clip=clip,
         dropout=dropout,
@@ -316,19 +344,22 @@ def train(
     # Loaded here, so that `import attnlab` is quick.
     from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
-    first, tokens = training.step, batch_size * settings.sequence_length
-    started = time.perf_counter()
-    with tqdm(total=steps, initial=first, disable=not progress, unit="step") as bar:  # type: ignore[no-untyped-call]
+    tokens = settings.batch_size * settings.sequence_length
+    with tqdm(total=steps, initial=saved, disable=not progress, unit="step") as bar:  # type: ignore[no-untyped-call]
         while training.step < steps:
             try:
                 training.advance()
             except DivergedError as error:
-                where = "" if place is None else f". {place} keeps the state after step {saved}"
+                where = (
+                    f", in a directory of its own: {place} keeps the state after step {saved}"
+                    if place is not None
+                    else ""
+                )
                 raise DivergedError(f"{error}{where}") from None
             if place is not None and training.step in (saved + save_every, steps):
                 training.save(place)
                 saved = training.step
-            speed = tokens * (training.step - first) / (time.perf_counter() - started)
+            speed = tokens * training.step / training.seconds
             bar.set_postfix_str(f"loss {training.losses[-1]:.3f}, {speed:,.0f} tokens/s", False)
             bar.update()
             if watch is not None:
@@ -336,7 +367,9 @@ def train(
     return training
 
 
-def evaluate(model: GPT2, corpus: str | ArrayLike, sequence_length: int | None = None) -> float:
+def evaluate(
+    model: GPT2, corpus: str | ArrayLike | Tokens, sequence_length: int | None = None
+) -> float:
     """The model's loss on a corpus: mean cross-entropy of each next token, in nats.
 
     The corpus is cut into sequences; the first tokens of each have little to go by.
@@ -354,6 +387,8 @@ def evaluate(model: GPT2, corpus: str | ArrayLike, sequence_length: int | None =
         A corpus shorter than one sequence, ids outside the vocabulary.
     """
     T = model.config.n_positions if sequence_length is None else sequence_length
+    if not is_integer(T) or T < 1:
+        raise InvalidValueError(f"sequence_length must be a positive integer; given {T!r}")
     ids = _corpus_ids(corpus, model.tokenizer, model.config, T)
     count = (len(ids) - 1) // T
     inputs, targets = ids[: count * T].reshape(-1, T), ids[1 : count * T + 1].reshape(-1, T)
@@ -362,6 +397,24 @@ def evaluate(model: GPT2, corpus: str | ArrayLike, sequence_length: int | None =
         for row, target in zip(inputs, targets, strict=True)
     ]
     return float(np.mean(losses))
+
+
+def _identity(
+    config: GPT2Config, corpus: Ids, settings: Settings, tokenizer: Tokenizer | None
+) -> dict[str, object]:
+    """What makes two runs the same run."""
+
+    def digest(content: bytes) -> str:
+        return f"sha256 {hashlib.sha256(content).hexdigest()[:16]}"
+
+    words = [] if tokenizer is None else tokenizer.tokens(range(len(tokenizer))).symbols
+    return {
+        "format": 1,
+        **asdict(config),
+        **asdict(settings),
+        "corpus": f"{len(corpus)} tokens, {digest(corpus.tobytes())}",
+        "vocabulary": f"{len(words)} tokens, {digest(repr(words).encode())}",
+    }
 
 
 def batch(
@@ -404,7 +457,10 @@ def draw_dropout(
 
 
 def _corpus_ids(
-    corpus: str | ArrayLike, tokenizer: Tokenizer | None, config: GPT2Config, sequence_length: int
+    corpus: str | ArrayLike | Tokens,
+    tokenizer: Tokenizer | None,
+    config: GPT2Config,
+    sequence_length: int,
 ) -> Ids:
     """The corpus as ids, once it and the tokenizer are known to fit the config."""
     if tokenizer is not None and len(tokenizer) != config.vocab_size:
@@ -412,6 +468,8 @@ def _corpus_ids(
             f"the tokenizer has {len(tokenizer)} tokens, and the config's vocab_size is "
             f"{config.vocab_size}"
         )
+    if isinstance(corpus, Tokens):
+        corpus = corpus.ids
     if isinstance(corpus, str):
         if tokenizer is None:
             raise InvalidValueError(
