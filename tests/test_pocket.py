@@ -11,11 +11,12 @@ import pytest
 from conftest import REFERENCE
 
 from attnlab import GPT2, InvalidValueError, hub
+from attnlab.errors import ResumeError
 from attnlab.hub import HOW_TO_GET_GPT2, POCKET_DIRECTORY
+from attnlab.pocket import make
 from attnlab.pocket.grammar import KINDS
 from attnlab.pocket.jobs import JOBS, head_jobs
 from attnlab.pocket.losses import held_out
-from attnlab.pocket.make import PROMPTS
 
 FILES = ("config.json", "model.safetensors", "vocab.json", "merges.txt", "MODEL_CARD.md")
 CARD = (POCKET_DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
@@ -142,12 +143,33 @@ def test_the_card_tells_the_losses(pocket: GPT2) -> None:
 
 def test_the_card_tells_what_it_says(pocket: GPT2) -> None:
     _, *rows = card_table("What it says")
-    assert {prompt for prompt, *_ in rows} == set(PROMPTS)
+    assert {prompt for prompt, *_ in rows} == set(make.PROMPTS)
     for prompt, text, probability in rows:
         told = {
             token.text.strip(): token.probability for token in pocket.trace(prompt).next_tokens(3)
         }
         assert abs(float(probability) - told[text]) < 0.0051
+
+
+def test_the_command_makes_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With little text and few steps; that it learns is seen in what the package holds."""
+    if os.environ.get("ATTNLAB_STRICT") != "1":
+        pytest.importorskip("tokenizers")
+    monkeypatch.setattr(make, "SAMPLES", 300)
+    monkeypatch.setattr(make, "STEPS", 3)
+    monkeypatch.setattr(make, "WARMUP", 1)
+    monkeypatch.setattr(make, "held_out", lambda model: held_out(model, 20))
+    card = make.make(tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == set(FILES)
+    assert card == (tmp_path / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "wrote 300 texts" in card
+    model = GPT2.from_pretrained(tmp_path)
+    assert repr(head_jobs(model)) in card
+    assert model.config.n_layer == GPT2.from_pretrained("pocket").config.n_layer
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(ResumeError, match="holds a model"):
+        make.make(tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 @pytest.fixture

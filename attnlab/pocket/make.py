@@ -20,8 +20,8 @@ import numpy as np
 
 from attnlab.checkpoint import parameter_count
 from attnlab.config import GPT2Config
+from attnlab.errors import AttnlabError
 from attnlab.files import write_whole
-from attnlab.model import GPT2
 from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, TRAINING_SEED, corpus
 from attnlab.pocket.jobs import head_jobs
 from attnlab.pocket.losses import held_out
@@ -30,6 +30,7 @@ from attnlab.tables import align
 from attnlab.training.run import STATE, Training, train
 
 SAMPLES = 60_000
+STEPS, WARMUP = 7_000, 200
 
 PROMPTS = (
     "It’s very hot in summer. Swimming is",
@@ -39,8 +40,16 @@ PROMPTS = (
 )
 
 
-def make(directory: Path) -> GPT2:
-    """Make everything in a directory, which is made if it is not there."""
+def make(directory: Path) -> str:
+    """Make everything in a directory, which is made if it is not there; returns the card.
+
+    Raises
+    ------
+    MissingExtraError
+        tokenizers is not installed.
+    ResumeError, WriteError
+        The directory holds another model, or can't be written to.
+    """
     text = corpus(TRAINING_SEED, SAMPLES).text
     with tempfile.TemporaryDirectory() as scratch:
         tokenizer = learn_vocabulary(text, scratch)
@@ -49,16 +58,17 @@ def make(directory: Path) -> GPT2:
         config,
         text,
         tokenizer,
-        steps=7000,
+        steps=STEPS,
         batch_size=16,
         learning_rate=2e-3,
-        warmup=200,
+        warmup=WARMUP,
         seed=TRAINING_SEED,
         directory=directory,
     )
-    write_whole(directory / "MODEL_CARD.md", card(run).encode())
+    made = card(run)
+    write_whole(directory / "MODEL_CARD.md", made.encode())
     (directory / STATE).unlink()
-    return run.model
+    return made
 
 
 def card(run: Training) -> str:
@@ -102,4 +112,7 @@ def processor() -> str:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("python -m attnlab.pocket.make DIRECTORY")
-    print(make(Path(sys.argv[1])))
+    try:
+        print(make(Path(sys.argv[1])))
+    except AttnlabError as error:
+        sys.exit(str(error))
