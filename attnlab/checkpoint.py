@@ -266,7 +266,7 @@ class Checkpoint(Parameters):
         if name in self._kept:
             return self._kept[name][rows]
         distinct, places = np.unique(rows, return_inverse=True)
-        return self._read(name, distinct)[places]
+        return self._read(name, distinct)[places.reshape(rows.shape)]  # flat before NumPy 2
 
     def _read(self, name: str, rows: Ids | None = None) -> Array:
         entry = self._entries[name]
