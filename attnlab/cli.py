@@ -1,7 +1,7 @@
 """The command `attnlab`: traces, explanations and verdicts in a terminal, or as JSON.
 
-Exit statuses: 0 fine; 1 published figures disagree; 2 bad usage or an `AttnlabError`, told on
-stderr; 130 after Ctrl-C; 141 when nobody reads the output any more.
+Exit statuses: 0 fine; 1 published figures disagree, or are another model's; 2 bad usage, an
+`AttnlabError`, or output that can't be written, told on stderr; 130 after Ctrl-C; 141 when nobody reads the output any more.
 
 With `--json` one object is printed, as `attnlab/cli.schema.json` describes it; notices go to
 stderr.
@@ -59,6 +59,9 @@ class Report:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit status, see the module's docstring."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed before Python began
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     try:
         options = _parser().parse_args(arguments)
         _tolerate_encodings()
@@ -73,10 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AttnlabError as error:
         print(*map(printable, str(error).splitlines()), sep="\n", file=sys.stderr)
         return 2
-    except BrokenPipeError:
+    except OSError as error:
         # What is still buffered must not be written when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLOSED_PIPE
+        if isinstance(error, BrokenPipeError):
+            return CLOSED_PIPE
+        print(f"the output can't be written: {error.strerror}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return INTERRUPTED
     return report.status
@@ -197,7 +203,7 @@ def _explain(options: argparse.Namespace) -> Report:
     explanation = trace.head(options.layer, options.head).explain(options.query, options.key)
 
     def draw(console: Console) -> None:
-        _print(console, explanation.text(console.width))
+        _print(console, explanation.text(max(console.width, 1)))
 
     content = {
         "model": _title(model),
@@ -428,7 +434,10 @@ def _matrix(
     cells = {(i, j): number(i, j) for i in rows if i is not None for j in range(array.shape[1])}
     left = max(map(display_width, labels))
     widest = max(*(display_width(name) for name in names), *(len(cell) for cell in cells.values()))
-    fit = (console.width - left) // (widest + 2)
+    room = console.width - left
+    if array.shape[1] > min(room // (widest + 2), COLUMNS_SHOWN):
+        room -= display_width(ELLIPSIS) + 2  # the gap is a column too
+    fit = room // (widest + 2)
     columns = elide(array.shape[1], min(max(fit, 2), COLUMNS_SHOWN))
     _heading(console, f"{heading}    {' x '.join(map(str, array.shape))}")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))

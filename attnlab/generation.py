@@ -128,7 +128,7 @@ class Generation:
         return b"".join(self.tokens.bytes).decode("utf-8", errors="replace")
 
     def __repr__(self) -> str:
-        lines = [("", "id", "symbol", "text", "logit", "probability")]
+        lines = [("", "id", "symbol", "text", "logit", "drawn with")]
         for i, token in enumerate(self.chosen, start=len(self.prompt)):
             numbers = (f"{token.logit:.4f}", f"{token.probability:.4f}")
             lines.append((str(i), str(token.id), token.symbol, repr(token.text), *numbers))

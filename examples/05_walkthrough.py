@@ -27,7 +27,7 @@ print(model)
 #
 # From tokens to context: the embedding of each token and of each position, their sum, LayerNorm,
 # then the chain of lessons 1 and 2. In a token's symbol `Ġ` stands for a space before it. A curly
-# apostrophe is three bytes, which this vocabulary cuts in two tokens, `âĢ` and `Ļ`.
+# apostrophe is three bytes, which GPT-2's vocabulary cuts in two tokens, `âĢ` and `Ļ`.
 
 # %%
 print(f"\n5.1 The walk, for the prompt: {walkthrough.PROMPT}\n")
@@ -40,8 +40,9 @@ for step in walkthrough.walk(model):
 # made of.
 
 # %%
-one_head = model.trace(walkthrough.PROMPT).head(0, 0)
-print(one_head.explain(-1, 5))
+trace = model.trace(walkthrough.PROMPT)
+one_head = trace.head(0, 0)
+print(one_head.explain(-1, trace.tokens.symbols.index("Ġhot")))
 one_head
 
 # %% [markdown]
@@ -58,9 +59,9 @@ print(verdict)
 # ## 5.3 A straight apostrophe
 #
 # Type the prompt on a keyboard, and the apostrophe is likely to be straight: `'` and not `’`. The
-# vocabulary has a token `'s`, so three tokens become one, and every later token sits two positions
-# earlier. Other position embeddings, other numbers: no table can match. The library tells why, and
-# never changes the quote for you.
+# vocabulary has a token `'s`, so what were three tokens in GPT-2 become one, and every later token
+# sits two positions earlier. Other position embeddings, other numbers: no table can match. The
+# library tells why, and never changes the quote for you.
 
 # %%
 straight = walkthrough.PROMPT.replace("’", "'")
@@ -113,8 +114,9 @@ if trace.tokens.ids.tolist() == published["token_ids"]:
     print(figures.compare("X with gain and bias", X[:, :columns], published["X"], decimals=4))
 
 # %% [markdown]
-# **Shapes.** A head's `W_Q` has a row for each of the model's columns: 768 rows, 64 columns, not
-# the other way round. The head's context is 12 x 64. It is 12 x 768 after all heads are joined.
+# **Shapes.** A head's `W_Q` has a row for each of the model's columns: in GPT-2 small 768 rows, 64
+# columns, not the other way round. The head's context is 12 x 64. It is 12 x 768 after all heads
+# are joined. Of the model at hand:
 
 # %%
 print("\nShapes")
@@ -131,8 +133,8 @@ assert head.context.shape == (len(trace.tokens), model.config.d_head)
 # **cos π** is -1, not 0.
 #
 # **Dividing by √Dk** is not there for speed. It keeps the variance of the scores near 1, so that
-# softmax does not saturate: lesson 3. Here is what it does to this head: the spread shrinks by
-# √64 = 8, and one key no longer takes it all.
+# softmax does not saturate: lesson 3. Here is what it does to this head: the spread shrinks by √Dk
+# (in GPT-2 √64 = 8), and one key no longer takes it all.
 
 # %%
 print(f"\ncos π = {math.cos(math.pi):.0f}")

@@ -20,8 +20,9 @@ print(model)
 # %% [markdown]
 # ## 6.1 The sentence
 #
-# With the curly apostrophe it is 16 tokens, with a straight one 14. (It has been counted as 21,
-# which is neither.) Tokens are not words: "Chanler" is two, and so are the bytes of `’`.
+# In GPT-2's vocabulary it is 16 tokens with the curly apostrophe, and 14 with a straight one. (It
+# has been counted as 21, which is neither.) Tokens are not words: there "Chanler" is two, and so
+# are the bytes of `’`. Other vocabularies cut it in other places.
 
 # %%
 PROMPT = "Martin’s one of my sons, and the other is Chanler."
@@ -61,7 +62,7 @@ print(align(grid))
 # ## 6.3 How much
 #
 # The weight that the last token gives to the first token, to the one before it, and to itself.
-# Even shares would be 1/16 = 0.06.
+# Even shares would be 1 / T.
 #
 # A row of weights sums to 1 even where a head has nothing to say, so that the weight has to go
 # somewhere. Does the first token get more than its even share here?

@@ -28,7 +28,7 @@ long = model.trace("It’s very hot in summer. Swimming is")
 T = len(short.tokens)
 
 print(f"\n10.1 Keys and values of the {T} tokens that both texts begin with, largest difference")
-for layer in (0, model.config.n_layer // 2, model.config.n_layer - 1):
+for layer in sorted({0, model.config.n_layer // 2, model.config.n_layer - 1}):
     a, b = short.blocks[layer].attention, long.blocks[layer].attention
     K_difference = np.abs(a.K - b.K[:, :T]).max()
     V_difference = np.abs(a.V - b.V[:, :T]).max()
@@ -100,12 +100,14 @@ def multiplications(rows: int, first_position: int) -> int:
     return L * (linear_maps + 2 * pairs * D)
 
 
-print("\n10.3 Multiplications for one more token, in millions")
+print("\n10.3 Multiplications for one more token, in thousands")
 counts = [("T", "without cache", "with cache", "saved")]
-for T in (1, 16, 128, 512, 1023):
+for T in (1, 16, 64, 127, 511, 1023):
+    if config.n_positions <= T:
+        break
     without, cached = multiplications(T + 1, 0), multiplications(1, T)
     counts.append(
-        (str(T), f"{without / 1e6:,.0f}", f"{cached / 1e6:,.0f}", f"{without / cached:,.0f} times")
+        (str(T), f"{without / 1e3:,.0f}", f"{cached / 1e3:,.0f}", f"{without / cached:,.0f} times")
     )
 print(attnlab.tables.align(counts, left=()))
 assert multiplications(1, 5) + multiplications(5, 0) == multiplications(6, 0)

@@ -255,6 +255,30 @@ def test_forty_columns_are_enough(arguments: tuple[str, ...]) -> None:
     assert len(whole.splitlines()) <= len(out.splitlines())
 
 
+@pytest.mark.parametrize("width", [40, 64, 74, 81, 90, 110])
+def test_no_number_is_cut(width: int) -> None:
+    text = "It’s very hot in summer. Swimming is"
+    out, _ = run("trace", text, "--model", "pocket", COLUMNS=str(width))
+    assert max(map(display_width, out.splitlines())) <= width
+    assert not re.search(r"[\d.]…", out)
+
+
+def test_output_that_can_not_be_written_is_2() -> None:
+    for redirect, status in ((">/dev/full", 2), (">&-", 0)):
+        command = f"{sys.executable} -m attnlab info --model pocket {redirect}"
+        finished = subprocess.run(
+            command,
+            shell=True,
+            capture_output=True,
+            encoding="utf-8",
+            env=environment(),
+            check=False,
+        )
+        assert finished.returncode == status
+        assert "Traceback" not in finished.stderr
+    assert run("info", "--model", "pocket", COLUMNS="0")[1] == ""
+
+
 def test_forty_columns_of_the_walkthrough(walkthrough_directory: Path) -> None:
     for command in ("verify", "walkthrough"):
         out, _ = run(command, "--model", str(walkthrough_directory), COLUMNS="40")
@@ -343,6 +367,6 @@ def test_without_rich(tmp_path: Path) -> None:
         "sys.meta_path.insert(0, Missing())\n"
     )
     _, err = run("info", status=2, PYTHONPATH=str(tmp_path))
-    assert 'pip install "attnlab[cli]"' in err
+    assert "this needs rich: pip install rich" in err
     out, _ = run("info", "--json", PYTHONPATH=str(tmp_path))
     assert json.loads(out)["parameters"] == 55335

@@ -242,3 +242,23 @@ def test_nothing_large_is_kept_by_explaining() -> None:
     result = attnlab.attention(*rng.standard_normal((3, 150, 4)))
     result.explain(100, 3)
     assert not {"raw_scores", "scores", "masked_scores", "weights"} & set(vars(result))
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 100.0])
+def test_large_scores_excuse_no_wrong_weight(scale: float) -> None:
+    rng = np.random.default_rng(3)
+    Q, K, V = (rng.standard_normal((4, 16)).astype(np.float32) for _ in range(3))
+    K[1], Q[0] = K[0], K[0]  # query 0 likes keys 0 and 1 most, each with a weight of one half
+    wrong = altered(attnlab.attention(Q * scale, K * scale, V), "weights", (0, 0), 5e-4)
+    with pytest.raises(DisagreementError, match="weights"):
+        wrong.explain(0, 0)
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e-30])
+def test_what_floats_lose_near_zero_is_no_disagreement(scale: float) -> None:
+    rng = np.random.default_rng(4)
+    Q, K, V = (rng.standard_normal((3, 8)).astype(np.float32) for _ in range(3))
+    attention = attnlab.attention(np.float32(scale) * Q, np.float32(scale) * K, V)
+    for query in range(3):
+        assert attention.explain(query).numbers
+        assert attention.explain(query, 1).numbers

@@ -243,3 +243,17 @@ def test_colours_can_be_told_apart() -> None:
         assert contrast(theme.faint, theme.paper) > 4.5
         assert contrast(theme.positive, theme.zero) > 4.5
         assert contrast(theme.negative, theme.zero) > 4.5
+
+
+def test_what_can_not_be_computed_is_said() -> None:
+    V = np.ones((2, 3, 4))
+    nan = attnlab.attention([[np.nan, 1.0], [1.0, 1.0]], np.eye(2), np.eye(2))
+    assert "No weights: softmax of a row that holds NaN" in page(nan).text
+    batched = attnlab.attention(np.ones((3, 4)), np.ones((3, 4)), V)
+    assert "shown as a table only" in page(batched).text
+
+
+def test_masked_cells_of_all_heads_are_masked(odd: GPT2) -> None:
+    attention = odd.trace("the hen in").blocks[0].attention
+    H, T = attention.weights.shape[:2]
+    assert attention._repr_html_().count("masked") >= H * T * (T - 1) // 2

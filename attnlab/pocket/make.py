@@ -1,6 +1,6 @@
 """Make the pocket model: its corpus, its vocabulary, its training, its card.
 
-    pip install "attnlab[pocket]"
+    pip install attnlab tokenizers
     python -m attnlab.pocket.make DIRECTORY
 
 A command that was stopped goes on where it was when it is given again. When it is done, DIRECTORY

@@ -43,7 +43,8 @@ def learn_vocabulary(text: str, directory: str | Path) -> Tokenizer:
         import tokenizers
     except ImportError:
         raise MissingExtraError(
-            'learning a vocabulary needs tokenizers: pip install "attnlab[pocket]"'
+            "learning a vocabulary needs tokenizers: pip install tokenizers (attnlab's optional "
+            "extra 'pocket')"
         ) from None
     learner = tokenizers.Tokenizer(tokenizers.models.BPE())
     learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -265,19 +265,30 @@ class Row:
 
     def sum_noise(self, terms: Array) -> float:
         """What the floats of the attention may lose in a sum of these terms."""
-        return SUM_NOISE * self._eps * float(np.abs(terms).sum())
+        return len(terms) * self._least + SUM_NOISE * self._eps * float(np.abs(terms).sum())
 
     @cached_property
     def score_noise(self) -> float:
         """The most that they may lose in one of the row's scores."""
         products = np.abs(self.attention.K.astype(np.float64)) @ np.abs(self.q)
-        return SUM_NOISE * self._eps * float(products.max()) / math.sqrt(len(self.q))
+        lost = len(self.q) * self._least + SUM_NOISE * self._eps * float(products.max())
+        return self._least + lost / math.sqrt(len(self.q))
 
     def weight_noise(self, key: int) -> float:
-        """What they may lose in a weight, the scores' loss made larger by exp."""
+        """What they may lose in a weight.
+
+        A long attention computes its weights in blocks of rows: by what the blocks' scores may
+        differ, made larger by exp, is in it too.
+        """
         largest = max(float(self.exponentials[key]), float(self.weights[key]))
         smallest = float(np.finfo(self.attention.Q.dtype).tiny)  # below it exp gives 0
-        return smallest + largest * (2 * self.score_noise + SUM_NOISE * self._eps)
+        in_blocks = 2 * self.score_noise * self.attention._is_long()
+        return smallest + largest * (in_blocks + SUM_NOISE * self._eps)
+
+    @property
+    def _least(self) -> float:
+        """Numbers below it are lost, each product's and each result's."""
+        return float(np.finfo(self.attention.Q.dtype).smallest_subnormal)
 
     @property
     def _eps(self) -> float:

@@ -259,6 +259,8 @@ function makeHeatmap(view) {
   cursor.addEventListener("keydown", (event) => {
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
+      const { query, key } = chosen();
+      select(query, key); // what the cursor stands on, where the other trace is longer
       openArithmetic(cursor);
     } else if (event.key === "Escape") {
       gridOf(view).focus();

@@ -127,4 +127,6 @@ def axis_of(result: Any, axis: str, length: int) -> Axis:
 
 def missing_extra(error: ModuleNotFoundError, name: str) -> MissingExtraError:
     """What to raise where a library is missing that an optional extra brings."""
-    return MissingExtraError(f'this needs {error.name}: pip install "attnlab[{name}]"')
+    return MissingExtraError(
+        f"this needs {error.name}: pip install {error.name} (attnlab's optional extra {name!r})"
+    )

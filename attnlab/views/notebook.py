@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.attention import Attention, MultiHeadAttention
+from attnlab.errors import AttnlabError
 from attnlab.forward import Block, ForwardPass
 from attnlab.steps import AnyArray, Result
 from attnlab.tables import ELLIPSIS, elide, printable
@@ -94,7 +95,10 @@ def result_view(result: Result) -> str:
     if tokens is not None and isinstance(result, ForwardPass | Block):
         body.append(_chips(tokens))
     if isinstance(result, Attention):
-        body += _attention(result)
+        try:
+            body += [*_attention(result)]
+        except AttnlabError as error:  # the table below shows what there is
+            body.append(f"<div class=faint>No weights: {escape(str(error))}</div>")
     body.append(f"<pre>{escape(result._table())}</pre>")
     if result.hint:
         body.append(f"<div class=faint>{escape(result.hint)}</div>")
@@ -134,7 +138,7 @@ def _attention(attention: Attention) -> Iterator[str]:
     if "weights" not in vars(attention) and not attention._computes_for_repr():
         yield "<div class=faint>The weights are many and not computed yet.</div>"
         return
-    if attention.peek("weights").ndim == 2:
+    if attention.peek("weights").ndim == attention.V.ndim == 2:
         weights = labelled(attention, "weights")
         yield f"<div>{escape(weights.heading)}</div>{_heatmap(weights)}"
         for name in FOLDED:

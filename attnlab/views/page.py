@@ -75,10 +75,10 @@ def page(trace: Trace, other: Trace | None = None) -> str:
         "steps": {name: _step(name) for name in STEPS},
         "traces": [_description(shown) for shown in traces],
     }
-    start = printable("".join(trace.tokens.texts))[:60]
+    text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
     parts = {
         "policy": POLICY.format(script=_hash(script), style=_hash(style)),
-        "title": html.escape(f"attnlab: {start}"),
+        "title": html.escape(f"attnlab: {printable(text)[:60]}"),
         "style": style,
         "description": json.dumps(description).replace("<", "\\u003c"),
         "layers": "\n".join(_layers(traces)),

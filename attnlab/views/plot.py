@@ -140,17 +140,13 @@ def plot_tokens(trace: Trace, layer: int, head: int, query: int, ax: Axes | None
     query = place(query, "query", len(queries.positions))
     weights = step.array[query]
     masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
-    shown = elide(len(weights), TOKENS_SHOWN)
+    shown = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])  # the largest, in order
+    rest = len(weights) - len(shown)
     words = Words([queries, keys])
-    ax = ax if ax is not None else _axes(5.5, len(shown) * INCHES_PER_LABEL + 1.2)
+    ax = ax if ax is not None else _axes(5.5, (len(shown) + 1) * INCHES_PER_LABEL + 1.2)
     middle = (len(shown) - 1) / 2
     settings: dict[str, Any] = {"va": "center", "parse_math": False, "family": words.fonts}
     for y, key in enumerate(shown):
-        if key is None:
-            rest = weights[TOKENS_SHOWN - 1 : -1]
-            text = f"{ELLIPSIS} {len(rest)} more, {rest.sum():.2f} together"
-            ax.text(-0.02, y, text, ha="right", color=LIGHT.faint, **settings)
-            continue
         colour = LIGHT.faint if masked[key] else LIGHT.ink
         number = "masked" if masked[key] else f"{weights[key]:.2f}"
         text = f"{words.of(keys)[key]}  {number}"
@@ -165,11 +161,14 @@ def plot_tokens(trace: Trace, layer: int, head: int, query: int, ax: Axes | None
                 alpha=0.3 + 0.7 * strength,
                 solid_capstyle="butt",
             )
+    if rest:
+        text = f"{ELLIPSIS} {rest} more, {np.delete(weights, shown).sum():.2f} together"
+        ax.text(-0.02, len(shown), text, ha="right", color=LIGHT.faint, **settings)
     ax.text(1.02, middle, words.of(queries)[query], ha="left", color=LIGHT.ink, **settings)
     ax.set_xlim(-0.6, 1.4)
-    ax.set_ylim(len(shown) - 0.5, -0.5)
+    ax.set_ylim(len(shown) + bool(rest) - 0.5, -0.5)
     ax.set_axis_off()
-    cut = [_cut_word(keys)] if len(weights) > TOKENS_SHOWN else []
+    cut = [f"shown: the {len(shown)} largest of {len(weights)}"] if rest else []
     _title(ax, f"{one.title}\nweights of query {queries.positions[query]}", [*cut, words.note])
     return ax
 
