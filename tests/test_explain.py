@@ -198,8 +198,8 @@ def test_keys_from_a_cache_go_by_their_position() -> None:
     text = str(one.explain(0))
     lines = text.splitlines()
     symbol = step.tokens.symbols[0]
-    assert f"query 0 ({symbol})" in lines[0]
     last = one.K.shape[0] - 1
+    assert f"query {last} ({symbol})" in lines[0]
     start = lines.index(next(line for line in lines if line.startswith("key ")))
     assert [line.split("  ")[0] for line in lines[start + 1 : start + last + 2]] == [
         *map(str, range(last)),

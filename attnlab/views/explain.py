@@ -230,7 +230,7 @@ class Row:
         return cls(
             attention=attention,
             query=query,
-            name=called(query, labels[0].labels[query]),
+            name=called(labels[0].positions[query], labels[0].labels[query]),
             keys=tuple(called(j, text) for j, text in enumerate(labels[1].labels)),
             q=row("Q"),
             raw_scores=row("raw_scores"),
