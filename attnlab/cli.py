@@ -1,7 +1,8 @@
 """The command `attnlab`: traces, explanations and verdicts in a terminal, or as JSON.
 
 Exit statuses: 0 fine; 1 published figures disagree, or are another model's; 2 bad usage, an
-`AttnlabError`, or output that can't be written, told on stderr; 130 after Ctrl-C; 141 when nobody reads the output any more.
+`AttnlabError`, or output that can't be written, told on stderr; 130 after Ctrl-C; 141 when nobody
+reads the output any more.
 
 With `--json` one object is printed, as `attnlab/cli.schema.json` describes it; notices go to
 stderr.
