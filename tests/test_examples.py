@@ -65,7 +65,7 @@ def test_lesson_on_a_model_of_gpt2s_shape(
 @pytest.mark.parametrize("lesson", LESSONS, ids=name)
 def test_lesson_as_a_notebook(lesson: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Every cell runs, and the HTML that is made of it holds the views without a kernel."""
-    for library in ("jupytext", "nbconvert", "ipykernel"):
+    for library in ("jupytext", "nbmake", "nbconvert", "ipykernel"):
         needs(library, "notebooks")
     draws = lesson.stem == "05_walkthrough"
     on_a_model = lesson in ON_A_MODEL
@@ -73,7 +73,8 @@ def test_lesson_as_a_notebook(lesson: Path, request: pytest.FixtureRequest, tmp_
     notebook = tmp_path / f"{lesson.stem}.ipynb"
     for command in (
         ("jupytext", "--quiet", "--to", "ipynb", "--output", str(notebook), str(lesson)),
-        ("nbconvert", "--execute", "--to", "html", "--log-level", "WARN", str(notebook)),
+        ("pytest", "--nbmake", "--overwrite", "-c", os.devnull, "-q", str(notebook)),
+        ("nbconvert", "--to", "html", "--log-level", "WARN", str(notebook)),
     ):
         finished = subprocess.run(
             [sys.executable, "-m", *command],
@@ -82,7 +83,7 @@ def test_lesson_as_a_notebook(lesson: Path, request: pytest.FixtureRequest, tmp_
             env={**os.environ, "ATTNLAB_MODEL": model, "PYTHONUTF8": "1"},
             check=False,
         )
-        assert finished.returncode == 0, finished.stderr
+        assert finished.returncode == 0, finished.stdout + finished.stderr
     html = notebook.with_suffix(".html").read_text(encoding="utf-8")
     assert html.count('<div class="attnlab">') == draws
     if draws:
