@@ -180,7 +180,7 @@ class Attention(Result):
 
     @step("Tq Dv", "weights V")
     def context(self) -> Array:
-        if "weights" in vars(self) or not self._is_long():
+        if not self._is_long():
             return self.weights @ self.V
         Q, K, V = self.Q, self.K, self.V
         leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2], V.shape[:-2])
@@ -288,6 +288,8 @@ class Attention(Result):
                 mask=mask[..., keys],
                 dropout_mask=None if dropped is None else dropped[..., rows, keys],
             )
+            if "weights" in vars(self):  # not to be computed again
+                block.keep(weights=self.weights[..., rows, keys])
             yield rows, keys, block
 
     def _computes_for_repr(self) -> bool:
@@ -322,11 +324,14 @@ class SelfAttention(Attention):
 
     def axes_of(self, name: str) -> str:
         axes = super().axes_of(name)
-        return axes.replace("D'", "D") if self.memory is self.X else axes
+        return axes.replace("D'", "D") if self._is_to_itself() else axes
 
     def _shown(self) -> tuple[str, ...]:
-        hidden = {"memory"} if self.memory is self.X else set()
+        hidden = {"memory"} if self._is_to_itself() else set()
         return tuple(name for name in self.parts if name not in hidden)
+
+    def _is_to_itself(self) -> bool:
+        return self.memory is self.X
 
     @step("Tq Dk", "X W_Q + b_Q")
     def Q(self) -> Array:

@@ -89,8 +89,9 @@ class BlockParameters:
     @cached_property
     def attention(self) -> AttentionParameters:
         W_QKV, b_QKV = self.W_QKV
-        W_Q, W_K, W_V = np.split(W_QKV, 3, axis=-1)
-        b_Q, b_K, b_V = np.split(b_QKV, 3)
+        D = len(W_QKV)  # views by shape alone: np.split, for each token anew, takes longer
+        W_Q, W_K, W_V = W_QKV.reshape(D, 3, D).swapaxes(0, 1)
+        b_Q, b_K, b_V = b_QKV.reshape(3, D)
         W_O, b_O = self._tensor("attn.c_proj.weight"), self._tensor("attn.c_proj.bias")
         return AttentionParameters(W_Q, b_Q, W_K, b_K, W_V, b_V, W_O, b_O)
 

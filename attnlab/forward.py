@@ -30,6 +30,9 @@ from attnlab.ops import Array, gelu, layer_norm, linear
 from attnlab.steps import Numbered, Result, Step, owned, read_only, step
 from attnlab.tokenizer import Ids, Tokens, check_ids
 
+# GELU takes so many rows at a time, so that what passes through stays in the processor's cache.
+GELU_ROWS = 32
+
 
 class KeyValueCache:
     """The keys and values of the tokens so far, in each layer, so that none is computed twice.
@@ -87,7 +90,12 @@ class MLP(Result):
 
     @step("T F", "GELU(hidden)")
     def activated(self) -> Array:
-        return gelu(self.peek("hidden"))
+        hidden: Array = self.peek("hidden")
+        activated = hidden if hidden.flags.writeable else np.empty_like(hidden)
+        for start in range(0, hidden.shape[-2], GELU_ROWS):
+            rows = np.s_[..., start : start + GELU_ROWS, :]
+            gelu(hidden[rows], out=activated[rows])
+        return activated
 
     @step("T D", "activated W_2 + b_2")
     def output(self) -> Array:
@@ -124,13 +132,42 @@ class Dropout(NamedTuple):
     blocks: Sequence[BlockDropout]
 
 
+class BlockAttention(MultiHeadAttention):
+    """A block's attention, whose X is LayerNorm of the residual stream.
+
+    Attributes
+    ----------
+    residual : (T, D), the block's input
+    gain, bias, epsilon : (D,), (D,) and a number, of LayerNorm
+    X, memory : (T, D), one array, kept once it or a head is looked at. Before, it only passes
+        through on the way to Q, K and V.
+    and all that `MultiHeadAttention` has
+    """
+
+    residual: Array
+    gain: Array
+    bias: Array
+    epsilon: float
+
+    @step("Tq D", "LayerNorm(the block's input)")
+    def X(self) -> Array:
+        return layer_norm(self.residual, self.gain, self.bias, self.epsilon)
+
+    @step("Tk D", "X")
+    def memory(self) -> Array:
+        return self.X
+
+    def _is_to_itself(self) -> bool:
+        return True
+
+
 class Block(Result):
     """One block: the stops of the residual stream, and the two things that write to it.
 
     Attributes
     ----------
     input, mid, output : (T, D), the residual stream before, between and after
-    attention : MultiHeadAttention
+    attention : BlockAttention
     mlp : MLP
     tokens : Tokens of a text's trace, else None
     """
@@ -154,26 +191,27 @@ class Block(Result):
         return output
 
     @cached_property
-    def attention(self) -> MultiHeadAttention:
-        X = layer_norm(self.input, *self.parameters.ln_1, self.config.layer_norm_epsilon)
+    def attention(self) -> BlockAttention:
+        attention = self.bare_attention()
         # Q, K and V as MultiHeadAttention would make them, in one product instead of three.
-        QKV = read_only(linear(X, *self.parameters.W_QKV))
+        QKV = read_only(linear(attention.peek("X"), *self.parameters.W_QKV))
         Q, K, V = (split_heads(part, self.config.n_head) for part in np.split(QKV, 3, axis=-1))
         if self.cache is not None:
             K, V = self.cache.extend(self.layer, K, V)
-        return self.attention_of(X, Q, K, V)
+        attention.keep(Q=Q, K=K, V=V)
+        return attention
 
-    def attention_of(self, X: Array, Q: Array, K: Array, V: Array) -> MultiHeadAttention:
-        """The block's attention, when all that goes into the chain is known."""
-        return MultiHeadAttention(
+    def bare_attention(self) -> BlockAttention:
+        """The block's attention before Q, K and V are put in, of which a cache may know more."""
+        gain, bias = self.parameters.ln_1
+        return BlockAttention(
             f"Layer {self.layer}, attention",
             n_head=self.config.n_head,
             tokens=self.tokens,
-            X=X,
-            memory=X,
-            Q=Q,
-            K=K,
-            V=V,
+            residual=self.input,
+            gain=gain,
+            bias=bias,
+            epsilon=self.config.layer_norm_epsilon,
             mask=self.mask,
             dropout_mask=None if self.dropout is None else self.dropout.weights,
             **self.parameters.attention._asdict(),

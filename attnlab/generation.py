@@ -230,11 +230,11 @@ def join(steps: Sequence[GenerationStep], parameters: Parameters, tokenizer: Tok
         blocks = [trace.blocks[layer] for trace in traces]
         attentions = [part.attention for part in blocks]
         last = attentions[-1]
-        X, Q = rows(attentions, "X"), rows(attentions, "Q")
-        attention = block.attention_of(X, Q, last.K, last.V)
+        block.keep(**{name: rows(blocks, name) for name in ("input", "mid", "output")})
+        attention = block.bare_attention()
+        attention.keep(Q=rows(attentions, "Q"), K=last.K, V=last.V)
         attention.keep(context=rows(attentions, "context"))
         block.keep(attention=attention)
-        block.keep(**{name: rows(blocks, name) for name in ("input", "mid", "output")})
     whole.keep(final=rows(traces, "final"), next_logits=traces[-1].next_logits)
     return whole
 

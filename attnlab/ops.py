@@ -194,12 +194,14 @@ def normalise(x: Array, eps: float) -> tuple[Array, Array]:
     return normalised, deviation
 
 
-def gelu(x: ArrayLike) -> Array:
+def gelu(x: ArrayLike, out: Array | None = None) -> Array:
     """GPT-2's GELU, the tanh form: ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
 
     Parameters
     ----------
     x : (...)
+    out : where to write the result, of x's shape and dtype, which may be x itself; None for a new
+        array
 
     Returns
     -------
@@ -215,9 +217,8 @@ def gelu(x: ArrayLike) -> Array:
     x = as_floats(x)
     y = gelu_tanh(x)
     y += 1.0
-    y *= x
     y *= 0.5
-    return y
+    return np.multiply(x, y, out=y if out is None else out)
 
 
 def gelu_tanh(x: Array) -> Array:

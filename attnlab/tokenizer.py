@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias, overload
+from typing import TYPE_CHECKING, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,9 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError
 from attnlab.files import read_json, read_text, write_whole
 from attnlab.steps import Numbered, read_only
 from attnlab.tables import align, printable
+
+if TYPE_CHECKING:
+    import tiktoken
 
 Ids: TypeAlias = NDArray[np.int64]
 
@@ -155,8 +158,6 @@ class Tokenizer:
     """
 
     def __init__(self, vocabulary: dict[str, int], merges: Sequence[tuple[str, str]]) -> None:
-        import tiktoken  # here, so that `import attnlab` does not wait for it
-
         _check_vocabulary(vocabulary, merges)
         self._merges = tuple(merges)
         to_bytes = {ord(symbol): chr(byte) for byte, symbol in enumerate(byte_symbols())}
@@ -165,13 +166,6 @@ class Tokenizer:
             (symbol if symbol == END_OF_TEXT else symbol.translate(to_bytes)).encode("latin-1")
             for symbol in self._symbols
         ]
-        ranks = {token: id for id, token in enumerate(self._bytes)}
-        special = {END_OF_TEXT: vocabulary[END_OF_TEXT]} if END_OF_TEXT in vocabulary else {}
-        for token in special:
-            del ranks[token.encode()]
-        self._encoding = tiktoken.Encoding(
-            "attnlab", pat_str=PIECES, mergeable_ranks=ranks, special_tokens=special
-        )
 
     @classmethod
     def from_directory(cls, directory: str | Path) -> Tokenizer:
@@ -211,6 +205,17 @@ class Tokenizer:
         write_whole(Path(directory) / "vocab.json", text.encode())
         write_whole(Path(directory) / "merges.txt", f"#version: 0.2\n{merges}".encode())
 
+    @cached_property
+    def _encoding(self) -> tiktoken.Encoding:
+        import tiktoken  # here, so that only who has a text waits for it
+
+        ranks = {token: id for id, token in enumerate(self._bytes)}
+        end = END_OF_TEXT.encode()
+        special = {END_OF_TEXT: ranks.pop(end)} if end in ranks else {}
+        return tiktoken.Encoding(
+            "attnlab", pat_str=PIECES, mergeable_ranks=ranks, special_tokens=special
+        )
+
     def __repr__(self) -> str:
         return f"Tokenizer of {len(self)} tokens"
 
@@ -244,8 +249,9 @@ class Tokenizer:
                 f"text has half of a surrogate pair, {text[error.start]!r}, at index {error.start}"
             ) from None
         allowed = {END_OF_TEXT} if special else set()
+        encoding = self._encoding
         try:
-            return self._encoding.encode(text, allowed_special=allowed, disallowed_special=())
+            return encoding.encode(text, allowed_special=allowed, disallowed_special=())
         except ValueError as error:  # its regular expression gives up on a million spaces
             raise InvalidValueError(f"text can't be cut into tokens: {error}") from None
 
@@ -360,11 +366,11 @@ def _check_vocabulary(vocabulary: dict[str, int], merges: Sequence[tuple[str, st
             f"{len(missing)} of the 256 bytes have no token, the first is 0x{missing[0]:02x}: "
             "not every text could be encoded"
         )
-    newest = -1
+    newest, made = -1, set[str]()
     for number, (first, second) in enumerate(merges, start=1):
-        unknown = [s for s in (first, second, first + second) if s not in vocabulary]
-        if unknown:
-            raise VocabularyError(f"merge {number} needs {unknown[0]!r}, which has no id")
+        for symbol in (first, second, first + second):
+            if symbol not in vocabulary:
+                raise VocabularyError(f"merge {number} needs {symbol!r}, which has no id")
         merged = vocabulary[first + second]
         if merged <= newest:
             raise VocabularyError(
@@ -372,8 +378,8 @@ def _check_vocabulary(vocabulary: dict[str, int], merges: Sequence[tuple[str, st
                 "the ids must grow in the order of the merges"
             )
         newest = merged
-    made = {first + second for first, second in merges}
-    other = sorted(set(vocabulary) - made - {*byte_symbols(), END_OF_TEXT})
+        made.add(first + second)
+    other = sorted(vocabulary.keys() - made - {*byte_symbols(), END_OF_TEXT})
     if other:
         raise VocabularyError(
             f"{len(other)} tokens are neither a byte, nor made by a merge, nor {END_OF_TEXT}; "

@@ -176,7 +176,7 @@ def test_heads_are_the_layer_taken_apart(dropout: float) -> None:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
 def test_context_by_rows_equals_the_textbook(dropout: float) -> None:
-    """Without the weights at hand, context is made a few rows at a time, with fewer keys."""
+    """Context is made a few rows at a time, with fewer keys, of the weights where they are kept."""
     layer = heads_of(2 * ROWS_AT_A_TIME + 3, dropout=dropout, rng=1)
     context = layer.context
     assert not {"raw_scores", "scores", "masked_scores", "weights"} & set(vars(layer))
@@ -188,7 +188,10 @@ def test_context_by_rows_equals_the_textbook(dropout: float) -> None:
     assert np.allclose(layer.weights, textbook, rtol=1e-12, atol=1e-15)
     again = heads_of(2 * ROWS_AT_A_TIME + 3, dropout=dropout, rng=1)
     assert np.allclose(again.weights, textbook, rtol=1e-12, atol=1e-15)
+    for _, _, block in again._row_blocks():
+        assert np.shares_memory(block.weights, again.weights)
     assert np.allclose(again.context, context, rtol=1e-12, atol=1e-14)
+    assert np.shares_memory(again.concat, again.context)
     narrow = attention(*(np.float32(x) for x in (layer.Q, layer.K, layer.V)))
     assert narrow.weights.dtype == narrow.context.dtype == np.float32
 

@@ -68,6 +68,7 @@ def test_one_square_trace_equals_an_uncached_run(name: str) -> None:
         assert np.allclose(ours.attention.weights, theirs.attention.weights, rtol=0, atol=1e-5)
         for stop in ("input", "mid", "output"):
             assert np.allclose(getattr(ours, stop), getattr(theirs, stop), rtol=1e-5, atol=3e-5)
+        assert np.allclose(ours.attention.X, theirs.attention.X, rtol=1e-5, atol=3e-5)
         assert np.allclose(ours.mlp.activated, theirs.mlp.activated, rtol=1e-5, atol=3e-5)
         assert np.allclose(ours.attention.heads[0].K, theirs.attention.heads[0].K, atol=3e-5)
     assert np.allclose(generated.trace.logits, uncached.logits, rtol=1e-5, atol=3e-5)

@@ -99,6 +99,19 @@ def test_import_loads_nothing_heavy() -> None:
     assert not late & set(loaded)
 
 
+def test_tiktoken_is_loaded_for_a_text_and_not_for_ids() -> None:
+    code = (
+        "import sys, attnlab; model = attnlab.GPT2.from_pretrained('pocket'); "
+        "model.trace([1, 2]).next_tokens(); print('tiktoken' in sys.modules); "
+        "model.trace('the'); print('tiktoken' in sys.modules)"
+    )
+    run = [sys.executable, "-c", code]
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout.split() == [
+        "False",
+        "True",
+    ]
+
+
 def test_tensor_names_live_in_checkpoint_alone() -> None:
     for file in PACKAGE.rglob("*.py"):
         if file.stem != "checkpoint":

@@ -96,6 +96,18 @@ def test_gelu_is_the_tanh_form() -> None:
     assert gelu(2.0) == pytest.approx(1.954598, abs=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 4)])
+def test_gelu_into_memory_that_is_given(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).normal(size=shape)
+    expected = x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    y = np.full_like(x, np.nan)
+    assert gelu(x, out=y) is y
+    assert np.allclose(y, expected, rtol=1e-12, atol=1e-15)
+    assert np.array_equal(gelu(x), y)
+    assert gelu(x, out=x) is x
+    assert np.array_equal(x, y)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

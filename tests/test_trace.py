@@ -1,5 +1,6 @@
 """Traces against transformers' values, and what a trace promises besides numbers."""
 
+import copy
 import gc
 import weakref
 from pathlib import Path
@@ -18,9 +19,11 @@ from attnlab import (
     GPT2Config,
     Tokenizer,
     causal_mask,
+    gelu,
     softmax,
 )
 from attnlab.checkpoint import Checkpoint
+from attnlab.forward import GELU_ROWS
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 STEPS = ("raw_scores", "scores", "masked_scores", "weights", "context")
@@ -117,6 +120,32 @@ def test_looking_runs_and_keeps_only_what_it_needs(odd: GPT2) -> None:
     assert "token_embedding" not in vars(trace)
     assert len(trace.next_tokens(3)) == 3
     assert "logits" not in vars(trace)
+
+
+def test_X_is_kept_only_once_it_is_looked_at(odd: GPT2) -> None:
+    trace = odd.trace("the hen in a thin inn")
+    trace.next_tokens()
+    attention = trace.blocks[1].attention
+    assert "\nX " in repr(attention)
+    assert "memory" not in repr(attention)
+    assert attention.axes_of("W_K") == "D H·Dk"
+    assert not {"X", "memory"} & set(vars(attention))
+    copied = copy.deepcopy(attention)
+    assert attention.memory is attention.X
+    assert np.array_equal(copied.X, attention.X)
+    assert not any(x.flags.writeable for x in vars(copied).values() if isinstance(x, np.ndarray))
+    Q = attention.X @ attention.W_Q + attention.b_Q
+    assert np.allclose(attention.heads[1].Q, np.split(Q, 5, axis=-1)[1], atol=1e-6)
+
+
+def test_GELU_leaves_alone_what_somebody_holds() -> None:
+    model = GPT2.from_pretrained("pocket")
+    mlp, other = (model.trace(np.arange(GELU_ROWS + 3)).blocks[0].mlp for _ in range(2))
+    hidden = mlp.hidden.copy()
+    assert not np.shares_memory(mlp.hidden, mlp.activated)
+    assert np.array_equal(mlp.hidden, hidden)
+    assert np.allclose(mlp.activated, gelu(hidden), rtol=1e-6)
+    assert np.array_equal(mlp.activated, other.activated)
 
 
 def test_next_tokens(odd: GPT2) -> None:

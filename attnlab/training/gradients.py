@@ -2,7 +2,8 @@
 
 d_y stands for dL/dy, the gradient of the loss L with respect to y, and has y's shape. Each op of
 the forward pass has here a function that takes d_y and gives the gradients of what y was made of.
-The forward pass itself is the library's: what it left behind is looked at, and not computed again.
+The forward pass itself is the library's: what it left behind is looked at, and not computed again
+but for attention's X, which it does not keep.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def gelu_gradient(x: Array, d_y: Array) -> Array:
     d_x = d_y · (½ (1 + t) + ½ x (1 - t²) √(2/π) (1 + 3 · 0.044715 x²)) : (...)
     """
     t = gelu_tanh(x)
-    d_x = np.square(x)  # the formula from its right end, on one array, as in `gelu`
+    d_x = np.square(x)  # the formula from its right end, on one array, as in `gelu_tanh`
     d_x *= 3 * 0.044715
     d_x += 1.0
     d_x *= math.sqrt(2.0 / math.pi)
@@ -200,7 +201,7 @@ def block_gradient(block: Block, d_output: Array, gradients: BlockParameters) ->
     d_concat, d_W_O, d_b_O = linear_gradient(attention.concat, attention.W_O, d_written)
     d_heads = attention_gradient(attention, split_heads(d_concat, attention.n_head))
     d_QKV = np.concatenate([merge_heads(d_head) for d_head in d_heads], axis=-1)  # (..., T, 3 D)
-    d_X, *d_W_QKV = linear_gradient(attention.X, parameters.W_QKV[0], d_QKV)
+    d_X, *d_W_QKV = linear_gradient(attention.peek("X"), parameters.W_QKV[0], d_QKV)
     d_input, d_ln_1 = layer_norm_gradient(block.input, parameters.ln_1.gain, eps, d_X)
     d_input += d_mid
 

@@ -280,9 +280,10 @@ def whole_trace(bench: Bench) -> None:
     heading(
         "Whole trace",
         "One forward pass in a process that has the model loaded, milliseconds. All make the last "
-        "position's logits and no other's. attnlab makes a new trace each time; + 144 weights also "
-        "has every head's weights in hand. transformers eager returns those; plain NumPy and "
-        "transformers sdpa keep nothing; TransformerLens's run_with_cache keeps everything.",
+        "position's logits and no other's. attnlab makes a new trace each time; + 144 weights "
+        "looks at every head's weights before the logits, and keeps them. transformers eager "
+        "returns them; plain NumPy and transformers sdpa keep nothing; TransformerLens's "
+        "run_with_cache keeps everything.",
     )
     goals_of: dict[tuple[str, str], dict[int, float]] = {
         ("attnlab", "eager"): {12: 0.55, 128: 0.75, 512: 0.75, 1024: 0.55},
@@ -339,7 +340,8 @@ def opening(bench: Bench) -> None:
     heading(
         "Opening",
         "From nothing to all weights in memory, the file in the page cache, the packages imported. "
-        "attnlab also reads config and vocabulary and checks every number.",
+        "attnlab also reads config and vocabulary and checks every number; tiktoken comes with the "
+        "first text.",
     )
     commands = {tool: bench.job("opening", tool) for tool in ("attnlab", "plain")}
     bench.take_turns("opening, warming up", commands, rounds=1)

@@ -53,14 +53,19 @@ def attnlab_trace(directory: Path) -> Tool:
 
 
 def attnlab_weights(directory: Path) -> Tool:
-    """The same, then every head's weights."""
-    trace = attnlab_trace(directory).run
+    """The same, but every head's weights are looked at before the logits."""
+    import attnlab
 
-    def run(ids: Ids) -> tuple[attnlab.Trace, list[Any]]:
-        traced = trace(ids)
-        return traced, [block.attention.weights for block in traced.blocks]
+    model = attnlab.GPT2.from_pretrained(directory)
 
-    return Tool(run, lambda kept: attnlab_logits(kept[0]))
+    def run(ids: Ids) -> attnlab.Trace:
+        trace = model.trace(ids)
+        for block in trace.blocks:
+            block.attention.weights  # noqa: B018 (from now on the trace holds them)
+        trace.next_tokens(1)
+        return trace
+
+    return Tool(run, attnlab_logits)
 
 
 def attnlab_logits(trace: attnlab.Trace) -> Any:
@@ -183,7 +188,6 @@ def agreement(tool: str, directory: Path, *lengths: int) -> Answer:
 def opening(tool: str, directory: Path) -> Answer:
     """Seconds and bytes from nothing to all weights in memory; for "plain", only `load_file`."""
     import safetensors.numpy
-    import tiktoken  # noqa: F401, which attnlab would import as late as it can
 
     import attnlab
 
