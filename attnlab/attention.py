@@ -326,6 +326,10 @@ class SelfAttention(Attention):
         axes = super().axes_of(name)
         return axes.replace("D'", "D") if self._is_to_itself() else axes
 
+    def formula_of(self, name: str) -> str:
+        formula = super().formula_of(name)
+        return formula.replace("memory", "X") if self._is_to_itself() else formula
+
     def _shown(self) -> tuple[str, ...]:
         hidden = {"memory"} if self._is_to_itself() else set()
         return tuple(name for name in self.parts if name not in hidden)

@@ -156,6 +156,12 @@ def _model(options: argparse.Namespace) -> GPT2:
         return GPT2.at_hand()
 
 
+def _which_head(options: argparse.Namespace, model: GPT2) -> dict[str, int]:
+    """Layer and head from the front, where they were counted from the end."""
+    layer, head = options.layer % model.config.n_layer, options.head % model.config.n_head
+    return {"layer": layer, "head": head}
+
+
 def _trace(options: argparse.Namespace) -> Report:
     model = _model(options)
     trace = model.trace(options.text)
@@ -182,8 +188,7 @@ def _trace(options: argparse.Namespace) -> Report:
     content = {
         "model": _title(model),
         "tokens": _token_list(trace.tokens),
-        "layer": options.layer % model.config.n_layer,
-        "head": options.head % model.config.n_head,
+        **_which_head(options, model),
         "steps": [
             {
                 "name": step.name,
@@ -209,8 +214,7 @@ def _explain(options: argparse.Namespace) -> Report:
     content = {
         "model": _title(model),
         "tokens": _token_list(trace.tokens),
-        "layer": options.layer % model.config.n_layer,
-        "head": options.head % model.config.n_head,
+        **_which_head(options, model),
         "title": explanation.title,
         "numbers": explanation.numbers,
     }
@@ -229,8 +233,7 @@ def _walkthrough(options: argparse.Namespace) -> Report:
     content = {
         "model": _title(model),
         "prompt": walkthrough.PROMPT,
-        "layer": options.layer % model.config.n_layer,
-        "head": options.head % model.config.n_head,
+        **_which_head(options, model),
         "steps": [
             {
                 "name": step.name,
@@ -423,16 +426,19 @@ def _matrix(
     from rich.table import Table
     from rich.text import Text
 
-    def number(i: int, j: int) -> Text:
+    is_mask = array.dtype == bool
+
+    def cell(i: int, j: int) -> Text:
+        text = str(array[i, j]) if is_mask else f"{array[i, j]:z.{decimals}f}"
         if masked is not None and masked[i, j]:
-            return Text(f"{array[i, j]:z.{decimals}f}", style="dim")
-        largest = masked is not None and array[i, j] == array[i].max()
-        return Text(f"{array[i, j]:z.{decimals}f}", style="bold" if largest else "")
+            return Text(text, style="dim")
+        largest = masked is not None and not is_mask and array[i, j] == array[i].max()
+        return Text(text, style="bold" if largest else "")
 
     names = [label(str(name)) for name in column_names]
     rows = elide(len(array), TOKENS_SHOWN)
     labels = ["" if i is None else label(str(row_names[i])) for i in rows]
-    cells = {(i, j): number(i, j) for i in rows if i is not None for j in range(array.shape[1])}
+    cells = {(i, j): cell(i, j) for i in rows if i is not None for j in range(array.shape[1])}
     left = max(map(display_width, labels))
     widest = max(*(display_width(name) for name in names), *(len(cell) for cell in cells.values()))
     room = console.width - left

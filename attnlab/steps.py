@@ -69,13 +69,6 @@ class Step(Generic[Value]):
         equation = f" = {self.formula}" if self.formula else ""
         return f"<step {self.name} ({self.axes}){equation}>"
 
-    @property
-    def heading(self) -> str:
-        """What a view of it is headed with: the equation; of what is given, a description."""
-        if not self.formula:
-            return self.name
-        return f"{self.name} = {self.formula}" if self.compute else f"{self.name}: {self.formula}"
-
     @overload
     def __get__(self, result: None, owner: type) -> Step[Value]: ...
     @overload
@@ -153,6 +146,16 @@ class Result:
         """The names of a part's axes, those that lead it apart."""
         axes: str = getattr(type(self), name).axes
         return axes
+
+    def formula_of(self, name: str) -> str:
+        """What a part is made of, its equation's right-hand side; of what is given, what it is."""
+        formula: str = getattr(type(self), name).formula
+        return formula
+
+    def heading_of(self, name: str) -> str:
+        """What a view of a part is headed with."""
+        formula, is_computed = self.formula_of(name), getattr(type(self), name).compute
+        return f"{name}{' = ' if is_computed else ': '}{formula}" if formula else name
 
     def _shown(self) -> tuple[str, ...]:
         return self.parts

@@ -128,6 +128,8 @@ class Trace(ForwardPass):
         ------
         InvalidValueError
             There is no such step.
+        InvalidTypeError
+            `steps` are no names.
         MissingExtraError
             xarray or pandas is not installed.
         """

@@ -35,8 +35,6 @@ FORMULAS = {
     "W_Q": "this head's columns of the layer's W_Q",
     "W_K": "this head's columns of the layer's W_K",
     "W_V": "this head's columns of the layer's W_V",
-    "K": "X W_K + b_K",
-    "V": "X W_V + b_V",
     "scores": "Q Kᵀ / √Dk",
 }
 
@@ -112,7 +110,7 @@ def _shown(result: Result, name: str, symbols: Sequence[str]) -> Shown:
     token_by_token = found.axes == "Tq Tk"
     return Shown(
         name,
-        FORMULAS.get(name, found.formula),
+        FORMULAS.get(name, result.formula_of(name)),
         array,
         rows=range(len(array)) if name.startswith("W_") else symbols,
         columns=symbols if token_by_token else range(array.shape[1]),

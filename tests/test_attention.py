@@ -205,6 +205,17 @@ def test_keys_that_no_row_may_see_are_left_out() -> None:
     ]
 
 
+def test_headings_say_X_where_the_memory_is_X() -> None:
+    layer = heads_of(4)
+    assert layer.heading_of("K") == "K = X W_K + b_K, split into heads"
+    assert layer.heads[0].heading_of("V") == "V = X W_V + b_V"
+    assert layer.heads[0].heading_of("X") == "X: what enters attention"
+    assert layer.heading_of("W_K") == "W_K"
+    X, memory, W = random(5, 3), random(7, 4), random(3, 2)
+    crossed = cross_attention(X, memory, W, random(4, 2), random(4, 2))
+    assert crossed.heading_of("K") == "K = memory W_K + b_K"
+
+
 def test_copies_hold_the_same_numbers_and_are_read_only() -> None:
     layer = heads_of(4)
     head = layer.heads[1]

@@ -103,6 +103,8 @@ def test_trace() -> None:
     for i, symbol in enumerate(head.tokens.symbols):  # type: ignore[union-attr]
         numbers = "  ".join(f"{weight:.2f}" for weight in head.weights[i])
         assert re.search(rf"^{symbol} +{numbers}$", out, re.MULTILINE)
+    out, _ = run("trace", "the hen in", "--step", "mask")
+    assert re.search(r"^the +True( +False)+$", out, re.MULTILINE)
     assert "ATTNLAB_MODEL" in err
     assert "ATTNLAB_MODEL" not in out
 

@@ -115,6 +115,7 @@ def test_steps_that_are_asked_for(odd: GPT2) -> None:
         (lambda trace: trace.blocks[0].attention.to_dataframe(), "first take one head"),
         (lambda trace: trace.to_xarray(["wieghts"]), "'wieghts' .*steps are .*weights"),
         (lambda trace: trace.to_xarray(["dropout_mask"]), "made without dropout_mask"),
+        (lambda trace: trace.to_xarray(5), "steps are names, .* given 5"),
     ],
 )
 def test_what_can_not_be_framed(odd: GPT2, look: Any, message: str) -> None:

@@ -21,7 +21,6 @@ import numpy as np
 from attnlab.attention import Attention
 from attnlab.errors import DisagreementError, InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.ops import Array, is_integer
-from attnlab.steps import Step
 from attnlab.tables import ELLIPSIS, align, display_width, elide
 from attnlab.views.labels import labelled
 
@@ -316,11 +315,6 @@ def called(position: int, text: str) -> str:
     return str(position) if text == str(position) else f"{position} ({text})"
 
 
-def heading(attention: Attention, name: str) -> str:
-    found: Step[Any] = getattr(type(attention), name)
-    return found.heading
-
-
 def explain_weight(attention: Attention, query: int, key: int) -> Explanation:
     """One weight, from the products of a query's and a key's numbers to the stored value."""
     row = Row.of(attention, query)
@@ -353,13 +347,13 @@ def explain_weight(attention: Attention, query: int, key: int) -> Explanation:
     check("softmax" if row.dropped is not None else "weights", power / row_sum, softmax, noise)
 
     parts: list[tuple[str, str | list[list[str]]]] = [
-        (heading(attention, "raw_scores"), f"sum of the {len(k)} products = {raw_score}"),
+        (attention.heading_of("raw_scores"), f"sum of the {len(k)} products = {raw_score}"),
         (
-            heading(attention, "scores"),
+            attention.heading_of("scores"),
             f"{raw_score} / √{len(k)} = {raw_score} / {root_} = {score}",
         ),
-        (heading(attention, "mask"), str(allowed)),
-        (heading(attention, "masked_scores"), str(masked)),
+        (attention.heading_of("mask"), str(allowed)),
+        (attention.heading_of("masked_scores"), str(masked)),
         (
             "minus the row's maximum",
             f"{masked} - {bracketed(maximum)} = {shifted}"
@@ -370,12 +364,12 @@ def explain_weight(attention: Attention, query: int, key: int) -> Explanation:
             f"the row's sum of exp, over the {len(seen)} keys that may be seen",
             f"{written(powers)} = {row_sum}",
         ),
-        (heading(attention, "weights"), f"{power} / {row_sum} = {softmax}"),
+        (attention.heading_of("weights"), f"{power} / {row_sum} = {softmax}"),
     ]
     if row.dropped is not None:
         dropped = printed(row.dropped[key])
         check("weights", softmax * dropped, weight, noise * (1 + abs(dropped.high)))
-        parts.append((heading(attention, "dropout_mask"), str(dropped)))
+        parts.append((attention.heading_of("dropout_mask"), str(dropped)))
         parts.append(("weights, after dropout", f"{softmax} · {dropped} = {weight}"))
     numbers = {
         "query": row.query,
@@ -458,9 +452,9 @@ def explain_row(attention: Attention, query: int) -> Explanation:
     table.append(["sum", *(sums.get(name, "") for name in columns)])
 
     steps = ("raw_scores", "scores", "mask", "masked_scores", "weights")
-    formulas = [heading(attention, name) for name in steps]
+    formulas = [attention.heading_of(name) for name in steps]
     if row.dropped is not None:
-        formulas.append(heading(attention, "dropout_mask"))
+        formulas.append(attention.heading_of("dropout_mask"))
     context = attention.peek("context")[row.query].astype(np.float64)
     numbers = {
         "query": row.query,
@@ -487,7 +481,7 @@ def explain_row(attention: Attention, query: int) -> Explanation:
             "",
         ),
         ("", table),
-        (heading(attention, "context"), values(row, weights, context)),
+        (attention.heading_of("context"), values(row, weights, context)),
     ]
     title = f"{attention.title}: the weights that query {row.name} gives, and its context"
     return Explanation(title, numbers, parts)

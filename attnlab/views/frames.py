@@ -6,16 +6,16 @@ symbol beside it: in pandas a second level of the index, in xarray a second coor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from attnlab.attention import PER_HEAD, Attention
-from attnlab.errors import InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward import Block
 from attnlab.trace import Trace
-from attnlab.views.labels import Axis, labelled, missing_extra, named_step
+from attnlab.views.labels import Axis, labelled, missing_extra
 
 try:
     import pandas as pd
@@ -48,6 +48,8 @@ def dataset(trace: Trace, steps: Sequence[str]) -> xr.Dataset:
     """Steps of a trace, its blocks and its heads as a Dataset, see `Trace.to_xarray`."""
     if isinstance(steps, str):
         steps = [steps]
+    if not isinstance(steps, Iterable):
+        raise InvalidTypeError(f"steps are names, such as ['weights', 'Q']; given {steps!r}")
     known = (*Trace.parts, *Block.parts, *PER_HEAD)
     for name in steps:
         if name not in known:
@@ -62,8 +64,7 @@ def dataset(trace: Trace, steps: Sequence[str]) -> xr.Dataset:
         axes = parts[0].axes
         array = np.stack([part.array for part in parts]) if dimensions else parts[0].array
         names = [*dimensions, *("head" if axis.name == "H" else axis.name for axis in axes)]
-        heading = named_step(results[0], name).heading
-        variables[name] = (names, array, {"long_name": heading})
+        variables[name] = (names, array, {"long_name": parts[0].heading})
         for axis in axes:
             if axis.has_tokens:
                 coordinates[axis.name] = (axis.name, list(axis.positions))

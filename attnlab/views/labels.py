@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.errors import InvalidValueError, MissingExtraError
-from attnlab.steps import AnyArray, Result, Step
+from attnlab.steps import AnyArray, Result
 from attnlab.tables import printable
 from attnlab.tokenizer import Token
 
@@ -73,8 +73,8 @@ def label(text: str, length: int = LABEL_LENGTH) -> str:
     return safe if len(safe) <= length else f"{safe[: length - 1]}…"
 
 
-def named_step(result: Result, name: str) -> Step[Any]:
-    """The step of a name.
+def check_step(result: Result, name: str) -> None:
+    """Refuse a name that no step of the result has.
 
     Raises
     ------
@@ -85,8 +85,6 @@ def named_step(result: Result, name: str) -> Step[Any]:
         raise InvalidValueError(
             f"{result.title} has no step {name!r}; its steps are {', '.join(result.parts)}"
         )
-    found: Step[Any] = getattr(type(result), name)
-    return found
 
 
 def labelled(result: Result, name: str) -> Labelled:
@@ -97,8 +95,8 @@ def labelled(result: Result, name: str) -> Labelled:
     InvalidValueError
         There is no such step, it is None, or it has axes that lead those it is described with.
     """
-    step, array = named_step(result, name), result.peek(name)
-    axes = result.axes_of(name).split()
+    check_step(result, name)
+    array, axes = result.peek(name), result.axes_of(name).split()
     if array is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
     if array.ndim != len(axes):
@@ -110,7 +108,7 @@ def labelled(result: Result, name: str) -> Labelled:
     masked = None
     if axes[-2:] == ["Tq", "Tk"] and result.parts.index(name) >= result.parts.index("mask"):
         masked = np.broadcast_to(~result.peek("mask"), array.shape)
-    return Labelled(name, step.heading, array, named, masked)
+    return Labelled(name, result.heading_of(name), array, named, masked)
 
 
 def axis_of(result: Any, axis: str, length: int) -> Axis:

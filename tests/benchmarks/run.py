@@ -128,10 +128,13 @@ class Bench:
     def take_turns(
         self, what: str, commands: dict[str, list[str]], rounds: int | None = None
     ) -> dict[str, Answers]:
-        """Run the commands in turn, for some rounds; what failed is left out of the answers."""
+        """Run the commands in turn, for some rounds; what failed is left out of the answers.
+
+        Every other round runs in reverse: a process may gain from memory that the one before left.
+        """
         answers: dict[str, Answers] = {name: [] for name in commands}
         for turn in range(rounds or self.rounds):
-            for name in list(answers):
+            for name in list(answers)[:: -1 if turn % 2 else 1]:
                 print(f"{what}, round {turn + 1}: {name}", file=sys.stderr)
                 try:
                     answers[name].append(self.measure(commands[name]))
