@@ -327,8 +327,9 @@ class SelfAttention(Attention):
         return axes.replace("D'", "D") if self._is_to_itself() else axes
 
     def formula_of(self, name: str) -> str:
-        formula = super().formula_of(name)
-        return formula.replace("memory", "X") if self._is_to_itself() else formula
+        if not self._is_to_itself():
+            return super().formula_of(name)
+        return "X" if name == "memory" else super().formula_of(name).replace("memory", "X")
 
     def _shown(self) -> tuple[str, ...]:
         hidden = {"memory"} if self._is_to_itself() else set()

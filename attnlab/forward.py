@@ -140,7 +140,8 @@ class BlockAttention(MultiHeadAttention):
     residual : (T, D), the block's input
     gain, bias, epsilon : (D,), (D,) and a number, of LayerNorm
     X, memory : (T, D), one array, kept once it or a head is looked at. Before, it only passes
-        through on the way to Q, K and V.
+        through on the way to Q, K and V. In a step of generation it has the new tokens' rows, and
+        K and V have those of the cache too.
     and all that `MultiHeadAttention` has
     """
 

@@ -210,6 +210,7 @@ def test_headings_say_X_where_the_memory_is_X() -> None:
     assert layer.heading_of("K") == "K = X W_K + b_K, split into heads"
     assert layer.heads[0].heading_of("V") == "V = X W_V + b_V"
     assert layer.heads[0].heading_of("X") == "X: what enters attention"
+    assert layer.heads[0].heading_of("memory") == "memory: X"
     assert layer.heading_of("W_K") == "W_K"
     X, memory, W = random(5, 3), random(7, 4), random(3, 2)
     crossed = cross_attention(X, memory, W, random(4, 2), random(4, 2))

@@ -116,6 +116,8 @@ def test_steps_that_are_asked_for(odd: GPT2) -> None:
         (lambda trace: trace.to_xarray(["wieghts"]), "'wieghts' .*steps are .*weights"),
         (lambda trace: trace.to_xarray(["dropout_mask"]), "made without dropout_mask"),
         (lambda trace: trace.to_xarray(5), "steps are names, .* given 5"),
+        (lambda trace: trace.to_xarray([5]), r"steps are names, .* given \[5\]"),
+        (lambda trace: trace.to_xarray(name for name in ["Q"]), "steps are names"),
     ],
 )
 def test_what_can_not_be_framed(odd: GPT2, look: Any, message: str) -> None:

@@ -196,10 +196,11 @@ def test_names_and_formulas_are_those_of_the_steps(
     steps = described(odd.trace(TEXT).to_html())["steps"]
     assert tuple(steps) == STEPS
     assert steps["scores"] == {"axes": "Tq Tk", "formula": "raw_scores / 42"}
+    assert steps["K"] == {"axes": "Tk Dk", "formula": "X W_K + b_K"}
     written = [
         formula
         for name in STEPS
-        for formula in [getattr(MultiHeadAttention, name).formula]
+        for formula in [odd.trace(TEXT).head(0, 0).formula_of(name)]
         for file in HERE.iterdir()
         if file.is_file() and formula in file.read_text(encoding="utf-8")
     ]
@@ -339,7 +340,7 @@ def test_every_view_opens(odd: GPT2, open_page: Open) -> None:
     assert page.locator("#steps span").all_inner_texts() == list(MATRICES)
     for step in MATRICES:
         page.locator(f"#steps input[value={step}]").check(force=True)
-        formula = getattr(MultiHeadAttention, step).formula
+        formula = trace.head(0, 0).formula_of(step)
         assert page.locator("#formula").inner_text() == f"{step} = {formula}"
         ends = page.locator(".ticks span").all_inner_texts()
         values = getattr(trace.head(0, 0), step)

@@ -6,7 +6,7 @@ symbol beside it: in pandas a second level of the index, in xarray a second coor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ def dataset(trace: Trace, steps: Sequence[str]) -> xr.Dataset:
     """Steps of a trace, its blocks and its heads as a Dataset, see `Trace.to_xarray`."""
     if isinstance(steps, str):
         steps = [steps]
-    if not isinstance(steps, Iterable):
+    if not isinstance(steps, Sequence) or not all(isinstance(name, str) for name in steps):
         raise InvalidTypeError(f"steps are names, such as ['weights', 'Q']; given {steps!r}")
     known = (*Trace.parts, *Block.parts, *PER_HEAD)
     for name in steps:

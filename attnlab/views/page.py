@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.attention import MultiHeadAttention
+from attnlab.attention import Head
 from attnlab.errors import InvalidTypeError, InvalidValueError, WriteError
 from attnlab.files import write_whole
 from attnlab.ops import Array
@@ -72,7 +72,7 @@ def page(trace: Trace, other: Trace | None = None) -> str:
     traces = _traces(trace, other)
     style, script = _source("page.css"), "\n".join(map(_source, SCRIPTS))
     description = {
-        "steps": {name: _step(name) for name in STEPS},
+        "steps": {name: _step(trace.head(0, 0), name) for name in STEPS},
         "traces": [_description(shown) for shown in traces],
     }
     text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
@@ -142,9 +142,8 @@ def _hash(source: str) -> str:
     return b64encode(sha256(source.encode()).digest()).decode()
 
 
-def _step(name: str) -> dict[str, str]:
-    step = getattr(MultiHeadAttention, name)
-    return {"axes": step.axes, "formula": step.formula}
+def _step(head: Head, name: str) -> dict[str, str]:
+    return {"axes": head.axes_of(name), "formula": head.formula_of(name)}
 
 
 def _description(trace: Trace) -> dict[str, Any]:

@@ -3,7 +3,7 @@
     python tests/benchmarks/run.py            # everything, with a random GPT-2 small: half an hour
     python tests/benchmarks/run.py --quick    # only that all of it works and agrees: seconds
 
-Each number comes from a process of its own. The tools take turns, A B C, A B C, ..., so that a
+Each number comes from a process of its own. The tools take turns, A B C, C B A, ..., so that a
 slow minute of the machine hits all of them, and a ratio compares two processes of the same turn.
 Prints Markdown. Ends with 1 if something failed, or if a tool's logits are not plain NumPy's.
 
@@ -464,7 +464,7 @@ def header(bench: Bench) -> None:
     print(f"- {cpu}, {os.cpu_count()} cores, {memory:.0f} GiB")
     print(f"- {system}, Linux {linux}, Python {platform.python_version()}")
     print(f"- {', '.join(packages)}")
-    print(f"- checkpoint: {weights:,.0f} MB, {os.cpu_count()} threads")
+    print(f"- checkpoint: {bench.model.name}, {weights:,.0f} MB, {os.cpu_count()} threads")
     for tool in NAMES:
         if not bench.has(tool):
             reason = "--quick" if bench.quick else f"needs {', '.join(NEEDS[tool])}"
