@@ -8,40 +8,33 @@
 
 from typing import TYPE_CHECKING, Any
 
-from attnlab.attention import (
-    Attention,
-    Head,
-    MultiHeadAttention,
-    SelfAttention,
+from attnlab import errors
+from attnlab.chain import Attention, Head, MultiHeadAttention, SelfAttention
+from attnlab.checkpoint import Checkpoint
+from attnlab.config import GPT2Config
+from attnlab.errors import AttnlabError
+from attnlab.forward import MLP, Block, ForwardPass
+from attnlab.functional import (
     attention,
     causal_mask,
     cross_attention,
+    gelu,
+    layer_norm,
+    linear,
     merge_heads,
     multi_head_attention,
     self_attention,
+    softmax,
     split_heads,
 )
-from attnlab.checkpoint import Checkpoint, Parameters
-from attnlab.config import GPT2Config
-from attnlab.errors import (
-    AttnlabError,
-    CheckpointError,
-    ConfigError,
-    DownloadError,
-    InvalidTypeError,
-    InvalidValueError,
-    MissingExtraError,
-    MissingFileError,
-    OutOfRangeError,
-    VocabularyError,
-    WriteError,
-)
-from attnlab.forward import MLP, Block, ForwardPass
 from attnlab.generation import Generation, GenerationStep
 from attnlab.model import GPT2
-from attnlab.ops import gelu, layer_norm, linear, softmax
+from attnlab.parameters import Parameters
+from attnlab.sampling import Sampling
+from attnlab.steps import needs
 from attnlab.tables import table
-from attnlab.tokenizer import Token, Tokenizer, Tokens
+from attnlab.tokenizer import Tokenizer
+from attnlab.tokens import Token, Tokens
 from attnlab.trace import NextToken, Trace
 
 if TYPE_CHECKING:
@@ -56,37 +49,30 @@ __all__ = [
     "AttnlabError",
     "Block",
     "Checkpoint",
-    "CheckpointError",
-    "ConfigError",
-    "DownloadError",
     "ForwardPass",
     "GPT2Config",
     "Generation",
     "GenerationStep",
     "Head",
-    "InvalidTypeError",
-    "InvalidValueError",
-    "MissingExtraError",
-    "MissingFileError",
     "MultiHeadAttention",
     "NextToken",
-    "OutOfRangeError",
     "Parameters",
+    "Sampling",
     "SelfAttention",
     "Token",
     "Tokenizer",
     "Tokens",
     "Trace",
-    "VocabularyError",
-    "WriteError",
     "attention",
     "causal_mask",
     "cross_attention",
+    "errors",
     "gelu",
     "layer_norm",
     "linear",
     "merge_heads",
     "multi_head_attention",
+    "needs",
     "self_attention",
     "softmax",
     "split_heads",

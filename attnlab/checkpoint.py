@@ -1,7 +1,7 @@
 """GPT-2's parameters in safetensors files, read when they are first used.
 
 The only module that knows the tensors' names (`h.0.attn.c_attn.weight`). Everything else uses the
-names of the equations: W_Q, b_Q, W_O, ...
+paths of the equations' names: `blocks.0.attention.W_QKV`.
 """
 
 from __future__ import annotations
@@ -10,22 +10,19 @@ import json
 import math
 import os
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from attnlab.config import GPT2Config
+from attnlab.equations import AnyArray, Array, Ids
 from attnlab.errors import CheckpointError, InvalidValueError, MissingFileError
 from attnlab.files import read_json, write_whole
-from attnlab.ops import Array
-from attnlab.steps import AnyArray, read_only
-from attnlab.tokenizer import Ids
+from attnlab.parameters import Parameters, parameter_shapes
+from attnlab.steps import read_only
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -37,169 +34,57 @@ STORED_AS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
 
 
-class LayerNormParameters(NamedTuple):
-    """gain and bias of a LayerNorm, (D,) each."""
-
-    gain: Array
-    bias: Array
-
-
-class AttentionParameters(NamedTuple):
-    """W_Q, W_K, W_V, W_O: (D, D), the heads' columns (of W_O rows) side by side; biases (D,)."""
-
-    W_Q: Array
-    b_Q: Array
-    W_K: Array
-    b_K: Array
-    W_V: Array
-    b_V: Array
-    W_O: Array
-    b_O: Array
-
-
-class MLPParameters(NamedTuple):
-    """W_1 (D, F), b_1 (F,), W_2 (F, D), b_2 (D,)."""
-
-    W_1: Array
-    b_1: Array
-    W_2: Array
-    b_2: Array
+# What this project calls a block's parameters, and what the files call them.
+NAMES = {
+    "attention.gain": "ln_1.weight",
+    "attention.bias": "ln_1.bias",
+    "attention.W_QKV": "attn.c_attn.weight",
+    "attention.b_QKV": "attn.c_attn.bias",
+    "attention.W_O": "attn.c_proj.weight",
+    "attention.b_O": "attn.c_proj.bias",
+    "mlp.gain": "ln_2.weight",
+    "mlp.bias": "ln_2.bias",
+    "mlp.W_1": "mlp.c_fc.weight",
+    "mlp.b_1": "mlp.c_fc.bias",
+    "mlp.W_2": "mlp.c_proj.weight",
+    "mlp.b_2": "mlp.c_proj.bias",
+}
+OUTSIDE_OF_BLOCKS = {
+    "W_E": "wte.weight",
+    "W_P": "wpe.weight",
+    "gain": "ln_f.weight",
+    "bias": "ln_f.bias",
+}
 
 
-class BlockParameters:
-    """One block's parameters, each group read when it is first used.
-
-    Parameters
-    ----------
-    tensor : gives the block's tensor of a name such as `ln_1.weight`
-    """
-
-    def __init__(self, tensor: Callable[[str], Array]) -> None:
-        self._tensor = tensor
-
-    @cached_property
-    def ln_1(self) -> LayerNormParameters:
-        return LayerNormParameters(self._tensor("ln_1.weight"), self._tensor("ln_1.bias"))
-
-    @cached_property
-    def W_QKV(self) -> tuple[Array, Array]:
-        """W_Q, W_K and W_V side by side, (D, 3 D), as the file has them, and their biases."""
-        return self._tensor("attn.c_attn.weight"), self._tensor("attn.c_attn.bias")
-
-    @cached_property
-    def attention(self) -> AttentionParameters:
-        W_QKV, b_QKV = self.W_QKV
-        D = len(W_QKV)  # views by shape alone: np.split, for each token anew, takes longer
-        W_Q, W_K, W_V = W_QKV.reshape(D, 3, D).swapaxes(0, 1)
-        b_Q, b_K, b_V = b_QKV.reshape(3, D)
-        W_O, b_O = self._tensor("attn.c_proj.weight"), self._tensor("attn.c_proj.bias")
-        return AttentionParameters(W_Q, b_Q, W_K, b_K, W_V, b_V, W_O, b_O)
-
-    @cached_property
-    def ln_2(self) -> LayerNormParameters:
-        return LayerNormParameters(self._tensor("ln_2.weight"), self._tensor("ln_2.bias"))
-
-    @cached_property
-    def mlp(self) -> MLPParameters:
-        names = ("mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias")
-        return MLPParameters(*map(self._tensor, names))
-
-
-def tensor_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor of a GPT-2, as Hugging Face's files name them.
+def tensor_name(path: str) -> str:
+    """What Hugging Face's files call a parameter: `blocks.0.mlp.W_1` is `h.0.mlp.c_fc.weight`.
 
     Source: transformers' `modeling_gpt2.py`; OpenAI's names are the same with slashes.
     """
-    D, F = config.n_embd, config.d_mlp
-    shapes: dict[str, tuple[int, ...]] = {
-        "wte.weight": (config.vocab_size, D),
-        "wpe.weight": (config.n_positions, D),
-    }
-    for layer in range(config.n_layer):
-        shapes |= {
-            f"h.{layer}.ln_1.weight": (D,),
-            f"h.{layer}.ln_1.bias": (D,),
-            f"h.{layer}.attn.c_attn.weight": (D, 3 * D),
-            f"h.{layer}.attn.c_attn.bias": (3 * D,),
-            f"h.{layer}.attn.c_proj.weight": (D, D),
-            f"h.{layer}.attn.c_proj.bias": (D,),
-            f"h.{layer}.ln_2.weight": (D,),
-            f"h.{layer}.ln_2.bias": (D,),
-            f"h.{layer}.mlp.c_fc.weight": (D, F),
-            f"h.{layer}.mlp.c_fc.bias": (F,),
-            f"h.{layer}.mlp.c_proj.weight": (F, D),
-            f"h.{layer}.mlp.c_proj.bias": (D,),
-        }
-    return shapes | {"ln_f.weight": (D,), "ln_f.bias": (D,)}
+    if path in OUTSIDE_OF_BLOCKS:
+        return OUTSIDE_OF_BLOCKS[path]
+    _, layer, name = path.split(".", 2)
+    return f"h.{layer}.{NAMES[name]}"
 
 
-def parameter_count(config: GPT2Config) -> int:
-    """How many numbers a GPT-2 of this config has learned: 124,439,808 for the smallest."""
-    return sum(math.prod(shape) for shape in tensor_shapes(config).values())
+def tensor_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor of a GPT-2, as Hugging Face's files name them."""
+    return {tensor_name(path): shape for path, shape in parameter_shapes(config).items()}
 
 
-class Parameters(ABC):
-    """The parameters of a GPT-2, under the names of the equations.
+def save_parameters(parameters: Parameters, directory: Path) -> None:
+    """Write parameters as `model.safetensors`, float32 or float64 as they are.
 
-    Attributes
-    ----------
-    config : GPT2Config, their sizes
-    dtype : of all of them
-    origin : where they are from, in words
+    Raises
+    ------
+    WriteError
+        The directory can't be written to.
     """
+    from safetensors.numpy import save  # here, so that `import attnlab` is quick
 
-    config: GPT2Config
-    dtype: np.dtype[Any]
-    origin: str
-
-    @abstractmethod
-    def _tensor(self, name: str) -> Array:
-        """The tensor of a name in `tensor_shapes`."""
-
-    def __repr__(self) -> str:
-        count = f"{parameter_count(self.config):,} parameters"
-        return f"{type(self).__name__} of {count}, {self.dtype}, {self.origin}"
-
-    def token_embedding(self, ids: Ids) -> Array:
-        """Rows `ids` of the token embedding W_E, (..., D)."""
-        return self.W_E[ids]
-
-    def position_embedding(self, start: int, stop: int) -> Array:
-        """Rows of the position embedding W_P, (stop - start, D)."""
-        return self.W_P[start:stop]
-
-    def block(self, layer: int) -> BlockParameters:
-        """The parameters of a block."""
-        return BlockParameters(lambda name: self._tensor(f"h.{layer}.{name}"))
-
-    @cached_property
-    def ln_f(self) -> LayerNormParameters:
-        """The LayerNorm after the last block."""
-        return LayerNormParameters(self._tensor("ln_f.weight"), self._tensor("ln_f.bias"))
-
-    @cached_property
-    def W_E(self) -> Array:
-        """The whole token embedding (vocab, D), which is also the unembedding's transpose."""
-        return self._tensor("wte.weight")
-
-    @cached_property
-    def W_P(self) -> Array:
-        """The whole position embedding (n_positions, D)."""
-        return self._tensor("wpe.weight")
-
-    def save(self, directory: str | Path) -> None:
-        """Write them as `model.safetensors`, float32 or float64 as they are, Hugging Face's names.
-
-        Raises
-        ------
-        WriteError
-            The directory can't be written to.
-        """
-        from safetensors.numpy import save  # here, so that `import attnlab` is quick
-
-        tensors = {name: self._tensor(name) for name in tensor_shapes(self.config)}
-        tensors["wte.weight"] = self.W_E  # checked against an output matrix, where there is one
-        write_whole(Path(directory) / WEIGHTS, save(tensors, metadata={"format": "pt"}))
+    tensors = {tensor_name(path): parameters[path] for path in parameters}
+    write_whole(directory / WEIGHTS, save(tensors, metadata={"format": "pt"}))
 
 
 class Checkpoint(Parameters):
@@ -207,8 +92,8 @@ class Checkpoint(Parameters):
 
     Opening reads no tensor, only the files' headers, and checks that every tensor is there in
     its shape. A tensor is read once, when it is first used, into memory of its own: mapped from
-    the file it would lie unaligned, and every matrix product would copy it first. Of the embeddings
-    each trace reads the rows that it uses, until the logits have needed the whole.
+    the file it would lie unaligned, and every matrix product would copy it first. Of the token
+    embedding each trace reads the rows that it uses, until the logits have needed the whole.
 
     Parameters
     ----------
@@ -238,36 +123,31 @@ class Checkpoint(Parameters):
         self._kept: dict[str, Array] = {}
         self._entries = _check_entries(_entries(self.directory), config, self.directory)
 
-    def token_embedding(self, ids: Ids) -> Array:
-        """Rows `ids` of the token embedding W_E, (T, D); only those rows are read."""
-        return self._rows("wte.weight", ids)
+    def __getitem__(self, path: str) -> Array:
+        if path not in self._kept:
+            tensor = self._read(tensor_name(path))
+            if path == "W_E":
+                self._check_tied(tensor)
+            return self._kept.setdefault(path, read_only(tensor))
+        return self._kept[path]
 
-    def position_embedding(self, start: int, stop: int) -> Array:
-        """Rows of the position embedding W_P, (stop - start, D); only those rows are read."""
-        return self._rows("wpe.weight", np.arange(start, stop))
+    def __getstate__(self) -> dict[str, object]:
+        return vars(self) | {"_kept": {}}  # what is in the file is read again
 
-    @cached_property
-    def W_E(self) -> Array:
-        """The whole token embedding (vocab, D), which is also the unembedding's transpose."""
-        W_E = self._tensor("wte.weight")
+    def __deepcopy__(self, memo: object) -> Checkpoint:
+        return self
+
+    def rows(self, path: str) -> Array | Rows:
+        """What gives rows of an embedding: the whole where it has been read, else those rows."""
+        return self._kept[path] if path in self._kept else Rows(self, tensor_name(path))
+
+    def _check_tied(self, W_E: Array) -> None:
         tied = "lm_head.weight"
         if tied in self._entries and not np.array_equal(self._read(tied), W_E):
             raise CheckpointError(
                 f"{tied} in {self.directory} is not equal to wte.weight: "
                 "GPT-2's output matrix is its token embedding"
             )
-        return W_E
-
-    def _tensor(self, name: str) -> Array:
-        if name not in self._kept:
-            self._kept[name] = read_only(self._read(name))
-        return self._kept[name]
-
-    def _rows(self, name: str, rows: Ids) -> Array:
-        if name in self._kept:
-            return self._kept[name][rows]
-        distinct, places = np.unique(rows, return_inverse=True)
-        return self._read(name, distinct)[places.reshape(rows.shape)]  # flat before NumPy 2
 
     def _read(self, name: str, rows: Ids | None = None) -> Array:
         entry = self._entries[name]
@@ -279,6 +159,19 @@ class Checkpoint(Parameters):
         if not (np.isfinite(values.min()) and np.isfinite(values.max())):
             raise CheckpointError(f"{name} in {entry.file} holds NaN or infinite numbers")
         return values
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A matrix in a checkpoint, of which rows are read as they are asked for."""
+
+    checkpoint: Checkpoint
+    name: str
+
+    def __getitem__(self, rows: Ids) -> Array:
+        distinct, places = np.unique(rows, return_inverse=True)
+        read = self.checkpoint._read(self.name, distinct)
+        return read[places.reshape(rows.shape)]  # flat before NumPy 2
 
 
 @dataclass(frozen=True)

@@ -22,21 +22,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from attnlab import walkthrough
-from attnlab.attention import PER_HEAD
-from attnlab.checkpoint import Checkpoint, parameter_count
+from attnlab.chain import PER_HEAD
+from attnlab.checkpoint import Checkpoint
 from attnlab.errors import AttnlabError
 from attnlab.hub import find_model
 from attnlab.model import GPT2
-from attnlab.steps import AnyArray
-from attnlab.tables import ELLIPSIS, display_width, elide, printable
-from attnlab.tokenizer import Token, Tokens
-from attnlab.views.labels import TOKENS_SHOWN, label, labelled, missing_extra
+from attnlab.parameters import parameter_count
+from attnlab.tables import printable
+from attnlab.tokens import Token, Tokens
+from attnlab.views.shown import Shown, shown
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-# The most columns of a table, however wide the terminal is.
-COLUMNS_SHOWN = 16
+    from attnlab.views.terminal import Terminal
 
 CLOSED_PIPE = 141
 INTERRUPTED = 130
@@ -54,7 +51,7 @@ class Report:
     """
 
     content: dict[str, Any]
-    draw: Callable[[Console], None]
+    draw: Callable[[Terminal], None]
     status: int = 0
 
 
@@ -66,13 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(arguments)
         _tolerate_encodings()
-        if not options.json:
-            _find_rich()
+        terminal = None if options.json else _terminal()
         report: Report = options.run(options)
-        if options.json:
+        if terminal is None:
             print(json.dumps(_plain({"command": options.command, **report.content})))
         else:
-            report.draw(_console())
+            report.draw(terminal)
         sys.stdout.flush()
     except AttnlabError as error:
         print(*map(printable, str(error).splitlines()), sep="\n", file=sys.stderr)
@@ -166,39 +162,20 @@ def _trace(options: argparse.Namespace) -> Report:
     model = _model(options)
     trace = model.trace(options.text)
     head = trace.head(options.layer, options.head)
-    names = options.step or [n for n in PER_HEAD if head.peek(n) is not None]
-    steps = [labelled(head, name) for name in names]
+    names = options.step or [n for n in PER_HEAD if n != "dropout_mask"]
+    steps = [shown(head, name) for name in names]
 
-    def draw(console: Console) -> None:
-        _heading(console, head.title)
-        _tokens(console, trace.tokens)
+    def draw(terminal: Terminal) -> None:
+        terminal.heading(head.title)
+        terminal.tokens(trace.tokens)
         for step in steps:
-            rows, *columns = step.axes
-            array = step.array if columns else step.array[:, np.newaxis]
-            _matrix(
-                console,
-                step.heading,
-                array,
-                rows.labels,
-                columns[0].labels if columns else [step.name],
-                decimals=2 if "key" in [axis.name for axis in columns] else 4,
-                masked=step.masked,
-            )
+            terminal.step(step)
 
     content = {
         "model": _title(model),
         "tokens": _token_list(trace.tokens),
         **_which_head(options, model),
-        "steps": [
-            {
-                "name": step.name,
-                "heading": step.heading,
-                "axes": [axis.name for axis in step.axes],
-                "shape": step.array.shape,
-                "values": step.array,
-            }
-            for step in steps
-        ],
+        "steps": [{**_step(step), "axes": [axis.name for axis in step.axes]} for step in steps],
     }
     return Report(content, draw)
 
@@ -208,8 +185,8 @@ def _explain(options: argparse.Namespace) -> Report:
     trace = model.trace(options.text)
     explanation = trace.head(options.layer, options.head).explain(options.query, options.key)
 
-    def draw(console: Console) -> None:
-        _print(console, explanation.text(max(console.width, 1)))
+    def draw(terminal: Terminal) -> None:
+        terminal.write(explanation.text(max(terminal.width, 1)))
 
     content = {
         "model": _title(model),
@@ -225,24 +202,16 @@ def _walkthrough(options: argparse.Namespace) -> Report:
     model = _model(options)
     steps = list(walkthrough.walk(model, layer=options.layer, head=options.head))
 
-    def draw(console: Console) -> None:
-        _print(console, f"Prompt: {walkthrough.PROMPT}\n")
+    def draw(terminal: Terminal) -> None:
+        terminal.write(f"Prompt: {walkthrough.PROMPT}\n")
         for step in steps:
-            _matrix(console, step.heading, step.array, step.rows, step.columns, step.decimals)
+            terminal.step(step)
 
     content = {
         "model": _title(model),
         "prompt": walkthrough.PROMPT,
         **_which_head(options, model),
-        "steps": [
-            {
-                "name": step.name,
-                "heading": step.heading,
-                "shape": step.array.shape,
-                "values": step.array,
-            }
-            for step in steps
-        ],
+        "steps": [_step(step) for step in steps],
     }
     return Report(content, draw)
 
@@ -251,11 +220,11 @@ def _verify(options: argparse.Namespace) -> Report:
     model = _model(options)
     verdict = walkthrough.reproduce(model)
 
-    def draw(console: Console) -> None:
-        _print(console, verdict.heading)
+    def draw(terminal: Terminal) -> None:
+        terminal.write(verdict.heading)
         if verdict.tables:
-            _table(console, verdict.lines(), left=(0, 4))
-        _print(console, verdict.conclusion)
+            terminal.table(verdict.lines(), left=(0, 4))
+        terminal.write(verdict.conclusion)
 
     tables = [{**asdict(table), "agrees": table.agrees} for table in verdict.tables]
     content = {
@@ -272,7 +241,7 @@ def _html(options: argparse.Namespace) -> Report:
     model = _model(options)
     model.trace(options.text).save(options.output)
     path = os.path.abspath(options.output)
-    return Report({"model": _title(model), "path": path}, lambda console: _print(console, path))
+    return Report({"model": _title(model), "path": path}, lambda terminal: terminal.write(path))
 
 
 def _next(options: argparse.Namespace) -> Report:
@@ -280,8 +249,8 @@ def _next(options: argparse.Namespace) -> Report:
     trace = model.trace(options.text)
     tokens = trace.next_tokens(options.k)
 
-    def draw(console: Console) -> None:
-        _table(console, tokens.lines(), left=(1, 2))
+    def draw(terminal: Terminal) -> None:
+        terminal.table(tokens.lines(), left=(1, 2))
 
     following = [
         {**_token(token), "logit": token.logit, "probability": token.probability}
@@ -294,7 +263,7 @@ def _next(options: argparse.Namespace) -> Report:
 def _download(options: argparse.Namespace) -> Report:
     directory = str(find_model(options.name))
     content = {"name": options.name, "directory": directory}
-    return Report(content, lambda console: _print(console, directory))
+    return Report(content, lambda terminal: terminal.write(directory))
 
 
 def _info(options: argparse.Namespace) -> Report:
@@ -303,11 +272,9 @@ def _info(options: argparse.Namespace) -> Report:
     parameters = model.parameters
     directory = str(parameters.directory) if isinstance(parameters, Checkpoint) else None
 
-    def draw(console: Console) -> None:
-        _print(console, repr(model))
-        _table(
-            console, [["config", ""], *([name, str(config[name])] for name in config)], left=(0,)
-        )
+    def draw(terminal: Terminal) -> None:
+        terminal.write(repr(model))
+        terminal.table([["config", ""], *([name, str(config[name])] for name in config)], left=(0,))
 
     content = {
         "model": _title(model),
@@ -321,6 +288,15 @@ def _info(options: argparse.Namespace) -> Report:
 
 def _title(model: GPT2) -> str:
     return repr(model).partition("\n")[0]
+
+
+def _step(step: Shown) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "heading": step.heading,
+        "shape": step.array.shape,
+        "values": step.array,
+    }
 
 
 def _token(token: Token) -> dict[str, Any]:
@@ -347,12 +323,11 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def _find_rich() -> None:
-    """Tell before any work that rich is missing, which draws what is not JSON."""
-    try:
-        import rich  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise missing_extra(error, "cli") from None
+def _terminal() -> Terminal:
+    """Where to draw; told before any work where rich is missing, which what is not JSON needs."""
+    from attnlab.views.terminal import Terminal
+
+    return Terminal()
 
 
 def _tolerate_encodings() -> None:
@@ -360,99 +335,3 @@ def _tolerate_encodings() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    class Terminal(Console):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
-
-    return Terminal(highlight=False, markup=False, emoji=False)
-
-
-def _print(console: Console, text: str) -> None:
-    from rich.text import Text
-
-    for line in text.splitlines():
-        console.print(Text(printable(line)), overflow="fold")
-
-
-def _heading(console: Console, text: str) -> None:
-    from rich.text import Text
-
-    console.print(Text(printable(text), style="bold"))
-
-
-def _tokens(console: Console, tokens: Tokens) -> None:
-    header, *lines = tokens.lines()
-    shown = (lines[i] if i is not None else [ELLIPSIS] * 6 for i in elide(len(lines), TOKENS_SHOWN))
-    _table(console, [header, *shown], left=(2, 3, 4, 5))
-
-
-def _table(console: Console, lines: Sequence[Sequence[str]], left: Sequence[int]) -> None:
-    """A table with a header; where it is too wide, words are folded, and numbers are not."""
-    from rich.table import Table
-    from rich.text import Text
-
-    header, *rows = lines
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column, name in enumerate(header):
-        if column in left:
-            table.add_column(name, overflow="fold")
-        else:
-            widest = max(len(row[column]) for row in rows)
-            table.add_column(name, justify="right", overflow="fold", min_width=widest)
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    console.print(table)
-    console.print()
-
-
-def _matrix(
-    console: Console,
-    heading: str,
-    array: AnyArray,
-    row_names: Sequence[object],
-    column_names: Sequence[object],
-    decimals: int,
-    masked: AnyArray | None = None,
-) -> None:
-    """A matrix with labels, as many of its columns as the terminal's width holds.
-
-    What is masked is dim, each row's largest number bold.
-    """
-    from rich.table import Table
-    from rich.text import Text
-
-    is_mask = array.dtype == bool
-
-    def cell(i: int, j: int) -> Text:
-        text = str(array[i, j]) if is_mask else f"{array[i, j]:z.{decimals}f}"
-        if masked is not None and masked[i, j]:
-            return Text(text, style="dim")
-        largest = masked is not None and not is_mask and array[i, j] == array[i].max()
-        return Text(text, style="bold" if largest else "")
-
-    names = [label(str(name)) for name in column_names]
-    rows = elide(len(array), TOKENS_SHOWN)
-    labels = ["" if i is None else label(str(row_names[i])) for i in rows]
-    cells = {(i, j): cell(i, j) for i in rows if i is not None for j in range(array.shape[1])}
-    left = max(map(display_width, labels))
-    widest = max(*(display_width(name) for name in names), *(len(cell) for cell in cells.values()))
-    room = console.width - left
-    if array.shape[1] > min(room // (widest + 2), COLUMNS_SHOWN):
-        room -= display_width(ELLIPSIS) + 2  # the gap is a column too
-    fit = room // (widest + 2)
-    columns = elide(array.shape[1], min(max(fit, 2), COLUMNS_SHOWN))
-    _heading(console, f"{heading}    {' x '.join(map(str, array.shape))}")
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("", no_wrap=True)
-    for j in columns:
-        table.add_column(ELLIPSIS if j is None else Text(names[j]), justify="right", no_wrap=True)
-    for i, name in zip(rows, labels, strict=True):
-        line = (Text(ELLIPSIS) if i is None or j is None else cells[i, j] for j in columns)
-        table.add_row(Text(name if i is not None else ELLIPSIS), *line)
-    console.print(table)
-    console.print()

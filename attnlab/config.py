@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from attnlab.checks import is_integer, is_real
 from attnlab.errors import ConfigError
 from attnlab.files import read_json, write_whole
-from attnlab.ops import is_integer, is_real
 
 # Keys that change the computation, each with the values that are computed here. A key that is
 # not in the file has GPT-2's value, the first one.

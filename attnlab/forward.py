@@ -7,7 +7,7 @@
                                                        └──────────────────────(+)─> output
 
 Shapes are those of one sequence of T tokens; leading axes, several sequences side by side, pass
-through.
+through. The equations are in `attnlab.equations`; here it is said which step each of them computes.
 
 Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.3; GPT-2's
 `model.py`, `model` and `block`.
@@ -15,23 +15,39 @@ Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
-from attnlab.attention import Mask, MultiHeadAttention, causal_mask, split_heads, transpose
-from attnlab.checkpoint import BlockParameters, Parameters
+from attnlab import equations, fast
+from attnlab.chain import MultiHeadAttention, is_small
 from attnlab.config import GPT2Config
+from attnlab.equations import Array, Ids, Mask
 from attnlab.errors import InvalidValueError
-from attnlab.ops import Array, gelu, layer_norm, linear
-from attnlab.steps import Numbered, Result, Step, owned, read_only, step
-from attnlab.tokenizer import Ids, Tokens, check_ids
+from attnlab.functional import causal_mask
+from attnlab.parameters import Parameters
+from attnlab.steps import Numbered, Part, Result, Run, Step, graph_of
+from attnlab.tokens import Tokens, check_ids
 
-# GELU takes so many rows at a time, so that what passes through stays in the processor's cache.
-GELU_ROWS = 32
+
+class CachedRows:
+    """The keys, or the values, of the tokens before a pass, in one layer.
+
+    Parameters
+    ----------
+    rows : (H, n_positions, Dh), filled up to `length`
+    length : how many tokens there were before the pass
+    """
+
+    def __init__(self, rows: Array, length: int) -> None:
+        self._rows, self._length = rows, length
+
+    def extend(self, new: Array) -> Array:
+        """All of them, (H, length + T, Dh), the new ones (H, T, Dh) at the end."""
+        end = self._length + new.shape[-2]
+        self._rows[:, self._length : end] = new
+        return self._rows[:, :end]
 
 
 class KeyValueCache:
@@ -50,16 +66,17 @@ class KeyValueCache:
     """
 
     def __init__(self, config: GPT2Config, dtype: DTypeLike) -> None:
-        shape = (config.n_layer, config.n_head, config.n_positions, config.d_head)
-        self._K, self._V = np.empty(shape, dtype), np.empty(shape, dtype)
+        shape = (2, config.n_layer, config.n_head, config.n_positions, config.d_head)
+        self._rows = np.empty(shape, dtype)
         self.length = 0
 
-    def extend(self, layer: int, K: Array, V: Array) -> tuple[Array, Array]:
-        """All keys and values of a layer, (H, length + T, Dh), the new (H, T, Dh) at the end."""
-        end = self.length + K.shape[-2]
-        self._K[layer][:, self.length : end] = K
-        self._V[layer][:, self.length : end] = V
-        return self._K[layer][:, :end], self._V[layer][:, :end]
+    def as_of_now(self) -> dict[str, CachedRows]:
+        """What a pass over the next tokens finds in it, by the paths of the steps that use it."""
+        return {
+            f"blocks.{layer}.attention.{name}_cache": CachedRows(rows, self.length)
+            for name, layers in zip("KV", self._rows, strict=True)
+            for layer, rows in enumerate(layers)
+        }
 
 
 class MLP(Result):
@@ -68,6 +85,7 @@ class MLP(Result):
     Attributes
     ----------
     X : (T, D), LayerNorm's output
+    gain, bias, epsilon : (D,), (D,) and a number, of LayerNorm
     W_1, b_1, W_2, b_2 : (D, F), (F,), (F, D), (D,)
     hidden, activated : (T, F)
     output : (T, D)
@@ -78,58 +96,47 @@ class MLP(Result):
         *("hidden", "activated", "output"),
     )
 
-    X = Step[Array]("T D", "what enters the MLP")
+    gain = Step[Array]("D")
+    bias = Step[Array]("D")
+    epsilon = Step("", "added to the variance", equations.same, x="root.epsilon")
+    X = Step(
+        "T D",
+        "LayerNorm(mid)",
+        equations.layer_norm,
+        x="parent.mid",
+        fast=fast.layer_norm,
+        passes=True,
+    )
     W_1 = Step[Array]("D F")
     b_1 = Step[Array]("F")
     W_2 = Step[Array]("F D")
     b_2 = Step[Array]("D")
-
-    @step("T F", "X W_1 + b_1")
-    def hidden(self) -> Array:
-        return linear(self.X, self.W_1, self.b_1)
-
-    @step("T F", "GELU(hidden)")
-    def activated(self) -> Array:
-        hidden: Array = self.peek("hidden")
-        activated = hidden if hidden.flags.writeable else np.empty_like(hidden)
-        for start in range(0, hidden.shape[-2], GELU_ROWS):
-            rows = np.s_[..., start : start + GELU_ROWS, :]
-            gelu(hidden[rows], out=activated[rows])
-        return activated
-
-    @step("T D", "activated W_2 + b_2")
-    def output(self) -> Array:
-        return linear(self.peek("activated"), self.W_2, self.b_2)
+    hidden = Step(
+        "T F",
+        "X W_1 + b_1",
+        equations.affine,
+        x="X",
+        W="W_1",
+        b="b_1",
+        fast=fast.affine,
+        passes=True,
+    )
+    activated = Step(
+        "T F", "GELU(hidden)", equations.gelu, x="hidden", fast=fast.activated, passes=True
+    )
+    output = Step(
+        "T D",
+        "activated W_2 + b_2",
+        equations.affine,
+        x="activated",
+        W="W_2",
+        b="b_2",
+        fast=fast.mlp_output,
+        passes=True,
+    )
 
     def _computes_for_repr(self) -> bool:
-        return True
-
-
-class BlockDropout(NamedTuple):
-    """What dropout multiplies with in one block, arrays of 0 and 1 / (1 - p).
-
-    Attributes
-    ----------
-    weights : (..., H, T, T), of the attention
-    attention, mlp : (..., T, D), of what each writes to the residual stream
-    """
-
-    weights: Array
-    attention: Array
-    mlp: Array
-
-
-class Dropout(NamedTuple):
-    """What dropout multiplies with in one forward pass of a training, arrays of 0 and 1 / (1 - p).
-
-    Attributes
-    ----------
-    embedding : (..., T, D)
-    blocks : one `BlockDropout` for each layer
-    """
-
-    embedding: Array
-    blocks: Sequence[BlockDropout]
+        return is_small(self._run)
 
 
 class BlockAttention(MultiHeadAttention):
@@ -142,24 +149,49 @@ class BlockAttention(MultiHeadAttention):
     X, memory : (T, D), one array, kept once it or a head is looked at. Before, it only passes
         through on the way to Q, K and V. In a step of generation it has the new tokens' rows, and
         K and V have those of the cache too.
+    W_QKV, b_QKV, QKV : (D, 3·H·Dh), (3·H·Dh,), (T, 3·H·Dh): W_Q, W_K and W_V side by side, and the
+        one product that makes Q, K and V, which are its thirds, split into heads
     and all that `MultiHeadAttention` has
     """
 
-    residual: Array
-    gain: Array
-    bias: Array
-    epsilon: float
+    parts: ClassVar[tuple[str, ...]] = MultiHeadAttention.parts
 
-    @step("Tq D", "LayerNorm(the block's input)")
-    def X(self) -> Array:
-        return layer_norm(self.residual, self.gain, self.bias, self.epsilon)
-
-    @step("Tk D", "X")
-    def memory(self) -> Array:
-        return self.X
-
-    def _is_to_itself(self) -> bool:
-        return True
+    residual = Step("Tq D", "the block's input", equations.same, x="parent.input")
+    gain = Step[Array]("D")
+    bias = Step[Array]("D")
+    epsilon = Step("", "added to the variance", equations.same, x="root.epsilon")
+    n_head = Step("", "H", equations.same, x="root.n_head")
+    X = Step(
+        "Tq D",
+        "LayerNorm(the block's input)",
+        equations.layer_norm,
+        x="residual",
+        fast=fast.layer_norm,
+        passes=True,
+    )
+    W_QKV = Step[Array]("D 3·H·Dh", "W_Q, W_K and W_V side by side")
+    b_QKV = Step[Array]("3·H·Dh", "b_Q, b_K and b_V side by side")
+    W_Q = Step("D H·Dk", "the first third of W_QKV", equations.W_Q, W="W_QKV", view=True)
+    b_Q = Step("H·Dk", "the first third of b_QKV", equations.W_Q, W="b_QKV", view=True)
+    W_K = Step("D H·Dk", "the second third of W_QKV", equations.W_K, W="W_QKV", view=True)
+    b_K = Step("H·Dk", "the second third of b_QKV", equations.W_K, W="b_QKV", view=True)
+    W_V = Step("D H·Dv", "the last third of W_QKV", equations.W_V, W="W_QKV", view=True)
+    b_V = Step("H·Dv", "the last third of b_QKV", equations.W_V, W="b_QKV", view=True)
+    QKV = Step(
+        "Tq 3·H·Dh",
+        "X W_QKV + b_QKV",
+        equations.affine,
+        x="X",
+        W="W_QKV",
+        b="b_QKV",
+        fast=fast.affine,
+    )
+    K_cache = Step[Any]("H Tk Dk", "keys of the tokens before", optional=True)
+    V_cache = Step[Any]("H Tk Dv", "values of the tokens before", optional=True)
+    Q = Step("Tq Dk", "X W_Q + b_Q, split into heads", equations.Q, view=True)
+    K = Step("Tk Dk", "X W_K + b_K, split into heads", equations.K, view=True)
+    V = Step("Tk Dv", "X W_V + b_V, split into heads", equations.V, view=True)
+    mask = Step("Tq Tk", "True = may attend", equations.same, x="root.mask")
 
 
 class Block(Result):
@@ -171,73 +203,50 @@ class Block(Result):
     attention : BlockAttention
     mlp : MLP
     tokens : Tokens of a text's trace, else None
+    attention_dropout, mlp_dropout : (T, D) of 0 and 1 / (1 - p), while the model is trained
     """
 
     parts: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
+    children: ClassVar[dict[str, type[Result]]] = {"attention": BlockAttention, "mlp": MLP}
     hint: ClassVar[str] = ".attention and .mlp have tables of their own"
 
-    layer: int
-    config: GPT2Config
-    parameters: BlockParameters
-    mask: Mask
-    tokens: Tokens | None
-    earlier: tuple[Block, ...]
-    cache: KeyValueCache | None
-    dropout: BlockDropout | None
+    attention_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
+    mlp_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
+    input = Step(
+        "T D",
+        "the block before's output; for the first block, embedding",
+        equations.same,
+        x=lambda layer: f"root.blocks.{layer - 1}.output" if layer else "root.embedding",
+        after_blocks=True,
+    )
+    mid = Step(
+        "T D",
+        "input + attention.output",
+        equations.residual,
+        stream="input",
+        written="attention.output",
+        dropout="attention_dropout",
+        finite=True,
+    )
+    output = Step(
+        "T D",
+        "mid + mlp.output",
+        equations.residual,
+        stream="mid",
+        written="mlp.output",
+        dropout="mlp_dropout",
+        finite=True,
+    )
 
-    @step("T D", "the block before's output; for the first block, embedding")
-    def input(self) -> Array:
-        for block in self.earlier:  # in order: a deep model shall not recurse
-            output = block.output
-        return output
-
-    @cached_property
+    @Part
     def attention(self) -> BlockAttention:
-        attention = self.bare_attention()
-        # Q, K and V as MultiHeadAttention would make them, in one product instead of three.
-        QKV = read_only(linear(attention.peek("X"), *self.parameters.W_QKV))
-        Q, K, V = (split_heads(part, self.config.n_head) for part in np.split(QKV, 3, axis=-1))
-        if self.cache is not None:
-            K, V = self.cache.extend(self.layer, K, V)
-        attention.keep(Q=Q, K=K, V=V)
-        return attention
+        layer = self.path.rpartition(".")[2]
+        return BlockAttention(f"Layer {layer}, attention", self._run, f"{self.path}.attention")
 
-    def bare_attention(self) -> BlockAttention:
-        """The block's attention before Q, K and V are put in, of which a cache may know more."""
-        gain, bias = self.parameters.ln_1
-        return BlockAttention(
-            f"Layer {self.layer}, attention",
-            n_head=self.config.n_head,
-            tokens=self.tokens,
-            residual=self.input,
-            gain=gain,
-            bias=bias,
-            epsilon=self.config.layer_norm_epsilon,
-            mask=self.mask,
-            dropout_mask=None if self.dropout is None else self.dropout.weights,
-            **self.parameters.attention._asdict(),
-        )
-
-    @step("T D", "input + attention.output")
-    def mid(self) -> Array:
-        mid: Array = owned(self.attention.peek("output"))
-        if self.dropout is not None:
-            mid *= self.dropout.attention
-        mid += self.input
-        return mid
-
-    @step("", "")
+    @Part
     def mlp(self) -> MLP:
-        X = layer_norm(self.mid, *self.parameters.ln_2, self.config.layer_norm_epsilon)
-        return MLP(f"Layer {self.layer}, MLP", X=X, **self.parameters.mlp._asdict())
-
-    @step("T D", "mid + mlp.output")
-    def output(self) -> Array:
-        output: Array = owned(self.peek("mlp").peek("output"))
-        if self.dropout is not None:
-            output *= self.dropout.mlp
-        output += self.mid
-        return output
+        layer = self.path.rpartition(".")[2]
+        return MLP(f"Layer {layer}, MLP", self._run, f"{self.path}.mlp")
 
 
 class ForwardPass(Result):
@@ -248,10 +257,11 @@ class ForwardPass(Result):
 
     Parameters
     ----------
-    ids : int64 (..., T)
-    parameters : the model's
+    ids : integers (..., T)
+    parameters : the model's. Those that are still in training are copied, so that the pass stays
+        what it is when they change.
     cache : keys and values of the tokens before these, None if there are none
-    dropout : what is dropped while the model is trained, else None
+    dropout : what is dropped while the model is trained, by path; None for nothing
 
     Raises
     ------
@@ -261,9 +271,12 @@ class ForwardPass(Result):
 
     Attributes
     ----------
+    ids : int64 (..., T)
     token_embedding, position_embedding, embedding : (..., T, D), (T, D), (..., T, D)
     blocks : one `Block` for each layer
     final : (..., T, D), the last block's output after the last LayerNorm
+    gain, bias, epsilon : (D,), (D,) and a number, of that LayerNorm
+    W_E, W_P, W_U : (vocab, D), (n_positions, D), and W_Eᵀ (D, vocab)
     logits : (..., T, vocab), for each token what may follow it
     mask : bool (T, cached + T), True where a query may attend to a key, the same in all heads
     cached : how many tokens before these were found in the cache
@@ -274,90 +287,116 @@ class ForwardPass(Result):
         *("token_embedding", "position_embedding", "embedding"),
         *("final", "logits"),
     )
+    children: ClassVar[dict[str, type[Result]]] = {"blocks": Block}
     kind: ClassVar[str] = "Forward pass"
 
-    ids: Ids
     parameters: Parameters
     config: GPT2Config
-    mask: Mask
-    tokens: Tokens | None = None
-    cached: int
-    dropout: Dropout | None
-    _cache: KeyValueCache | None
+
+    ids = Step[Ids]("T", "token ids")
+    positions = Step[Ids]("T", "where each token stands, from 0")
+    mask = Step[Mask]("Tq Tk", "True = may attend")
+    cached = Step[int]("", "tokens before these, in the cache")
+    n_head = Step[int]("", "H")
+    epsilon = Step[float]("", "added to the variance")
+    W_E = Step[Array]("vocab D")
+    W_P = Step[Array]("n_positions D")
+    rows_of_W_E = Step[Array]("vocab D", "W_E, of which only the rows asked for are read")
+    token_embedding = Step(
+        "T D",
+        "rows of W_E, one for each id",
+        equations.token_embedding,
+        W_E="rows_of_W_E",
+        passes=True,
+    )
+    position_embedding = Step(
+        "T D",
+        "rows of W_P, one for each position",
+        equations.position_embedding,
+        passes=True,
+    )
+    embedding_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
+    embedding = Step("T D", "token_embedding + position_embedding", equations.embedding)
+    gain = Step[Array]("D")
+    bias = Step[Array]("D")
+    final = Step(
+        "T D",
+        "LayerNorm of the last block's output",
+        equations.layer_norm,
+        x=lambda layers: f"blocks.{layers - 1}.output",
+        fast=fast.layer_norm,
+        after_blocks=True,
+    )
+    W_U = Step("D vocab", "W_Eᵀ", equations.W_U, view=True)
+    logits = Step("T vocab", "final W_U", equations.logits, fast=fast.logits, finite=True)
 
     def __init__(
         self,
-        ids: Ids,
+        ids: ArrayLike,
         parameters: Parameters,
         cache: KeyValueCache | None = None,
-        dropout: Dropout | None = None,
+        dropout: dict[str, Array] | None = None,
+    ) -> None:
+        self._begin(ids, parameters, cache, dropout or {})
+
+    def _begin(
+        self,
+        ids: ArrayLike,
+        parameters: Parameters,
+        cache: KeyValueCache | None,
+        given: dict[str, Any],
+        tokens: Tokens | None = None,
     ) -> None:
         config = parameters.config
         cached = 0 if cache is None else cache.length
-        try:
-            ids = np.asarray(ids)
-        except ValueError:
-            raise InvalidValueError("ids must be rows of equal length") from None
-        check_ids(ids.ravel(), config.vocab_size)
-        *_, T = (0, *ids.shape)
-        if not ids.size or not config.n_positions - cached >= T:
-            raise InvalidValueError(
-                f"a forward pass takes 1 to {config.n_positions - cached} tokens; given {T}"
-            )
+        checked = checked_ids(ids, config, cached)
+        T = checked.shape[-1]
+        values = {
+            "ids": checked,
+            "positions": np.arange(cached, cached + T),
+            "mask": causal_mask(T, cached),
+            "cached": cached,
+            "scores_shape": (*checked.shape[:-1], config.n_head, T, cached + T),
+            "n_head": config.n_head,
+            "epsilon": config.layer_norm_epsilon,
+            **({} if cache is None else cache.as_of_now()),
+            **given,
+        }
+        parameters = parameters.still()
+        graph = graph_of(type(self), config.n_layer)
+        run = Run(graph, values, parameters.given, tokens, is_long=checked.size > fast.ROWS)
         after = f" after {cached} cached ones" if cached else ""
         super().__init__(
-            f"{self.kind} of {' x '.join(map(str, ids.shape))} tokens{after} through "
+            f"{self.kind} of {' x '.join(map(str, checked.shape))} tokens{after} through "
             f"{config.n_layer} blocks of {config.n_head} heads",
-            ids=ids,
-            parameters=parameters,
-            config=config,
-            mask=causal_mask(T, cached),
-            cached=cached,
-            dropout=dropout,
-            _cache=cache,
+            run,
+        )
+        vars(self).update(parameters=parameters, config=config)
+
+    @Part
+    def blocks(self) -> Numbered[Block]:
+        layers = range(self.config.n_layer)
+        return Numbered(
+            "layer", (Block(f"Block {layer}", self._run, f"blocks.{layer}") for layer in layers)
         )
 
-    @step("T D", "rows of W_E, one for each id")
-    def token_embedding(self) -> Array:
-        return self.parameters.token_embedding(self.ids)
 
-    @step("T D", "rows of W_P, one for each position")
-    def position_embedding(self) -> Array:
-        return self.parameters.position_embedding(self.cached, self.cached + self.ids.shape[-1])
+def checked_ids(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
+    """Ids as an array that nobody else holds, int64 (..., T), once they are known to be usable.
 
-    @step("T D", "token_embedding + position_embedding")
-    def embedding(self) -> Array:
-        embedding: Array = owned(self.peek("token_embedding"))
-        embedding += self.peek("position_embedding")
-        if self.dropout is not None:
-            embedding *= self.dropout.embedding
-        return embedding
-
-    @cached_property
-    def blocks(self) -> Numbered[Block]:
-        blocks: list[Block] = []
-        for layer in range(self.config.n_layer):
-            blocks.append(
-                Block(
-                    f"Block {layer}",
-                    layer=layer,
-                    config=self.config,
-                    parameters=self.parameters.block(layer),
-                    mask=self.mask,
-                    tokens=self.tokens,
-                    earlier=tuple(blocks),
-                    cache=self._cache,
-                    dropout=None if self.dropout is None else self.dropout.blocks[layer],
-                    **({} if blocks else {"input": self.embedding}),
-                )
-            )
-        return Numbered("layer", blocks)
-
-    @step("T D", "LayerNorm of the last block's output")
-    def final(self) -> Array:
-        residual = self.blocks[-1].output
-        return layer_norm(residual, *self.parameters.ln_f, self.config.layer_norm_epsilon)
-
-    @step("T vocab", "final W_Eᵀ")
-    def logits(self) -> Array:
-        return linear(self.final, transpose(self.parameters.W_E))
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        As `ForwardPass` does.
+    """
+    try:
+        array = np.asarray(ids)
+    except ValueError:
+        raise InvalidValueError("ids must be rows of equal length") from None
+    flat = check_ids(array.ravel(), config.vocab_size)
+    *_, T = (0, *array.shape)
+    if not array.ndim or not flat.size or not config.n_positions - cached >= T:
+        raise InvalidValueError(
+            f"a forward pass takes 1 to {config.n_positions - cached} tokens; given {T}"
+        )
+    return flat.reshape(array.shape)

@@ -2,74 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from attnlab.checkpoint import Parameters
+from attnlab.checks import is_integer
+from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward import KeyValueCache
-from attnlab.ops import Array, as_floats, generator, is_integer, is_real, softmax
+from attnlab.parameters import Parameters
+from attnlab.sampling import Sampling
 from attnlab.steps import Result
 from attnlab.tables import align
-from attnlab.tokenizer import Tokenizer, Tokens
+from attnlab.tokens import Tokens, Vocabulary
 from attnlab.trace import NextToken, Trace
-
-
-def sampling_probabilities(
-    logits: ArrayLike,
-    *,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-) -> Array:
-    """With which probability each token is drawn: softmax(logits / temperature), cut and renewed.
-
-    Parameters
-    ----------
-    logits : (vocab,)
-    temperature : below 1 sharpens, above 1 flattens; at 0 the first of the largest logits has all
-    top_k : only tokens whose logit is at least the k-th largest remain; None for all
-    top_p : of those, taken from the most probable down, the fewest whose probabilities add up to
-        top_p at least remain; None for all. Of equal ones the higher ids are taken first.
-
-    Returns
-    -------
-    float64 (vocab,), sums to 1
-
-    Raises
-    ------
-    InvalidValueError
-        A setting out of its range, or logits that are not one row of finite numbers.
-
-    Notes
-    -----
-    The order, temperature, top-k, top-p, is that of transformers' `generate`.
-
-    Source: "The Curious Case of Neural Text Degeneration" (2020), sections 3.1 and 5 (top-p), and
-    "Hierarchical Neural Story Generation" (2018), section 5.4 (top-k).
-    """
-    check_sampling(temperature, top_k, top_p)
-    scores = as_floats(logits, "logits").astype(np.float64)
-    if scores.ndim != 1 or scores.size == 0 or not np.isfinite(scores).all():
-        raise InvalidValueError("logits must be one row of finite numbers")
-    if temperature == 0:
-        only_best: Array = (np.arange(scores.size) == scores.argmax()).astype(np.float64)
-        return only_best
-    with np.errstate(over="ignore"):  # at a temperature near 0: -inf, probability 0
-        scores = (scores - scores.max()) / temperature
-    if top_k is not None and top_k < scores.size:
-        kth_largest = np.partition(scores, -top_k)[-top_k]
-        scores[scores < kth_largest] = -math.inf
-    if top_p is not None and top_p < 1:
-        ascending = np.argsort(scores, kind="stable")
-        cumulative = softmax(scores)[ascending].cumsum()
-        removed = ascending[:-1][cumulative[:-1] <= 1 - top_p]
-        scores[removed] = -math.inf
-    return softmax(scores)
 
 
 @dataclass(frozen=True)
@@ -136,43 +83,12 @@ class Generation:
         return f"{heading}\n{align(lines, left=(2, 3))}"
 
 
-class Sampler:
-    """Draws tokens with the probabilities of `sampling_probabilities`.
-
-    Parameters
-    ----------
-    temperature, top_k, top_p : as `sampling_probabilities` takes them
-    seed : makes the draws repeatable; None for fresh randomness
-
-    Raises
-    ------
-    InvalidValueError
-        A setting out of its range.
-    """
-
-    def __init__(
-        self, temperature: float, top_k: int | None, top_p: float | None, seed: int | None
-    ) -> None:
-        check_sampling(temperature, top_k, top_p)
-        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
-        self._rng = generator(seed)
-
-    def draw(self, logits: Array) -> tuple[int, float]:
-        """An id, and the probability that it had."""
-        probabilities = sampling_probabilities(
-            logits, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p
-        )
-        cumulative = probabilities.cumsum()
-        id = int(np.searchsorted(cumulative, self._rng.random() * cumulative[-1], side="right"))
-        return id, float(probabilities[id])
-
-
 def generation_steps(
     prompt: Tokens,
     max_new_tokens: int,
     parameters: Parameters,
-    tokenizer: Tokenizer,
-    sampler: Sampler,
+    vocabulary: Vocabulary,
+    sampling: Sampling,
     stops: Sequence[bytes],
     *,
     complete: bool = False,
@@ -191,52 +107,54 @@ def generation_steps(
     """
     positions = parameters.config.n_positions
     cache = KeyValueCache(parameters.config, parameters.dtype)
+    rng = sampling.generator()
 
     def run(ids: list[int]) -> Trace:
-        trace = Trace(tokenizer.tokens(ids), tokenizer, parameters, cache)
+        if len(ids) > positions:
+            trace = Trace(vocabulary.tokens(ids[-positions:]), vocabulary, parameters)
+        else:
+            new = vocabulary.tokens(ids[cache.length :])
+            trace = Trace(new, vocabulary, parameters, cache)
         trace.next_logits  # noqa: B018 (runs every block, which fills the cache)
-        cache.length += len(ids)
+        cache.length = len(ids)
         return trace
 
-    ids, seen, written = prompt.ids.tolist(), 0, b""
+    ids, written = prompt.ids.tolist(), b""
     for _ in range(max_new_tokens):
-        if len(ids) > positions:
-            cache.length, seen = 0, len(ids) - positions
-        trace = run(ids[seen:])
-        token = trace.candidate(*sampler.draw(trace.next_logits))
+        trace = run(ids)
+        token = trace.candidate(*sampling.draw(trace.next_logits, rng))
         yield GenerationStep(trace, token)
-        seen = len(ids)
         ids.append(token.id)
         written += token.bytes
         if any(stop in written for stop in stops):
             break
     if complete:
-        yield GenerationStep(run(ids[seen:]), None)
+        yield GenerationStep(run(ids), None)
 
 
-def join(steps: Sequence[GenerationStep], parameters: Parameters, tokenizer: Tokenizer) -> Trace:
+def join(steps: Sequence[GenerationStep], parameters: Parameters, vocabulary: Vocabulary) -> Trace:
     """One trace over the tokens of all steps, such as one uncached run leaves behind.
 
-    The rows of queries and of the residual stream are those that each step computed; keys and
-    values are the cache's after the last step.
+    The rows of queries, keys, values and of the residual stream are those that each step computed.
     """
     traces = [step.trace for step in steps]
-    whole = Trace(Tokens(t for trace in traces for t in trace.tokens), tokenizer, parameters)
+    values: dict[str, Array] = {}
 
-    def rows(parts: Iterable[Result], name: str) -> Array:
-        return np.concatenate([getattr(part, name) for part in parts], axis=-2)
+    def joined(path: str, parts: Iterable[Result], name: str) -> None:
+        rows = [getattr(part, name) for part in parts]
+        values[f"{path}{name}"] = np.concatenate(rows, axis=-2)
 
-    for layer, block in enumerate(whole.blocks):
+    for layer in range(parameters.config.n_layer):
         blocks = [trace.blocks[layer] for trace in traces]
-        attentions = [part.attention for part in blocks]
-        last = attentions[-1]
-        block.keep(**{name: rows(blocks, name) for name in ("input", "mid", "output")})
-        attention = block.bare_attention()
-        attention.keep(Q=rows(attentions, "Q"), K=last.K, V=last.V)
-        attention.keep(context=rows(attentions, "context"))
-        block.keep(attention=attention)
-    whole.keep(final=rows(traces, "final"), next_logits=traces[-1].next_logits)
-    return whole
+        for name in ("input", "mid", "output"):
+            joined(f"blocks.{layer}.", blocks, name)
+        attentions = [block.attention for block in blocks]
+        for name in ("QKV", "context"):
+            joined(f"blocks.{layer}.attention.", attentions, name)
+    joined("", traces, "final")
+    values["next_logits"] = traces[-1].next_logits
+    tokens = Tokens(token for trace in traces for token in trace.tokens)
+    return Trace(tokens, vocabulary, parameters, values=values)
 
 
 def check_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_oldest: bool) -> None:
@@ -259,24 +177,6 @@ def check_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_oldes
             f"a prompt of {len(prompt)} tokens and {max_new_tokens} new ones are {wanted}, more "
             f"than the model's {positions} positions; drop_oldest=True goes on without the oldest"
         )
-
-
-def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    """Refuse settings out of their range.
-
-    Raises
-    ------
-    InvalidValueError
-        A temperature below 0 or not finite, a top_k below 1, a top_p outside (0, 1].
-    """
-    if not is_real(temperature) or not 0 <= temperature < math.inf:
-        raise InvalidValueError(
-            f"temperature must be a number of at least 0; given {temperature!r}"
-        )
-    if top_k is not None and (not is_integer(top_k) or top_k < 1):
-        raise InvalidValueError(f"top_k must be an integer of at least 1; given {top_k!r}")
-    if top_p is not None and (not is_real(top_p) or not 0 < top_p <= 1):
-        raise InvalidValueError(f"top_p must be above 0 and at most 1; given {top_p!r}")
 
 
 def stop_bytes(stop: str | Sequence[str] | None) -> tuple[bytes, ...]:

@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Unpack
 
 from numpy.typing import ArrayLike, DTypeLike
 
-from attnlab.checkpoint import Checkpoint, Parameters, parameter_count
+from attnlab.checkpoint import Checkpoint, save_parameters
 from attnlab.config import GPT2Config
 from attnlab.errors import InvalidValueError, MissingFileError, VocabularyError
 from attnlab.files import make_directory
 from attnlab.generation import (
     Generation,
     GenerationStep,
-    Sampler,
     check_length,
     generation_steps,
     join,
     stop_bytes,
 )
 from attnlab.hub import HOW_TO_GET_GPT2, POCKET, find_model
-from attnlab.tokenizer import Tokenizer, Tokens
+from attnlab.parameters import Parameters, parameter_count
+from attnlab.sampling import Sampling, SamplingSettings
+from attnlab.tokenizer import Tokenizer
+from attnlab.tokens import Tokens
 from attnlab.trace import NextToken, Trace
 
 
@@ -40,7 +43,7 @@ class GPT2:
 
     def __init__(self, parameters: Parameters, tokenizer: Tokenizer) -> None:
         self.config: GPT2Config = parameters.config
-        self.parameters = parameters
+        self.parameters = parameters.still()
         self.tokenizer = tokenizer
 
     @classmethod
@@ -128,7 +131,7 @@ class GPT2:
         """
         path = Path(directory)
         make_directory(path)
-        self.parameters.save(path)
+        save_parameters(self.parameters, path)
         self.tokenizer.save(path)
         self.config.save(path)
 
@@ -161,20 +164,17 @@ class GPT2:
                 f"{len(tokens)} tokens are too many: the model has {self.config.n_positions} "
                 "positions; model.tokenizer.encode(text)[:n] gives the first n ids"
             )
-        return Trace(tokens, self.tokenizer, self.parameters)
+        return Trace(tokens, self.tokenizer.vocabulary, self.parameters)
 
     def generate(
         self,
         prompt: str | ArrayLike | Tokens,
         max_new_tokens: int,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        stop: str | Sequence[str] | None = None,
         *,
+        stop: str | Sequence[str] | None = None,
         drop_oldest: bool = False,
         trace: bool = False,
+        **sampling: Unpack[SamplingSettings],
     ) -> Generation:
         """Continue a prompt, drawing one token after the other.
 
@@ -182,16 +182,13 @@ class GPT2:
         ----------
         prompt : a text, ids or Tokens, as `trace` takes them
         max_new_tokens : how many tokens to write at most
-        temperature : below 1 sharpens the probabilities, above 1 flattens them; at 0 always the
-            most probable token is taken
-        top_k : draw only from the k most probable tokens
-        top_p : draw only from the most probable tokens that together have this probability
-        seed : makes the draws repeatable; None for fresh randomness
         stop : a text or texts; writing ends with the token that completes one of them.
             `<|endoftext|>` is one like any other: without `stop`, nothing ends the text early.
         drop_oldest : go on past n_positions with the last n_positions tokens, each step then
             computing all of them again
         trace : keep every step, and join them to one trace over prompt and new tokens
+        sampling : temperature, top_k, top_p, seed, as `Sampling` takes them. temperature=0 always
+            takes the most probable token; seed makes the draws repeatable.
 
         Returns
         -------
@@ -211,7 +208,7 @@ class GPT2:
         tokens, steps = self._steps(
             prompt,
             max_new_tokens,
-            Sampler(temperature, top_k, top_p, seed),
+            Sampling(**sampling),
             stop,
             drop_oldest,
             trace,
@@ -225,7 +222,7 @@ class GPT2:
             tokens=Tokens([*tokens, *new]),
             text=self.tokenizer.decode(new.ids),
             chosen=tuple(chosen),
-            trace=join(kept, self.parameters, self.tokenizer) if trace else None,
+            trace=join(kept, self.parameters, self.tokenizer.vocabulary) if trace else None,
             steps=kept,
         )
 
@@ -233,13 +230,10 @@ class GPT2:
         self,
         prompt: str | ArrayLike | Tokens,
         max_new_tokens: int,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        stop: str | Sequence[str] | None = None,
         *,
+        stop: str | Sequence[str] | None = None,
         drop_oldest: bool = False,
+        **sampling: Unpack[SamplingSettings],
     ) -> Iterator[NextToken]:
         """Like `generate`, but each token is given out when it is drawn.
 
@@ -258,15 +252,16 @@ class GPT2:
         InvalidValueError, InvalidTypeError
             As `generate` does, at the call and not at the first token.
         """
-        sampler = Sampler(temperature, top_k, top_p, seed)
-        _, steps = self._steps(prompt, max_new_tokens, sampler, stop, drop_oldest, False)
+        _, steps = self._steps(
+            prompt, max_new_tokens, Sampling(**sampling), stop, drop_oldest, False
+        )
         return (step.token for step in steps if step.token is not None)
 
     def _steps(
         self,
         prompt: str | ArrayLike | Tokens,
         max_new_tokens: int,
-        sampler: Sampler,
+        sampling: Sampling,
         stop: str | Sequence[str] | None,
         drop_oldest: bool,
         complete: bool,
@@ -278,8 +273,8 @@ class GPT2:
             tokens,
             max_new_tokens,
             self.parameters,
-            self.tokenizer,
-            sampler,
+            self.tokenizer.vocabulary,
+            sampling,
             stops,
             complete=complete,
         )

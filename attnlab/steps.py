@@ -1,31 +1,50 @@
-"""Results whose parts are named steps: computed on first look, then kept, and read-only.
+"""Results made of named steps: each computed on first look from those that it needs, then kept.
 
-A step is a method of one equation. `@step` says beside it which axes the array has and what the
-equation is, so that code, table and description of a step are one thing:
+A step is declared with its axes, its formula in words, and its equation in `attnlab.equations`:
 
-    @step("Tq Tk", "Q Kᵀ")
-    def raw_scores(self) -> Array:
-        return self.Q @ transpose(self.K)
+    raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, passes=True)
 
-Looking at `result.raw_scores` runs the method once and keeps the array. `result.peek("raw_scores")`
-gives the kept array if there is one, else computes it and keeps nothing: steps use it for what
-is large and only passes through, so that a result holds no more than what was looked at.
+Which steps it needs is read from the equation's parameters: `raw_scores(Q, K)` needs Q and K. Where
+an equation serves several steps, the declaration says what a parameter stands for:
+
+    X = Step("T D", "LayerNorm(mid)", equations.layer_norm, x="parent.mid")
+
+So the graph of a computation is data. A `Graph` has one node for each step, found by its path
+(`blocks.3.attention.weights`), a `Run` the arrays that are there so far. Results are views of a
+run: `trace.blocks[3].attention` knows the run and its own path, and no result knows the one that it
+is part of, so that what nobody holds is freed at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Generic, SupportsIndex, TypeVar, overload
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from functools import partial
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    Self,
+    SupportsIndex,
+    TypeVar,
+    overload,
+)
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnlab.errors import AttnlabError, InvalidTypeError, OutOfRangeError
+from attnlab.checks import is_integer
+from attnlab.equations import AnyArray, same
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, OutOfRangeError
+from attnlab.names import hint_for
 from attnlab.tables import align
 
-AnyArray = NDArray[Any]
-Array = TypeVar("Array", bound=AnyArray)
 Value = TypeVar("Value")
+
+# What a step needs: another step by its path, or, where that depends on it, by its part's number.
+Need = str | Callable[[int], str]
 
 
 def read_only(value: Value) -> Value:
@@ -35,35 +54,79 @@ def read_only(value: Value) -> Value:
     return value
 
 
-def owned(array: Array) -> Array:
-    """The array itself if it may be worked on in place, else a copy.
-
-    What a result keeps is read-only; an array that can be written to has only passed through, and
-    belongs to whoever asked for it.
-    """
-    return array if array.flags.writeable else array.copy()
-
-
 class Step(Generic[Value]):
     """One named part of a `Result`: an array that is given, or computed on first look.
 
+    Parameters
+    ----------
+    axes, formula : the step in words, such as "Tq Tk" and "Q Kᵀ"
+    equation : computes it; its parameters are the steps that it needs. None where the step is
+        given, or is one of the model's parameters
+    passes : it is large or far away and only passes through: made for a step that needs it, then
+        let go. Where somebody looked at it, it is kept like any other.
+    view : its numbers are those of another step that is kept, in the same memory
+    finite : a number in it that is not finite is an error, told with the step that it comes from
+    fast : gives the same, faster, where a text is long. Its parameters are what it needs; those
+        with a default, what it uses where it is there already
+    optional : None where it is not given
+    after_blocks : it needs what all earlier blocks come to; they are run in order, as a deep model
+        would recurse too far
+    where : of parameters that are not named after the step that they stand for, that step's path.
+        In it, `parent` is the result that this one is part of, and `root` the one above all.
+
     Attributes
     ----------
-    name, axes, formula : the step in words, such as raw_scores, "Tq Tk" and "Q Kᵀ"
-    compute : the equation; None where the array is given when the result is made
+    name : such as raw_scores
+    needs : the steps that its parameters stand for
+    of_whole, always_of_whole : see `of`
     """
 
     def __init__(
-        self, axes: str, formula: str = "", compute: Callable[[Any], Value] | None = None
+        self,
+        axes: str,
+        formula: str = "",
+        equation: Callable[..., Value] | None = None,
+        *,
+        passes: bool = False,
+        view: bool = False,
+        finite: bool = False,
+        fast: Callable[..., Value] | None = None,
+        optional: bool = False,
+        after_blocks: bool = False,
+        **where: Need,
     ) -> None:
         self.name = ""
-        self.axes = axes
-        self.formula = formula
-        self.compute = compute
-        self.__doc__ = compute.__doc__ if compute else None
+        self.axes, self.formula, self.equation, self.fast = axes, formula, equation, fast
+        self.passes, self.view, self.finite, self.optional = passes, view, finite, optional
+        self.after_blocks = after_blocks
+        self.where = where
+        self.needs = tuple(where.get(name, name) for name in _parameters(equation))
+        self.of_whole: Callable[[Any, int, int], Value] | None = None
+        self.always_of_whole = False
+
+    @property
+    def is_parameter(self) -> bool:
+        """Whether it is neither given nor computed, but one of the model's parameters."""
+        return self.equation is None and self.of_whole is None and not self.optional
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
+        equals = f" = {self.formula}" if self.formula else ""
+        self.__doc__ = f"{name}{equals}\n\nAxes: {self.axes or 'none, it is one number'}"
+
+    def of(self, take: Callable[[Any, int, int], Value], *, always: bool = False) -> Step[Value]:
+        """The same step of one part of a whole, such as of a head of a layer.
+
+        Parameters
+        ----------
+        take : takes it out of the whole's step of the same name, given that, the part's number and
+            how many parts there are
+        always : whether it is so even of a long text, where the whole's step would have to be made
+            first; without an equation it always is
+        """
+        taken = copy(self)
+        taken.of_whole, taken.always_of_whole = take, always or self.equation is None
+        return taken
 
     def __repr__(self) -> str:
         equation = f" = {self.formula}" if self.formula else ""
@@ -76,56 +139,309 @@ class Step(Generic[Value]):
     def __get__(self, result: Result | None, owner: type) -> Step[Value] | Value:
         if result is None:
             return self
-        # Not a data descriptor: from now on Python finds the kept value before it finds the step.
-        value = read_only(self._value(result))
-        vars(result)[self.name] = value
-        return value
-
-    def _value(self, result: Result) -> Value:
-        if self.compute is None:
-            raise AttributeError(f"{type(result).__name__} was made without {self.name}")
-        return self.compute(result)
-
-    def peek(self, result: Result) -> Value:
-        """The value, computed if need be, without keeping it."""
-        kept = vars(result)
-        value: Value = kept[self.name] if self.name in kept else self._value(result)
+        value: Value = result._run.look(result._prefix + self.name)
         return value
 
 
-def step(axes: str, formula: str) -> Callable[[Callable[[Any], Value]], Step[Value]]:
-    """Turn a method that returns an array into a step, see the module's docstring."""
-    return lambda compute: Step(axes, formula, compute)
+def _parameters(function: Callable[..., Any] | None) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters if function else {}
 
 
-class Result:
-    """Named parts, each read-only; `repr` is a table of them.
-
-    The table computes what follows from what is there, unless it is large; what would take
-    running blocks is "not computed yet".
+class Node(NamedTuple):
+    """A step at its place in a graph, with paths from the root.
 
     Attributes
     ----------
-    parts : names of the steps in the order in which they are shown
+    needs : of the equation's parameters
+    fast_needs : name, path, and whether it is used only where it is there, of the fast form's
+    whole, number, n_head : of a part of a whole: the path of the whole's step, which part it is,
+        and the path of how many there are
+    """
+
+    step: Any  # a Step, which as such would be looked up in the node
+    needs: tuple[str, ...]
+    fast_needs: tuple[tuple[str, str, bool], ...]
+    whole: str
+    number: int
+    n_head: str
+
+
+class Graph(dict[str, Node]):
+    """Every step of a kind of result by its path; a node is made when it is first asked for.
+
+    Parameters
+    ----------
+    root : the kind of the result that is part of no other
+    n_layer : how many blocks it has
+    """
+
+    def __init__(self, root: type[Result], n_layer: int) -> None:
+        super().__init__()
+        self.root, self.n_layer = root, n_layer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return graph_of, (self.root, self.n_layer)
+
+    def __missing__(self, path: str) -> Node:
+        *place, name = path.split(".")
+        step = self.kind_at(place).steps[name]
+        number = int(place[-1]) if place and place[-1].isdigit() else self.n_layer
+
+        def absolute(need: Need) -> str:
+            first, *rest = (need if isinstance(need, str) else need(number)).split(".")
+            if first == "root":
+                return ".".join(rest)
+            above = place
+            while first == "parent":
+                above = above[: -2 if above[-1].isdigit() else -1]
+                first, *rest = rest
+            return ".".join((*above, first, *rest))
+
+        self[path] = node = Node(
+            step,
+            tuple(map(absolute, step.needs)),
+            tuple(
+                (name, absolute(step.where.get(name, name)), it.default is not it.empty)
+                for name, it in _parameters(step.fast).items()
+            ),
+            absolute(f"parent.{name}") if step.of_whole else "",
+            number,
+            absolute("parent.n_head") if step.of_whole else "",
+        )
+        return node
+
+    def kind_at(self, place: Iterable[str]) -> type[Result]:
+        """The kind of the result at a place, such as blocks, 3, attention."""
+        kind = self.root
+        for name in place:
+            if not name.isdigit():
+                kind = kind.children[name]
+        return kind
+
+
+GRAPHS: dict[tuple[type[Result], int], Graph] = {}
+
+
+def graph_of(root: type[Result], n_layer: int = 0) -> Graph:
+    """The graph of a kind of result, one for all of them."""
+    return GRAPHS.setdefault((root, n_layer), Graph(root, n_layer))
+
+
+class Run:
+    """One computation: the arrays that are there so far, by path, and how the others are made.
+
+    Nothing in it is locked. Threads that look at the same step all compute it, to the same bits,
+    and the first one's is kept.
+
+    Parameters
+    ----------
+    graph : how they are made
+    values : what is given, by path
+    given : gives the model's parameters, by path, when they are needed; None where there are none
+    tokens : of a text
+    is_long : whether steps that have a fast form are made by it
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        values: dict[str, Any],
+        given: Callable[[str], Any] | None = None,
+        tokens: Any = None,
+        is_long: bool = False,
+    ) -> None:
+        self.graph, self.values, self.given = graph, values, given
+        self.tokens, self.is_long = tokens, is_long
+        self.tells = True  # of numbers that are not finite
+        for value in values.values():
+            read_only(value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is only another look at the same memory would be written twice; a cache of keys has
+        # room for all positions, and what was found in it is there as K and V.
+        cached = self.values.get("cached", 0)
+        kept = {
+            path: None if path.endswith("_cache") else value
+            for path, value in self.values.items()
+            if cached or path == "scores_shape" or not self.graph[path].step.view
+        }
+        return vars(self) | {"values": kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        for value in self.values.values():
+            read_only(value)  # an array that was copied or unpickled can be written to
+
+    def aside(self) -> Run:
+        """The same run so far; what is computed in it from now on goes when it goes."""
+        return Run(self.graph, dict(self.values), self.given, self.tokens, self.is_long)
+
+    def look(self, path: str) -> Any:
+        """A step, computed if it is not there, and kept.
+
+        Raises
+        ------
+        InvalidValueError
+            Its numbers, or those that it is made of, are NaN, infinite, or overflow.
+        """
+        if path in self.values:
+            return self.values[path]
+        # What overflows is told, and never becomes a finite number.
+        overflow: Literal["raise", "ignore"] = "raise" if self.tells else "ignore"
+        with np.errstate(over=overflow, invalid=overflow, divide=overflow, under="ignore"):
+            return self._kept(path)
+
+    def _kept(self, path: str) -> Any:
+        node = self.graph[path]
+        if node.step.after_blocks:
+            self._run_blocks(node.number)
+        if node.step.equation is same:  # one array under two names
+            value = (
+                self.values[need] if (need := node.needs[0]) in self.values else self._kept(need)
+            )
+        else:
+            value = self._made(path, node)
+        if node.step.is_parameter:
+            return value  # which is kept where it came from
+        return self.values.setdefault(path, read_only(value))
+
+    def _run_blocks(self, stop: int) -> None:
+        start = stop
+        while start and f"blocks.{start - 1}.output" not in self.values:
+            start -= 1
+        for layer in range(start, stop):
+            self._kept(f"blocks.{layer}.output")
+
+    def _for_another(self, path: str) -> Any:
+        """A step that another one needs."""
+        if path in self.values:
+            return self.values[path]
+        node = self.graph[path]
+        return self._made(path, node) if node.step.passes else self._kept(path)
+
+    def _made(self, path: str, node: Node) -> Any:
+        step = node.step
+        if step.of_whole is not None and (
+            step.always_of_whole or not self.is_long or node.whole in self.values
+        ):
+            whole = self.values[node.whole] if node.whole in self.values else self._kept(node.whole)
+            if whole is None:
+                return None
+            return step.of_whole(whole, node.number, self._for_another(node.n_head))
+        if step.equation is None:
+            if step.optional:
+                return None
+            if self.given is None:
+                raise AttributeError(f"{path} is not there")
+            return self.given(path)
+        if self.is_long and step.fast is not None:
+            needed = {
+                name: self._for_another(need)
+                for name, need, if_there in node.fast_needs
+                if not if_there or need in self.values
+            }
+            equation = partial(step.fast, **needed)
+        else:
+            equation = partial(step.equation, *map(self._for_another, node.needs))
+        try:
+            value = equation()
+        except FloatingPointError as error:
+            if "matmul" not in str(error):
+                raise self._refusal(path) from None
+            with np.errstate(all="ignore"):  # some BLAS raise a flag for nothing: the numbers tell
+                value = equation()
+            if not is_finite(value):
+                raise self._refusal(path) from None
+        if step.finite and self.tells and not is_finite(value):
+            raise self._refusal(path)
+        return value
+
+    def _refusal(self, path: str) -> InvalidValueError:
+        """An error that names the first step whose numbers are not finite, or overflow."""
+        silent = self.aside()
+        silent.is_long = silent.tells = False
+        origin: str | None = path
+        while origin is not None:
+            path, origin = origin, None
+            for need in self.graph[path].needs:
+                # -inf is meant in masked scores.
+                need = need.removesuffix("masked_scores") + "scores" * need.endswith(
+                    "masked_scores"
+                )
+                if not is_finite(silent.look(need)):
+                    origin = need
+                    break
+        value = silent.look(path)
+        if self.graph[path].step.equation is None:
+            return InvalidValueError(f"{path} holds NaN or infinite numbers")
+        return InvalidValueError(
+            f"{path} overflows: its numbers, or some on the way to them, are too large for "
+            f"{value.dtype}" + "; float64 may hold them" * (value.dtype == np.float32)
+        )
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a value, where it is an array of floats, holds no NaN and nothing infinite."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        return True
+    return bool(np.isfinite(value.max()) and np.isfinite(value.min()))
+
+
+class Part(Generic[Value]):
+    """Something that a result makes once, when it is first asked for, such as its heads.
+
+    Unlike `functools.cached_property` before Python 3.12, it takes no lock.
+    """
+
+    def __init__(self, make: Callable[[Any], Value]) -> None:
+        self.make = make
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, result: None, owner: type) -> Part[Value]: ...
+    @overload
+    def __get__(self, result: object, owner: type) -> Value: ...
+    def __get__(self, result: object | None, owner: type) -> Part[Value] | Value:
+        if result is None:
+            return self
+        # Not a data descriptor: from now on Python finds the kept value before it finds this.
+        value: Value = vars(result).setdefault(self.name, self.make(result))
+        return value
+
+
+class Result:
+    """Named steps of one computation, each read-only; `repr` is a table of them.
+
+    The table computes what follows from what is there, unless it is large; what would take running
+    blocks is "not computed yet". It keeps nothing that was not there before.
+
+    Attributes
+    ----------
     title : what the table is headed with
+    path : where in the whole it stands, such as "blocks.3.attention"; "" for the whole
+    tokens : of a text; None where the matrices belong to none
+    parts : names of the steps in the order in which they are shown
+    steps : the declarations of all steps, by name
+    children : the kinds of the results that are parts of this one
     hint : what the table ends with, where there is more to see
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
+    steps: ClassVar[dict[str, Step[Any]]] = {}
+    children: ClassVar[dict[str, type[Result]]] = {}
     hint: ClassVar[str] = ""
     title: str
+    path: str
 
-    def __init__(self, title: str, **values: object) -> None:
-        vars(self)["title"] = title
-        self.keep(**values)
+    def __init_subclass__(cls) -> None:
+        own = {name: step for name, step in vars(cls).items() if isinstance(step, Step)}
+        cls.steps = cls.steps | own
 
-    def keep(self, **values: object) -> None:
-        """Put parts in place that came from elsewhere, read-only like all others."""
-        for name, value in values.items():
-            vars(self)[name] = read_only(value)
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.keep(**state)  # a copied or unpickled array can be written to until it is kept
+    def __init__(self, title: str, run: Run, path: str = "") -> None:
+        vars(self).update(title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is read-only: {name} can't be set")
@@ -133,47 +449,79 @@ class Result:
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{type(self).__name__} is read-only: {name} can't be deleted")
 
-    def peek(self, name: str) -> Any:
-        """A part that passes through: as kept, else computed and not kept."""
-        found: Step[Any] = getattr(type(self), name)
-        return found.peek(self)
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{type(self).__name__} has no {name}{hint_for(name)}")
+
+    def __getstate__(self) -> dict[str, Any]:  # what it makes once, it makes again
+        return {
+            n: x
+            for n, x in vars(self).items()
+            if not isinstance(getattr(type(self), n, None), Part)
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    @property
+    def tokens(self) -> Any:
+        return self._run.tokens
+
+    @property
+    def tokens_before(self) -> int:
+        """How many tokens before these were found in a cache."""
+        cached: int = self._run.values.get("cached", 0)
+        return cached
+
+    def aside(self) -> Self:
+        """The same result as it is now, for a look that leaves nothing behind in this one."""
+        same = copy(self)
+        vars(same)["_run"] = self._run.aside()
+        return same
+
+    def is_there(self, name: str) -> bool:
+        """Whether a step was given, or has been looked at, or is kept for another one."""
+        return self._prefix + name in self._run.values
 
     def _computes_for_repr(self) -> bool:
         """Whether showing the table may compute the steps that nobody looked at yet."""
         return False
 
+    def _step(self, name: str) -> Step[Any]:
+        """The declaration that says what a step is."""
+        return self.steps[name]
+
     def axes_of(self, name: str) -> str:
-        """The names of a part's axes, those that lead it apart."""
-        axes: str = getattr(type(self), name).axes
-        return axes
+        """The names of a step's axes, those that lead it apart."""
+        return self._step(name).axes
 
     def formula_of(self, name: str) -> str:
-        """What a part is made of, its equation's right-hand side; of what is given, what it is."""
-        formula: str = getattr(type(self), name).formula
-        return formula
+        """What a step is made of, its equation's right-hand side; of what is given, what it is."""
+        return self._step(name).formula
 
     def heading_of(self, name: str) -> str:
-        """What a view of a part is headed with."""
-        formula, is_computed = self.formula_of(name), getattr(type(self), name).compute
-        return f"{name}{' = ' if is_computed else ': '}{formula}" if formula else name
+        """What a view of a step is headed with."""
+        formula = self.formula_of(name)
+        equals = " = " if self._step(name).equation else ": "
+        return f"{name}{equals}{formula}" if formula else name
 
     def _shown(self) -> tuple[str, ...]:
         return self.parts
 
     def _table(self) -> str:
         lines = [("name", "axes", "shape", "dtype", "range", "-inf")]
+        aside, computes = self.aside(), self._computes_for_repr()
         for name in self._shown():
             axes = self.axes_of(name)
-            if name not in vars(self) and not self._computes_for_repr():
+            if not computes and not self.is_there(name):
                 lines.append((name, axes, "", "", "not computed yet", ""))
                 continue
             try:
-                value = self.peek(name)  # looked at, but not kept: nobody asked for it by name
+                value = getattr(aside, name)
             except AttnlabError as error:  # what can be shown is shown
                 lines.append((name, axes, "", "", f"none: {error}", ""))
                 continue
             if value is not None:
-                leading = "... " * (value.ndim > len(axes.split()))
+                leading = "... " * (np.ndim(value) > len(axes.split()))
                 lines.append((name, leading + axes, *describe(value)))
         return align(lines, left=(0, 1, 2, 3, 4))
 
@@ -186,8 +534,42 @@ class Result:
         return result_view(self)
 
 
-def describe(array: AnyArray) -> tuple[str, str, str, str]:
+def needs(result: Result, path: str) -> tuple[str, ...]:
+    """The steps that a step of a result is computed from, as its equation names them.
+
+    Parameters
+    ----------
+    result : such as a trace, or one block of it
+    path : of a step from there, such as "blocks.0.mid"
+
+    Returns
+    -------
+    paths from the whole that the result is part of; () of what is given and of parameters
+
+    Raises
+    ------
+    InvalidValueError
+        The result has no such step.
+
+    Examples
+    --------
+    >>> needs(trace, "blocks.0.attention.scores")
+    ('blocks.0.attention.raw_scores', 'blocks.0.attention.scale')
+    """
+    try:
+        node = result._run.graph[result._prefix + path]
+    except (KeyError, AttributeError, TypeError):
+        raise InvalidValueError(
+            f"{getattr(result, 'title', result)!r:.80} has no step {path!r:.80}"
+        ) from None
+    return node.needs or tuple(filter(None, [node.whole]))
+
+
+def describe(value: AnyArray | float) -> tuple[str, str, str, str]:
     """Shape, dtype, range of the finite values, and the number of -inf, as words."""
+    if not isinstance(value, np.ndarray):
+        return "", "", f"{value:.4g}", ""
+    array = value
     shape = " x ".join(map(str, array.shape))
     if array.dtype == bool:
         return shape, "bool", f"{np.count_nonzero(array)} of {array.size} True", ""
@@ -223,15 +605,13 @@ class Numbered(tuple[Value, ...]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Value, ...]: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Value | tuple[Value, ...]:
+        if not is_integer(index) and not isinstance(index, slice):
+            raise InvalidTypeError(f"a {self.kind}'s number is an integer; given {index!r:.80}")
         try:
             return super().__getitem__(index)
         except IndexError:
             raise OutOfRangeError(
                 f"there is no {self.kind} {index}; {self.kind}s are 0 to {len(self) - 1}"
-            ) from None
-        except TypeError:
-            raise InvalidTypeError(
-                f"a {self.kind} is told by an integer; given {index!r}"
             ) from None
 
     def __repr__(self) -> str:

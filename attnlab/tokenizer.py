@@ -8,26 +8,19 @@ here, built from the checkpoint's own `vocab.json` and `merges.txt`, so nothing 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, overload
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError
 from attnlab.files import read_json, read_text, write_whole
-from attnlab.steps import Numbered, read_only
-from attnlab.tables import align, printable
+from attnlab.steps import Part
+from attnlab.tokens import END_OF_TEXT, Tokens, Vocabulary, byte_symbols
 
 if TYPE_CHECKING:
     import tiktoken
-
-Ids: TypeAlias = NDArray[np.int64]
-
-END_OF_TEXT = "<|endoftext|>"
 
 # How text is cut before bytes are merged. Source: GPT-2's `encoder.py`.
 PIECES = (
@@ -37,107 +30,6 @@ PIECES = (
 )
 
 
-def byte_symbols() -> list[str]:
-    """The printable character that stands for each byte in `vocab.json`.
-
-    Bytes that Latin-1 can print stand for themselves; the other 68, in order, for U+0100, U+0101
-    and so on: a space is Ġ (U+0120), a newline Ċ (U+010A).
-
-    Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
-    """
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(0x100, 0x200))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
-
-
-@dataclass(frozen=True)
-class Token:
-    """One token.
-
-    Attributes
-    ----------
-    id : its row in the embedding
-    symbol : as `vocab.json` writes it, `Ġvery`
-    text : as people read it, ` very`; bytes that are only part of a character show as �
-    bytes : what it stands for, `b" very"`
-    """
-
-    id: int
-    symbol: str
-    text: str
-    bytes: bytes
-
-
-class Tokens(Sequence[Token]):
-    """The tokens of a text, in order; `repr` is a table of them.
-
-    Attributes
-    ----------
-    ids : int64 (T,), read-only
-    symbols, texts, bytes : T of each, see `Token`
-    part_of : for each token the characters that it shares with its neighbours, such as "’", else ""
-    """
-
-    def __init__(self, tokens: Iterable[Token]) -> None:
-        self._tokens = tuple(tokens)
-        self._numbered = Numbered("token", self._tokens)
-        self.ids: Ids = read_only(np.array([token.id for token in self._tokens], dtype=np.int64))
-        self.symbols = tuple(token.symbol for token in self._tokens)
-        self.texts = tuple(token.text for token in self._tokens)
-        self.bytes = tuple(token.bytes for token in self._tokens)
-
-    @overload
-    def __getitem__(self, index: int) -> Token: ...
-    @overload
-    def __getitem__(self, index: slice) -> Tokens: ...
-    def __getitem__(self, index: int | slice) -> Token | Tokens:
-        if isinstance(index, slice):
-            return Tokens(self._tokens[index])
-        return self._numbered[index]
-
-    def __len__(self) -> int:
-        return len(self._tokens)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tokens) and self._tokens == other._tokens
-
-    def __hash__(self) -> int:
-        return hash(self._tokens)
-
-    @cached_property
-    def part_of(self) -> tuple[str, ...]:
-        owners = [i for i, token in enumerate(self._tokens) for _ in token.bytes]
-        shared: list[str] = [""] * len(self)
-        start = 0
-        # A byte that is in no character decodes to a surrogate, which encodes to that byte again.
-        for character in b"".join(self.bytes).decode("utf-8", errors="surrogateescape"):
-            end = start + len(character.encode("utf-8", errors="surrogateescape"))
-            parts = sorted(set(owners[start:end]))
-            if len(parts) > 1:
-                for i in parts:
-                    shared[i] += character
-            start = end
-        return tuple(shared)
-
-    def lines(self) -> list[tuple[str, ...]]:
-        """Each token in words, below a header."""
-        lines: list[tuple[str, ...]] = [("", "id", "symbol", "text", "bytes", "")]
-        for i, token in enumerate(self):
-            shared = printable(self.part_of[i])
-            note = f"part of {shared}" if shared else ""
-            text = repr(token.text)
-            lines.append((str(i), str(token.id), token.symbol, text, token.bytes.hex(" "), note))
-        return lines
-
-    def __repr__(self) -> str:
-        return align(self.lines(), left=(2, 3, 4, 5))
-
-    def _repr_html_(self) -> str:
-        from attnlab.views.notebook import tokens_view
-
-        return tokens_view(self)
-
-
 class Tokenizer:
     """GPT-2's byte-level byte-pair encoding, with the vocabulary that is given.
 
@@ -145,6 +37,10 @@ class Tokenizer:
     ----------
     vocabulary : symbol -> id, as in `vocab.json`
     merges : pairs of symbols, most frequent first, as in `merges.txt`
+
+    Attributes
+    ----------
+    vocabulary : Vocabulary, what each id stands for
 
     Raises
     ------
@@ -161,11 +57,14 @@ class Tokenizer:
         _check_vocabulary(vocabulary, merges)
         self._merges = tuple(merges)
         to_bytes = {ord(symbol): chr(byte) for byte, symbol in enumerate(byte_symbols())}
-        self._symbols = sorted(vocabulary, key=vocabulary.__getitem__)
-        self._bytes = [
-            (symbol if symbol == END_OF_TEXT else symbol.translate(to_bytes)).encode("latin-1")
-            for symbol in self._symbols
-        ]
+        symbols = sorted(vocabulary, key=vocabulary.__getitem__)
+        self.vocabulary = Vocabulary(
+            symbols,
+            (
+                (symbol if symbol == END_OF_TEXT else symbol.translate(to_bytes)).encode("latin-1")
+                for symbol in symbols
+            ),
+        )
 
     @classmethod
     def from_directory(cls, directory: str | Path) -> Tokenizer:
@@ -199,17 +98,22 @@ class Tokenizer:
         WriteError
             The directory can't be written to.
         """
-        vocabulary = {symbol: id for id, symbol in enumerate(self._symbols)}
+        vocabulary = {symbol: id for id, symbol in enumerate(self.vocabulary.symbols)}
         text = json.dumps(vocabulary, ensure_ascii=False)
         merges = "".join(f"{first} {second}\n" for first, second in self._merges)
         write_whole(Path(directory) / "vocab.json", text.encode())
         write_whole(Path(directory) / "merges.txt", f"#version: 0.2\n{merges}".encode())
 
-    @cached_property
+    def __getstate__(
+        self,
+    ) -> dict[str, object]:  # tiktoken's part can't be pickled, and is made anew
+        return {name: value for name, value in vars(self).items() if name != "_encoding"}
+
+    @Part
     def _encoding(self) -> tiktoken.Encoding:
         import tiktoken  # here, so that only who has a text waits for it
 
-        ranks = {token: id for id, token in enumerate(self._bytes)}
+        ranks = {token: id for id, token in enumerate(self.vocabulary.bytes)}
         end = END_OF_TEXT.encode()
         special = {END_OF_TEXT: ranks.pop(end)} if end in ranks else {}
         return tiktoken.Encoding(
@@ -221,7 +125,7 @@ class Tokenizer:
 
     def __len__(self) -> int:
         """Number of tokens in the vocabulary."""
-        return len(self._symbols)
+        return len(self.vocabulary)
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """The ids of a text's tokens.
@@ -273,7 +177,7 @@ class Tokenizer:
         InvalidTypeError, InvalidValueError
             As `check_ids` does.
         """
-        return b"".join(self._bytes[id] for id in check_ids(ids, len(self)))
+        return self.vocabulary.decode_bytes(ids)
 
     def tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
         """The tokens of a text, or of ids, with symbol, text and bytes of each.
@@ -289,46 +193,7 @@ class Tokenizer:
         if isinstance(text_or_ids, Tokens):
             text_or_ids = text_or_ids.ids
         ids = self.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
-        return Tokens(self._token(int(id)) for id in check_ids(ids, len(self)))
-
-    def _token(self, id: int) -> Token:
-        raw = self._bytes[id]
-        return Token(id, self._symbols[id], raw.decode("utf-8", errors="replace"), raw)
-
-
-def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
-    """Token ids as an array, once they are known to be usable.
-
-    Returns
-    -------
-    int64 (T,)
-
-    Raises
-    ------
-    InvalidTypeError
-        They are not integers.
-    InvalidValueError
-        They are not one row of integers, or one is outside 0 ... vocab_size - 1.
-    """
-    try:
-        array = np.asarray(ids)
-    except ValueError:
-        raise InvalidValueError("token ids must be one row of integers; given rows") from None
-    if array.ndim != 1:
-        given = f"shape {array.shape}" if array.ndim else f"{ids!r:.40}"
-        raise InvalidValueError(f"token ids must be one row of integers; given {given}")
-    if array.size == 0:
-        return np.empty(0, dtype=np.int64)
-    if array.dtype.kind not in "iu":
-        raise InvalidTypeError(f"token ids must be integers; given {array.dtype}")
-    outside = np.flatnonzero((array < 0) | (array >= vocab_size))
-    if outside.size:
-        first = outside[0]
-        raise InvalidValueError(
-            f"token id {array[first]} at position {first} is not in the vocabulary; "
-            f"ids are 0 to {vocab_size - 1}"
-        )
-    return array.astype(np.int64)
+        return self.vocabulary.tokens(ids)
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:

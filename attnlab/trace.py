@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from attnlab.attention import Head, transpose
-from attnlab.checkpoint import Parameters
-from attnlab.errors import InvalidValueError
+from attnlab import equations
+from attnlab.chain import Head
+from attnlab.checks import is_integer
+from attnlab.equations import Array
+from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward import ForwardPass, KeyValueCache
-from attnlab.ops import Array, is_integer, softmax
-from attnlab.steps import step
+from attnlab.parameters import Parameters
+from attnlab.steps import Step
 from attnlab.tables import align
-from attnlab.tokenizer import Token, Tokenizer, Tokens
+from attnlab.tokens import Token, Tokens, Vocabulary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +41,7 @@ class Trace(ForwardPass):
     next_logits : (vocab,), the last row of logits, made without the others
     mask : bool (T, cached + T), True where a query may attend to a key, the same in all heads
     cached : how many tokens before these were found in a cache; 0 but in steps of generation
+    vocabulary : what each id stands for
     """
 
     parts: ClassVar[tuple[str, ...]] = (*ForwardPass.parts, "next_logits")
@@ -46,17 +49,20 @@ class Trace(ForwardPass):
     hint: ClassVar[str] = ".tokens, .blocks[layer] and .head(layer, head) show the rest"
 
     tokens: Tokens
-    _tokenizer: Tokenizer
+    vocabulary: Vocabulary
+
+    next_logits = Step("vocab", "final W_U, the last row", equations.next_logits, finite=True)
 
     def __init__(
         self,
         tokens: Tokens,
-        tokenizer: Tokenizer,
+        vocabulary: Vocabulary,
         parameters: Parameters,
         cache: KeyValueCache | None = None,
+        values: dict[str, Array] | None = None,
     ) -> None:
-        super().__init__(tokens.ids, parameters, cache)
-        self.keep(tokens=tokens, _tokenizer=tokenizer)
+        self._begin(tokens.ids, parameters, cache, values or {}, tokens)
+        vars(self).update(vocabulary=vocabulary)
 
     def head(self, layer: int, head: int) -> Head:
         """One head, `blocks[layer].attention.heads[head]`.
@@ -137,13 +143,6 @@ class Trace(ForwardPass):
 
         return dataset(self, steps)
 
-    @step("vocab", "final W_Eᵀ, the last row")
-    def next_logits(self) -> Array:
-        made_at_once = "logits" in vars(self)
-        W_E = self.parameters.W_E
-        logits: Array = self.logits[-1] if made_at_once else self.final[-1] @ transpose(W_E)
-        return logits
-
     def next_tokens(self, k: int = 5) -> NextTokens:
         """The k tokens that most probably follow the last one, the most probable first.
 
@@ -157,7 +156,7 @@ class Trace(ForwardPass):
         vocab = self.config.vocab_size
         if not is_integer(k) or not 1 <= k <= vocab:
             raise InvalidValueError(f"k must be an integer from 1 to {vocab}; given {k!r}")
-        logits, probabilities = self.next_logits, softmax(self.next_logits)
+        logits, probabilities = self.next_logits, equations.softmax(self.next_logits)
         # Only the candidates are sorted, the lowest id first among equals.
         candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])
         best = candidates[np.argsort(-logits[candidates], kind="stable")][:k]
@@ -165,7 +164,7 @@ class Trace(ForwardPass):
 
     def candidate(self, id: int, probability: float) -> NextToken:
         """A token that may follow the last one, with the probability that it was given."""
-        token = self._tokenizer.tokens([id])[0]
+        token = self.vocabulary.token(id)
         return NextToken(**vars(token), logit=float(self.next_logits[id]), probability=probability)
 
     def to_html(self, other: Trace | None = None) -> str:
@@ -185,7 +184,7 @@ class Trace(ForwardPass):
         """
         from attnlab.views.page import page  # what computes loads what draws only to draw
 
-        return page(self, other)
+        return page(self._with(other))
 
     def save(self, path: str | os.PathLike[str], other: Trace | None = None) -> None:
         """Write `to_html(other)` to a file, whole or not at all.
@@ -207,7 +206,17 @@ class Trace(ForwardPass):
         """
         from attnlab.views.page import save
 
-        save(path, self, other)
+        save(path, self._with(other))
+
+    def _with(self, other: Trace | None) -> list[Trace]:
+        """The traces that a page shows."""
+        if other is None:
+            return [self]
+        if not isinstance(other, Trace):
+            raise InvalidTypeError(
+                f"other must be a Trace, as model.trace returns it; given {type(other).__name__}"
+            )
+        return [self, other]
 
 
 @dataclass(frozen=True)

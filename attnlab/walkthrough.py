@@ -19,61 +19,15 @@ from typing import Any
 import numpy as np
 
 from attnlab import figures
+from attnlab.equations import Array
 from attnlab.errors import AttnlabError
 from attnlab.figures import Comparison, compare
 from attnlab.model import GPT2
-from attnlab.ops import Array
-from attnlab.steps import Result, Step
-from attnlab.tables import align, table
+from attnlab.tables import align
 from attnlab.trace import Trace
+from attnlab.views.shown import Shown, shown
 
 PROMPT = "It’s very hot in summer. Swimming is"
-
-# Where a step of GPT-2 says more than the same step of any attention.
-FORMULAS = {
-    "X": "gain · (x - mean) / √(variance + eps) + bias, LayerNorm of what enters the block",
-    "W_Q": "this head's columns of the layer's W_Q",
-    "W_K": "this head's columns of the layer's W_K",
-    "W_V": "this head's columns of the layer's W_V",
-    "scores": "Q Kᵀ / √Dk",
-}
-
-
-@dataclass(frozen=True)
-class Shown:
-    """One step of the walkthrough; `print` shows it.
-
-    Attributes
-    ----------
-    name, formula : of the step
-    array : its numbers, a matrix
-    rows, columns : labels, token symbols where the axis is tokens
-    decimals : how many the tables of the article have
-    """
-
-    name: str
-    formula: str
-    array: Array
-    rows: Sequence[object]
-    columns: Sequence[object]
-    decimals: int
-
-    @property
-    def heading(self) -> str:
-        return f"{self.name} = {self.formula}" if self.formula else self.name
-
-    def __str__(self) -> str:
-        square = len(self.columns) == len(self.rows)
-        numbers = table(
-            self.array,
-            rows=self.rows,
-            columns=self.columns,
-            decimals=self.decimals,
-            max_rows=7 if self.name.startswith("W_") else 16,
-            max_columns=16 if square else 5,
-        )
-        m, n = self.array.shape
-        return f"{self.heading}    {m} x {n}\n{numbers}\n"
 
 
 def walk(model: GPT2, prompt: str = PROMPT, *, layer: int = 0, head: int = 0) -> Iterator[Shown]:
@@ -95,27 +49,12 @@ def walk(model: GPT2, prompt: str = PROMPT, *, layer: int = 0, head: int = 0) ->
     """
     trace = model.trace(prompt)
     one_head = trace.head(layer, head)
-    symbols = trace.tokens.symbols
     for name in ("token_embedding", "position_embedding", "embedding"):
-        yield _shown(trace, name, symbols)
+        yield shown(trace, name)
     for name in ("X", "W_Q", "W_K", "W_V", "Q", "K", "V"):
-        yield _shown(one_head, name, symbols)
+        yield shown(one_head, name)
     for name in ("scores", "masked_scores", "weights", "context"):
-        yield _shown(one_head, name, symbols)
-
-
-def _shown(result: Result, name: str, symbols: Sequence[str]) -> Shown:
-    found: Step[Array] = getattr(type(result), name)
-    array: Array = getattr(result, name)
-    token_by_token = found.axes == "Tq Tk"
-    return Shown(
-        name,
-        FORMULAS.get(name, result.formula_of(name)),
-        array,
-        rows=range(len(array)) if name.startswith("W_") else symbols,
-        columns=symbols if token_by_token else range(array.shape[1]),
-        decimals=2 if token_by_token else 4,
-    )
+        yield shown(one_head, name)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 import attnlab
 from attnlab import figures
-from attnlab.ops import Array
+from attnlab.equations import Array
 
 recorded = figures.load("cat_eats_fish")
 words = recorded["words"]

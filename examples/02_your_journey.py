@@ -12,7 +12,7 @@ import numpy as np
 
 import attnlab
 from attnlab import figures
-from attnlab.ops import Array
+from attnlab.equations import Array
 
 recorded = figures.load("journey")
 words = recorded["words"]

@@ -12,7 +12,7 @@ import numpy as np
 
 import attnlab
 from attnlab import figures
-from attnlab.ops import Array
+from attnlab.equations import Array
 
 # %% [markdown]
 # ## 3.1 A dot product of d numbers varies by d

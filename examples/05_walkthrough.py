@@ -91,7 +91,8 @@ columns = published["columns_published"]
 ones, zeros = np.ones(model.config.n_embd), np.zeros(model.config.n_embd)
 epsilon = model.config.layer_norm_epsilon
 plain = attnlab.layer_norm(trace.embedding, ones, zeros, epsilon)
-gain, bias = model.parameters.block(0).ln_1
+attention = trace.blocks[0].attention
+gain, bias = attention.gain, attention.bias
 X = attnlab.layer_norm(trace.embedding, gain, bias, epsilon)
 assert np.allclose(plain.mean(axis=1), 0, atol=1e-5)
 variance = trace.embedding.var(axis=1)

@@ -7,7 +7,7 @@
 # %%
 import attnlab
 from attnlab import figures
-from attnlab.checkpoint import parameter_count
+from attnlab.parameters import parameter_count
 from attnlab.tables import align
 
 gpt2 = attnlab.GPT2Config(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12)

@@ -15,9 +15,8 @@ import math
 import numpy as np
 
 import attnlab
-from attnlab.ops import Array
+from attnlab.equations import Array, Ids
 from attnlab.tables import align
-from attnlab.tokenizer import Ids
 from attnlab.training import Training, train
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

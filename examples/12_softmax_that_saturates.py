@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 import attnlab
-from attnlab.ops import Array
+from attnlab.equations import Array
 from attnlab.training import (
     AdamW,
     attention_gradient,

@@ -18,16 +18,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.numpy import load, load_file, save_file
 
-from attnlab import (
-    GPT2,
-    CheckpointError,
-    GPT2Config,
-    InvalidValueError,
-    MissingFileError,
-    Trace,
-    VocabularyError,
-)
-from attnlab.checkpoint import parameter_count, tensor_shapes
+from attnlab import GPT2, GPT2Config, Trace
+from attnlab.checkpoint import tensor_name, tensor_shapes
+from attnlab.errors import CheckpointError, InvalidValueError, MissingFileError, VocabularyError
+from attnlab.parameters import parameter_count
 
 PROMPT = "the hen in a thin inn"
 
@@ -495,13 +489,12 @@ def test_the_mlp_is_not_read_for_attention(odd: Path) -> None:
         opened.blocks[0].output  # noqa: B018
 
 
-def test_only_the_prompts_rows_of_the_embeddings_are_read(odd: Path) -> None:
+def test_only_the_prompts_rows_of_the_token_embedding_are_read(odd: Path) -> None:
     ids = set(GPT2.from_pretrained(odd).tokenizer.encode(PROMPT))
 
     def change(tensors: Tensors) -> None:
         unused = [id for id in range(263) if id not in ids]
         tensors["transformer.wte.weight"][unused] = np.nan
-        tensors["transformer.wpe.weight"][12:] = np.nan
 
     change_tensors(odd, change)
     opened, sound = trace(odd), trace(REFERENCE / "odd")
@@ -510,8 +503,6 @@ def test_only_the_prompts_rows_of_the_embeddings_are_read(odd: Path) -> None:
     with pytest.raises(CheckpointError, match=r"wte\.weight .*NaN"):
         opened.logits  # noqa: B018
     longer = GPT2.from_pretrained(odd).trace([0] * 13)
-    with pytest.raises(CheckpointError, match=r"wpe\.weight .*NaN"):
-        longer.position_embedding  # noqa: B018
     with pytest.raises(CheckpointError, match=r"wte\.weight .*NaN"):
         longer.token_embedding  # noqa: B018
 
@@ -622,10 +613,9 @@ def test_one_head_reads_few_bytes(reading: Counter) -> None:
     assert opened.head(0, 0).weights.shape == (12, 12)
     shapes = tensor_shapes(model.config)
     block = {name: 4 * math.prod(shapes[f"h.0.{name}"]) for name in IN_BLOCK}
-    rows = 4 * 35 * (len(set(opened.tokens.ids.tolist())) + 12)
-    assert rows < 4 * 35 * (12 + 12), "no token is repeated"
-    assert block["attn.c_attn.weight"] < reading.bytes <= rows + sum(block.values())
-    assert reading.bytes <= rows + sum(block[name] for name in IN_BLOCK[:6])
+    rows = 4 * 35 * (len(set(opened.tokens.ids.tolist())) + 17)  # of W_E; and all of W_P
+    assert rows < 4 * 35 * (12 + 17), "no token is repeated"
+    assert reading.bytes == rows + sum(block[name] for name in IN_BLOCK[:4]), "W_O is not needed"
     opened.blocks[0].output  # noqa: B018
     assert reading.bytes == rows + sum(block.values())
     opened.logits  # noqa: B018
@@ -639,7 +629,7 @@ def test_blocks_are_read_once_for_all_traces(reading: Counter) -> None:
     before = reading.bytes
     for head in range(5):
         assert model.trace([head]).head(2, head).weights.shape == (1, 1)
-    assert reading.bytes - before == 5 * 2 * 4 * 35, "more than each trace's rows"
+    assert reading.bytes - before == 5 * 4 * 35, "more than each trace's row of W_E"
 
 
 def test_rows_of_an_embedding_that_was_read_are_not_read_again(reading: Counter) -> None:
@@ -656,13 +646,11 @@ def test_rows_of_an_embedding_that_was_read_are_not_read_again(reading: Counter)
 @pytest.mark.parametrize("model", MODELS)
 def test_parameters_lie_aligned_in_memory_that_can_not_be_written(model: str, dtype: str) -> None:
     checkpoint = GPT2.from_pretrained(REFERENCE / model, dtype=dtype).parameters
-    blocks = [checkpoint.block(layer) for layer in range(checkpoint.config.n_layer)]
-    whole = [checkpoint.W_E, *checkpoint.ln_f]
-    parts: list[NDArray[Any]] = []
-    for block in blocks:
-        whole += [*block.ln_1, block.attention.W_O, block.attention.b_O, *block.ln_2, *block.mlp]
-        parts += block.attention[:6]
-    assert len(whole) == 3 + 10 * len(blocks)
+    whole = [*checkpoint.values()]
+    assert len(whole) == 4 + 12 * checkpoint.config.n_layer
+    opened = GPT2.from_pretrained(REFERENCE / model, dtype=dtype).trace([1, 2])
+    names = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V")
+    parts = [getattr(block.attention, name) for block in opened.blocks for name in names]
     for array in whole:
         assert array.flags.c_contiguous
         assert array.ctypes.data % 16 == 0
@@ -684,18 +672,17 @@ def test_parameters_are_the_files_numbers(model: str, dtype: str) -> None:
         stored |= without_prefix(load_file(file))
     opened = GPT2.from_pretrained(REFERENCE / model, dtype=dtype)
     checkpoint = opened.parameters
-    for layer in range(checkpoint.config.n_layer):
-        block = checkpoint.block(layer)
-        W_Q, b_Q, W_K, b_K, W_V, b_V, W_O, b_O = block.attention
-        c_attn = np.concatenate([W_Q, W_K, W_V], axis=1), np.concatenate([b_Q, b_K, b_V])
-        read = (*block.ln_1, *c_attn, W_O, b_O, *block.ln_2, *block.mlp)
-        for name, array in zip(IN_BLOCK, read, strict=True):
-            assert np.array_equal(array, stored[f"h.{layer}.{name}"].astype(dtype)), name
-    assert np.array_equal(checkpoint.W_E, stored["wte.weight"].astype(dtype))
+    assert {tensor_name(path) for path in checkpoint} <= stored.keys()
+    for path, array in checkpoint.items():
+        assert np.array_equal(array, stored[tensor_name(path)].astype(dtype)), path
+    for layer, block in enumerate(opened.trace([0] * 17).blocks):
+        of_layer = block.attention
+        W_QKV = np.concatenate([of_layer.W_Q, of_layer.W_K, of_layer.W_V], axis=1)
+        b_QKV = np.concatenate([of_layer.b_Q, of_layer.b_K, of_layer.b_V])
+        assert np.array_equal(W_QKV, stored[f"h.{layer}.attn.c_attn.weight"].astype(dtype))
+        assert np.array_equal(b_QKV, stored[f"h.{layer}.attn.c_attn.bias"].astype(dtype))
     wpe = opened.trace([0] * 17).position_embedding
     assert np.array_equal(wpe, stored["wpe.weight"].astype(dtype))
-    assert np.array_equal(checkpoint.ln_f.gain, stored["ln_f.weight"].astype(dtype))
-    assert np.array_equal(checkpoint.ln_f.bias, stored["ln_f.bias"].astype(dtype))
 
 
 def test_bfloat16_is_the_upper_half_of_float32() -> None:
@@ -705,7 +692,7 @@ def test_bfloat16_is_the_upper_half_of_float32() -> None:
     assert names == {"BF16"}
     stored = load(with_header(lambda text: text.replace("BF16", "U16"))(content))
     checkpoint = GPT2.from_pretrained(REFERENCE / "bfloat16").parameters
-    halves = np.ascontiguousarray(checkpoint.W_E).view(np.uint32)
+    halves = np.ascontiguousarray(checkpoint["W_E"]).view(np.uint32)
     assert np.array_equal(halves >> 16, stored["transformer.wte.weight"])
     assert not (halves & 0xFFFF).any()
 

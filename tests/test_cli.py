@@ -163,7 +163,7 @@ def test_walkthrough_and_verify(walkthrough_directory: Path) -> None:
     assert len(content["tables"]) == 18
     out, _ = run("walkthrough", "--model", model)
     assert "Prompt: It’s very hot in summer. Swimming is" in out
-    assert "scores = Q Kᵀ / √Dk" in out
+    assert "scores = raw_scores / scale" in out
     steps = answer("walkthrough", "--model", model, "--head", "3")["steps"]
     assert [step["name"] for step in steps][-2:] == ["weights", "context"]
     assert steps[-2]["shape"] == [12, 12]

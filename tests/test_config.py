@@ -12,8 +12,9 @@ from conftest import REFERENCE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnlab import ConfigError, GPT2Config, MissingFileError
+from attnlab import GPT2Config
 from attnlab.config import IMPLEMENTED
+from attnlab.errors import ConfigError, MissingFileError
 
 SIZES: dict[str, Any] = {
     "vocab_size": 263,

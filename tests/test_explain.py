@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE
+from runs import kept, plant
 
 import attnlab
 from attnlab import GPT2, AttnlabError, Head, causal_mask
-from attnlab.attention import Attention
+from attnlab.chain import Attention
 from attnlab.errors import DisagreementError
 
 X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
@@ -34,7 +35,7 @@ def altered(attention: Attention, step: str, place: tuple[int, int], by: float) 
         getattr(attention, name)
     array = np.array(getattr(attention, step))
     array[place] += by
-    attention.keep(**{step: array})
+    plant(attention, **{step: array})
     return attention
 
 
@@ -44,7 +45,8 @@ def test_by_hand(toy: Attention) -> None:
     assert lines[4:7] == ["i  q_i  k_i  q_i·k_i", "0    2    2        4", "1    1    0        0"]
     text = "\n".join(lines)
     assert "raw_scores = Q Kᵀ\n  sum of the 2 products = 4\n" in text
-    assert "4 / √2 = 4 / 1.4142 = 2.8284\n" in text
+    assert "scale = √Dk\n  √2 = 1.4142\n" in text
+    assert "scores = raw_scores / scale\n  4 / 1.4142 = 2.8284\n" in text
     assert "2.8284 - 3.5355 = -0.70711 (the maximum is that of key 2)\n" in text
     # e^(-1/√2) = 0.4930687, e^(-3/√2) = 0.1198733
     assert "e^(-0.70711) = 0.49307\n" in text
@@ -149,7 +151,7 @@ def test_a_context_that_does_not_follow_is_refused(toy: Attention) -> None:
 
 def test_a_masked_score_that_is_not_minus_infinity_is_refused() -> None:
     toy = attnlab.attention(*(np.eye(2),) * 3, mask=causal_mask(2))
-    toy.keep(masked_scores=np.array([[0.5**0.5, -5.0], [0.0, 0.5**0.5]]))
+    plant(toy, masked_scores=np.array([[0.5**0.5, -5.0], [0.0, 0.5**0.5]]))
     with pytest.raises(DisagreementError, match="masked_scores"):
         toy.explain(0, 1)
     with pytest.raises(DisagreementError, match="masked_scores of key 1"):
@@ -241,7 +243,7 @@ def test_nothing_large_is_kept_by_explaining() -> None:
     rng = np.random.default_rng(0)
     result = attnlab.attention(*rng.standard_normal((3, 150, 4)))
     result.explain(100, 3)
-    assert not {"raw_scores", "scores", "masked_scores", "weights"} & set(vars(result))
+    assert not {"raw_scores", "scores", "masked_scores", "weights"} & kept(result)
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 100.0])

@@ -11,7 +11,7 @@ import pytest
 from conftest import MODELS, REFERENCE
 
 from attnlab import GPT2, AttnlabError
-from attnlab.generation import Sampler, sampling_probabilities
+from attnlab.sampling import Sampling
 
 RECORDED = json.loads((REFERENCE / "generation.json").read_text(encoding="utf-8"))
 ARRAYS = np.load(REFERENCE / "generation.npz")
@@ -123,7 +123,7 @@ def test_a_seed_repeats_the_draws(odd: GPT2) -> None:
 def test_stream_gives_each_token_when_it_is_drawn(odd: GPT2) -> None:
     stream = odd.stream("the hen", 4, temperature=0.7, seed=3)
     first = next(stream)
-    assert [first, *stream] == list(odd.generate("the hen", 4, 0.7, seed=3).chosen)
+    assert [first, *stream] == list(odd.generate("the hen", 4, temperature=0.7, seed=3).chosen)
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_stream_gives_each_token_when_it_is_drawn(odd: GPT2) -> None:
     [("!", 3), ("!!", 4), ("\x03!", 3), (["@@", "\x03\x03"], 6), ("@@", 8), (None, 8)],
 )
 def test_stop(odd: GPT2, stop: Any, length: int) -> None:
-    full = odd.generate("the hen", 8, 0.4, seed=0)
+    full = odd.generate("the hen", 8, temperature=0.4, seed=0)
     assert b"".join(full.new.bytes) == b"\xdc\x03!!\x03\x03\x03\x03"
-    stopped = odd.generate("the hen", 8, 0.4, seed=0, stop=stop)
+    stopped = odd.generate("the hen", 8, temperature=0.4, seed=0, stop=stop)
     assert stopped.new.ids.tolist() == full.new.ids.tolist()[:length]
 
 
@@ -144,7 +144,7 @@ def test_sampling_probabilities_are_those_of_transformers(vector: str) -> None:
     splits_tie = ARRAYS[f"sampling.{vector}.splits_tie"]
     assert len(recorded) == len(RECORDED["settings"]) == 75
     for i, settings in enumerate(RECORDED["settings"]):
-        computed = sampling_probabilities(logits, **settings)
+        computed = Sampling(**settings).probabilities(logits)
         wanted = recorded[i]
         if splits_tie[i] and logits.size > 16:
             # Which of equal logits torch keeps is not settled there; how many it keeps is.
@@ -153,14 +153,14 @@ def test_sampling_probabilities_are_those_of_transformers(vector: str) -> None:
 
 
 def test_sampling_at_the_edges() -> None:
-    assert sampling_probabilities([1.0, 3.0, 3.0], temperature=0).tolist() == [0, 1, 0]
-    assert sampling_probabilities([1.0, 3.0], temperature=1e-300).tolist() == [0, 1]
-    flat = sampling_probabilities([1.0, 3.0], temperature=1e300)
+    assert Sampling(temperature=0).probabilities([1.0, 3.0, 3.0]).tolist() == [0, 1, 0]
+    assert Sampling(temperature=1e-300).probabilities([1.0, 3.0]).tolist() == [0, 1]
+    flat = Sampling(temperature=1e300).probabilities([1.0, 3.0])
     assert flat.tolist() == [0.5, 0.5]
-    assert sampling_probabilities(np.float32([0, math.log(3)])) == pytest.approx([0.25, 0.75])
+    assert Sampling().probabilities(np.float32([0, math.log(3)])) == pytest.approx([0.25, 0.75])
     for logits in ([[1.0]], [1.0, math.nan], [math.inf, 0.0], []):
         with pytest.raises(AttnlabError, match="finite"):
-            sampling_probabilities(logits)
+            Sampling().probabilities(logits)
 
 
 @pytest.mark.parametrize(
@@ -170,10 +170,10 @@ def test_sampling_at_the_edges() -> None:
 def test_draws_fit_the_probabilities(settings: dict[str, Any]) -> None:
     """Pearson's chi-square over 100,000 draws: below its 99.9 % quantile."""
     logits = np.float32(np.random.default_rng(4).standard_normal(11))
-    defaults: dict[str, Any] = {"temperature": 1.0, "top_k": None, "top_p": None}
-    sampler = Sampler(**(defaults | settings), seed=1)
-    draws = Counter(sampler.draw(logits)[0] for _ in range(100_000))
-    expected = sampling_probabilities(logits, **settings) * 100_000
+    sampling = Sampling(**settings, seed=1)
+    rng = sampling.generator()
+    draws = Counter(sampling.draw(logits, rng)[0] for _ in range(100_000))
+    expected = Sampling(**settings).probabilities(logits) * 100_000
     assert not [id for id in draws if expected[id] == 0]
     possible = np.flatnonzero(expected)
     observed = np.array([draws[int(id)] for id in possible])

@@ -6,10 +6,22 @@ import numpy as np
 import pytest
 from conftest import REFERENCE
 
-from attnlab import GPT2, ForwardPass, GPT2Config, InvalidValueError, attention, causal_mask, ops
-from attnlab.checkpoint import tensor_shapes
+from attnlab import (
+    GPT2,
+    ForwardPass,
+    GPT2Config,
+    attention,
+    causal_mask,
+    gelu,
+    layer_norm,
+    linear,
+    softmax,
+)
+from attnlab.checkpoint import tensor_name
+from attnlab.equations import Array
+from attnlab.errors import InvalidValueError
 from attnlab.forward import MLP
-from attnlab.ops import Array
+from attnlab.steps import Run, graph_of
 from attnlab.training import (
     ParameterVector,
     attention_gradient,
@@ -52,16 +64,16 @@ def check(y: Callable[[], Array], d_y: Array, inputs: list[Array], found: list[A
 def test_linear() -> None:
     x, W, b = (rng.standard_normal(shape) for shape in ((2, 3, 5), (5, 7), (7,)))
     d_y = rng.standard_normal((2, 3, 7))
-    check(lambda: ops.linear(x, W, b), d_y, [x, W, b], [*linear_gradient(x, W, d_y)])
+    check(lambda: linear(x, W, b), d_y, [x, W, b], [*linear_gradient(x, W, d_y)])
 
 
 def test_softmax() -> None:
     x, d_y = rng.standard_normal((2, 3, 5)), rng.standard_normal((2, 3, 5))
-    check(lambda: ops.softmax(x), d_y, [x], [softmax_gradient(ops.softmax(x), d_y)])
+    check(lambda: softmax(x), d_y, [x], [softmax_gradient(softmax(x), d_y)])
 
 
 def test_a_saturated_softmax_learns_nothing() -> None:
-    y = ops.softmax([0.0, 900.0, 3.0])
+    y = softmax([0.0, 900.0, 3.0])
     assert softmax_gradient(y, np.array([5.0, -2.0, 3.0])).tolist() == [0, 0, 0]
 
 
@@ -69,13 +81,13 @@ def test_a_saturated_softmax_learns_nothing() -> None:
 def test_layer_norm(eps: float) -> None:
     x, gain, bias = (rng.standard_normal(shape) for shape in ((2, 3, 5), (5,), (5,)))
     d_y = rng.standard_normal((2, 3, 5))
-    d_x, parameters = layer_norm_gradient(x, gain, eps, d_y)
-    check(lambda: ops.layer_norm(x, gain, bias, eps), d_y, [x, gain, bias], [d_x, *parameters])
+    found = layer_norm_gradient(x, gain, eps, d_y)
+    check(lambda: layer_norm(x, gain, bias, eps), d_y, [x, gain, bias], [*found])
 
 
 def test_gelu() -> None:
     x, d_y = rng.standard_normal((5, 7)) * 2, rng.standard_normal((5, 7))
-    check(lambda: ops.gelu(x), d_y, [x], [gelu_gradient(x, d_y)])
+    check(lambda: gelu(x), d_y, [x], [gelu_gradient(x, d_y)])
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
@@ -111,10 +123,16 @@ def test_mlp() -> None:
     d_output = rng.standard_normal((2, 3, 5))
 
     def mlp() -> MLP:
-        return MLP("MLP", **{name: value.copy() for name, value in values.items()})
+        copies = {name: value.copy() for name, value in values.items()}
+        return MLP("MLP", Run(graph_of(MLP), copies))
 
     d_X, parameters = mlp_gradient(mlp(), d_output)
-    check(lambda: mlp().output, d_output, [*values.values()], [d_X, *parameters])
+    check(
+        lambda: mlp().output,
+        d_output,
+        [*values.values()],
+        [d_X, *(parameters[name] for name in list(values)[1:])],
+    )
 
 
 def test_embedding() -> None:
@@ -173,10 +191,11 @@ def test_whole_model_against_pytorch(dtype: str, tolerance: float) -> None:
     loss, gradients = loss_and_gradients(forward, ids[:, 1:])
     assert loss == pytest.approx(float(RECORDED["gradient.loss"]), rel=tolerance)
     assert gradients.dtype == dtype
-    for name in tensor_shapes(model.config):
+    for path in gradients:
+        name = tensor_name(path)
         wanted = RECORDED[f"gradient.of.{name}"]
         every = 1 if "bias" in name or "ln_" in name else 7
-        found = gradients._tensor(name).ravel()[::every]
+        found = gradients[path].ravel()[::every]
         assert found.shape == wanted.shape
         assert np.abs(found - wanted).max() < tolerance * np.abs(wanted).max(), name
 
@@ -211,9 +230,8 @@ def test_no_float64_creeps_in() -> None:
     forward = ForwardPass(ids[:, :-1], parameters, dropout=dropout)
     _, gradients = loss_and_gradients(forward, ids[:, 1:])
     assert gradients.dtype == parameters.dtype == np.float32
-    block = forward.blocks[1]
-    kept = [*vars(forward).values(), *vars(block).values()]
-    kept += [*vars(block.attention).values(), *vars(block.mlp).values()]
-    floats = [x for x in kept if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+    floats = [
+        x for x in forward._run.values.values() if isinstance(x, np.ndarray) and x.dtype.kind == "f"
+    ]
     assert len(floats) > 20
     assert {x.dtype for x in floats} == {np.dtype("float32")}

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from attnlab import InvalidValueError
+from attnlab.errors import InvalidValueError
 from attnlab.pocket import grammar
 from attnlab.pocket.grammar import DECK, KINDS, LEXICON, Corpus, Dice, Sample, corpus, sample
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnlab import GPT2, GPT2Config, InvalidValueError, Tokenizer
+from attnlab import GPT2, GPT2Config, Tokenizer
+from attnlab.errors import InvalidValueError
 from attnlab.hub import POCKET_DIRECTORY
 from attnlab.pocket.grammar import Link, Sample
 from attnlab.pocket.jobs import JOBS, HeadJobs, Place, head_jobs, places, token_span

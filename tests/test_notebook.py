@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE
+from runs import kept, plant_tokens
 
 import attnlab
 from attnlab import GPT2, Token, Tokens, causal_mask
@@ -110,7 +111,7 @@ def test_a_heads_weights_by_cell(odd: GPT2) -> None:
     # The other steps are there too, folded up, and the table of all of them.
     folded = [a for t, a in shown.elements if t == "details"]
     assert len(folded) == 6
-    assert "scores = raw_scores / √Dk" in shown.text
+    assert "scores = raw_scores / scale" in shown.text
     assert repr(head).partition("\n")[2] in shown.text
 
 
@@ -177,11 +178,11 @@ def test_looking_computes_nothing_far(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     for shown in (trace, trace.blocks[2], trace.blocks[0].mlp):
         assert repr(shown).partition("\n")[2].partition("\n.")[0] in page(shown).text
-    assert "output" not in vars(trace.blocks[0])
+    assert "output" not in kept(trace.blocks[0])
     large = np.zeros((2, 1024, 2))
     result = attnlab.attention(large, large, large)
     assert "weights are many and not computed yet" in page(result).text
-    assert "weights" not in vars(result)
+    assert "weights" not in kept(result)
 
 
 def test_batches_are_shown_as_a_table() -> None:
@@ -200,7 +201,7 @@ def test_hostile_tokens_are_text() -> None:
     tokens = hostile_tokens()
     T = len(tokens)
     result = attnlab.attention(*np.random.default_rng(0).standard_normal((3, T, 4)))
-    result.keep(tokens=tokens)
+    plant_tokens(result, tokens)
     for shown in (tokens, result):
         html = shown._repr_html_()
         assert not re.search(r"[\x00-\x09\x0b-\x1f\u202a-\u202e\ud800-\udfff]", html)
@@ -248,7 +249,7 @@ def test_colours_can_be_told_apart() -> None:
 def test_what_can_not_be_computed_is_said() -> None:
     V = np.ones((2, 3, 4))
     nan = attnlab.attention([[np.nan, 1.0], [1.0, 1.0]], np.eye(2), np.eye(2))
-    assert "No weights: softmax of a row that holds NaN" in page(nan).text
+    assert "No weights: Q holds NaN or infinite numbers" in page(nan).text
     batched = attnlab.attention(np.ones((3, 4)), np.ones((3, 4)), V)
     assert "shown as a table only" in page(batched).text
 

@@ -18,20 +18,22 @@ import numpy as np
 import pytest
 from conftest import REFERENCE, lacking
 from numpy.typing import NDArray
+from runs import plant
 
 from attnlab import (
     GPT2,
     AttnlabError,
     GPT2Config,
-    MultiHeadAttention,
+    Head,
     Token,
     Tokens,
     Trace,
     attention,
     causal_mask,
 )
+from attnlab.parameters import ParameterVector
 from attnlab.tables import printable
-from attnlab.training.parameters import ParameterVector, initial_parameters
+from attnlab.training.parameters import initial_parameters
 from attnlab.views.page import HERE, STEPS, estimated_size
 
 TEXT, OTHER = "the hen in a thin inn", "the hen in a thin hen"
@@ -192,7 +194,7 @@ def described(page: str) -> Any:
 def test_names_and_formulas_are_those_of_the_steps(
     odd: GPT2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MultiHeadAttention.scores, "formula", "raw_scores / 42")
+    monkeypatch.setattr(Head.scores, "formula", "raw_scores / 42")
     steps = described(odd.trace(TEXT).to_html())["steps"]
     assert tuple(steps) == STEPS
     assert steps["scores"] == {"axes": "Tq Tk", "formula": "raw_scores / 42"}
@@ -256,7 +258,7 @@ def test_what_can_not_be_written(
 def test_numbers_that_float32_can_not_hold() -> None:
     trace = GPT2.from_pretrained(REFERENCE / "float64", dtype="float64").trace("the hen")
     chain = trace.blocks[1].attention
-    chain.keep(Q=np.full(chain.Q.shape, 1e300))
+    plant(chain, Q=np.full(chain.Q.shape, 1e300))
     with pytest.raises(AttnlabError, match="float32 can't hold"):
         trace.to_html()
 
@@ -293,7 +295,8 @@ def test_the_arithmetic_is_numpys(
         {(HERE / "chain.js").read_text(encoding="utf-8")}
         const shape = {{ H: {H}, T: {T}, Tk: {Tk}, Dh: {Dh} }};
         const mask = unpackedMask(bits, {T * Tk});
-        const heads = headsOf(new Float32Array(bytesOf(values).buffer), mask, shape);
+        const scale = {wanted.scale};
+        const heads = headsOf(new Float32Array(bytesOf(values).buffer), mask, scale, shape);
         const steps = {json.dumps(MATRICES)};
         const rows = (f) => heads.map((head) => Array.from({{ length: {T} }},
             (_, i) => Array.from(f(head, i), (x) => (x === -Infinity ? "-inf" : x))));
@@ -611,7 +614,7 @@ def hostile(odd: GPT2, symbols: list[str]) -> Trace:
         Token(id, symbol, symbol, symbol.encode("utf-8", "surrogateescape"))
         for id, symbol in enumerate(symbols)
     ]
-    return Trace(Tokens(tokens), odd.tokenizer, odd.parameters)
+    return Trace(Tokens(tokens), odd.tokenizer.vocabulary, odd.parameters)
 
 
 @pytest.mark.parametrize("width", [1280, 420])

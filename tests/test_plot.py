@@ -10,10 +10,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from conftest import REFERENCE, needs
+from runs import plant_tokens
 
 import attnlab
 from attnlab import GPT2, AttnlabError, Token, Tokens, causal_mask
-from attnlab.attention import Attention
+from attnlab.chain import Attention
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +32,7 @@ def with_tokens(*texts: str) -> Attention:
     numbers = np.random.default_rng(0).standard_normal((3, T, 4))
     result = attnlab.attention(*numbers, mask=causal_mask(T))
     symbols = Tokens(Token(i, f"S{i}", text, text.encode()) for i, text in enumerate(texts))
-    result.keep(tokens=symbols)
+    plant_tokens(result, symbols)
     return result
 
 

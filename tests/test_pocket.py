@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from conftest import REFERENCE
 
-from attnlab import GPT2, InvalidValueError, hub
-from attnlab.errors import ResumeError
+from attnlab import GPT2, hub
+from attnlab.errors import InvalidValueError, ResumeError
 from attnlab.hub import HOW_TO_GET_GPT2, POCKET_DIRECTORY
 from attnlab.pocket import make
 from attnlab.pocket.grammar import KINDS

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnlab import AttnlabError, attention, table, tables
+from attnlab import AttnlabError, attention, functional, table, tables
 
 
 def test_columns_align_with_wide_characters() -> None:
@@ -52,7 +52,7 @@ def test_bad_input_is_told(values: Any, labels: Any, message: str) -> None:
 
 
 def test_examples_in_docstrings() -> None:
-    for module in (tables, __import__("attnlab.attention", fromlist=["attention"])):
+    for module in (tables, functional):
         names = {"np": np, "table": table, "attention": attention}
         results = doctest.testmod(module, extraglobs=names)
         assert results.attempted > 0

@@ -11,8 +11,9 @@ from conftest import REFERENCE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnlab import AttnlabError, MissingFileError, Tokenizer, figures
-from attnlab.tokenizer import END_OF_TEXT, byte_symbols
+from attnlab import AttnlabError, Tokenizer, figures
+from attnlab.errors import MissingFileError
+from attnlab.tokens import END_OF_TEXT, byte_symbols
 
 TINY = Tokenizer.from_directory(REFERENCE / "odd")
 WALKTHROUGH = figures.load("walkthrough")

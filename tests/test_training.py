@@ -16,17 +16,16 @@ from safetensors.numpy import save_file
 
 import attnlab
 import attnlab.training.run
-from attnlab import (
-    GPT2,
-    GPT2Config,
+from attnlab import GPT2, GPT2Config, Tokenizer
+from attnlab.errors import (
+    DivergedError,
     InvalidTypeError,
     InvalidValueError,
-    Tokenizer,
+    ResumeError,
     WriteError,
 )
-from attnlab.checkpoint import tensor_shapes
-from attnlab.errors import DivergedError, ResumeError
-from attnlab.tokenizer import byte_symbols
+from attnlab.parameters import parameter_shapes
+from attnlab.tokens import byte_symbols
 from attnlab.training import (
     AdamW,
     Settings,
@@ -91,21 +90,23 @@ def test_clip_leaves_short_gradients_alone() -> None:
 def test_initial_parameters() -> None:
     config = GPT2Config(vocab_size=401, n_positions=307, n_embd=96, n_layer=8, n_head=3)
     parameters = initial_parameters(config, np.random.default_rng(0))
-    block = parameters.block(3)
-    for W in (parameters.W_E, parameters.W_P, block.attention.W_V, block.mlp.W_1):
-        assert W.std() == pytest.approx(0.02, rel=0.05)
-    for W in (block.attention.W_O, block.mlp.W_2):
-        assert W.std() == pytest.approx(0.02 / 4, rel=0.05)  # √(2 · 8) = 4
-    for gain, bias in (parameters.ln_f, block.ln_1, block.ln_2):
-        assert (gain == 1).all()
-        assert (bias == 0).all()
-    assert not np.concatenate([block.W_QKV[1], block.attention.b_O, block.mlp.b_1]).any()
+    inside = {path.removeprefix("blocks.3."): x for path, x in parameters.items()}
+    for path in ("W_E", "W_P", "attention.W_QKV", "mlp.W_1"):
+        assert inside[path].std() == pytest.approx(0.02, rel=0.05)
+    for path in ("attention.W_O", "mlp.W_2"):
+        assert inside[path].std() == pytest.approx(0.02 / 4, rel=0.05)  # √(2 · 8) = 4
+    for path, x in parameters.items():
+        name = path.rpartition(".")[2]
+        if name == "gain":
+            assert (x == 1).all()
+        elif name.startswith("b"):
+            assert not x.any()
 
 
 def test_only_matrices_decay() -> None:
     matrices = is_matrix(TINY)
-    for name, shape in tensor_shapes(TINY).items():
-        assert (matrices._tensor(name) == (len(shape) == 2)).all(), name
+    for path, shape in parameter_shapes(TINY).items():
+        assert (matrices[path] == (len(shape) == 2)).all(), path
 
 
 def test_batches_are_windows_of_the_corpus() -> None:
@@ -122,9 +123,12 @@ def test_dropout_drops_its_share_and_keeps_the_sum() -> None:
     config = GPT2Config(vocab_size=11, n_positions=32, n_embd=40, n_layer=2, n_head=4)
     dropout = draw_dropout(config, (8, 32), 0.25, np.random.default_rng(0))
     assert dropout is not None
-    assert len(dropout.blocks) == 2
-    masks = [dropout.embedding, *dropout.blocks[0], *dropout.blocks[1]]
-    assert [mask.shape for mask in masks[:4]] == [(8, 32, 40), (8, 4, 32, 32), *[(8, 32, 40)] * 2]
+    masks = [*dropout.values()]
+    for path in ("embedding_dropout", "blocks.0.attention_dropout", "blocks.1.mlp_dropout"):
+        assert dropout[path].shape == (8, 32, 40)
+    for layer in range(2):
+        assert dropout[f"blocks.{layer}.attention.dropout_mask"].shape == (8, 4, 32, 32)
+    assert len(masks) == 1 + 2 * 3
     for mask in masks:
         assert set(np.unique(mask)) == {0, np.float32(4 / 3)}
         assert (mask == 0).mean() == pytest.approx(0.25, abs=0.02)
@@ -511,7 +515,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_pa
     assert f"at step {number} the loss is no longer finite" in str(raised.value)
     kept = f"in a directory of its own: {tmp_path} keeps the state after step {number - 1}"
     assert kept in str(raised.value)
-    assert np.isfinite(GPT2.from_pretrained(tmp_path).parameters.W_E).all()
+    assert np.isfinite(GPT2.from_pretrained(tmp_path).parameters["W_E"]).all()
     with pytest.raises(DivergedError, match=f"at step {number} "):  # goes on from there, and stops
         quick(**settings, directory=tmp_path)
 
@@ -519,7 +523,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_pa
 def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match=r"at step 1 .* keeps the state after step 0"):
         quick(learning_rate=1e39, warmup=0, save_every=1, directory=tmp_path)
-    assert np.isfinite(GPT2.from_pretrained(tmp_path).parameters.W_E).all()
+    assert np.isfinite(GPT2.from_pretrained(tmp_path).parameters["W_E"]).all()
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_steps_in_the_articles_order(walkthrough_model: GPT2) -> None:
     for step in steps:
         text = str(step)
         assert f"{step.array.shape[0]} x {step.array.shape[1]}" in text
-        assert step.formula in text
+        assert step.heading in text
         if not step.name.startswith("W_"):
             assert all(symbol in text for symbol in published["symbols"])
     text = {step.name: str(step) for step in steps}

@@ -19,7 +19,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.model import GPT2
 from attnlab.pocket.grammar import HELD_OUT_SEED, Sample, sample
 from attnlab.tables import align
-from attnlab.tokenizer import Tokens
+from attnlab.tokens import Tokens
 
 JOBS = ("previous", "first", "induction", "adjective", "animal", "thing")
 

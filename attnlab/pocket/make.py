@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from attnlab.checkpoint import parameter_count
 from attnlab.config import GPT2Config
 from attnlab.errors import AttnlabError
 from attnlab.files import write_whole
+from attnlab.parameters import parameter_count
 from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, TRAINING_SEED, corpus
 from attnlab.pocket.jobs import head_jobs
 from attnlab.pocket.losses import held_out

@@ -1,5 +1,6 @@
-"""Training a GPT-2 from nothing, in NumPy: the way back, the optimizer, resumable runs."""
+"""Training a GPT-2 from nothing, in NumPy: the backward pass, the optimizer, resumable runs."""
 
+from attnlab.parameters import ParameterVector
 from attnlab.training.gradients import (
     attention_gradient,
     cross_entropy,
@@ -10,7 +11,7 @@ from attnlab.training.gradients import (
     softmax_gradient,
 )
 from attnlab.training.optimizer import AdamW, clip, learning_rate
-from attnlab.training.parameters import ParameterVector, initial_parameters
+from attnlab.training.parameters import initial_parameters
 from attnlab.training.run import Settings, Training, evaluate, train
 
 __all__ = [

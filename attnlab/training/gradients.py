@@ -1,25 +1,33 @@
-"""The way back through GPT-2: how the loss changes with each parameter, formulas beside the ops.
+"""The backward pass: how the loss changes with each parameter, formulas beside the equations.
 
-d_y stands for dL/dy, the gradient of the loss L with respect to y, and has y's shape. Each op of
-the forward pass has here a function that takes d_y and gives the gradients of what y was made of.
-The forward pass itself is the library's: what it left behind is looked at, and not computed again
-but for attention's X, which it does not keep.
+d_y stands for dL/dy, the gradient of the loss L with respect to y, and has y's shape. Each equation
+of the forward pass has here a function that takes d_y and gives the gradients of what y was made
+of. The forward pass itself is the library's: what it left behind is looked at, and not computed
+again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 
-from attnlab.attention import Attention, merge_heads, split_heads, transpose
-from attnlab.checkpoint import BlockParameters, LayerNormParameters, MLPParameters
+from attnlab.chain import Attention
+from attnlab.equations import (
+    Array,
+    Ids,
+    deviation,
+    gelu_tanh,
+    mean,
+    merge_heads,
+    split_heads,
+    transpose,
+)
 from attnlab.errors import InvalidValueError
 from attnlab.forward import MLP, Block, ForwardPass
-from attnlab.ops import Array, gelu_tanh, normalise, softmax
-from attnlab.tokenizer import Ids, check_ids
-from attnlab.training.parameters import ParameterVector
+from attnlab.functional import softmax
+from attnlab.parameters import ParameterVector
+from attnlab.tokens import check_ids
 
 
 def linear_gradient(x: Array, W: Array, d_y: Array) -> tuple[Array, Array, Array]:
@@ -63,7 +71,7 @@ def softmax_gradient(y: Array, d_y: Array) -> Array:
 
 def layer_norm_gradient(
     x: Array, gain: Array, eps: float, d_y: Array
-) -> tuple[Array, LayerNormParameters]:
+) -> tuple[Array, Array, Array]:
     """Of y = gain · x̂ + bias with x̂ = (x - mean) / deviation, over the last axis.
 
     Parameters
@@ -81,17 +89,19 @@ def layer_norm_gradient(
     -----
     Source: the chain rule through mean and variance; "Layer Normalization" (2016), section 3.
     """
-    normalised, deviation = normalise(x, eps)
+    normalised: Array = x - mean(x)
+    divisor = deviation(normalised, eps)
+    normalised /= divisor
     rows = tuple(range(x.ndim - 1))
     product: Array = normalised * d_y
     d_gain, d_bias = product.sum(axis=rows), d_y.sum(axis=rows)
     product *= gain  # x̂ · d_x̂
     d_x: Array = d_y * gain
-    normalised *= product.mean(axis=-1, keepdims=True)
-    d_x -= d_x.mean(axis=-1, keepdims=True)
+    normalised *= mean(product)
+    d_x -= mean(d_x)
     d_x -= normalised
-    d_x /= deviation
-    return d_x, LayerNormParameters(d_gain, d_bias)
+    d_x /= divisor
+    return d_x, d_gain, d_bias
 
 
 def gelu_gradient(x: Array, d_y: Array) -> Array:
@@ -121,7 +131,7 @@ def gelu_gradient(x: Array, d_y: Array) -> Array:
 
 
 def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, Array, Array]:
-    """Of context = weights V with weights = softmax(Q Kᵀ / √Dk), masked, back to Q, K and V.
+    """Of context = weights V with weights = softmax(Q Kᵀ / scale), masked, back to Q, K and V.
 
     Parameters
     ----------
@@ -134,8 +144,8 @@ def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, A
     d_K = d_raw_scoresᵀ Q : (..., Tk, Dk)
     d_V = weightsᵀ d_context : (..., Tk, Dv)
         with d_weights = d_context Vᵀ, times the dropout mask if there is one, and
-        d_raw_scores = softmax's gradient / √Dk. Where the mask forbids, the weight is 0, and so is
-        the gradient.
+        d_raw_scores = softmax's gradient / scale. Where the mask forbids, the weight is 0, and so
+        is the gradient.
 
     Notes
     -----
@@ -148,11 +158,11 @@ def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, A
         d_weights *= attention.dropout_mask
         weights = softmax(attention.masked_scores)  # as they were before dropout
     d_raw_scores = softmax_gradient(weights, d_weights)
-    d_raw_scores /= math.sqrt(attention.K.shape[-1])
+    d_raw_scores /= attention.scale
     return d_raw_scores @ attention.K, transpose(d_raw_scores) @ attention.Q, d_V
 
 
-def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, MLPParameters]:
+def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, dict[str, Array]]:
     """Of output = GELU(X W_1 + b_1) W_2 + b_2.
 
     Parameters
@@ -170,10 +180,10 @@ def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, MLPParameters]:
     d_activated, d_W_2, d_b_2 = linear_gradient(mlp.activated, mlp.W_2, d_output)
     d_hidden = gelu_gradient(mlp.hidden, d_activated)
     d_X, d_W_1, d_b_1 = linear_gradient(mlp.X, mlp.W_1, d_hidden)
-    return d_X, MLPParameters(d_W_1, d_b_1, d_W_2, d_b_2)
+    return d_X, {"W_1": d_W_1, "b_1": d_b_1, "W_2": d_W_2, "b_2": d_b_2}
 
 
-def block_gradient(block: Block, d_output: Array, gradients: BlockParameters) -> Array:
+def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Array]]:
     """Of one block, from its output to its input.
 
     mid = input + attention(LayerNorm(input)) and output = mid + MLP(LayerNorm(mid)): at each sum
@@ -183,34 +193,37 @@ def block_gradient(block: Block, d_output: Array, gradients: BlockParameters) ->
     ----------
     block : what the forward pass left behind
     d_output : (..., T, D)
-    gradients : where those of the block's parameters are written
 
     Returns
     -------
     d_input : (..., T, D)
+    of its parameters, by their paths in the block, such as mlp.W_1
     """
-    attention, mlp, parameters = block.attention, block.mlp, block.parameters
-    eps = block.config.layer_norm_epsilon
+    attention, mlp = block.attention, block.mlp
 
-    d_written = d_output if block.dropout is None else d_output * block.dropout.mlp
+    d_written = d_output if block.mlp_dropout is None else d_output * block.mlp_dropout
     d_X, d_mlp = mlp_gradient(mlp, d_written)
-    d_mid, d_ln_2 = layer_norm_gradient(block.mid, parameters.ln_2.gain, eps, d_X)
+    d_mid, d_mlp["gain"], d_mlp["bias"] = layer_norm_gradient(block.mid, mlp.gain, mlp.epsilon, d_X)
     d_mid += d_output
 
-    d_written = d_mid if block.dropout is None else d_mid * block.dropout.attention
-    d_concat, d_W_O, d_b_O = linear_gradient(attention.concat, attention.W_O, d_written)
+    d_written = d_mid if block.attention_dropout is None else d_mid * block.attention_dropout
+    d_attention: dict[str, Array] = {}
+    d_concat, d_attention["W_O"], d_attention["b_O"] = linear_gradient(
+        attention.concat, attention.W_O, d_written
+    )
     d_heads = attention_gradient(attention, split_heads(d_concat, attention.n_head))
     d_QKV = np.concatenate([merge_heads(d_head) for d_head in d_heads], axis=-1)  # (..., T, 3 D)
-    d_X, *d_W_QKV = linear_gradient(attention.peek("X"), parameters.W_QKV[0], d_QKV)
-    d_input, d_ln_1 = layer_norm_gradient(block.input, parameters.ln_1.gain, eps, d_X)
+    d_X, d_attention["W_QKV"], d_attention["b_QKV"] = linear_gradient(
+        attention.X, attention.W_QKV, d_QKV
+    )
+    d_input, d_attention["gain"], d_attention["bias"] = layer_norm_gradient(
+        block.input, attention.gain, attention.epsilon, d_X
+    )
     d_input += d_mid
-
-    _write(gradients.ln_1, d_ln_1)
-    _write(gradients.W_QKV, d_W_QKV)
-    _write((gradients.attention.W_O, gradients.attention.b_O), (d_W_O, d_b_O))
-    _write(gradients.ln_2, d_ln_2)
-    _write(gradients.mlp, d_mlp)
-    return d_input
+    return d_input, {
+        **{f"attention.{name}": d for name, d in d_attention.items()},
+        **{f"mlp.{name}": d for name, d in d_mlp.items()},
+    }
 
 
 def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
@@ -291,31 +304,28 @@ def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, Param
     InvalidValueError
         The shapes do not fit, or the numbers have become infinite or NaN.
     """
-    parameters, config = forward.parameters, forward.config
-    gradients = ParameterVector(config, dtype=parameters.dtype)
-    # What is looked at is kept, and not computed again on the way back.
+    config, dtype = forward.config, forward.parameters.dtype
+    gradients = ParameterVector(config, dtype=dtype)
+    # What is looked at is kept, and the backward pass does not compute it again.
     for block in forward.blocks:
-        _ = block.mlp.hidden, block.mlp.activated
+        _ = block.attention.X, block.attention.weights
+        _ = block.mlp.X, block.mlp.hidden, block.mlp.activated
     loss, d_logits = cross_entropy(forward.logits, targets)
 
     # W_E is used twice, as embedding and as unembedding: its gradient is the sum of both.
-    d_final, d_unembedding, _ = linear_gradient(forward.final, transpose(parameters.W_E), d_logits)
-    d_residual, d_ln_f = layer_norm_gradient(
-        forward.blocks[-1].output, parameters.ln_f.gain, config.layer_norm_epsilon, d_final
+    d_final, d_unembedding, _ = linear_gradient(forward.final, forward.W_U, d_logits)
+    d_residual, gradients["gain"][:], gradients["bias"][:] = layer_norm_gradient(
+        forward.blocks[-1].output, forward.gain, forward.epsilon, d_final
     )
-    for layer in reversed(range(config.n_layer)):
-        d_residual = block_gradient(forward.blocks[layer], d_residual, gradients.block(layer))
-    if forward.dropout is not None:
-        d_residual *= forward.dropout.embedding
+    for block in reversed(forward.blocks):
+        d_residual, d_parameters = block_gradient(block, d_residual)
+        for path, gradient in d_parameters.items():
+            gradients[f"{block.path}.{path}"][...] = gradient
+    if forward.embedding_dropout is not None:
+        d_residual *= forward.embedding_dropout
 
-    _write(gradients.ln_f, d_ln_f)
-    gradients.W_E[:] = transpose(d_unembedding)
-    gradients.W_E[:] += embedding_gradient(forward.ids, d_residual, config.vocab_size)
+    gradients["W_E"][:] = transpose(d_unembedding)
+    gradients["W_E"][:] += embedding_gradient(forward.ids, d_residual, config.vocab_size)
     T, D = d_residual.shape[-2:]
-    gradients.W_P[:T] = d_residual.reshape(-1, T, D).sum(axis=0)
+    gradients["W_P"][:T] = d_residual.reshape(-1, T, D).sum(axis=0)
     return loss, gradients
-
-
-def _write(places: Iterable[Array], values: Iterable[Array]) -> None:
-    for place, value in zip(places, values, strict=True):
-        place[...] = value

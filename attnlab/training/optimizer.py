@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from attnlab.ops import Array
+from attnlab.equations import Array
 
 BETAS = (0.9, 0.95)
 EPS = 1e-8

@@ -15,16 +15,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.checkpoint import INDEX, WEIGHTS
+from attnlab.checks import is_integer, is_real
 from attnlab.config import GPT2Config
+from attnlab.equations import Array, Ids
 from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError
 from attnlab.files import make_directory, write_whole
-from attnlab.forward import BlockDropout, Dropout, ForwardPass
+from attnlab.forward import ForwardPass
+from attnlab.functional import drawn_dropout
 from attnlab.model import GPT2
-from attnlab.ops import Array, dropout_mask, is_integer, is_real
-from attnlab.tokenizer import Ids, Tokenizer, Tokens, check_ids
+from attnlab.parameters import ParameterVector
+from attnlab.tokenizer import Tokenizer
+from attnlab.tokens import Tokens, check_ids
 from attnlab.training.gradients import cross_entropy, loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
-from attnlab.training.parameters import ParameterVector, initial_parameters, is_matrix
+from attnlab.training.parameters import initial_parameters, is_matrix
 
 STATE = "training.safetensors"
 
@@ -437,23 +441,21 @@ def batch(
 
 def draw_dropout(
     config: GPT2Config, ids_shape: tuple[int, ...], share: float, rng: np.random.Generator
-) -> Dropout | None:
-    """What one forward pass over ids (..., T) drops; None if the share is 0."""
+) -> dict[str, Array] | None:
+    """What one forward pass over ids (..., T) drops, by path; None if the share is 0."""
     if not share:
         return None
 
-    def drawn(*shape: int) -> Array:
-        return dropout_mask(shape, share, rng, np.float32)
-
     *leading, T = ids_shape
     residual, weights = (*ids_shape, config.n_embd), (*leading, config.n_head, T, T)
-    return Dropout(
-        embedding=drawn(*residual),
-        blocks=[
-            BlockDropout(drawn(*weights), drawn(*residual), drawn(*residual))
-            for _ in range(config.n_layer)
-        ],
-    )
+    shapes = {"embedding_dropout": residual}
+    for layer in range(config.n_layer):
+        shapes |= {
+            f"blocks.{layer}.attention.dropout_mask": weights,
+            f"blocks.{layer}.attention_dropout": residual,
+            f"blocks.{layer}.mlp_dropout": residual,
+        }
+    return {path: drawn_dropout(shape, share, rng, np.float32) for path, shape in shapes.items()}
 
 
 def _corpus_ids(

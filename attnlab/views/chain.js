@@ -1,4 +1,4 @@
-// The chain from Q, K and V to the context vectors, as attnlab/attention.py has it. Numbers go in,
+// The chain from Q, K and V to the context vectors, as attnlab/equations.py has it. Numbers go in,
 // numbers come out; nothing here draws. Sums are made in float64, from float32 Q, K and V.
 
 /** The bytes that a base64 text stands for. */
@@ -17,9 +17,9 @@ function unpackedMask(base64, size) {
  * The heads of one layer.
  *
  * values: float32, little-endian: Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh).
- * mask: (T, Tk) of 0 and 1.
+ * mask: (T, Tk) of 0 and 1. scale: what raw scores are divided by.
  */
-function headsOf(values, mask, { H, T, Tk, Dh }) {
+function headsOf(values, mask, scale, { H, T, Tk, Dh }) {
   const part = (start, rows, h) =>
     values.subarray(start + h * rows * Dh, start + (h + 1) * rows * Dh);
   return Array.from({ length: H }, (_, h) => ({
@@ -27,6 +27,7 @@ function headsOf(values, mask, { H, T, Tk, Dh }) {
     Tk,
     Dh,
     mask,
+    scale,
     Q: part(0, T, h),
     K: part(H * T * Dh, Tk, h),
     V: part(H * (T + Tk) * Dh, Tk, h),
@@ -42,7 +43,7 @@ const CELL = {
     for (let d = 0, q = i * Dh, k = j * Dh; d < Dh; d++) sum += Q[q + d] * K[k + d];
     return sum;
   },
-  scores: (head, i, j) => CELL.raw_scores(head, i, j) / Math.sqrt(head.Dh),
+  scores: (head, i, j) => CELL.raw_scores(head, i, j) / head.scale,
   masked_scores: (head, i, j) => (isMasked(head, i, j) ? -Infinity : CELL.scores(head, i, j)),
 };
 

@@ -69,7 +69,7 @@ function headOf(trace, layer, head) {
     const element = document.getElementById(`trace-${trace.number}-layer-${layer}`);
     const values = new Float32Array(bytesOf(element.textContent).buffer);
     element.remove();
-    trace.read.set(layer, headsOf(values, trace.mask, trace));
+    trace.read.set(layer, headsOf(values, trace.mask, trace.scales[layer], trace));
   }
   return trace.read.get(layer)[head];
 }

@@ -1,6 +1,6 @@
 """The arithmetic of one weight, or of one row of weights, as text to follow with a pencil.
 
-    products q_i · k_i  ─sum─>  raw score  ─/ √Dk─>  score  ─mask─>  - maximum  ─exp─>  / row's sum
+    products q_i · k_i ─sum─> raw score ─/ scale─> score ─mask─> - maximum ─exp─> / row's sum
 
 What is printed is checked: each printed result must follow from the printed, rounded numbers
 before it, as far as their rounding lets it.
@@ -13,16 +13,15 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from attnlab.attention import Attention
+from attnlab.checks import is_integer
+from attnlab.equations import Array
 from attnlab.errors import DisagreementError, InvalidTypeError, InvalidValueError, OutOfRangeError
-from attnlab.ops import Array, is_integer
 from attnlab.tables import ELLIPSIS, align, display_width, elide
-from attnlab.views.labels import labelled
+from attnlab.views.shown import Result, shown
 
 DIGITS = 5
 WIDTH = 88
@@ -197,7 +196,7 @@ class Row:
     dropped : its dropout_mask, None where nothing was dropped
     """
 
-    attention: Attention
+    attention: Result
     query: int
     name: str
     keys: tuple[str, ...]
@@ -210,22 +209,22 @@ class Row:
     weights: Array
 
     @classmethod
-    def of(cls, attention: Attention, query: int) -> Row:
-        """A row; the numbers that nobody looked at yet are computed and not kept."""
-        if len(attention._scores_shape()) > 2 or attention.V.ndim > 2:
+    def of(cls, attention: Result, query: int) -> Row:
+        """A row; what nobody looked at yet is computed aside, and not kept."""
+        if len(attention.scores_shape) > 2 or attention.V.ndim > 2:
             raise InvalidValueError(
-                f"{attention.title} has weights of shape {attention._scores_shape()}; to explain "
+                f"{attention.title} has weights of shape {attention.scores_shape}; to explain "
                 "one, first take one head, as .heads[h] of several, or the matrices of one "
                 "sequence, as attention(Q[0], K[0], V[0])"
             )
-        labels = labelled(attention, "mask").axes
+        labels = shown(attention, "mask").axes
+        attention = attention.aside()
         query = place(query, "query", attention.Q.shape[0])
 
         def row(name: str) -> Array:
-            value: Array = np.asarray(attention.peek(name)[query], np.float64)
+            value: Array = np.asarray(getattr(attention, name)[query], np.float64)
             return value
 
-        dropped = attention.peek("dropout_mask")
         return cls(
             attention=attention,
             query=query,
@@ -236,20 +235,29 @@ class Row:
             scores=row("scores"),
             mask=attention.mask[query],
             masked_scores=row("masked_scores"),
-            dropped=None if dropped is None else row("dropout_mask"),
+            dropped=None if attention.dropout_mask is None else row("dropout_mask"),
             weights=row("weights"),
         )
+
+    @property
+    def scale(self) -> float:
+        return float(self.attention.scale)
+
+    @property
+    def scale_in_words(self) -> str:
+        root = f"√{len(self.q)} = " if self.scale == math.sqrt(len(self.q)) else ""
+        return f"{root}{printed(self.scale)}"
 
     @property
     def largest(self) -> int:
         return int(self.masked_scores.argmax())
 
-    @cached_property
+    @property
     def shifted(self) -> Array:
         shifted: Array = self.masked_scores - self.masked_scores.max()
         return shifted
 
-    @cached_property
+    @property
     def exponentials(self) -> Array:
         exponentials: Array = np.exp(self.shifted)
         return exponentials
@@ -266,12 +274,12 @@ class Row:
         """What the floats of the attention may lose in a sum of these terms."""
         return len(terms) * self._least + SUM_NOISE * self._eps * float(np.abs(terms).sum())
 
-    @cached_property
+    @property
     def score_noise(self) -> float:
         """The most that they may lose in one of the row's scores."""
         products = np.abs(self.attention.K.astype(np.float64)) @ np.abs(self.q)
         lost = len(self.q) * self._least + SUM_NOISE * self._eps * float(products.max())
-        return self._least + lost / math.sqrt(len(self.q))
+        return self._least + lost / self.scale
 
     def weight_noise(self, key: int) -> float:
         """What they may lose in a weight.
@@ -281,8 +289,9 @@ class Row:
         """
         largest = max(float(self.exponentials[key]), float(self.weights[key]))
         smallest = float(np.finfo(self.attention.Q.dtype).tiny)  # below it exp gives 0
-        in_blocks = 2 * self.score_noise * self.attention._is_long()
-        return smallest + largest * (in_blocks + SUM_NOISE * self._eps)
+        in_blocks = 2 * self.score_noise * self.attention.by_rows
+        noise: float = smallest + largest * (in_blocks + SUM_NOISE * self._eps)
+        return noise
 
     @property
     def _least(self) -> float:
@@ -303,7 +312,7 @@ def place(index: int, kind: str, count: int) -> int:
         There is no such place; it is not an integer.
     """
     if not is_integer(index):
-        raise InvalidTypeError(f"a {kind} is told by an integer; given {index!r}")
+        raise InvalidTypeError(f"the number of a {kind} is an integer; given {index!r:.80}")
     if not -count <= index < count:
         kinds = {"query": "queries", "key": "keys"}[kind]
         raise OutOfRangeError(f"there is no {kind} {index}; {kinds} are 0 to {count - 1}")
@@ -315,19 +324,18 @@ def called(position: int, text: str) -> str:
     return str(position) if text == str(position) else f"{position} ({text})"
 
 
-def explain_weight(attention: Attention, query: int, key: int) -> Explanation:
+def explain_weight(attention: Result, query: int, key: int) -> Explanation:
     """One weight, from the products of a query's and a key's numbers to the stored value."""
     row = Row.of(attention, query)
     key = place(key, "key", len(row.keys))
     k = attention.K[key].astype(np.float64)
-    root = math.sqrt(len(k))
     q_, k_, p_ = ([printed(x) for x in numbers] for numbers in (row.q, k, row.q * k))
     for i, (q_i, k_i, p_i) in enumerate(zip(q_, k_, p_, strict=True)):
         check(f"product {i}", q_i * k_i, p_i)
 
-    raw_score, score, root_ = map(printed, (row.raw_scores[key], row.scores[key], root))
+    raw_score, score, scale = map(printed, (row.raw_scores[key], row.scores[key], row.scale))
     check("raw_scores", total(p_), raw_score, row.sum_noise(row.q * k))
-    check("scores", raw_score / root_, score, row.score_noise)
+    check("scores", raw_score / scale, score, row.score_noise)
 
     allowed = bool(row.mask[key])
     masked, maximum = printed(row.masked_scores[key]), printed(row.masked_scores.max())
@@ -348,10 +356,8 @@ def explain_weight(attention: Attention, query: int, key: int) -> Explanation:
 
     parts: list[tuple[str, str | list[list[str]]]] = [
         (attention.heading_of("raw_scores"), f"sum of the {len(k)} products = {raw_score}"),
-        (
-            attention.heading_of("scores"),
-            f"{raw_score} / √{len(k)} = {raw_score} / {root_} = {score}",
-        ),
+        (attention.heading_of("scale"), row.scale_in_words),
+        (attention.heading_of("scores"), f"{raw_score} / {scale} = {score}"),
         (attention.heading_of("mask"), str(allowed)),
         (attention.heading_of("masked_scores"), str(masked)),
         (
@@ -378,7 +384,7 @@ def explain_weight(attention: Attention, query: int, key: int) -> Explanation:
         "k": k.tolist(),
         "products": (row.q * k).tolist(),
         "raw_scores": float(row.raw_scores[key]),
-        "root": root,
+        "scale": row.scale,
         "scores": float(row.scores[key]),
         "mask": allowed,
         "masked_scores": float(row.masked_scores[key]),
@@ -409,7 +415,7 @@ def written(terms: Sequence[Printed]) -> str:
     return " + ".join(map(str, terms))
 
 
-def explain_row(attention: Attention, query: int) -> Explanation:
+def explain_row(attention: Result, query: int) -> Explanation:
     """A row of weights, all keys in a table, then the values that they weigh."""
     row = Row.of(attention, query)
     columns: dict[str, list[Printed]] = {
@@ -423,14 +429,14 @@ def explain_row(attention: Attention, query: int) -> Explanation:
         columns["softmax"] = [printed(x) for x in row.softmax]
         columns["dropout_mask"] = [printed(x) for x in row.dropped]
     columns["weights"] = weights = [printed(x) for x in row.weights]
-    root, maximum = printed(math.sqrt(len(row.q))), printed(row.masked_scores.max())
+    scale, maximum = printed(row.scale), printed(row.masked_scores.max())
     row_sum, weight_sum = printed(row.exponentials.sum()), printed(row.weights.sum())
     for key, line in enumerate(zip(*columns.values(), strict=True)):
         raw_score, score, masked, shifted, power, *dropout, weight = line
         name = f"of key {row.keys[key]}"
         terms = row.q * attention.K[key].astype(np.float64)
         check(f"raw_scores {name}", sum_of(terms), raw_score, row.sum_noise(terms))
-        check(f"scores {name}", raw_score / root, score, row.score_noise)
+        check(f"scores {name}", raw_score / scale, score, row.score_noise)
         if row.mask[key]:
             check(f"masked_scores {name}", score.span, masked, row.score_noise)
             check(f"- maximum {name}", masked - maximum, shifted)
@@ -451,15 +457,15 @@ def explain_row(attention: Attention, query: int) -> Explanation:
     sums = {"exp": str(row_sum), "weights": str(weight_sum)}
     table.append(["sum", *(sums.get(name, "") for name in columns)])
 
-    steps = ("raw_scores", "scores", "mask", "masked_scores", "weights")
+    steps = ("raw_scores", "scale", "scores", "mask", "masked_scores", "weights")
     formulas = [attention.heading_of(name) for name in steps]
     if row.dropped is not None:
         formulas.append(attention.heading_of("dropout_mask"))
-    context = attention.peek("context")[row.query].astype(np.float64)
+    context = row.attention.context[row.query].astype(np.float64)
     numbers = {
         "query": row.query,
         "key": None,
-        "root": math.sqrt(len(row.q)),
+        "scale": row.scale,
         "maximum": float(row.masked_scores.max()),
         "row_sum": float(row.exponentials.sum()),
         "raw_scores": row.raw_scores.tolist(),
@@ -475,7 +481,7 @@ def explain_row(attention: Attention, query: int) -> Explanation:
     parts: list[tuple[str, str | list[list[str]]]] = [
         *((formula, "") for formula in formulas),
         (
-            f"√Dk = √{len(row.q)} = {root}, and the row's maximum is {maximum}, "
+            f"scale = {row.scale_in_words}, and the row's maximum is {maximum}, "
             f"that of key {row.keys[row.largest]}; - maximum is what is left of masked_scores "
             "without it, and softmax is exp / sum of exp",
             "",
@@ -496,17 +502,17 @@ def sum_of(terms: Array) -> Span:
 def values(row: Row, weights: list[Printed], context: Array) -> list[list[str]]:
     """V beside the weights, and below it what they add up to; of many columns the first ones."""
     V = row.attention.V.astype(np.float64)
-    shown = elide(V.shape[1], COLUMNS_SHOWN)
+    picked = elide(V.shape[1], COLUMNS_SHOWN)
     cells: dict[int, list[Printed]] = {}
-    for j in (j for j in shown if j is not None):
+    for j in (j for j in picked if j is not None):
         cells[j] = [printed(x) for x in V[:, j]]
         made = total(w * v for w, v in zip(weights, cells[j], strict=True))
         noise = row.sum_noise(row.weights * V[:, j])
         check(f"context {j}", made, printed(context[j]), noise)
-    lines = [["key", "weights", *(ELLIPSIS if j is None else f"V {j}" for j in shown)]]
+    lines = [["key", "weights", *(ELLIPSIS if j is None else f"V {j}" for j in picked)]]
     for key, name in enumerate(row.keys):
-        numbers = (ELLIPSIS if j is None else str(cells[j][key]) for j in shown)
+        numbers = (ELLIPSIS if j is None else str(cells[j][key]) for j in picked)
         lines.append([name, str(weights[key]), *numbers])
-    sums = (ELLIPSIS if j is None else str(printed(context[j])) for j in shown)
+    sums = (ELLIPSIS if j is None else str(printed(context[j])) for j in picked)
     lines.append(["sum of weight · V", "", *sums])
     return lines

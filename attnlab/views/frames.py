@@ -11,11 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.attention import PER_HEAD, Attention
 from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.forward import Block
-from attnlab.trace import Trace
-from attnlab.views.labels import Axis, labelled, missing_extra
+from attnlab.views.shown import Axis, Result, missing_extra, per_head, shown
 
 try:
     import pandas as pd
@@ -24,9 +21,9 @@ except ModuleNotFoundError as error:
     raise missing_extra(error, "frames") from None
 
 
-def dataframe(attention: Attention, name: str) -> pd.DataFrame:
+def dataframe(attention: Result, name: str) -> pd.DataFrame:
     """A step of one head as a DataFrame, see `Attention.to_dataframe`."""
-    step = labelled(attention, name)
+    step = shown(attention, name)
     if len(step.axes) > 2:
         raise InvalidValueError(
             f"{attention.title} has {name} of shape {step.array.shape}: first take one head, as "
@@ -44,13 +41,13 @@ def _index(axis: Axis) -> pd.Index[Any]:
     return pd.MultiIndex.from_arrays([list(axis.positions), list(axis.labels)], names=names)
 
 
-def dataset(trace: Trace, steps: Sequence[str]) -> xr.Dataset:
+def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
     """Steps of a trace, its blocks and its heads as a Dataset, see `Trace.to_xarray`."""
     if isinstance(steps, str):
         steps = [steps]
     if not isinstance(steps, Sequence) or not all(isinstance(name, str) for name in steps):
         raise InvalidTypeError(f"steps are names, such as ['weights', 'Q']; given {steps!r}")
-    known = (*Trace.parts, *Block.parts, *PER_HEAD)
+    known = (*trace.parts, *trace.blocks[0].parts, *per_head(trace.blocks[0].attention))
     for name in steps:
         if name not in known:
             raise InvalidValueError(
@@ -60,7 +57,7 @@ def dataset(trace: Trace, steps: Sequence[str]) -> xr.Dataset:
     coordinates: dict[str, Any] = {}
     for name in steps:
         dimensions, results = _where(trace, name)
-        parts = [labelled(result, name) for result in results]
+        parts = [shown(result, name) for result in results]
         axes = parts[0].axes
         array = np.stack([part.array for part in parts]) if dimensions else parts[0].array
         names = [*dimensions, *("head" if axis.name == "H" else axis.name for axis in axes)]
@@ -72,10 +69,10 @@ def dataset(trace: Trace, steps: Sequence[str]) -> xr.Dataset:
     return xr.Dataset(variables, coordinates, {"title": trace.title})
 
 
-def _where(trace: Trace, name: str) -> tuple[list[str], list[Any]]:
+def _where(trace: Result, name: str) -> tuple[list[str], list[Any]]:
     """The dimension that results are stacked along, and the results that have the step."""
-    if name in PER_HEAD:
+    if name in per_head(trace.blocks[0].attention):
         return ["layer"], [block.attention for block in trace.blocks]
-    if name in Block.parts:
+    if name in trace.blocks[0].parts:
         return ["layer"], list(trace.blocks)
     return [], [trace]

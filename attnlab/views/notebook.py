@@ -12,14 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.attention import Attention, MultiHeadAttention
+from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
-from attnlab.forward import Block, ForwardPass
-from attnlab.steps import AnyArray, Result
 from attnlab.tables import ELLIPSIS, elide, printable
-from attnlab.tokenizer import Token, Tokens
 from attnlab.views.colours import DARK, LIGHT, Theme
-from attnlab.views.labels import TOKENS_SHOWN, Axis, Labelled, label, labelled
+from attnlab.views.shown import TOKENS_SHOWN, Axis, Result, Shown, Token, label, shown
 
 # How many tokens are shown as chips, and of a small picture of one head among several.
 CHIPS_SHOWN = 64
@@ -80,7 +77,7 @@ def safe(text: str, length: int = HOVER_LENGTH) -> str:
     return escape(label(text, length), quote=True)
 
 
-def tokens_view(tokens: Tokens) -> str:
+def tokens_view(tokens: Any) -> str:
     """Tokens as chips."""
     return _page(f"{len(tokens)} token{'s' * (len(tokens) != 1)}", _chips(tokens))
 
@@ -91,10 +88,10 @@ def result_view(result: Result) -> str:
     It computes no more than the result's `repr` does.
     """
     body: list[str] = []
-    tokens = getattr(result, "tokens", None)
-    if tokens is not None and isinstance(result, ForwardPass | Block):
-        body.append(_chips(tokens))
-    if isinstance(result, Attention):
+    is_attention = "weights" in result.parts
+    if result.tokens is not None and not is_attention:
+        body.append(_chips(result.tokens))
+    if is_attention:
         try:
             body += [*_attention(result)]
         except AttnlabError as error:  # the table below shows what there is
@@ -110,7 +107,7 @@ def _page(title: str, *body: str) -> str:
     return f'<div class="attnlab"><style>{STYLE}</style>{heading}{"".join(body)}</div>'
 
 
-def _chips(tokens: Tokens) -> str:
+def _chips(tokens: Any) -> str:
     chips = []
     for i in elide(len(tokens), CHIPS_SHOWN):
         if i is None:
@@ -133,37 +130,39 @@ def _described(token: Token) -> str:
     return f"symbol {safe(token.symbol)} · text {text} · bytes {data} · id {token.id}"
 
 
-def _attention(attention: Attention) -> Iterator[str]:
+def _attention(attention: Result) -> Iterator[str]:
     """The weights as heatmaps, and for one head its other steps folded up."""
-    if "weights" not in vars(attention) and not attention._computes_for_repr():
+    if not attention.is_there("weights") and not attention._computes_for_repr():
         yield "<div class=faint>The weights are many and not computed yet.</div>"
         return
-    if attention.peek("weights").ndim == attention.V.ndim == 2:
-        weights = labelled(attention, "weights")
+    aside = attention.aside()
+    dimensions = aside.weights.ndim
+    if dimensions == aside.V.ndim == 2:
+        weights = shown(aside, "weights")
         yield f"<div>{escape(weights.heading)}</div>{_heatmap(weights)}"
         for name in FOLDED:
-            step = labelled(attention, name)
+            step = shown(aside, name)
             yield f"<details><summary>{escape(step.heading)}</summary>{_heatmap(step)}</details>"
-    elif isinstance(attention, MultiHeadAttention) and attention.peek("weights").ndim == 3:
-        yield from _heads(attention)
+    elif "concat" in attention.parts and dimensions == 3:
+        yield from _heads(aside)
     else:
         yield "<div class=faint>Several sequences at once are shown as a table only.</div>"
 
 
-def _heads(attention: MultiHeadAttention) -> Iterator[str]:
-    weights = labelled(attention, "weights")
+def _heads(attention: Result) -> Iterator[str]:
+    weights = shown(attention, "weights")
     _, queries, keys = weights.axes
     yield f"<div>{escape(weights.heading)}</div><div class=heads>"
     for h, matrix in enumerate(weights.array):
         masked = None if weights.masked is None else weights.masked[h]
-        one = Labelled(weights.name, weights.heading, matrix, (queries, keys), masked)
+        one = Shown(weights.name, weights.heading, matrix, (queries, keys), masked)
         cells = _map(one, SMALL_SHOWN, named=False, size=8)
         yield f"<div><div class=faint>head {h}</div>{cells}</div>"
     yield f"</div>{_scale(weights.array, weights.masked)}"
     yield _cut_note((queries, keys), SMALL_SHOWN)
 
 
-def _heatmap(step: Labelled) -> str:
+def _heatmap(step: Shown) -> str:
     """One matrix with labels, scale, and a word on what is left out."""
     rows, columns = step.axes
     size = 18 if max(map(len, (rows.labels, columns.labels))) <= COLUMNS_SHOWN else 13
@@ -178,7 +177,7 @@ def _limit(axis: Axis, tokens: int) -> int:
     return tokens if axis.name in ("query", "key", "position") else COLUMNS_SHOWN
 
 
-def _map(step: Labelled, limit: int, *, named: bool, size: int) -> str:
+def _map(step: Shown, limit: int, *, named: bool, size: int) -> str:
     """The cells of a matrix as a grid, with the labels of its axes where they are asked for."""
     rows, columns = step.axes
     shown_rows = elide(len(rows.labels), _limit(rows, limit))
@@ -245,7 +244,7 @@ def _cut_note(axes: Iterable[Axis], limit: int) -> str:
     """A word on the rows and columns that are left out, "" where none is."""
     cut: dict[str, Any] = {}
     for axis in axes:
-        count, shown = len(axis.labels), _limit(axis, limit)
-        if count > shown:
-            cut[axis.name] = f"the first {shown - 1} and the last of {count} ({axis.name})"
+        count, most = len(axis.labels), _limit(axis, limit)
+        if count > most:
+            cut[axis.name] = f"the first {most - 1} and the last of {count} ({axis.name})"
     return f"<div class=faint>Shown: {', '.join(cut.values())}</div>" if cut else ""

@@ -18,19 +18,18 @@ import os
 import re
 import sys
 from base64 import b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from attnlab.attention import Head
+from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, WriteError
 from attnlab.files import write_whole
-from attnlab.ops import Array
 from attnlab.tables import printable
-from attnlab.tokenizer import Token
-from attnlab.trace import Trace
+from attnlab.views.shown import Result, Token
 
 HERE = Path(__file__).parent
 SCRIPTS = (
@@ -39,7 +38,7 @@ SCRIPTS = (
 )
 
 # The steps that the page shows, under the names and formulas that they have.
-STEPS = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
+STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
 # Of how many candidates for the next token the page tells.
 NEXT_TOKENS = 5
@@ -53,29 +52,15 @@ POLICY = (
 )
 
 
-def page(trace: Trace, other: Trace | None = None) -> str:
-    """The page's HTML.
-
-    Parameters
-    ----------
-    trace : what is shown
-    other : a second trace to compare it with, side by side and, where the shapes are equal, as the
-        difference other - trace; None to show one
-
-    Raises
-    ------
-    InvalidTypeError
-        `other` is no Trace.
-    InvalidValueError
-        Q, K or V hold NaN or what float32, in which the page carries them, can't hold.
-    """
-    traces = _traces(trace, other)
+def page(traces: Sequence[Result]) -> str:
+    """The page's HTML, of one trace or of two that are compared, see `Trace.to_html`."""
     style, script = _source("page.css"), "\n".join(map(_source, SCRIPTS))
+    first = traces[0]
     description = {
-        "steps": {name: _step(trace.head(0, 0), name) for name in STEPS},
-        "traces": [_description(shown) for shown in traces],
+        "steps": {name: _step(first.head(0, 0), name) for name in STEPS},
+        "traces": [_description(trace) for trace in traces],
     }
-    text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
+    text = b"".join(first.tokens.bytes).decode("utf-8", errors="replace")
     parts = {
         "policy": POLICY.format(script=_hash(script), style=_hash(style)),
         "title": html.escape(f"attnlab: {printable(text)[:60]}"),
@@ -87,21 +72,12 @@ def page(trace: Trace, other: Trace | None = None) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _source("page.html"))
 
 
-def save(path: str | os.PathLike[str], trace: Trace, other: Trace | None = None) -> None:
-    """Write the page to a file, whole or not at all; announce a large one before it is made.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `page` does, and where `path` is no path.
-    WriteError
-        The file can't be written.
-    """
+def save(path: str | os.PathLike[str], traces: Sequence[Result]) -> None:
+    """Write the page to a file, whole or not at all; announce a large one before it is made."""
     try:
         file = Path(path)
     except TypeError:
         raise InvalidTypeError(f"path must be a str or a Path; given {path!r}") from None
-    traces = _traces(trace, other)
     # Told now, not after all layers have been computed.
     if os.path.isdir(file):
         raise WriteError(f"{file} can't be written: it is a directory")
@@ -110,10 +86,10 @@ def save(path: str | os.PathLike[str], trace: Trace, other: Trace | None = None)
     size = estimated_size(traces)
     if size > LARGE:
         print(f"{file} will have about {size / 1e6:.0f} MB.", file=sys.stderr)
-    write_whole(file, page(trace, other).encode())
+    write_whole(file, page(traces).encode())
 
 
-def estimated_size(traces: list[Trace]) -> int:
+def estimated_size(traces: Sequence[Result]) -> int:
     """How many bytes a page will have: its own files, and Q, K and V of the traces in base64."""
     size = sum((HERE / name).stat().st_size for name in ("page.html", "page.css", *SCRIPTS))
     for trace in traces:
@@ -121,17 +97,6 @@ def estimated_size(traces: list[Trace]) -> int:
         floats = trace.config.n_layer * trace.config.n_embd * (T + 2 * Tk)  # Q, K and V
         size += floats * 4 * 4 // 3  # 4 bytes, of which base64 writes 3 as 4 letters
     return size
-
-
-def _traces(trace: Trace, other: Trace | None) -> list[Trace]:
-    """Those that a page shows."""
-    if other is None:
-        return [trace]
-    if not isinstance(other, Trace):
-        raise InvalidTypeError(
-            f"other must be a Trace, as model.trace returns it; given {type(other).__name__}"
-        )
-    return [trace, other]
 
 
 def _source(name: str) -> str:
@@ -142,11 +107,11 @@ def _hash(source: str) -> str:
     return b64encode(sha256(source.encode()).digest()).decode()
 
 
-def _step(head: Head, name: str) -> dict[str, str]:
+def _step(head: Result, name: str) -> dict[str, str]:
     return {"axes": head.axes_of(name), "formula": head.formula_of(name)}
 
 
-def _description(trace: Trace) -> dict[str, Any]:
+def _description(trace: Result) -> dict[str, Any]:
     """What the page knows about a trace besides Q, K and V."""
     config = trace.config
     return {
@@ -154,6 +119,7 @@ def _description(trace: Trace) -> dict[str, Any]:
         "H": config.n_head,
         "Dh": config.d_head,
         "cached": trace.cached,
+        "scales": [block.attention.scale for block in trace.blocks],
         "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
         "tokens": [
             {**_token(token), "part_of": printable(shared)}
@@ -176,7 +142,7 @@ def _token(token: Token) -> dict[str, Any]:
     }
 
 
-def _layers(traces: list[Trace]) -> list[str]:
+def _layers(traces: Sequence[Result]) -> list[str]:
     """One element for each layer of each trace, with its Q, K and V.
 
     The page reads and drops them one by one, so that it never holds all of them twice.
@@ -189,7 +155,7 @@ def _layers(traces: list[Trace]) -> list[str]:
     ]
 
 
-def _layer(trace: Trace, layer: int) -> str:
+def _layer(trace: Result, layer: int) -> str:
     """Q, K and V of a layer, float32 one after the other, in base64."""
     attention = trace.blocks[layer].attention
     return b64encode(b"".join(_float32(getattr(attention, name)) for name in "QKV")).decode()

@@ -13,15 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.attention import PER_HEAD, Attention
+from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
-from attnlab.steps import AnyArray
 from attnlab.tables import ELLIPSIS, elide
-from attnlab.tokenizer import Token, byte_symbols
-from attnlab.trace import Trace
 from attnlab.views.colours import LIGHT
 from attnlab.views.explain import place
-from attnlab.views.labels import TOKENS_SHOWN, Axis, label, labelled, missing_extra
+from attnlab.views.shown import (
+    TOKENS_SHOWN,
+    Axis,
+    Result,
+    Token,
+    label,
+    missing_extra,
+    per_head,
+    shown,
+)
 
 try:
     from matplotlib import font_manager, rc_context, rcParams
@@ -55,9 +61,9 @@ class Picture(Figure):
         return written.getvalue()
 
 
-def plot_step(attention: Attention, name: str, ax: Axes | None) -> Axes:
+def plot_step(attention: Result, name: str, ax: Axes | None) -> Axes:
     """One step of one head as a heatmap, its tokens along both axes."""
-    step = labelled(attention, name)
+    step = shown(attention, name)
     if len(step.axes) > 2:
         raise InvalidValueError(
             f"{attention.title} has {name} of shape {step.array.shape}: first take one head, as "
@@ -73,15 +79,15 @@ def plot_step(attention: Attention, name: str, ax: Axes | None) -> Axes:
     height, width = (len(shown) * INCHES_PER_LABEL for shown in (shown_rows, shown_columns))
     ax = ax if ax is not None else _axes(width + 2.5, height + 2)
     _image(ax, _cut(array, shown_rows, shown_columns), array)
-    for shown, span in ((shown_rows, ax.axhspan), (shown_columns, ax.axvspan)):
-        for gap in (n for n, index in enumerate(shown) if index is None):
+    for places, span in ((shown_rows, ax.axhspan), (shown_columns, ax.axvspan)):
+        for gap in (n for n, index in enumerate(places) if index is None):
             span(gap - 0.5, gap + 0.5, color=LIGHT.paper)
     words = Words([rows, columns])
-    for shown, axis, set_ticks in (
+    for places, axis, set_ticks in (
         (shown_rows, rows, ax.set_yticks),
         (shown_columns, columns, ax.set_xticks),
     ):
-        texts = [ELLIPSIS if n is None else words.of(axis)[n] for n in shown]
+        texts = [ELLIPSIS if n is None else words.of(axis)[n] for n in places]
         turned: dict[str, Any] = {"rotation": 90} if axis is columns else {}
         set_ticks(range(len(texts)), texts, parse_math=False, family=words.fonts, **turned)
     ax.set_xlabel(columns.name)
@@ -91,21 +97,20 @@ def plot_step(attention: Attention, name: str, ax: Axes | None) -> Axes:
     return ax
 
 
-def plot_heads(trace: Trace, name: str, ax: Axes | None) -> Axes:
+def plot_heads(trace: Result, name: str, ax: Axes | None) -> Axes:
     """One step of all heads, a row of small heatmaps for each layer."""
-    if name not in PER_HEAD:
-        raise InvalidValueError(
-            f"heads have no step {name!r} each; those are {', '.join(PER_HEAD)}"
-        )
+    known = per_head(trace.blocks[0].attention)
+    if name not in known:
+        raise InvalidValueError(f"heads have no step {name!r} each; those are {', '.join(known)}")
     layers = []
     for block in trace.blocks:
-        step = labelled(block.attention, name)
+        step = shown(block.attention, name)
         _, rows, columns = step.axes
-        shown = [
+        places = (
             [n for n in elide(len(axis.positions), TILE_SHOWN) if n is not None]
             for axis in (rows, columns)
-        ]
-        picked = np.ix_(range(len(step.array)), *shown)
+        )
+        picked = np.ix_(range(len(step.array)), *places)
         heads = step.array[picked].astype(np.float64)
         if step.masked is not None:
             heads[step.masked[picked]] = np.nan
@@ -133,20 +138,21 @@ def plot_heads(trace: Trace, name: str, ax: Axes | None) -> Axes:
     return ax
 
 
-def plot_tokens(trace: Trace, layer: int, head: int, query: int, ax: Axes | None) -> Axes:
+def plot_tokens(trace: Result, layer: int, head: int, query: int, ax: Axes | None) -> Axes:
     """Lines from one token to those that it looks at, as strong as the weights."""
-    step = labelled(one := trace.head(layer, head), "weights")
+    one = trace.head(layer, head)
+    step = shown(one, "weights")
     queries, keys = step.axes
     query = place(query, "query", len(queries.positions))
     weights = step.array[query]
     masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
-    shown = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])  # the largest, in order
-    rest = len(weights) - len(shown)
+    largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])  # the largest, in order
+    rest = len(weights) - len(largest)
     words = Words([queries, keys])
-    ax = ax if ax is not None else _axes(5.5, (len(shown) + 1) * INCHES_PER_LABEL + 1.2)
-    middle = (len(shown) - 1) / 2
+    ax = ax if ax is not None else _axes(5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
+    middle = (len(largest) - 1) / 2
     settings: dict[str, Any] = {"va": "center", "parse_math": False, "family": words.fonts}
-    for y, key in enumerate(shown):
+    for y, key in enumerate(largest):
         colour = LIGHT.faint if masked[key] else LIGHT.ink
         number = "masked" if masked[key] else f"{weights[key]:.2f}"
         text = f"{words.of(keys)[key]}  {number}"
@@ -162,13 +168,13 @@ def plot_tokens(trace: Trace, layer: int, head: int, query: int, ax: Axes | None
                 solid_capstyle="butt",
             )
     if rest:
-        text = f"{ELLIPSIS} {rest} more, {np.delete(weights, shown).sum():.2f} together"
-        ax.text(-0.02, len(shown), text, ha="right", color=LIGHT.faint, **settings)
+        text = f"{ELLIPSIS} {rest} more, {np.delete(weights, largest).sum():.2f} together"
+        ax.text(-0.02, len(largest), text, ha="right", color=LIGHT.faint, **settings)
     ax.text(1.02, middle, words.of(queries)[query], ha="left", color=LIGHT.ink, **settings)
     ax.set_xlim(-0.6, 1.4)
-    ax.set_ylim(len(shown) + bool(rest) - 0.5, -0.5)
+    ax.set_ylim(len(largest) + bool(rest) - 0.5, -0.5)
     ax.set_axis_off()
-    cut = [f"shown: the {len(shown)} largest of {len(weights)}"] if rest else []
+    cut = [f"shown: the {len(largest)} largest of {len(weights)}"] if rest else []
     _title(ax, f"{one.title}\nweights of query {queries.positions[query]}", [*cut, words.note])
     return ax
 
@@ -259,11 +265,8 @@ class Words:
 
 
 def readable(token: Token) -> str:
-    """A token as people read it, with Ġ for a space; its symbol if it is part of a character."""
-    if "�" in token.text:
-        return label(token.symbol)
-    symbols = byte_symbols()
-    return label("".join(symbols[ord(c)] if ord(c) < 128 else c for c in token.text))
+    """A token as people read it, cut if it is long."""
+    return label(token.readable)
 
 
 def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:

@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 
 from attnlab.checkpoint import tensor_shapes
 from attnlab.config import GPT2Config
-from attnlab.tokenizer import END_OF_TEXT, byte_symbols
+from attnlab.tokens import END_OF_TEXT, byte_symbols
 
 SEED = 1024
 MERGES = 50_000

@@ -213,12 +213,7 @@ def opening(tool: str, directory: Path) -> Answer:
 
 def read_all_weights(model: attnlab.GPT2) -> int:
     """Have every parameter read; how many bytes they are."""
-    parameters = model.parameters
-    arrays = [parameters.W_E, parameters.W_P, *parameters.ln_f]
-    for layer in range(model.config.n_layer):
-        block = parameters.block(layer)
-        arrays += [*block.ln_1, *block.attention, *block.ln_2, *block.mlp]
-    return sum(array.nbytes for array in arrays)
+    return sum(array.nbytes for array in model.parameters.values())
 
 
 def generation(tool: str, directory: Path, prompt: int, new: int, *positions: int) -> Answer:

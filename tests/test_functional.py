@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from attnlab import AttnlabError, gelu, layer_norm, linear, softmax
-from attnlab.ops import Array, dropout_mask
+from attnlab.equations import Array
+from attnlab.functional import drawn_dropout
 
 TORCH = np.load(REFERENCE / "ops.npz")
 
@@ -51,7 +52,7 @@ def test_linear_of_no_columns_and_of_no_rows() -> None:
 
 
 def test_dropout_mask_keeps_its_dtype() -> None:
-    mask = dropout_mask((1000,), np.float64(0.5), np.random.default_rng(0), np.float32)
+    mask = drawn_dropout((1000,), np.float64(0.5), np.random.default_rng(0), np.float32)
     assert mask.dtype == np.float32
     assert set(mask.tolist()) == {0, 2}
 
@@ -97,15 +98,10 @@ def test_gelu_is_the_tanh_form() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 4)])
-def test_gelu_into_memory_that_is_given(shape: tuple[int, ...]) -> None:
+def test_gelu_of_any_shape(shape: tuple[int, ...]) -> None:
     x = np.random.default_rng(0).normal(size=shape)
     expected = x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    y = np.full_like(x, np.nan)
-    assert gelu(x, out=y) is y
-    assert np.allclose(y, expected, rtol=1e-12, atol=1e-15)
-    assert np.array_equal(gelu(x), y)
-    assert gelu(x, out=x) is x
-    assert np.array_equal(x, y)
+    assert np.allclose(gelu(x), expected, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,22 @@
-"""What every view says alike: a step's name and formula, and the labels along its axes."""
+"""A step as every view shows it: its heading with the formula, its array, labels along the axes.
+
+Views know results by their steps, and tokens by symbol, text, bytes and id: by what they show, and
+not by their classes, which stand above and ask views to draw them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, MissingExtraError
-from attnlab.steps import AnyArray, Result
-from attnlab.tables import printable
-from attnlab.tokenizer import Token
+from attnlab.tables import printable, table
+
+Result: TypeAlias = Any
+Token: TypeAlias = Any
 
 # What people call the axes along which there are tokens.
 TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
@@ -49,8 +55,8 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """A step's array with words: what a view needs to show it.
+class Shown:
+    """A step with words; `print` shows it as a table.
 
     Attributes
     ----------
@@ -65,6 +71,29 @@ class Labelled:
     array: AnyArray
     axes: tuple[Axis, ...]
     masked: AnyArray | None
+
+    @property
+    def is_token_by_token(self) -> bool:
+        """Whether there is a number for each query and key."""
+        return [axis.name for axis in self.axes[-2:]] == ["query", "key"]
+
+    @property
+    def decimals(self) -> int:
+        """How many digits a table shows after the point."""
+        return 2 if self.is_token_by_token else 4
+
+    def __str__(self) -> str:
+        rows, columns = self.axes
+        numbers = table(
+            self.array,
+            rows=rows.labels,
+            columns=columns.labels,
+            decimals=self.decimals,
+            max_rows=16 if rows.has_tokens else 7,
+            max_columns=16 if self.is_token_by_token else 5,
+        )
+        m, n = self.array.shape
+        return f"{self.heading}    {m} x {n}\n{numbers}\n"
 
 
 def label(text: str, length: int = LABEL_LENGTH) -> str:
@@ -87,7 +116,7 @@ def check_step(result: Result, name: str) -> None:
         )
 
 
-def labelled(result: Result, name: str) -> Labelled:
+def shown(result: Result, name: str) -> Shown:
     """A step of a result with its labels, computed if need be and not kept.
 
     Raises
@@ -96,9 +125,11 @@ def labelled(result: Result, name: str) -> Labelled:
         There is no such step, it is None, or it has axes that lead those it is described with.
     """
     check_step(result, name)
-    array, axes = result.peek(name), result.axes_of(name).split()
+    aside = result.aside()
+    array, axes = getattr(aside, name), result.axes_of(name).split()
     if array is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
+    array = np.asarray(array)  # scale is a number
     if array.ndim != len(axes):
         raise InvalidValueError(
             f"{name} of shape {array.shape} has more axes than {' '.join(axes)}: "
@@ -107,8 +138,8 @@ def labelled(result: Result, name: str) -> Labelled:
     named = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
     masked = None
     if axes[-2:] == ["Tq", "Tk"] and result.parts.index(name) >= result.parts.index("mask"):
-        masked = np.broadcast_to(~result.peek("mask"), array.shape)
-    return Labelled(name, result.heading_of(name), array, named, masked)
+        masked = np.broadcast_to(~aside.mask, array.shape)
+    return Shown(name, result.heading_of(name), array, named, masked)
 
 
 def axis_of(result: Any, axis: str, length: int) -> Axis:
@@ -117,10 +148,15 @@ def axis_of(result: Any, axis: str, length: int) -> Axis:
     tokens = getattr(result, "tokens", None)
     if tokens is None or axis not in TOKEN_AXES:
         return Axis(name, range(length), (None,) * length)
-    cached = result.mask.shape[-1] - len(tokens)
+    cached = result.tokens_before
     if axis == "Tk":
         return Axis(name, range(length), ((None,) * cached + tuple(tokens))[:length])
     return Axis(name, range(cached, cached + length), tuple(tokens))
+
+
+def per_head(attention: Result) -> tuple[str, ...]:
+    """The steps that an attention of several heads has once for each of them."""
+    return tuple(name for name in attention.parts if attention.axes_of(name).startswith("H "))
 
 
 def missing_extra(error: ModuleNotFoundError, name: str) -> MissingExtraError:

@@ -1,0 +1,58 @@
+"""What a caller gave, held against what is expected, before any mathematics begins."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attnlab.equations import Array
+from attnlab.errors import InvalidTypeError, InvalidValueError
+
+Rng: TypeAlias = "np.random.Generator | int | None"  # as text: numpy.random loads late
+
+
+def as_floats(x: ArrayLike, name: str = "x") -> Array:
+    """`x` as an array of floats, float32 at least; `name` is what an error calls it."""
+    try:
+        array = np.asarray(x)
+    except ValueError as error:
+        raise InvalidValueError(f"{name} is not an array of numbers: {error}") from None
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
+        raise InvalidTypeError(
+            f"{name} must hold real numbers of at most 64 bits; given dtype {array.dtype}"
+        )
+    return array.astype(np.result_type(array.dtype, np.float32), copy=False)
+
+
+def is_real(value: object) -> bool:
+    """Whether a value is a number; True and False are none here."""
+    real = int | float | np.integer | np.floating
+    return isinstance(value, real) and not isinstance(value, bool)
+
+
+def is_integer(value: object) -> bool:
+    """Whether a number is whole by its type; True and False are not numbers here."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def check_seed(rng: object) -> None:
+    """Refuse what random numbers can't be drawn from, before NumPy sees it.
+
+    Raises
+    ------
+    InvalidValueError
+        It is no integer of at least 0, no generator, and not None.
+    """
+    is_seed = isinstance(rng, int | np.integer) and is_integer(rng) and rng >= 0
+    if rng is None or is_seed or _is_generator(rng):
+        return
+    raise InvalidValueError(
+        f"a seed is an integer of at least 0, or a NumPy generator; given {rng!r:.80}"
+    )
+
+
+def _is_generator(rng: object) -> bool:
+    # numpy.random loads late, and who has a generator has loaded it.
+    return type(rng).__module__.startswith("numpy.random") and isinstance(rng, np.random.Generator)

@@ -1,0 +1,209 @@
+"""GPT-2 on one page.
+
+A function is a step of the forward pass; its parameters are the steps that it needs. Where one
+equation serves several steps (LayerNorm, an affine map, a sum of the residual stream), their
+declarations in `attnlab.chain` and `attnlab.forward` say what its parameters stand for there.
+
+Arrays in, arrays out, nothing in place, nothing checked. Shapes are those of one sequence: T tokens
+(Tq that ask, Tk that are looked at), D = n_embd, H heads, Dh = D / H, F the MLP's width. Leading
+axes, several sequences side by side, pass through. float32 stays float32: constants are Python
+floats (`np.sqrt(64)` would turn every array after it into float64).
+
+Sources: "Attention Is All You Need" (2017), section 3.2; "Language Models are Unsupervised
+Multitask Learners" (2019), section 2.3; GPT-2's `model.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.floating[Any]]
+AnyArray: TypeAlias = NDArray[Any]
+Ids: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
+Value = TypeVar("Value")
+
+# ---- from ids to the residual stream -------------------------------------------------------------
+
+
+def token_embedding(ids: Ids, W_E: Array) -> Array:
+    return W_E[ids]  # (T, D)
+
+
+def position_embedding(positions: Ids, W_P: Array) -> Array:
+    return W_P[positions]  # (T, D)
+
+
+def embedding(
+    token_embedding: Array, position_embedding: Array, embedding_dropout: Array | None
+) -> Array:
+    return dropped(token_embedding + position_embedding, embedding_dropout)  # (T, D)
+
+
+# ---- a block's attention -------------------------------------------------------------------------
+#
+# X = layer_norm(input, gain, bias, epsilon)
+# QKV = affine(X, W_QKV, b_QKV)
+
+
+def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
+    return normalised(x, epsilon) * gain + bias  # (T, D)
+
+
+def affine(x: Array, W: Array, b: Array | None) -> Array:
+    return x @ W if b is None else x @ W + b  # (T, 3·H·Dh) of QKV
+
+
+def W_Q(W: Array) -> Array:
+    return W[..., : W.shape[-1] // 3]  # (D, H·Dh), and b_Q likewise
+
+
+def W_K(W: Array) -> Array:
+    return W[..., W.shape[-1] // 3 : -(W.shape[-1] // 3)]
+
+
+def W_V(W: Array) -> Array:
+    return W[..., -(W.shape[-1] // 3) :]
+
+
+def Q(QKV: Array, n_head: int) -> Array:
+    return split_heads(QKV, 3 * n_head)[..., :n_head, :, :]  # (H, Tq, Dh)
+
+
+def K(QKV: Array, n_head: int, K_cache: Cache | None) -> Array:
+    return after(
+        K_cache, split_heads(QKV, 3 * n_head)[..., n_head : 2 * n_head, :, :]
+    )  # (H, Tk, Dh)
+
+
+def V(QKV: Array, n_head: int, V_cache: Cache | None) -> Array:
+    return after(V_cache, split_heads(QKV, 3 * n_head)[..., 2 * n_head :, :, :])  # (H, Tk, Dh)
+
+
+def scale(K: Array) -> float:
+    return math.sqrt(K.shape[-1])  # √Dk
+
+
+def raw_scores(Q: Array, K: Array) -> Array:
+    return Q @ transpose(K)  # (H, Tq, Tk)
+
+
+def scores(raw_scores: Array, scale: float) -> Array:
+    return raw_scores / scale
+
+
+def masked_scores(scores: Array, mask: Mask) -> Array:
+    return np.where(mask, scores, scores.dtype.type(-math.inf))
+
+
+def weights(masked_scores: Array, dropout_mask: Array | None) -> Array:
+    return dropped(softmax(masked_scores), dropout_mask)
+
+
+def context(weights: Array, V: Array) -> Array:
+    return weights @ V  # (H, Tq, Dh)
+
+
+def concat(context: Array) -> Array:
+    return merge_heads(context)  # (Tq, H·Dh)
+
+
+def head_output(context: Array, W_O: Array) -> Array:
+    return context @ W_O  # (Tq, D), one head's share
+
+
+# ---- the residual stream, and the MLP ------------------------------------------------------------
+#
+# output = affine(concat, W_O, b_O)                     of the attention
+# mid = residual(input, attention.output)
+# X = layer_norm(mid, gain, bias, epsilon)              of the MLP
+# hidden = affine(X, W_1, b_1), activated = gelu(hidden), output = affine(activated, W_2, b_2)
+# output = residual(mid, mlp.output)                    of the block, the next block's input
+
+
+def residual(stream: Array, written: Array, dropout: Array | None) -> Array:
+    return stream + dropped(written, dropout)  # (T, D)
+
+
+def gelu(x: Array) -> Array:
+    return 0.5 * (1.0 + gelu_tanh(x)) * x  # (T, F)
+
+
+def gelu_tanh(x: Array) -> Array:  # tanh(√(2/π) (x + 0.044715 x³))
+    return np.tanh(math.sqrt(2.0 / math.pi) * ((1.0 + 0.044715 * np.square(x)) * x))
+
+
+# ---- from the residual stream to what follows ----------------------------------------------------
+#
+# final = layer_norm(the last block's output, gain, bias, epsilon)
+
+
+def W_U(W_E: Array) -> Array:
+    return transpose(W_E)  # (D, vocab)
+
+
+def logits(final: Array, W_U: Array) -> Array:
+    return final @ W_U  # (T, vocab)
+
+
+def next_logits(final: Array, W_U: Array) -> Array:
+    return final[..., -1, :] @ W_U  # (vocab,)
+
+
+# ---- what they are made of -----------------------------------------------------------------------
+
+
+def in_heads(x: Array, W: Array, b: Array | None, n_head: int) -> Array:
+    return split_heads(affine(x, W, b), n_head)
+
+
+def softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))  # the largest cancels, and no exp overflows
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def mean(x: Array) -> Array:
+    return x.sum(axis=-1, keepdims=True) / x.shape[-1]
+
+
+def normalised(x: Array, epsilon: float) -> Array:
+    centred = x - mean(x)
+    return centred / deviation(centred, epsilon)
+
+
+def deviation(centred: Array, epsilon: float) -> Array:
+    return np.sqrt(mean(np.square(centred)) + epsilon)  # over D, not D - 1
+
+
+def split_heads(x: Array, n_head: int) -> Array:
+    return x.reshape(*x.shape[:-1], n_head, -1).swapaxes(-3, -2)  # (T, H·Dh) -> (H, T, Dh)
+
+
+def merge_heads(x: Array) -> Array:
+    return x.swapaxes(-3, -2).reshape(*x.shape[:-3], x.shape[-2], -1)  # (H, T, Dh) -> (T, H·Dh)
+
+
+def transpose(x: Array) -> Array:
+    return x.swapaxes(-2, -1)
+
+
+def dropped(x: Array, dropout_mask: Array | None) -> Array:
+    return x if dropout_mask is None else x * dropout_mask  # 0 or 1 / (1 - p)
+
+
+def same(x: Value) -> Value:
+    return x
+
+
+class Cache(Protocol):
+    """Keys or values of the tokens before these, in one layer."""
+
+    def extend(self, new: Array) -> Array: ...
+
+
+def after(cache: Cache | None, new: Array) -> Array:
+    return new if cache is None else cache.extend(new)  # earlier tokens' keys and values stay

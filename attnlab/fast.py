@@ -1,0 +1,144 @@
+"""The same steps, made faster: what runs in place of the page of equations where a text is long.
+
+Each function gives what its equation in `attnlab.equations` gives, and tests hold it to that. Up to
+`ROWS` tokens nothing here is worth its while, and the equations themselves run. A parameter with a
+default is a step that is used where it is there already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from attnlab.equations import Array, Mask, mean, transpose
+
+# So many rows of queries at a time: enough for fast matrix products, few enough that what passes
+# through stays small, and that keys which none of them may see are left out.
+ROWS = 128
+
+# GELU takes so many rows at a time, so that what passes through stays in the processor's cache.
+GELU_ROWS = 32
+
+
+def affine(x: Array, W: Array, b: Array | None) -> Array:
+    """One product for however many sequences there are, the bias added in place."""
+    rows = x.reshape(-1, x.shape[-1])
+    y: Array = (rows @ W).reshape(*x.shape[:-1], W.shape[-1])
+    if b is not None:
+        y += b
+    return y
+
+
+def logits(final: Array, W_U: Array) -> Array:
+    """One product for however many sequences there are."""
+    return affine(final, W_U, None)
+
+
+def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
+    """On one new array."""
+    y: Array = x - mean(x)
+    deviation: Array = mean(np.square(y))
+    deviation += epsilon
+    np.sqrt(deviation, out=deviation)
+    y /= deviation
+    y *= gain
+    y += bias
+    return y
+
+
+def gelu(x: Array, out: Array) -> Array:
+    """A few rows at a time; `out` may be x itself."""
+    for start in range(0, x.shape[-2], GELU_ROWS):
+        rows = np.s_[..., start : start + GELU_ROWS, :]
+        y = np.square(x[rows])
+        y *= 0.044715
+        y += 1.0
+        y *= x[rows]
+        y *= math.sqrt(2.0 / math.pi)
+        np.tanh(y, out=y)
+        y += 1.0
+        y *= 0.5
+        np.multiply(x[rows], y, out=out[rows])
+    return out
+
+
+def activated(x: Array) -> Array:
+    """GELU of what is kept, by rows."""
+    return gelu(x, out=np.empty_like(x))
+
+
+def mlp_output(
+    X: Array, W_1: Array, b_1: Array, W_2: Array, b_2: Array, activated: Array | None = None
+) -> Array:
+    """What is F wide passes through, in one array."""
+    if activated is None:
+        hidden = affine(X, W_1, b_1)
+        activated = gelu(hidden, out=hidden)
+    return affine(activated, W_2, b_2)
+
+
+def weights(Q: Array, K: Array, scale: float, mask: Mask, dropout_mask: Array | None) -> Array:
+    """Raw scores, scores, masked scores and weights in one array, rows of queries at a time."""
+    leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
+    weights = np.zeros((*leading, Q.shape[-2], K.shape[-2]), np.result_type(Q, K))
+    for rows, keys in row_blocks(mask):
+        part = weights[..., rows, keys]
+        weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys, out=part)
+    return weights
+
+
+def context(
+    Q: Array,
+    K: Array,
+    V: Array,
+    scale: float,
+    mask: Mask,
+    dropout_mask: Array | None,
+    weights: Array | None = None,
+) -> Array:
+    """Rows of queries at a time; their weights pass through."""
+    leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2], V.shape[:-2])
+    # In memory the heads lie side by side, so that joining them later copies nothing.
+    shape = (*leading[:-1], Q.shape[-2], *leading[-1:], V.shape[-1])
+    context = np.empty(shape, np.result_type(Q, K, V))
+    if leading:
+        context = context.swapaxes(-3, -2)
+    for rows, keys in row_blocks(mask):
+        if weights is None:
+            part = weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys)
+        else:
+            part = weights[..., rows, keys]
+        context[..., rows, :] = part @ V[..., keys, :]
+    return context
+
+
+def row_blocks(mask: Mask) -> Iterator[tuple[slice, slice]]:
+    """A few queries at a time, each with the keys up to the last one that they may see."""
+    for start in range(0, mask.shape[-2], ROWS):
+        rows = slice(start, start + ROWS)
+        seen = np.flatnonzero(mask[..., rows, :].any(axis=tuple(range(mask.ndim - 1))))
+        yield rows, slice(0, int(seen[-1]) + 1)
+
+
+def weights_of_rows(
+    Q: Array,
+    K: Array,
+    scale: float,
+    mask: Mask,
+    dropout_mask: Array | None,
+    rows: slice,
+    keys: slice,
+    out: Array | None = None,
+) -> Array:
+    """Some rows of the weights, in place from the raw scores on."""
+    part: Array = np.matmul(Q[..., rows, :], transpose(K[..., keys, :]), out=out)
+    part /= scale
+    np.copyto(part, -math.inf, where=~mask[..., rows, keys])
+    part -= part.max(axis=-1, keepdims=True)
+    np.exp(part, out=part)
+    part /= part.sum(axis=-1, keepdims=True)
+    if dropout_mask is not None:
+        part *= dropout_mask[..., rows, keys]
+    return part

@@ -1,0 +1,147 @@
+"""GPT-2's parameters by path: `blocks.0.attention.W_QKV`, wherever they are from."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from attnlab.config import GPT2Config
+from attnlab.equations import Array
+
+
+def parameter_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
+    """Path and shape of every parameter of a GPT-2.
+
+    `gain` and `bias` are those of the LayerNorm that makes the X beside them; the last ones, of no
+    block, that which makes `final`.
+
+    Source: transformers' `modeling_gpt2.py`.
+    """
+    D, F = config.n_embd, config.d_mlp
+    shapes: dict[str, tuple[int, ...]] = {
+        "W_E": (config.vocab_size, D),
+        "W_P": (config.n_positions, D),
+    }
+    for layer in range(config.n_layer):
+        attention, mlp = f"blocks.{layer}.attention", f"blocks.{layer}.mlp"
+        shapes |= {
+            f"{attention}.gain": (D,),
+            f"{attention}.bias": (D,),
+            f"{attention}.W_QKV": (D, 3 * D),
+            f"{attention}.b_QKV": (3 * D,),
+            f"{attention}.W_O": (D, D),
+            f"{attention}.b_O": (D,),
+            f"{mlp}.gain": (D,),
+            f"{mlp}.bias": (D,),
+            f"{mlp}.W_1": (D, F),
+            f"{mlp}.b_1": (F,),
+            f"{mlp}.W_2": (F, D),
+            f"{mlp}.b_2": (D,),
+        }
+    return shapes | {"gain": (D,), "bias": (D,)}
+
+
+def parameter_count(config: GPT2Config) -> int:
+    """How many numbers a GPT-2 of this config has learned: 124,439,808 for the smallest."""
+    return sum(math.prod(shape) for shape in parameter_shapes(config).values())
+
+
+class Parameters(Mapping[str, Array]):
+    """The parameters of a GPT-2, read-only arrays by path.
+
+    Attributes
+    ----------
+    config : GPT2Config, their sizes
+    dtype : of all of them
+    origin : where they are from, in words
+    """
+
+    config: GPT2Config
+    dtype: np.dtype[Any]
+    origin: str
+
+    @abstractmethod
+    def __getitem__(self, path: str) -> Array: ...
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(parameter_shapes(self.config))
+
+    def __len__(self) -> int:
+        return len(parameter_shapes(self.config))
+
+    def __repr__(self) -> str:
+        count = f"{parameter_count(self.config):,} parameters"
+        return f"{type(self).__name__} of {count}, {self.dtype}, {self.origin}"
+
+    def rows(self, path: str) -> Any:
+        """What gives rows of a parameter: `rows("W_E")[ids]`, and reads no others."""
+        return self[path]
+
+    def given(self, path: str) -> Any:
+        """What a run is given: a parameter, or what gives rows of it, as `rows_of_W_E`."""
+        name = path.removeprefix("rows_of_")
+        return self[path] if name == path else self.rows(name)
+
+    def still(self) -> Parameters:
+        """The same parameters, as no later change finds them."""
+        return self
+
+
+class ParameterVector(Parameters):
+    """All parameters of a GPT-2 one after the other, or their gradients, or what belongs to each.
+
+    Each is a view of the vector, so that an optimizer updates all of them at once.
+
+    Parameters
+    ----------
+    config : their sizes
+    vector : (parameter_count(config),); None for zeros
+    dtype : of the zeros
+
+    Attributes
+    ----------
+    vector : (parameter_count(config),), which may be written to
+    """
+
+    origin = "in memory"
+
+    def __init__(
+        self, config: GPT2Config, vector: Array | None = None, dtype: DTypeLike = "float32"
+    ) -> None:
+        self.config = config
+        self.vector = np.zeros(parameter_count(config), dtype) if vector is None else vector
+        self.dtype = self.vector.dtype
+        self._views: dict[str, Array] = {}
+        start = 0
+        for path, shape in parameter_shapes(config).items():
+            stop = start + math.prod(shape)
+            self._views[path] = self.vector[start:stop].reshape(shape)
+            start = stop
+
+    def __getitem__(self, path: str) -> Array:
+        return self._views[path]
+
+    def __reduce__(self) -> tuple[Any, ...]:  # so that the views are views of the vector again
+        return _unpickled, (self.config, self.vector, self.vector.flags.writeable)
+
+    def copy(self) -> ParameterVector:
+        """The same numbers in a vector of their own."""
+        return ParameterVector(self.config, self.vector.copy())
+
+    def still(self) -> ParameterVector:
+        """Itself where its vector is read-only, else a copy whose vector is."""
+        return (
+            self
+            if not self.vector.flags.writeable
+            else _unpickled(self.config, self.vector.copy(), False)
+        )
+
+
+def _unpickled(config: GPT2Config, vector: Array, writeable: bool) -> ParameterVector:
+    vector.flags.writeable = writeable
+    return ParameterVector(config, vector)

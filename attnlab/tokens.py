@@ -1,0 +1,209 @@
+"""Token ids, and what each stands for: symbol, text and bytes.
+
+Data alone. What cuts a text into tokens is in `attnlab.tokenizer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attnlab.equations import Ids
+from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.steps import Numbered, Part, read_only
+from attnlab.tables import align, printable
+
+END_OF_TEXT = "<|endoftext|>"
+
+
+def byte_symbols() -> list[str]:
+    """The printable character that stands for each byte in `vocab.json`.
+
+    Bytes that Latin-1 can print stand for themselves; the other 68, in order, for U+0100, U+0101
+    and so on: a space is Ġ (U+0120), a newline Ċ (U+010A).
+
+    Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token.
+
+    Attributes
+    ----------
+    id : its row in the embedding
+    symbol : as `vocab.json` writes it, `Ġvery`
+    text : as people read it, ` very`; bytes that are only part of a character show as �
+    bytes : what it stands for, `b" very"`
+    """
+
+    id: int
+    symbol: str
+    text: str
+    bytes: bytes
+
+    @property
+    def readable(self) -> str:
+        """As people read it, with Ġ for a space; its symbol if it is only part of a character."""
+        if "�" in self.text:
+            return self.symbol
+        symbols = byte_symbols()
+        return "".join(symbols[ord(c)] if ord(c) < 128 else c for c in self.text)
+
+
+class Tokens(Sequence[Token]):
+    """The tokens of a text, in order; `repr` is a table of them.
+
+    Attributes
+    ----------
+    ids : int64 (T,), read-only
+    symbols, texts, bytes : T of each, see `Token`
+    part_of : for each token the characters that it shares with its neighbours, such as "’", else ""
+    """
+
+    def __init__(self, tokens: Iterable[Token]) -> None:
+        self._tokens = tuple(tokens)
+        self._numbered = Numbered("token", self._tokens)
+        self.ids: Ids = read_only(np.array([token.id for token in self._tokens], dtype=np.int64))
+        self.symbols = tuple(token.symbol for token in self._tokens)
+        self.texts = tuple(token.text for token in self._tokens)
+        self.bytes = tuple(token.bytes for token in self._tokens)
+
+    @overload
+    def __getitem__(self, index: int) -> Token: ...
+    @overload
+    def __getitem__(self, index: slice) -> Tokens: ...
+    def __getitem__(self, index: int | slice) -> Token | Tokens:
+        if isinstance(index, slice):
+            return Tokens(self._tokens[index])
+        return self._numbered[index]
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokens) and self._tokens == other._tokens
+
+    def __hash__(self) -> int:
+        return hash(self._tokens)
+
+    @Part
+    def part_of(self) -> tuple[str, ...]:
+        owners = [i for i, token in enumerate(self._tokens) for _ in token.bytes]
+        shared: list[str] = [""] * len(self)
+        start = 0
+        # A byte that is in no character decodes to a surrogate, which encodes to that byte again.
+        for character in b"".join(self.bytes).decode("utf-8", errors="surrogateescape"):
+            end = start + len(character.encode("utf-8", errors="surrogateescape"))
+            parts = sorted(set(owners[start:end]))
+            if len(parts) > 1:
+                for i in parts:
+                    shared[i] += character
+            start = end
+        return tuple(shared)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a copied or unpickled array could be written to
+        return Tokens, (self._tokens,)
+
+    def lines(self) -> list[tuple[str, ...]]:
+        """Each token in words, below a header."""
+        lines: list[tuple[str, ...]] = [("", "id", "symbol", "text", "bytes", "")]
+        for i, token in enumerate(self):
+            shared = printable(self.part_of[i])
+            note = f"part of {shared}" if shared else ""
+            text = repr(token.text)
+            lines.append((str(i), str(token.id), token.symbol, text, token.bytes.hex(" "), note))
+        return lines
+
+    def __repr__(self) -> str:
+        return align(self.lines(), left=(2, 3, 4, 5))
+
+    def _repr_html_(self) -> str:
+        from attnlab.views.notebook import tokens_view
+
+        return tokens_view(self)
+
+
+class Vocabulary:
+    """What each id stands for.
+
+    Parameters
+    ----------
+    symbols, bytes : of id 0, 1, ...
+    """
+
+    def __init__(self, symbols: Iterable[str], bytes: Iterable[bytes]) -> None:
+        self.symbols = tuple(symbols)
+        self.bytes = tuple(bytes)
+
+    def __len__(self) -> int:
+        """How many ids there are."""
+        return len(self.symbols)
+
+    def tokens(self, ids: ArrayLike) -> Tokens:
+        """The tokens of ids, with symbol, text and bytes of each.
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            As `check_ids` does.
+        """
+        return Tokens(self.token(int(id)) for id in check_ids(ids, len(self)))
+
+    def token(self, id: int) -> Token:
+        """The token of an id that is known to be there."""
+        raw = self.bytes[id]
+        return Token(id, self.symbols[id], raw.decode("utf-8", errors="replace"), raw)
+
+    def decode_bytes(self, ids: ArrayLike) -> bytes:
+        """The bytes of tokens; unlike their text, nothing is lost where they end in a character.
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            As `check_ids` does.
+        """
+        return b"".join(self.bytes[id] for id in check_ids(ids, len(self)))
+
+
+def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
+    """Token ids as an array, once they are known to be usable.
+
+    Returns
+    -------
+    int64 (T,)
+
+    Raises
+    ------
+    InvalidTypeError
+        They are not integers.
+    InvalidValueError
+        They are not one row of integers, or one is outside 0 ... vocab_size - 1.
+    """
+    try:
+        array = np.asarray(ids)
+    except ValueError:
+        raise InvalidValueError("token ids must be one row of integers; given rows") from None
+    if array.ndim != 1:
+        given = f"shape {array.shape}" if array.ndim else f"{ids!r:.40}"
+        raise InvalidValueError(f"token ids must be one row of integers; given {given}")
+    if array.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if array.dtype.kind not in "iu":
+        raise InvalidTypeError(f"token ids must be integers; given {array.dtype}")
+    outside = np.flatnonzero((array < 0) | (array >= vocab_size))
+    if outside.size:
+        first = outside[0]
+        raise InvalidValueError(
+            f"token id {array[first]} at position {first} is not in the vocabulary; "
+            f"ids are 0 to {vocab_size - 1}"
+        )
+    return array.astype(np.int64)

@@ -1,0 +1,22 @@
+"""What a result's run holds, and planting a value in it, such as a wrong one."""
+
+from typing import Any
+
+from attnlab.steps import Result, read_only
+
+
+def kept(result: Result) -> set[str]:
+    """The paths, from the result on, of all that its run holds."""
+    prefix = result._prefix
+    return {path.removeprefix(prefix) for path in result._run.values if path.startswith(prefix)}
+
+
+def plant(result: Result, **values: Any) -> None:
+    """Put arrays in the place of steps of a result."""
+    for name, value in values.items():
+        result._run.values[result._prefix + name] = read_only(value)
+
+
+def plant_tokens(result: Result, tokens: Any) -> None:
+    """Make a result one of a text."""
+    result._run.tokens = tokens
