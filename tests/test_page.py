@@ -31,6 +31,7 @@ from attnlab import (
     attention,
     causal_mask,
 )
+from attnlab.forward import KeyValueCache
 from attnlab.parameters import ParameterVector
 from attnlab.tables import printable
 from attnlab.training.parameters import initial_parameters
@@ -39,6 +40,9 @@ from attnlab.views.page import HERE, STEPS, estimated_size
 TEXT, OTHER = "the hen in a thin inn", "the hen in a thin hen"
 MATRICES = ("raw_scores", "scores", "masked_scores", "weights")
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+# How far a colour's place in a legend may be off: shades beside each other may be one colour.
+SHADES = 3 / 255
 
 # JavaScript: the pixels of `canvas`, from a copy that is made to be read.
 PIXELS = """
@@ -49,6 +53,35 @@ context.drawImage(canvas, 0, 0);
 const { data } = context.getImageData(0, 0, copy.width, copy.height);
 const pixels = [...new Uint32Array(data.buffer)];
 """
+
+# JavaScript: the colour in the middle of each cell of a heatmap, row by row; null out of sight.
+CELLS = f"""(figure) => {{
+    const canvas = figure.querySelector('.plot');
+    {PIXELS}
+    const scroller = figure.querySelector('.scroller');
+    const [rows, columns] = [scroller.ariaRowCount, scroller.ariaColCount].map(Number);
+    const cell = scroller.scrollWidth / columns;
+    const middle = (n, scrolled) => Math.floor((n + 0.5) * cell - scrolled);
+    return Array.from({{ length: rows }}, (_, i) => Array.from({{ length: columns }}, (_, j) => {{
+        const [x, y] = [middle(j, scroller.scrollLeft), middle(i, scroller.scrollTop)];
+        const seen = x >= 0 && y >= 0 && x < canvas.width && y < canvas.height;
+        return seen ? pixels[y * canvas.width + x] : null;
+    }}));
+}}"""
+
+# JavaScript: from now on, each call of a canvas's METHOD is put into `drawings`: the class of the
+# canvas, or of what it is in, the arguments, and where its origin lies.
+RECORD = """() => {
+    window.drawings = [];
+    const drawing = CanvasRenderingContext2D.prototype;
+    const { METHOD } = drawing;
+    drawing.METHOD = function (...given) {
+        const { e, f } = this.getTransform();
+        const name = this.canvas.className || this.canvas.parentElement?.className;
+        drawings.push([name, given, e, f]);
+        METHOD.apply(this, given);
+    };
+}"""
 
 # Symbols of tokens that would like to be more than text.
 HOSTILE = [
@@ -172,6 +205,31 @@ def to_cell(page: Any, i: int, j: int, nth: int = 0) -> None:
     for key, times in (("ArrowDown", i), ("ArrowRight", j)):
         for _ in range(times):
             page.keyboard.press(key)
+
+
+def legend(page: Any, nth: int = 0) -> dict[int, float]:
+    """The colours of a heatmap's legend, each with its place from 0, left, to 1, right."""
+    shades = f"(canvas) => {{ {PIXELS} return pixels.slice(0, canvas.width); }}"
+    colours = page.locator(".ramp").nth(nth).evaluate(shades)
+    return {colour: n / (len(colours) - 1) for n, colour in enumerate(colours)}
+
+
+def places(colours: list[Any], legend: dict[int, float]) -> NDArray[np.float64]:
+    """Where colours stand in a legend; NaN for those that it has not."""
+    return np.vectorize(lambda colour: legend.get(colour, np.nan), otypes=[float])(colours)
+
+
+def shown_in(page: Any, nth: int = 0) -> NDArray[np.float64]:
+    """Where in its legend each cell of a heatmap stands; NaN where it is masked or out of sight."""
+    drawn(page)
+    return places(page.locator(".heatmap").nth(nth).evaluate(CELLS), legend(page, nth))
+
+
+def ticks(page: Any, nth: int = 0) -> tuple[list[float], list[float]]:
+    """The ticks of a legend: their places from 0 to 1, and the values that they name."""
+    marks = page.locator(".ticks").nth(nth).locator("span").all()
+    at = [float(mark.evaluate("(x) => x.style.left").removesuffix("%")) / 100 for mark in marks]
+    return at, [float(mark.inner_text()) for mark in marks]
 
 
 # ---- without a browser -------------------------------------------------------------------------
@@ -445,14 +503,121 @@ def test_the_masked_part_is_hatched(odd: GPT2, open_page: Open) -> None:
     assert plot.evaluate(colours, [3, 5]) == 1
 
 
-def check_arithmetic(page: Any, trace: Trace, layer: int, h: int, i: int, j: int) -> None:
-    """The open arithmetic against the trace: the chain, the components, the row."""
-    head, article = trace.head(layer, h), page.locator("#sums article").first
+def seen(trace: Trace, layer: int, h: int, step: str) -> NDArray[np.float64]:
+    """A head's step; NaN where a mask hides it."""
+    values = getattr(trace.head(layer, h), step).astype(np.float64)
+    return np.where(trace.mask | (step in ("raw_scores", "scores")), values, np.nan)
+
+
+def check_colours(page: Any, values: NDArray[np.float64], bound: float, nth: int = 0) -> None:
+    """A heatmap as it is read: its legend goes from -bound to bound, and so do its cells."""
+    at, named = ticks(page, nth)
+    assert at == [0, 0.5, 1]
+    assert named == pytest.approx([-bound, 0, bound], rel=1e-3)
+    wanted = (values / bound + 1) / 2
+    assert np.allclose(shown_in(page, nth), wanted, rtol=0, atol=SHADES, equal_nan=True)
+
+
+def test_a_cells_colour_is_found_in_the_legend(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    page = open_page(trace)
+    page.locator(".map").nth(8).click()
+    at, named = ticks(page)
+    assert at == pytest.approx(np.sqrt(named))
+    wanted = np.sqrt(seen(trace, 1, 3, "weights"))
+    assert np.allclose(shown_in(page), wanted, rtol=0, atol=SHADES, equal_nan=True)
+    for step in MATRICES[:3]:
+        page.locator(f"#steps input[value={step}]").check(force=True)
+        values = seen(trace, 1, 3, step)
+        check_colours(page, values, np.nanmax(np.abs(values)))
+
+
+def test_a_scrolled_heatmap_shows_what_is_in_sight(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    page = open_page(trace)
+    page.locator("#steps input[value=raw_scores]").check(force=True)
+    for _ in range(5):
+        page.locator("#larger").click()
+    drawn(page)
+    page.evaluate(RECORD.replace("METHOD", "fillText"))
+    scroller = page.locator(".scroller")
+    left, top, width, height, cell = scroller.evaluate(
+        """(x) => { x.scrollTo(1000, 700);
+            return [x.scrollLeft, x.scrollTop, x.clientWidth, x.clientHeight, x.scrollWidth / 12];
+        }"""
+    )
+    assert (left, top) == (1000, 700)
+    middles = (np.arange(12) + 0.5) * cell
+    rows = (middles >= top) & (middles < top + height)
+    columns = (middles >= left) & (middles < left + width)
+    values = seen(trace, 0, 0, "raw_scores")
+    wanted = np.where(rows[:, None] & columns, (values / np.abs(values).max() + 1) / 2, np.nan)
+    assert 0 < np.isfinite(wanted).sum() < wanted.size
+    assert np.allclose(shown_in(page), wanted, rtol=0, atol=SHADES, equal_nan=True)
+
+    labels = {
+        (name, text, int((x + left) // cell) if "top" in name else int((y + top) // cell))
+        for name, (text, *_), x, y in page.evaluate("drawings")
+    }
+    symbols = trace.tokens.symbols
+    assert labels == {("labels", symbols[i], i) for i in np.flatnonzero(rows)} | {
+        ("labels top", symbols[j], j) for j in np.flatnonzero(columns)
+    }
+
+    scroller.hover(position={"x": 40, "y": 50})
+    i, j = int((50 + top) // cell), int((40 + left) // cell)
+    said = page.locator(".readout .pair").inner_text()
+    assert said.startswith(f"query {i} ")
+    assert f"key {j} " in said
+
+
+def test_a_small_maps_pixel_is_the_strongest_of_its_cells(odd: GPT2, open_page: Open) -> None:
+    """Of a difference too, whatever its sign."""
+    T, rng = 100, np.random.default_rng(0)
+    traces = [gpt2_shaped(odd, T, n_layer=1) for _ in "AB"]
+    for trace in traces:
+        chain = trace.blocks[0].attention
+        chain.keep(Q=rng.normal(0, 2, chain.Q.shape), K=rng.normal(0, 2, chain.K.shape))
+    page = open_page(*traces)
+    until(page, "grids.every(({ maps }) => maps.every((map) => map.values))")
+    a, b = (seen(trace, 0, 3, "weights") for trace in traces)
+    for nth, values in enumerate((a, b, b - a)):
+        size, *pixels = (
+            page.locator(".grid")
+            .nth(nth)
+            .locator("canvas")
+            .nth(3)
+            .evaluate(f"(canvas) => {{ {PIXELS} return [canvas.width, ...pixels]; }}")
+        )
+        shares = [np.flatnonzero(np.arange(T) * size // T == n) for n in range(size)]
+        wanted = np.full((size, size), np.nan)
+        for r, c in zip(*np.tril_indices(size), strict=True):
+            cells = values[np.ix_(shares[r], shares[c])].ravel()
+            wanted[r, c] = cells[np.nanargmax(np.abs(cells))]
+        wanted = (wanted + 1) / 2 if nth == 2 else np.sqrt(wanted)
+        shown = places(pixels, legend(page, nth)).reshape(size, size)
+        if nth == 2:  # query 1 has two weights: what one gains, the other loses
+            shown[0, 0] = max(shown[0, 0], 1 - shown[0, 0])
+            wanted[0, 0] = max(wanted[0, 0], 1 - wanted[0, 0])
+        assert size < T
+        assert np.allclose(shown, wanted, rtol=0, atol=SHADES, equal_nan=True)
+
+
+def check_arithmetic(
+    page: Any, trace: Trace, layer: int, h: int, i: int, j: int, d: int = 0, nth: int = 0
+) -> None:
+    """An open arithmetic against the trace: the chain, the components, the row."""
+    head, article = trace.head(layer, h), page.locator("#sums article").nth(nth)
     scale = np.abs(head.raw_scores).max()
     for step in MATRICES:
         shown = article.locator(f'[data-step="{step}"] strong data')
         assert agrees(shown, getattr(head, step)[i, j], scale), step
-    assert agrees(article.locator('[data-step="context"] strong data'), head.context[i, 0], scale)
+    product, weight, V = head.Q[i] * head.K[j], head.weights[i, j], head.V[:, d]
+    line = article.locator('[data-step="context"] .sum')
+    assert line.inner_text().startswith(f"component {d}: key {j} adds ")
+    wanted = [weight, V[j], weight * V[j], head.context[i, d]]
+    for shown, number in zip(line.locator("data").all(), wanted, strict=True):
+        assert agrees(shown, number, scale)
     masked = head.masked_scores[i]
     exponentials = np.exp(masked - masked.max())
     numbers = [shown_as(x)[1] for x in article.locator('[data-step="weights"] data').all()]
@@ -463,16 +628,42 @@ def check_arithmetic(page: Any, trace: Trace, layer: int, h: int, i: int, j: int
         table = article.locator(f'[data-rows="{rows}"] tbody tr').all()
         return np.array([[shown_as(x)[1] for x in row.locator("data").all()] for row in table])
 
-    product, weight = head.Q[i] * head.K[j], head.weights[i, j]
     columns = [head.Q[i], head.K[j], product, head.V[j], weight * head.V[j], head.context[i]]
     assert np.allclose(cells("component"), np.stack(columns, 1), rtol=1e-5, atol=1e-5)
-    V = head.V[:, 0]
     columns = [head.raw_scores[i], head.scores[i], masked, exponentials, head.weights[i], V]
     columns.append(head.weights[i] * V)
     assert np.allclose(cells("key"), np.stack(columns, 1), rtol=1e-5, atol=1e-5)
     foot = [shown_as(x)[1] for x in article.locator('[data-rows="key"] tfoot data').all()]
-    wanted = [exponentials.sum(), 1, head.context[i, 0]]
+    wanted = [exponentials.sum(), 1, head.context[i, d]]
     assert foot == pytest.approx(wanted, rel=1e-5, abs=1e-5)
+    headings = article.locator('[data-rows="key"] thead th').all_inner_texts()
+    assert headings[-2:] == [f"V[·, {d}]", "weight × V"]
+    for rows, n in (("component", d), ("key", j)):
+        marked = "(all) => all.map((row) => row.ariaCurrent === 'true')"
+        found = article.locator(f'[data-rows="{rows}"] tbody tr').evaluate_all(marked)
+        assert np.flatnonzero(found).tolist() == [n]
+
+
+def test_the_arithmetic_follows_one_component(odd: GPT2, open_page: Open) -> None:
+    """It stays when another key is chosen; a trace with fewer components follows its last."""
+    a, b = odd.trace(TEXT), GPT2.from_pretrained(REFERENCE / "one_head").trace(TEXT)
+    page = open_page(a, b)
+    to_cell(page, 6, 4)
+    page.keyboard.press("Enter")
+
+    def choose(rows: str, n: int, trace: int) -> None:
+        button = page.locator(f'[data-trace="{trace}"] [data-rows="{rows}"] button').nth(n)
+        button.click()
+        assert button.evaluate("(x) => x === document.activeElement")
+
+    choose("component", 5, 0)
+    for key in (4, 2):
+        choose("key", key, 0)
+        check_arithmetic(page, a, 0, 0, 6, key, 5)
+        check_arithmetic(page, b, 0, 0, 6, key, 5, nth=1)
+    choose("component", 11, 1)
+    check_arithmetic(page, a, 0, 0, 6, 2, 6)
+    check_arithmetic(page, b, 0, 0, 6, 2, 11, nth=1)
 
 
 def test_the_keyboard_alone_reaches_the_arithmetic(odd: GPT2, open_page: Open) -> None:
@@ -572,6 +763,23 @@ def test_two_traces_and_their_difference(odd: GPT2, open_page: Open) -> None:
     ]
 
 
+def test_two_traces_share_a_scale_and_their_difference_has_its_own(
+    odd: GPT2, open_page: Open
+) -> None:
+    ids = odd.trace(TEXT).tokens.ids
+    traces = [odd.trace(ids), odd.trace(ids[::-1])]
+    page = open_page(*traces)
+    for step in MATRICES:
+        page.locator(f"#steps input[value={step}]").check(force=True)
+        a, b = (seen(trace, 0, 0, step) for trace in traces)
+        bounds = [np.nanmax(np.abs(values)) for values in (a, b, b - a)]
+        if step != "weights":
+            assert len({f"{bound:.3g}" for bound in bounds}) == 3
+            check_colours(page, a, max(bounds[:2]), 0)
+            check_colours(page, b, max(bounds[:2]), 1)
+        check_colours(page, b - a, bounds[2], 2)
+
+
 def test_two_traces_without_a_difference(odd: GPT2, open_page: Open) -> None:
     one_head = GPT2.from_pretrained(REFERENCE / "one_head")
     for other, reason in (
@@ -603,6 +811,34 @@ def test_a_step_of_generation_shows_its_cached_keys(odd: GPT2, open_page: Open) 
         assert agrees(page.locator(".readout data"), trace.head(0, 0).weights[0, j])
     page.keyboard.press("Enter")
     check_arithmetic(page, trace, 0, 0, 0, 4)
+
+
+def test_queries_start_after_the_cached_keys(odd: GPT2, open_page: Open) -> None:
+    """Three tokens after four that a cache holds: query 1 is the text's token 5."""
+    ids, cache = odd.trace(TEXT).tokens.ids, KeyValueCache(odd.config, np.float32)
+    for part in (ids[:4], ids[4:7]):
+        trace = Trace(odd.tokenizer.tokens(part), odd.tokenizer, odd.parameters, cache)
+        assert trace.next_logits.size  # which fills the cache
+        cache.length += len(part)
+    page = open_page(trace)
+    page.evaluate(RECORD.replace("METHOD", "bezierCurveTo"))
+    chips = page.locator(".flow .chip")
+    assert chips.evaluate_all("(all) => all.map((chip) => chip.tabIndex)") == [*[-1] * 4, 0, -1, -1]
+    weights = trace.head(0, 0).weights
+    for n, i in ((5, 1), (6, 2), (4, 0), (5, 1), (2, 0)):  # a cached token asks nothing
+        page.evaluate("drawings.length = 0")
+        chips.nth(n).hover()
+        drawn(page)
+        marked = "(all) => all.map((chip) => chip.classList.contains('query'))"
+        assert np.flatnonzero(chips.evaluate_all(marked)).tolist() == [4 + i]
+        told = page.locator(".flow small").all_inner_texts()
+        assert told[5 + i :] == [""] * (2 - i)
+        assert [float(x) for x in told[: 5 + i]] == pytest.approx(weights[i, : 5 + i], abs=0.0051)
+        assert page.locator(".readout .pair").inner_text().startswith(f"query {i} ")
+        middles = chips.evaluate_all("(all) => all.map((x) => x.offsetLeft + x.offsetWidth / 2)")
+        lines = [(x[0], x[4]) for name, x, *_ in page.evaluate("drawings") if name == "stage"]
+        looked_at = np.flatnonzero(weights[i, : 4 + i] >= 0.002)
+        assert lines == [(middles[4 + i], middles[j]) for j in looked_at]
 
 
 # ---- hostile tokens, themes, large pages -------------------------------------------------------
@@ -688,7 +924,12 @@ def test_lightness_alone_orders_the_colours(browser: Any) -> None:
                 channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4
             )
             lightness = np.cbrt(linear @ [0.2126, 0.7152, 0.0722])
-            parts = [lightness] if name == "sequential" else [lightness[127::-1], lightness[128:]]
+            parts = [lightness]
+            if name == "diverging":
+                parts = [lightness[127::-1], lightness[128:]]
+                warmth = channels[:, 0] - channels[:, 2]  # what is below zero is blue
+                assert (warmth[:120] < 0).all()
+                assert (warmth[-120:] > 0).all()
             for part in parts:
                 # Two neighbours may fall on the same of 256 levels; eight apart may not.
                 steps = (part[8:] - part[:-8]) * (1 if dark else -1)
