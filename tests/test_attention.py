@@ -146,11 +146,24 @@ def test_dropout_scales_what_it_keeps() -> None:
 
 
 def test_dropout_matches_the_recorded_one() -> None:
-    recorded = JOURNEY["dropout"]
-    result = attention(np.zeros((6, 1)), np.zeros((6, 1)), np.eye(6))
-    weights = np.float32(JOURNEY["causal"]["weights"]) * np.array(recorded["mask"])
-    figures.check("weights", weights, recorded["weights"], 6)
-    assert np.allclose(result.weights, 1 / 6)
+    """PyTorch's dropout after softmax, of the weights that PyTorch's draw dropped."""
+    recorded, parameters = JOURNEY["dropout"], JOURNEY["self_attention_linear"]
+    kept = np.array(recorded["mask"]) != 0
+
+    class Recorded(np.random.Generator):
+        def random(self, size: Any, dtype: Any) -> Any:  # type: ignore[override]
+            return np.broadcast_to(kept.astype(dtype) * 0.99, size)
+
+    result = self_attention(
+        np.float32(JOURNEY["inputs"]),
+        **{name: np.float32(parameters[name]) for name in ("W_Q", "W_K", "W_V")},
+        mask=causal_mask(6),
+        dropout=0.5,
+        rng=Recorded(np.random.PCG64()),
+    )
+    figures.check("weights", result.weights, recorded["weights"], 6)
+    V = np.array(parameters["V"])
+    assert np.allclose(result.context, np.array(recorded["weights"]) @ V, rtol=0, atol=1e-5)
 
 
 def heads_of(T: int, **how: Any) -> MultiHeadAttention:
