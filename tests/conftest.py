@@ -20,6 +20,8 @@ from attnlab.hub import PUBLISHED
 REFERENCE = Path(__file__).parent / "reference"
 MODELS = ("odd", "one_head", "float16", "bfloat16", "float64", "sharded")
 
+posix = pytest.mark.skipif(os.name != "posix", reason="signals, pipes and terminals of POSIX")
+
 
 def lacking(reason: str) -> NoReturn:
     """Skip what needs something that is not here; under ATTNLAB_STRICT=1, fail."""

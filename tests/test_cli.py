@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE, needs
+from conftest import REFERENCE, needs, posix
 
 import attnlab
 from attnlab import GPT2
@@ -229,6 +228,7 @@ def test_bad_usage_is_status_2(arguments: tuple[str, ...], message: str) -> None
     assert "\x1b" not in err
 
 
+@posix
 def test_bytes_that_are_no_text() -> None:
     finished = subprocess.run(
         [sys.executable, "-m", "attnlab", "next", b"\xff\xfe"],
@@ -265,6 +265,7 @@ def test_no_number_is_cut(width: int) -> None:
     assert not re.search(r"[\d.]…", out)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_output_that_can_not_be_written_is_2() -> None:
     for redirect, status in ((">/dev/full", 2), (">&-", 0)):
         command = f"{sys.executable} -m attnlab info --model pocket {redirect}"
@@ -299,6 +300,8 @@ def test_no_colour_in_a_pipe_and_no_raw_escapes() -> None:
 
 def on_a_terminal(*arguments: str, **changes: str) -> str:
     """What the command writes to a terminal."""
+    import pty
+
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "attnlab", *arguments],
@@ -316,6 +319,7 @@ def on_a_terminal(*arguments: str, **changes: str) -> str:
     return written.decode()
 
 
+@posix
 def test_colour_on_a_terminal_unless_unwanted() -> None:
     arguments = ("trace", "the hen", "--step", "weights")
     assert "\x1b[1m" in on_a_terminal(*arguments)
@@ -323,6 +327,7 @@ def test_colour_on_a_terminal_unless_unwanted() -> None:
     assert not re.search(r"\x1b\[[\d;]*3\d", on_a_terminal(*arguments, NO_COLOR="1"))
 
 
+@posix
 def test_a_closed_pipe_ends_quietly() -> None:
     process = start("trace", "the hen in a thin inn")
     assert process.stdout is not None
@@ -334,6 +339,7 @@ def test_a_closed_pipe_ends_quietly() -> None:
     assert err.splitlines() == [line for line in err.splitlines() if "Model:" in line]
 
 
+@posix
 def test_a_pipe_that_is_closed_after_a_line() -> None:
     first, *_ = run("trace", "the hen in a thin inn")[0].splitlines(keepends=True)
     command = f"{sys.executable} -m attnlab trace 'the hen in a thin inn' | head -1"
@@ -344,6 +350,7 @@ def test_a_pipe_that_is_closed_after_a_line() -> None:
     assert "Error" not in finished.stderr
 
 
+@posix
 def test_interrupted_is_130(tmp_path: Path) -> None:
     """Held up by a model whose config is a pipe that nobody writes to."""
     os.mkfifo(tmp_path / "config.json")

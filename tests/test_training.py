@@ -1,7 +1,6 @@
 """Training: the optimizer against PyTorch's steps, and runs that repeat, resume and fail well."""
 
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import fields
@@ -335,7 +334,7 @@ def test_200_steps_killed_and_resumed_equal_200_unbroken(tmp_path: Path) -> None
                 break
         process.kill()
         process.stdout.close()
-        assert process.wait() == -signal.SIGKILL
+        assert process.wait() != 0  # killed before its end
     settings: dict[str, Any] = {"steps": 200, "save_every": 1}
     came_to: list[int] = []
     resumed = quick(
