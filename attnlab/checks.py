@@ -46,13 +46,7 @@ def check_seed(rng: object) -> None:
         It is no integer of at least 0, no generator, and not None.
     """
     is_seed = isinstance(rng, int | np.integer) and is_integer(rng) and rng >= 0
-    if rng is None or is_seed or _is_generator(rng):
-        return
-    raise InvalidValueError(
-        f"a seed is an integer of at least 0, or a NumPy generator; given {rng!r:.80}"
-    )
-
-
-def _is_generator(rng: object) -> bool:
-    # numpy.random loads late, and who has a generator has loaded it.
-    return type(rng).__module__.startswith("numpy.random") and isinstance(rng, np.random.Generator)
+    if not (rng is None or is_seed or isinstance(rng, np.random.Generator)):
+        raise InvalidValueError(
+            f"a seed is an integer of at least 0, or a NumPy generator; given {rng!r:.80}"
+        )

@@ -577,7 +577,7 @@ def test_a_small_maps_pixel_is_the_strongest_of_its_cells(odd: GPT2, open_page: 
     traces = [gpt2_shaped(odd, T, n_layer=1) for _ in "AB"]
     for trace in traces:
         chain = trace.blocks[0].attention
-        chain.keep(Q=rng.normal(0, 2, chain.Q.shape), K=rng.normal(0, 2, chain.K.shape))
+        plant(chain, Q=rng.normal(0, 2, chain.Q.shape), K=rng.normal(0, 2, chain.K.shape))
     page = open_page(*traces)
     until(page, "grids.every(({ maps }) => maps.every((map) => map.values))")
     a, b = (seen(trace, 0, 3, "weights") for trace in traces)
@@ -818,7 +818,7 @@ def test_queries_start_after_the_cached_keys(odd: GPT2, open_page: Open) -> None
     """Three tokens after four that a cache holds: query 1 is the text's token 5."""
     ids, cache = odd.trace(TEXT).tokens.ids, KeyValueCache(odd.config, np.float32)
     for part in (ids[:4], ids[4:7]):
-        trace = Trace(odd.tokenizer.tokens(part), odd.tokenizer, odd.parameters, cache)
+        trace = Trace(odd.tokenizer.tokens(part), odd.tokenizer.vocabulary, odd.parameters, cache)
         assert trace.next_logits.size  # which fills the cache
         cache.length += len(part)
     page = open_page(trace)
