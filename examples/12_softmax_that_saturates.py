@@ -26,7 +26,7 @@ from attnlab.training import (
 #
 # One query, three keys, d = 64: raw scores 16, 8 and 0, and divided by √64 = 8 they are 2, 1 and 0.
 # The query looks at key 0 most. The loss wants key 1: each unit of weight more there makes it one
-# unit smaller, so d_weights = 0, -1, 0. The way back through softmax is
+# unit smaller, so d_weights = 0, -1, 0. The backward pass through softmax is
 #
 #     d_score = weight · (d_weight - sum)    with    sum = Σ weight · d_weight
 
@@ -118,7 +118,7 @@ assert max(medians[1024, False][1:]) < 0.01 * min(medians[1024, True][1:])
 # %% [markdown]
 # With the division every column stays as it is, whatever d. Without it, half of the queries get
 # almost nothing once d is large. Note where it begins: at d = 16 a median query gets *more* than
-# with the division, since its gradient isn't divided by √d on the way back either. Saturation
+# with the division, since its gradient isn't divided by √d in the backward pass either. Saturation
 # overtakes that as d grows.
 #
 # ## 12.3 The few that hear, hear too much

@@ -1,11 +1,14 @@
 """The README's Python is run, and prints what stands there."""
 
 import doctest
+import re
 from pathlib import Path
 
 import pytest
+from conftest import REFERENCE
 
 from attnlab import GPT2, causal_mask, self_attention
+from attnlab.names import NAMES
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -24,3 +27,22 @@ def test_the_explanation() -> None:
     W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     text = str(self_attention(X, W, W, W, mask=causal_mask(3)).explain(2, 0))
     assert f"```\n{text}\n```" in README.read_text(encoding="utf-8")
+
+
+def test_the_names_of_other_tools() -> None:
+    lines = "\n".join(f"| `{theirs}` | {tool} | `{ours}` |" for theirs, tool, ours in NAMES)
+    assert f"\n| there | in | here |\n| --- | --- | --- |\n{lines}\n" in README.read_text("utf-8")
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(theirs, ours) for theirs, _, ours in NAMES])
+def test_what_is_named_is_there(theirs: str, ours: str) -> None:
+    trace = GPT2.from_pretrained(REFERENCE / "odd").trace("the hen")
+    before = ""
+    for place in re.split(", and |, ", ours):
+        path = before + place if place.startswith(".") else place
+        before = path.rpartition(".")[0]
+        assert eval(f"trace.{path}", {"trace": trace, "l": 1, "h": 2}).size
+    for name in theirs.split(", "):
+        if not hasattr(type(trace), name):
+            with pytest.raises(AttributeError, match=re.escape(f"is {ours} here")):
+                getattr(trace, name)
