@@ -31,7 +31,7 @@ from attnlab.generation import Generation, GenerationStep
 from attnlab.model import GPT2
 from attnlab.parameters import Parameters
 from attnlab.sampling import Sampling
-from attnlab.steps import needs
+from attnlab.steps import at, needs
 from attnlab.tables import table
 from attnlab.tokenizer import Tokenizer
 from attnlab.tokens import Token, Tokens
@@ -63,6 +63,7 @@ __all__ = [
     "Tokenizer",
     "Tokens",
     "Trace",
+    "at",
     "attention",
     "causal_mask",
     "cross_attention",

@@ -165,7 +165,7 @@ class Attention(Result):
     @property
     def scores_shape(self) -> tuple[int, ...]:
         """The shape of the scores, (..., Tq, Tk), which is known before they are made."""
-        shape: tuple[int, ...] = self._run.values["scores_shape"]
+        shape: tuple[int, ...] = self._run.scores_shape
         return shape
 
     def _computes_for_repr(self) -> bool:
@@ -174,8 +174,7 @@ class Attention(Result):
 
 def is_small(run: Run) -> bool:
     """Whether all of a run's scores in one layer are few enough to be made only to be shown."""
-    shape: tuple[int, ...] = run.values["scores_shape"]
-    return math.prod(shape) <= COMPUTED_FOR_REPR
+    return math.prod(run.scores_shape) <= COMPUTED_FOR_REPR
 
 
 class SelfAttention(Attention):
@@ -248,6 +247,11 @@ def one_of_heads(x: Any, head: int, n_head: int) -> Any:
     return np.broadcast_to(x, shape)[..., head, :, :]
 
 
+def scale_of_head(scale: Any, head: int, n_head: int) -> float:
+    """The scale, which is one for all heads unless it was edited in one of them."""
+    return float(scale[head, 0, 0]) if isinstance(scale, np.ndarray) else scale
+
+
 def all_of_it(x: Any, head: int, n_head: int) -> Any:
     """What each head has whole."""
     return x
@@ -282,7 +286,7 @@ class Head(SelfAttention):
     V = SelfAttention.V.of(one_of_heads, always=True)
     mask = Attention.mask.of(one_of_heads)
     dropout_mask = Attention.dropout_mask.of(one_of_heads)
-    scale = Attention.scale.of(all_of_it, always=True)
+    scale = Attention.scale.of(scale_of_head, always=True)
     raw_scores = Attention.raw_scores.of(one_of_heads)
     scores = Attention.scores.of(one_of_heads)
     masked_scores = Attention.masked_scores.of(one_of_heads)
@@ -359,7 +363,7 @@ class MultiHeadAttention(SelfAttention):
         return Numbered(
             "head",
             (
-                Head(f"{self.title}, head {h}", self._run, f"{self._prefix}heads.{h}")
+                Head(f"{self._title}, head {h}", self._run, f"{self._prefix}heads.{h}")
                 for h in range(self.n_head)
             ),
         )

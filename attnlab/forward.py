@@ -356,7 +356,6 @@ class ForwardPass(Result):
             "positions": np.arange(cached, cached + T),
             "mask": causal_mask(T, cached),
             "cached": cached,
-            "scores_shape": (*checked.shape[:-1], config.n_head, T, cached + T),
             "n_head": config.n_head,
             "epsilon": config.layer_norm_epsilon,
             **({} if cache is None else cache.as_of_now()),
@@ -364,7 +363,15 @@ class ForwardPass(Result):
         }
         parameters = parameters.still()
         graph = graph_of(type(self), config.n_layer)
-        run = Run(graph, values, parameters.given, tokens, is_long=checked.size > fast.ROWS)
+        run = Run(
+            graph,
+            values,
+            parameters.given,
+            scores_shape=(*checked.shape[:-1], config.n_head, T, cached + T),
+            tokens=tokens,
+            tokens_before=cached,
+            is_long=checked.size > fast.ROWS,
+        )
         after = f" after {cached} cached ones" if cached else ""
         super().__init__(
             f"{self.kind} of {' x '.join(map(str, checked.shape))} tokens{after} through "

@@ -336,7 +336,7 @@ def _chain(
     rng: Rng,
 ) -> Chain:
     """The result of what was given, once mask and dropout are known to fit it."""
-    given |= {"mask": _checked_mask(mask, scores_shape), "scores_shape": scores_shape}
+    given["mask"] = _checked_mask(mask, scores_shape)
     if not is_real(dropout) or not 0 <= dropout < 1:
         raise InvalidValueError(f"dropout must be a number in [0, 1); given {dropout!r:.80}")
     check_seed(rng)
@@ -345,7 +345,8 @@ def _chain(
         given["dropout_mask"] = drawn_dropout(
             scores_shape, dropout, np.random.default_rng(rng), dtype
         )
-    return kind(title, Run(graph_of(kind), given, is_long=scores_shape[-2] > fast.ROWS))
+    is_long = scores_shape[-2] > fast.ROWS
+    return kind(title, Run(graph_of(kind), given, scores_shape=scores_shape, is_long=is_long))
 
 
 def drawn_dropout(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from attnlab.checks import is_integer
+from attnlab.edits import Edit
 from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward import KeyValueCache
@@ -90,6 +91,7 @@ def generation_steps(
     vocabulary: Vocabulary,
     sampling: Sampling,
     stops: Sequence[bytes],
+    edits: Mapping[str, Edit] | None,
     *,
     complete: bool = False,
 ) -> Iterator[GenerationStep]:
@@ -103,6 +105,7 @@ def generation_steps(
     Parameters
     ----------
     stops : bytes at which to stop, once they are in what was written
+    edits : of each step's trace, as `Trace.edited` takes them
     complete : whether one more step at the end computes the last token's own rows
     """
     positions = parameters.config.n_positions
@@ -115,6 +118,8 @@ def generation_steps(
         else:
             new = vocabulary.tokens(ids[cache.length :])
             trace = Trace(new, vocabulary, parameters, cache)
+        if edits is not None:
+            trace = trace.edited(edits)
         trace.next_logits  # noqa: B018 (runs every block, which fills the cache)
         cache.length = len(ids)
         return trace
@@ -132,12 +137,21 @@ def generation_steps(
         yield GenerationStep(run(ids), None)
 
 
-def join(steps: Sequence[GenerationStep], parameters: Parameters, vocabulary: Vocabulary) -> Trace:
+def join(
+    steps: Sequence[GenerationStep],
+    parameters: Parameters,
+    vocabulary: Vocabulary,
+    edits: Mapping[str, Edit] | None,
+) -> Trace:
     """One trace over the tokens of all steps, such as one uncached run leaves behind.
 
-    The rows of queries, keys, values and of the residual stream are those that each step computed.
+    The rows of queries, keys, values and of the residual stream are those that each step computed;
+    with edits they are made anew, as an edit of all rows at once.
     """
     traces = [step.trace for step in steps]
+    tokens = Tokens(token for trace in traces for token in trace.tokens)
+    if edits is not None:
+        return Trace(tokens, vocabulary, parameters).edited(edits)
     values: dict[str, Array] = {}
 
     def joined(path: str, parts: Iterable[Result], name: str) -> None:
@@ -153,7 +167,6 @@ def join(steps: Sequence[GenerationStep], parameters: Parameters, vocabulary: Vo
             joined(f"blocks.{layer}.attention.", attentions, name)
     joined("", traces, "final")
     values["next_logits"] = traces[-1].next_logits
-    tokens = Tokens(token for trace in traces for token in trace.tokens)
     return Trace(tokens, vocabulary, parameters, values=values)
 
 

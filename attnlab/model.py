@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.checkpoint import Checkpoint, save_parameters
 from attnlab.config import GPT2Config
+from attnlab.edits import Edit
 from attnlab.errors import InvalidValueError, MissingFileError, VocabularyError
 from attnlab.files import make_directory
 from attnlab.generation import (
@@ -174,6 +175,7 @@ class GPT2:
         stop: str | Sequence[str] | None = None,
         drop_oldest: bool = False,
         trace: bool = False,
+        edits: Mapping[str, Edit] | None = None,
         **sampling: Unpack[SamplingSettings],
     ) -> Generation:
         """Continue a prompt, drawing one token after the other.
@@ -187,6 +189,9 @@ class GPT2:
         drop_oldest : go on past n_positions with the last n_positions tokens, each step then
             computing all of them again
         trace : keep every step, and join them to one trace over prompt and new tokens
+        edits : what is other than it would be in every step, as `Trace.edited` takes it; each
+            step's trace has the rows of the tokens that it computes. Such as
+            `{"blocks.3.output": lambda x: x + direction}`
         sampling : temperature, top_k, top_p, seed, as `Sampling` takes them. temperature=0 always
             takes the most probable token; seed makes the draws repeatable.
 
@@ -212,6 +217,7 @@ class GPT2:
             stop,
             drop_oldest,
             trace,
+            edits,
         )
         kept = tuple(steps) if trace else ()
         chosen = [step.token for step in kept or steps if step.token is not None]
@@ -222,7 +228,7 @@ class GPT2:
             tokens=Tokens([*tokens, *new]),
             text=self.tokenizer.decode(new.ids),
             chosen=tuple(chosen),
-            trace=join(kept, self.parameters, self.tokenizer.vocabulary) if trace else None,
+            trace=join(kept, self.parameters, self.tokenizer.vocabulary, edits) if trace else None,
             steps=kept,
         )
 
@@ -233,6 +239,7 @@ class GPT2:
         *,
         stop: str | Sequence[str] | None = None,
         drop_oldest: bool = False,
+        edits: Mapping[str, Edit] | None = None,
         **sampling: Unpack[SamplingSettings],
     ) -> Iterator[NextToken]:
         """Like `generate`, but each token is given out when it is drawn.
@@ -253,7 +260,7 @@ class GPT2:
             As `generate` does, at the call and not at the first token.
         """
         _, steps = self._steps(
-            prompt, max_new_tokens, Sampling(**sampling), stop, drop_oldest, False
+            prompt, max_new_tokens, Sampling(**sampling), stop, drop_oldest, False, edits
         )
         return (step.token for step in steps if step.token is not None)
 
@@ -265,6 +272,7 @@ class GPT2:
         stop: str | Sequence[str] | None,
         drop_oldest: bool,
         complete: bool,
+        edits: Mapping[str, Edit] | None,
     ) -> tuple[Tokens, Iterator[GenerationStep]]:
         """The prompt's tokens and the steps that continue it, once all is known to be fine."""
         tokens, stops = self.tokenizer.tokens(prompt), stop_bytes(stop)
@@ -276,6 +284,7 @@ class GPT2:
             self.tokenizer.vocabulary,
             sampling,
             stops,
+            edits,
             complete=complete,
         )
 

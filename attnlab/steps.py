@@ -238,8 +238,15 @@ class Run:
     graph : how they are made
     values : what is given, by path
     given : gives the model's parameters, by path, when they are needed; None where there are none
+    scores_shape : what shape the scores of a layer have, (..., H, Tq, Tk)
     tokens : of a text
+    tokens_before : how many tokens before these were found in a cache
     is_long : whether steps that have a fast form are made by it
+
+    Attributes
+    ----------
+    tells : whether numbers that are not finite are an error
+    note : what all titles end with
     """
 
     def __init__(
@@ -247,23 +254,26 @@ class Run:
         graph: Graph,
         values: dict[str, Any],
         given: Callable[[str], Any] | None = None,
+        *,
+        scores_shape: tuple[int, ...] = (),
         tokens: Any = None,
+        tokens_before: int = 0,
         is_long: bool = False,
     ) -> None:
         self.graph, self.values, self.given = graph, values, given
-        self.tokens, self.is_long = tokens, is_long
-        self.tells = True  # of numbers that are not finite
+        self.scores_shape, self.is_long = scores_shape, is_long
+        self.tokens, self.tokens_before = tokens, tokens_before
+        self.tells, self.note = True, ""
         for value in values.values():
             read_only(value)
 
     def __getstate__(self) -> dict[str, Any]:
         # What is only another look at the same memory would be written twice; a cache of keys has
         # room for all positions, and what was found in it is there as K and V.
-        cached = self.values.get("cached", 0)
         kept = {
             path: None if path.endswith("_cache") else value
             for path, value in self.values.items()
-            if cached or path == "scores_shape" or not self.graph[path].step.view
+            if self.tokens_before or not self.graph[path].step.view
         }
         return vars(self) | {"values": kept}
 
@@ -274,7 +284,13 @@ class Run:
 
     def aside(self) -> Run:
         """The same run so far; what is computed in it from now on goes when it goes."""
-        return Run(self.graph, dict(self.values), self.given, self.tokens, self.is_long)
+        aside = copy(self)
+        aside.values = dict(self.values)
+        return aside
+
+    def is_there(self, path: str) -> bool:
+        """Whether a step was given, or has been looked at, or is kept for another one."""
+        return path in self.values
 
     def look(self, path: str) -> Any:
         """A step, computed if it is not there, and kept.
@@ -295,19 +311,17 @@ class Run:
         node = self.graph[path]
         if node.step.after_blocks:
             self._run_blocks(node.number)
-        if node.step.equation is same:  # one array under two names
-            value = (
-                self.values[need] if (need := node.needs[0]) in self.values else self._kept(need)
-            )
-        else:
-            value = self._made(path, node)
-        if node.step.is_parameter:
+        value = self._made(path, node)
+        if node.step.is_parameter and not self._is_edited(path):
             return value  # which is kept where it came from
         return self.values.setdefault(path, read_only(value))
 
+    def _is_edited(self, path: str) -> bool:
+        return False
+
     def _run_blocks(self, stop: int) -> None:
         start = stop
-        while start and f"blocks.{start - 1}.output" not in self.values:
+        while start and not self.is_there(f"blocks.{start - 1}.output"):
             start -= 1
         for layer in range(start, stop):
             self._kept(f"blocks.{layer}.output")
@@ -321,24 +335,24 @@ class Run:
 
     def _made(self, path: str, node: Node) -> Any:
         step = node.step
-        if step.of_whole is not None and (
-            step.always_of_whole or not self.is_long or node.whole in self.values
-        ):
-            whole = self.values[node.whole] if node.whole in self.values else self._kept(node.whole)
+        if step.of_whole is not None and self._takes_of_whole(node):
+            whole = self._there_or_kept(node.whole)
             if whole is None:
                 return None
             return step.of_whole(whole, node.number, self._for_another(node.n_head))
+        if step.equation is same:  # one array under two names
+            return self._there_or_kept(node.needs[0])
         if step.equation is None:
             if step.optional:
                 return None
             if self.given is None:
                 raise AttributeError(f"{path} is not there")
             return self.given(path)
-        if self.is_long and step.fast is not None:
+        if step.fast is not None and self._goes_fast(path):
             needed = {
                 name: self._for_another(need)
                 for name, need, if_there in node.fast_needs
-                if not if_there or need in self.values
+                if not if_there or self.is_there(need)
             }
             equation = partial(step.fast, **needed)
         else:
@@ -355,6 +369,15 @@ class Run:
         if step.finite and self.tells and not is_finite(value):
             raise self._refusal(path)
         return value
+
+    def _there_or_kept(self, path: str) -> Any:
+        return self.values[path] if path in self.values else self._kept(path)
+
+    def _takes_of_whole(self, node: Node) -> bool:
+        return node.step.always_of_whole or not self.is_long or self.is_there(node.whole)
+
+    def _goes_fast(self, path: str) -> bool:
+        return self.is_long
 
     def _refusal(self, path: str) -> InvalidValueError:
         """An error that names the first step whose numbers are not finite, or overflow."""
@@ -433,7 +456,6 @@ class Result:
     steps: ClassVar[dict[str, Step[Any]]] = {}
     children: ClassVar[dict[str, type[Result]]] = {}
     hint: ClassVar[str] = ""
-    title: str
     path: str
 
     def __init_subclass__(cls) -> None:
@@ -441,7 +463,7 @@ class Result:
         cls.steps = cls.steps | own
 
     def __init__(self, title: str, run: Run, path: str = "") -> None:
-        vars(self).update(title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
+        vars(self).update(_title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is read-only: {name} can't be set")
@@ -463,24 +485,29 @@ class Result:
         vars(self).update(state)
 
     @property
+    def title(self) -> str:
+        return f"{self._title}{self._run.note}"
+
+    @property
     def tokens(self) -> Any:
         return self._run.tokens
 
     @property
     def tokens_before(self) -> int:
         """How many tokens before these were found in a cache."""
-        cached: int = self._run.values.get("cached", 0)
-        return cached
+        before: int = self._run.tokens_before
+        return before
 
     def aside(self) -> Self:
         """The same result as it is now, for a look that leaves nothing behind in this one."""
-        same = copy(self)
-        vars(same)["_run"] = self._run.aside()
-        return same
+        beside = copy(self)
+        vars(beside)["_run"] = self._run.aside()
+        return beside
 
     def is_there(self, name: str) -> bool:
         """Whether a step was given, or has been looked at, or is kept for another one."""
-        return self._prefix + name in self._run.values
+        there: bool = self._run.is_there(self._prefix + name)
+        return there
 
     def _computes_for_repr(self) -> bool:
         """Whether showing the table may compute the steps that nobody looked at yet."""
@@ -563,6 +590,43 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
             f"{getattr(result, 'title', result)!r:.80} has no step {path!r:.80}"
         ) from None
     return node.needs or tuple(filter(None, [node.whole]))
+
+
+def at(result: Result, path: str) -> Any:
+    """A part of a result by its path, as one types it to look at it.
+
+    Parameters
+    ----------
+    result : such as a trace, or one block of it
+    path : such as "blocks.3.attention.heads.5.weights", or "blocks.3.attention"
+
+    Returns
+    -------
+    array, or the part's result
+
+    Raises
+    ------
+    InvalidValueError
+        There is no such part; the message tells what there is where the path ends.
+
+    Examples
+    --------
+    >>> at(trace, "blocks.3.attention.heads.5.weights")    # trace.head(3, 5).weights
+    """
+    found: Any = result
+    gone: list[str] = []
+    for name in path.split(".") if isinstance(path, str) else [path]:
+        if isinstance(found, Numbered) and isinstance(name, str) and name.isdecimal():
+            found = found[int(name)]
+        elif isinstance(found, Result) and (name in found.steps or name in found.children):
+            found = getattr(found, name)
+        else:
+            there = [*found.children, *found.steps] if isinstance(found, Result) else []
+            where = ".".join(gone) or "it"
+            has = f"; {where} has {', '.join(there)}" if there else ""
+            raise InvalidValueError(f"there is no part {path!r:.80}{has}")
+        gone.append(name)
+    return found
 
 
 def describe(value: AnyArray | float) -> tuple[str, str, str, str]:

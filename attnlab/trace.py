@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from attnlab import equations
 from attnlab.chain import Head
 from attnlab.checks import is_integer
+from attnlab.edits import Edit, edited
 from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward import ForwardPass, KeyValueCache
@@ -63,6 +65,39 @@ class Trace(ForwardPass):
     ) -> None:
         self._begin(tokens.ids, parameters, cache, values or {}, tokens)
         vars(self).update(vocabulary=vocabulary)
+
+    def edited(self, edits: Mapping[str, Edit]) -> Self:
+        """What if: the same text, with some steps other than they would be, and all that follows.
+
+        What does not depend on an edit is shared with this trace, and not computed again; what
+        does is computed when it is looked at.
+
+        Parameters
+        ----------
+        edits : by path, as it is typed to look at a step, such as
+            `blocks.3.attention.heads.5.weights`, `blocks.0.mlp.hidden`, `embedding`, `mask`, or a
+            parameter, `blocks.0.attention.heads.2.W_Q`: an array that fits the step's shape, a
+            number for all of it, or a function of what would have been there
+
+        Returns
+        -------
+        Trace
+            like any other, whose titles say where it was edited; it may be edited again
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            A path that leads to no step, the nearest ones are told; a value that does not fit, or
+            holds NaN or infinite numbers.
+
+        Examples
+        --------
+        >>> silenced = trace.edited({"blocks.1.attention.heads.2.context": 0})
+        """
+        run = edited(self._run, edits)
+        other = copy(self)
+        vars(other)["_run"] = run
+        return other
 
     def head(self, layer: int, head: int) -> Head:
         """One head, `blocks[layer].attention.heads[head]`.
