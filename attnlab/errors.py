@@ -59,3 +59,12 @@ class DivergedError(AttnlabError, ArithmeticError):
 
 class ResumeError(AttnlabError, ValueError):
     """A training's state can't be read, or belongs to another run."""
+
+
+def shown(value: object, longest: int = 80) -> str:
+    """What was given as a message shows it: its repr, cut where that is long, else its type."""
+    try:
+        text = repr(value)
+    except Exception:  # of an integer with 5,000 digits, and of whatever has a repr of its own
+        return f"one of type {type(value).__name__}"
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -1,53 +1,188 @@
-"""Reading a model's small text files; writing its files whole or not at all."""
+"""Paths as users give them, small files to be read, files written whole or not at all."""
+
+from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import re
+import stat
+import sys
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NoReturn
 
-from attnlab.errors import AttnlabError, MissingFileError, WriteError
+from attnlab.errors import (
+    AttnlabError,
+    InvalidTypeError,
+    InvalidValueError,
+    MissingFileError,
+    WriteError,
+    shown,
+)
+
+if sys.platform != "win32":
+    import fcntl
+
+# The most bytes of a file that is read at once. The largest tokenizer's JSON has 35 MB.
+LARGEST = 64_000_000
+
+# The most digits of an integer in JSON: those of 64 bits.
+DIGITS = 20
+
+# What a file is called while it is written, 64 random bits in the middle. Short, as the name that
+# it gets in the end may be as long as the file system takes.
+ASIDE = "attnlab-{}.part"
+IS_ASIDE = re.compile(r"attnlab-[0-9a-f]{16}\.part")
+
+# How many links lead from one to the next before that is a circle, as Linux counts.
+LINKS = 40
+
+KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+Given = str | os.PathLike[str]
 
 
-def read_text(path: Path, unreadable: type[AttnlabError]) -> str:
-    """A file's text, UTF-8.
+def as_path(given: Given, name: str = "path") -> Path:
+    """A path as a user gave it, `~` expanded.
+
+    Parameters
+    ----------
+    given : a str or PathLike
+    name : what an error calls it
+
+    Raises
+    ------
+    InvalidTypeError
+        It is of another type.
+    InvalidValueError
+        It is empty, or no file can have that name.
+    """
+    try:
+        text = os.fspath(given)
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise InvalidTypeError(f"{name} must be a str or a Path; given {shown(given)}")
+    if not text:
+        raise InvalidValueError(f"{name} is empty: give the name of a file or directory")
+    try:
+        encodable = b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        encodable = False
+    if not encodable:
+        raise InvalidValueError(f"{name} holds a character that no file's name has: {shown(text)}")
+    path = Path(os.path.expanduser(text))
+    # What begins with ~ here is a file's own name, and stays that when it comes here again.
+    return path.absolute() if str(path).startswith("~") else path
+
+
+def read_bytes(path: Given, unreadable: type[AttnlabError]) -> bytes:
+    """What a small file holds, up to LARGEST bytes.
 
     Raises
     ------
     MissingFileError
         There is no such file.
     unreadable
-        It can't be read, or is not UTF-8.
+        It can't be read, is too large, or is a directory, pipe or device.
     """
+    file = as_path(path)
     try:
-        return path.read_text(encoding="utf-8")
+        with open_regular(file) as stream:
+            too_large = os.fstat(stream.fileno()).st_size > LARGEST
+            content = b"" if too_large else stream.read(LARGEST + 1)
     except FileNotFoundError:
-        raise MissingFileError(f"there is no {path.name} in {path.parent}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(f"{path} can't be read: {error}") from None
+        raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
+    except OSError as error:
+        raise unreadable(f"{file} can't be read: {_reason(error)}") from None
+    if too_large or len(content) > LARGEST:
+        raise unreadable(f"{file} can't be read: it has more than {LARGEST:,} bytes")
+    return content
 
 
-def read_json(path: Path, unreadable: type[AttnlabError]) -> dict[str, Any]:
-    """The one JSON object that a file holds.
+def open_regular(file: Path) -> BinaryIO:
+    """Open an ordinary file for reading. On a pipe one would wait, a device may never end.
 
     Raises
     ------
-    MissingFileError
-        There is no such file.
-    unreadable
-        It can't be read, is not JSON, or holds something else.
+    OSError
+        It can't be opened, or is something else.
     """
-    text = read_text(path, unreadable)
+    # A pipe that nobody writes to would keep already the opening waiting.
+    without_waiting = getattr(os, "O_NONBLOCK", 0)
+    stream = open(file, "rb", opener=lambda name, flags: os.open(name, flags | without_waiting))  # noqa: SIM115
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise unreadable(f"{path} can't be read as JSON: {error}") from None
+        _check_regular(os.fstat(stream.fileno()))
+    except OSError:
+        stream.close()
+        raise
+    return stream
+
+
+def read_text(path: Given, unreadable: type[AttnlabError]) -> str:
+    """A small file's text, UTF-8, with or without a byte order mark; each line end is a `\\n`.
+
+    Raises
+    ------
+    MissingFileError, unreadable
+        As `read_bytes` does; or it is not UTF-8.
+    """
+    text = _decoded(read_bytes(path, unreadable), as_path(path), unreadable)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json(path: Given, unreadable: type[AttnlabError]) -> dict[str, Any]:
+    """The one JSON object that a small file holds.
+
+    Raises
+    ------
+    MissingFileError, unreadable
+        As `read_bytes` and `parse_json` do.
+    """
+    return parse_json(read_bytes(path, unreadable), as_path(path), unreadable)
+
+
+def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) -> dict[str, Any]:
+    """One JSON object, taken strictly: what two readers could read in two ways is refused.
+
+    Parameters
+    ----------
+    content : UTF-8
+    where : what an error calls it, such as the file
+
+    Raises
+    ------
+    unreadable
+        It is not JSON or no object; in an object a name stands twice; a number is NaN, infinite or
+        an integer of more than 64 bits.
+    """
+    text = _decoded(content, where, unreadable)
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_distinct,
+            parse_constant=_no_number,
+            parse_float=_finite,
+            parse_int=_integer,
+        )
+    except RecursionError:
+        raise unreadable(f"{where} can't be read as JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise unreadable(f"{where} can't be read as JSON: {error}") from None
     if not isinstance(value, dict):
-        raise unreadable(f"{path} must hold one JSON object, and holds a {type(value).__name__}")
+        raise unreadable(f"{where} must hold one JSON object, and holds a {type(value).__name__}")
     return value
 
 
-def make_directory(path: Path) -> None:
+def make_directory(path: Given) -> None:
     """Make a directory and those above it, if it is not there.
 
     Raises
@@ -55,30 +190,148 @@ def make_directory(path: Path) -> None:
     WriteError
         That can't be done.
     """
+    directory = as_path(path)
     try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:  # ValueError: a path with a zero in it
-        raise WriteError(f"{path} can't be made: {error}") from None
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError(f"{directory} can't be made: {_reason(error)}") from None
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Given, content: bytes) -> None:
     """Write a file to the side, then rename it, so that at any moment the old or the new is there.
+
+    A link stays, and what it leads to is written. A file that is there keeps its mode, and its
+    owner where that may be.
 
     Raises
     ------
     WriteError
-        The directory is not there, can't be written to, or is full.
+        The directory is not there, can't be written to, or is full; what is there is a directory,
+        pipe or device.
     """
-    aside = path.with_name(f"{path.name}.{os.getpid()}.part")  # two processes don't share it
+    file = as_path(path)
     try:
-        with open(aside, "wb") as stream:
+        target = _end_of_links(file)
+        try:
+            old = os.stat(target)
+        except FileNotFoundError:
+            old = None
+        if old is not None:
+            _check_regular(old)
+        elif not os.path.isdir(target.parent):
+            raise OSError(f"there is no directory {target.parent}")
+        _remove_abandoned(target.parent)
+        _replace(target, content, old)
+    except OSError as error:
+        raise WriteError(f"{file} can't be written: {_reason(error)}") from None
+
+
+def _replace(target: Path, content: bytes, old: os.stat_result | None) -> None:
+    """Write a file to the side, then give it the name of the one that is there, or is not."""
+    mode = 0o666 if old is None else stat.S_IMODE(old.st_mode)
+    with _aside(target.parent, mode) as stream:
+        try:
+            if old is not None:
+                if sys.platform != "win32":
+                    with contextlib.suppress(OSError):  # only an administrator may always
+                        os.chown(stream.fileno(), old.st_uid, old.st_gid)
+                with contextlib.suppress(OSError):  # a file system without modes
+                    os.chmod(stream.name, mode)
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(aside, path)
-    except BaseException as error:  # Ctrl-C too leaves nothing behind
-        with contextlib.suppress(OSError, ValueError):
-            aside.unlink()
-        if isinstance(error, OSError | ValueError):  # ValueError: a path with a zero in it
-            raise WriteError(f"{path} can't be written: {error}") from None
-        raise
+            if sys.platform == "win32":
+                stream.close()  # there an open file can't be renamed
+            os.replace(stream.name, target)
+        except BaseException:  # Ctrl-C too leaves nothing behind
+            with contextlib.suppress(OSError):
+                stream.close()
+            with contextlib.suppress(OSError):
+                os.unlink(stream.name)
+            raise
+
+
+def _aside(directory: Path, mode: int) -> BinaryIO:
+    """A new file with a name of its own, locked until it is closed, so that nobody removes it."""
+    while True:
+        name = directory / ASIDE.format(os.urandom(8).hex())
+        stream = open(name, "xb", opener=lambda path, flags: os.open(path, flags, mode))  # noqa: SIM115
+        if sys.platform != "win32":
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(stream, fcntl.LOCK_EX)
+            if not os.path.exists(name):  # taken for abandoned, before it was locked
+                stream.close()
+                continue
+        return stream
+
+
+def _remove_abandoned(directory: Path) -> None:
+    """Remove what was left by processes that were killed while they wrote: nobody has it locked.
+
+    On Windows, which has no such locks, it stays.
+    """
+    names: list[str] = []
+    with contextlib.suppress(OSError):  # a directory that may be written to, and not read
+        names = os.listdir(directory)
+    if sys.platform != "win32":
+        for part in (directory / name for name in names if IS_ASIDE.fullmatch(name)):
+            with contextlib.suppress(OSError):  # locked: somebody is writing it
+                descriptor = os.open(part, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(part)
+                finally:
+                    os.close(descriptor)
+
+
+def _end_of_links(file: Path) -> Path:
+    """Where a link leads in the end, whether that is there or not; else the file itself."""
+    for _ in range(LINKS):
+        try:
+            file = file.parent / os.readlink(file)
+        except OSError:  # no link
+            return file
+    raise OSError("it is a link that leads in a circle")
+
+
+def _check_regular(status: os.stat_result) -> None:
+    kind = stat.S_IFMT(status.st_mode)
+    if kind != stat.S_IFREG:
+        raise OSError(f"it is {KINDS.get(kind, 'something else')} and no ordinary file")
+
+
+def _reason(error: OSError) -> str:
+    """What an error of the system's says, without its number and the path."""
+    return error.strerror or str(error)
+
+
+def _decoded(content: bytes, where: object, unreadable: type[AttnlabError]) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise unreadable(f"{where} can't be read: {error}") from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"{shown(name)} stands there twice")
+    return members
+
+
+def _no_number(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits:.20} is too large a number")
+    return number
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > DIGITS:
+        raise ValueError(f"an integer of {len(digits):,} digits is too large")
+    return int(digits)

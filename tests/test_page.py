@@ -288,7 +288,7 @@ def test_what_can_not_be_written(
     for path, kind, message in (
         (tmp_path, OSError, "it is a directory"),
         (tmp_path / "none" / "page.html", OSError, "no directory .*none"),
-        (tmp_path / "no\0name", OSError, "can't be written"),
+        (tmp_path / "no\0name", ValueError, "no file's name"),
         (tmp_path / ("long" * 100), OSError, "can't be written"),
         ("", OSError, "directory"),
         (3, TypeError, "path must be a str or a Path; given 3"),

@@ -1,0 +1,442 @@
+"""Files: paths as they are given, what is read, and writing that nothing breaks."""
+
+import errno
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnlab import GPT2, GPT2Config, InvalidTypeError, InvalidValueError, Tokenizer, WriteError
+from attnlab.errors import shown
+from attnlab.files import as_path, make_directory, write_whole
+from attnlab.training import initial_parameters
+
+LONGEST_NAME = 255  # bytes, of Linux' and macOS' file systems
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def refusal(path: Any) -> str:
+    """What is said when a path can't be written; the working directory stays as it was."""
+    before = names(Path())
+    with pytest.raises(WriteError) as caught:
+        write_whole(path, b"new")
+    assert names(Path()) == before
+    return str(caught.value)
+
+
+def make_odd(kind: str, path: Path) -> Path:
+    """Something that is no ordinary file."""
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path.name)  # in the working directory: its path may have 108 bytes
+    else:
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # as /dev/zero
+        except PermissionError:
+            pytest.skip("only an administrator makes a device")
+    return path
+
+
+ODD = ("directory", "pipe", "socket", "device")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# Paths
+
+
+def ascii_id(value: object) -> str:
+    return ascii(shown(value))
+
+
+class Odd:
+    def __fspath__(self) -> Any:
+        return 5
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "given", [5, 0, True, None, b"name", ["name"], Odd(), 10**5000], ids=ascii_id
+)
+def test_what_is_no_path(given: Any) -> None:
+    for call in (as_path, make_directory, lambda path: write_whole(path, b"")):
+        with pytest.raises(InvalidTypeError, match="path must be a str or a Path; given "):
+            call(given)
+
+
+@pytest.mark.parametrize(
+    "given", ["", "a\0b", "a\ud800b", Path("a\0b"), Path("a\udfffb")], ids=ascii_id
+)
+def test_what_no_file_can_be_called(given: Any, here: Path) -> None:
+    for call in (as_path, make_directory, lambda path: write_whole(path, b"")):
+        with pytest.raises(InvalidValueError, match=r"path is empty|no file's name"):
+            call(given)
+    assert names(here) == []
+    with pytest.raises(InvalidValueError, match="directory is empty"):
+        as_path("", "directory")
+
+
+def test_bytes_that_are_no_utf8_are_a_name() -> None:
+    write_whole("a\udcffb", b"new")
+    assert os.listdir(b".") == [b"a\xffb"]
+
+
+def test_the_tilde_is_ones_home(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(here / "home"))
+    assert as_path("~/a") == as_path(Path("~") / "a") == here / "home" / "a"
+    make_directory("~/new")
+    write_whole("~/new/file", b"new")
+    assert (here / "home/new/file").read_bytes() == b"new"
+    # One's own name for a file stays that, however often it is looked at.
+    assert as_path(as_path("./~/a")) == here / "~" / "a"
+    assert as_path("~nobody-of-this-name/a").name == "a"
+    assert as_path("a~b") == Path("a~b")
+
+
+def test_what_a_message_shows() -> None:
+    assert shown("x") == "'x'"
+    assert shown(Odd()) == "one of type Odd"
+    assert shown(10**5000) == "one of type int"
+    assert shown([7] * 100, 10) == "[7, 7, 7,…"
+
+
+def test_a_directory_that_can_not_be_made(here: Path) -> None:
+    (here / "file").write_text("")
+    for path in ("file", "file/below", "x" * 300):
+        with pytest.raises(WriteError, match=f"{path[:9]}.* can't be made: "):
+            make_directory(path)
+    make_directory("a/b")
+    make_directory("a/b")
+    assert (here / "a/b").is_dir()
+
+
+# Writing
+
+
+@pytest.mark.parametrize("path", ["file", "a link to a file", "a link to a link", "through a link"])
+def test_a_link_stays_and_what_it_leads_to_is_written(path: str, here: Path) -> None:
+    (here / "place").mkdir()
+    file = here / "place" / "file"
+    file.write_bytes(b"old")
+    (here / "file").symlink_to("place/file")
+    (here / "place" / "second").symlink_to("../file")
+    (here / "a link to a file").symlink_to(file)
+    (here / "a link to a link").symlink_to("place/second")
+    (here / "through a link").symlink_to("directory/file")
+    (here / "directory").symlink_to("place")
+    before, links = (
+        names(here),
+        {link: os.readlink(link) for link in here.glob("*") if link.is_symlink()},
+    )
+    write_whole(path, b"new")
+    assert file.read_bytes() == b"new"
+    assert not file.is_symlink()
+    assert names(here) == before
+    assert names(file.parent) == ["file", "second"]
+    assert {link: os.readlink(link) for link in links} == links
+
+
+def test_a_link_to_what_is_not_there_yet_makes_it(here: Path) -> None:
+    (here / "place").mkdir()
+    (here / "link").symlink_to("place/file")
+    write_whole("link", b"new")
+    assert (here / "link").is_symlink()
+    assert (here / "place/file").read_bytes() == b"new"
+    (here / "lost").symlink_to("nowhere/file")
+    assert refusal("lost").endswith("can't be written: there is no directory nowhere")
+
+
+def test_links_that_lead_in_a_circle(here: Path) -> None:
+    (here / "one").symlink_to("two")
+    (here / "two").symlink_to("one")
+    (here / "self").symlink_to("self")
+    for path in ("one", "self"):
+        assert "circle" in refusal(path)
+    assert os.readlink("one") == "two"
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_what_is_no_ordinary_file_is_left_alone(kind: str, here: Path) -> None:
+    odd = make_odd(kind, here / "odd")
+    (here / "link").symlink_to(odd)
+    before = os.lstat(odd)
+    for path in ("odd", "link"):
+        assert refusal(path) == f"{path} can't be written: it is a {kind} and no ordinary file"
+    after = os.lstat(odd)
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o666, 0o755])
+def test_a_files_mode_is_kept(mode: int, here: Path) -> None:
+    file = here / "file"
+    file.write_bytes(b"old")
+    file.chmod(mode)
+    old = os.umask(0o077)
+    try:
+        write_whole(file, b"new")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(file.stat().st_mode) == mode
+    assert file.read_bytes() == b"new"
+
+
+def test_a_new_files_mode_is_as_the_umask_says(here: Path) -> None:
+    for mask, mode in ((0o022, 0o644), (0o077, 0o600)):
+        old = os.umask(mask)
+        try:
+            write_whole(f"{mask}", b"new")
+        finally:
+            os.umask(old)
+        assert stat.S_IMODE((here / f"{mask}").stat().st_mode) == mode
+
+
+def test_what_is_secret_is_so_while_it_is_written(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = here / "file"
+    file.write_bytes(b"old")
+    file.chmod(0o600)
+    modes = []
+
+    def fsync(descriptor: int) -> None:
+        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "chmod", refuse(errno.EPERM))  # a file system that has no modes
+    write_whole(file, b"new")
+    assert modes == [0o600]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only an administrator gives files away")
+def test_a_files_owner_is_kept(here: Path) -> None:
+    file = here / "file"
+    file.write_bytes(b"old")
+    os.chown(file, 1234, 2345)
+    write_whole(file, b"new")
+    assert (file.stat().st_uid, file.stat().st_gid) == (1234, 2345)
+
+
+def refuse(number: int) -> Callable[..., None]:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return refused
+
+
+def test_another_ones_file_is_written_and_then_ones_own(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "file").write_bytes(b"old")
+    monkeypatch.setattr(os, "chown", refuse(errno.EPERM))
+    write_whole("file", b"new")
+    assert (here / "file").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("length", [1, 200, 245, LONGEST_NAME])
+def test_names_as_long_as_the_file_system_takes(length: int, here: Path) -> None:
+    for name in ("x" * length, "é" * (length // 2)):
+        if name:
+            write_whole(name, b"new")
+            write_whole(name, b"newer")
+            assert (here / name).read_bytes() == b"newer"
+
+
+def test_what_can_not_be_written_is_told(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "file").write_bytes(b"old")
+    assert "Not a directory" in refusal("file/below")
+    assert refusal("none/file").endswith("there is no directory none")
+    assert "too long" in refusal("x" * (LONGEST_NAME + 1))
+    assert "too long" in refusal("x/" * 3000)
+    for name in ("fsync", "replace"):
+        monkeypatch.setattr(os, name, refuse(errno.ENOSPC))
+        assert refusal("file") == "file can't be written: No space left on device"
+        monkeypatch.undo()
+        monkeypatch.chdir(here)
+    assert (here / "file").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("room", [0, 10_000])
+def test_a_full_disk_leaves_nothing(room: int, here: Path) -> None:
+    """As of a file that may have no more bytes: the system's own refusal, in the middle."""
+    code = (
+        "import resource, signal; from attnlab.files import write_whole\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))\n"
+        f"write_whole('file', b'new' * (1 + {room}))\n"
+    )
+    (here / "file").write_bytes(b"old")
+    finished = run(code)
+    assert "WriteError: file can't be written: File too large" in finished.stderr
+    assert names(here) == ["file"]
+    assert (here / "file").read_bytes() == b"old"
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=False
+    )
+
+
+def leave_behind(path: str) -> Path:
+    """The part of a file that a process has written when it was killed."""
+    code = (
+        "import os, signal; from attnlab.files import write_whole\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"write_whole({path!r}, b'half')\n"
+    )
+    before = names(Path())
+    assert run(code).returncode == -signal.SIGKILL
+    (left,) = set(names(Path())) - set(before)
+    return Path(left)
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(here: Path) -> None:
+    (here / "file").write_bytes(b"old")
+    left = leave_behind("file")
+    assert left.read_bytes() == b"half"
+    assert (here / "file").read_bytes() == b"old"
+    (here / "attnlab-notes.part").write_text("mine")
+    write_whole("file", b"new")
+    assert names(here) == ["attnlab-notes.part", "file"]
+
+
+def test_what_another_one_is_writing_is_not_removed(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread stands still in the middle, while another writes the same path."""
+    reached, go_on = threading.Event(), threading.Event()
+    slow: list[threading.Thread] = []
+    fsync = os.fsync
+
+    def wait(descriptor: int) -> None:
+        if threading.current_thread() in slow:
+            reached.set()
+            assert go_on.wait(30)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", wait)
+    slow.append(threading.Thread(target=write_whole, args=("file", b"slow")))
+    slow[0].start()
+    assert reached.wait(30)
+    write_whole("file", b"quick")
+    assert len(names(here)) == 2
+    assert (here / "file").read_bytes() == b"quick"
+    go_on.set()
+    slow[0].join()
+    assert (here / "file").read_bytes() == b"slow"
+    assert names(here) == ["file"]
+
+
+def test_a_part_that_is_removed_before_it_is_locked_is_made_again(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    flock = fcntl.flock
+    removed = []
+
+    def too_late(file: Any, how: int) -> None:
+        if not removed:
+            removed.append(file.name)
+            os.unlink(file.name)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", too_late)
+    write_whole("file", b"new")
+    assert (here / "file").read_bytes() == b"new"
+    assert len(removed) == 1
+
+
+def test_a_file_system_without_locks(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+
+    left = leave_behind("file")
+    monkeypatch.setattr(fcntl, "flock", refuse(errno.ENOLCK))
+    write_whole("file", b"new")
+    assert names(here) == sorted([left.name, "file"])  # nobody knows whether it is being written
+
+
+def test_a_directory_that_may_not_be_listed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "listdir", refuse(errno.EACCES))
+    write_whole("file", b"new")
+    assert (here / "file").read_bytes() == b"new"
+
+
+def test_windows_has_no_fcntl(here: Path) -> None:
+    """Its way through the code, as far as another system can walk it."""
+    code = (
+        "import sys, numpy; sys.modules['fcntl'] = None; sys.platform = 'win32'\n"
+        "from attnlab.files import write_whole\n"
+        "write_whole('file', b'old'); write_whole('file', b'new')\n"
+    )
+    finished = run(code)
+    assert finished.returncode == 0, finished.stderr
+    assert names(here) == ["file"]
+    assert (here / "file").read_bytes() == b"new"
+
+
+def test_eight_threads_write_one_file(here: Path) -> None:
+    contents = [bytes([65 + n]) * 200_000 for n in range(8)]
+    seen = set()
+
+    def write(content: bytes) -> None:
+        for _ in range(25):
+            write_whole("file", content)
+            seen.add((here / "file").read_bytes())
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, contents))  # raises what a thread raised
+    assert seen <= set(contents)
+    assert names(here) == ["file"]
+
+
+def test_eight_threads_save_to_one_directory(here: Path) -> None:
+    config = GPT2Config(vocab_size=256, n_positions=16, n_embd=12, n_layer=2, n_head=3)
+    models = [
+        GPT2(initial_parameters(config, np.random.default_rng(n)), Tokenizer.of_bytes())
+        for n in range(8)
+    ]
+
+    def save(model: GPT2) -> None:
+        for _ in range(5):
+            model.save(here / "model")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(save, models))
+    again = GPT2.from_pretrained(here / "model")
+    logits = [model.trace("the hen").logits.tobytes() for model in models]
+    assert again.trace("the hen").logits.tobytes() in logits
+    assert names(here / "model") == ["config.json", "merges.txt", "model.safetensors", "vocab.json"]
+
+
+def test_an_interrupted_write_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole("file", b"new")
+    assert names(here) == []
