@@ -97,13 +97,12 @@ def read_bytes(path: Given, unreadable: type[AttnlabError]) -> bytes:
     file = as_path(path)
     try:
         with open_regular(file) as stream:
-            too_large = os.fstat(stream.fileno()).st_size > LARGEST
-            content = b"" if too_large else stream.read(LARGEST + 1)
+            content = stream.read(LARGEST + 1)
     except FileNotFoundError:
         raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
     except OSError as error:
         raise unreadable(f"{file} can't be read: {_reason(error)}") from None
-    if too_large or len(content) > LARGEST:
+    if len(content) > LARGEST:
         raise unreadable(f"{file} can't be read: it has more than {LARGEST:,} bytes")
     return content
 

@@ -1,5 +1,6 @@
 """Files: paths as they are given, what is read, and writing that nothing breaks."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -15,10 +16,33 @@ from typing import Any
 
 import numpy as np
 import pytest
+from files import copy_model
+from hypothesis import given
+from hypothesis import strategies as st
 
-from attnlab import GPT2, GPT2Config, InvalidTypeError, InvalidValueError, Tokenizer, WriteError
+import attnlab.files
+from attnlab import (
+    GPT2,
+    ConfigError,
+    GPT2Config,
+    InvalidTypeError,
+    InvalidValueError,
+    MissingFileError,
+    Tokenizer,
+    WriteError,
+    figures,
+)
 from attnlab.errors import shown
-from attnlab.files import as_path, make_directory, write_whole
+from attnlab.files import (
+    LARGEST,
+    as_path,
+    make_directory,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_text,
+    write_whole,
+)
 from attnlab.training import initial_parameters
 
 LONGEST_NAME = 255  # bytes, of Linux' and macOS' file systems
@@ -296,7 +320,7 @@ def test_a_full_disk_leaves_nothing(room: int, here: Path) -> None:
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=False
+        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=False, timeout=60
     )
 
 
@@ -440,3 +464,174 @@ def test_an_interrupted_write_leaves_nothing(here: Path, monkeypatch: pytest.Mon
     with pytest.raises(KeyboardInterrupt):
         write_whole("file", b"new")
     assert names(here) == []
+
+
+# Reading
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("reads", [read_bytes, read_text, read_json])
+def test_only_ordinary_files_are_read(reads: Callable[..., Any], kind: str, here: Path) -> None:
+    make_odd(kind, here / "odd")
+    (here / "link").symlink_to("odd")
+    for path in ("odd", "link"):
+        with pytest.raises(ConfigError, match=f"{path} can't be read: ") as caught:
+            reads(path, ConfigError)
+    if kind in ("pipe", "device"):
+        assert str(caught.value) == f"link can't be read: it is a {kind} and no ordinary file"
+
+
+def test_models_whose_files_are_pipes_do_not_wait(here: Path) -> None:
+    for name, error in (
+        ("config.json", "ConfigError"),
+        ("vocab.json", "VocabularyError"),
+        ("merges.txt", "VocabularyError"),
+        ("model.safetensors.index.json", "MissingFileError"),
+    ):
+        model = copy_model("sharded", here / name)
+        (model / name).unlink()
+        os.mkfifo(model / name)
+        finished = run(f"import attnlab; attnlab.GPT2.from_pretrained({str(model)!r})")
+        assert f"{error}: " in finished.stderr
+        assert name in finished.stderr
+
+
+def test_a_small_file_has_a_largest_size(here: Path) -> None:
+    with open("sparse", "wb") as stream:
+        stream.truncate(20_000_000_000)
+    for reads in (read_text, read_json):
+        with pytest.raises(ConfigError, match="sparse can't be read: it has more than 64,000,000"):
+            reads("sparse", ConfigError)
+    with open("sparse", "wb") as stream:
+        stream.truncate(LARGEST + 1)
+    with pytest.raises(ConfigError, match="more than"):
+        read_bytes("sparse", ConfigError)
+    os.truncate("sparse", LARGEST)
+    assert len(read_bytes("sparse", ConfigError)) == LARGEST
+
+
+def test_a_file_that_grows_while_it_is_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of /proc do, which have no size at all."""
+    (here / "file").write_bytes(b"x" * 200)
+    monkeypatch.setattr(attnlab.files, "LARGEST", 100)
+    monkeypatch.setattr(os, "fstat", lambda _: os.stat_result((stat.S_IFREG, *[0] * 9)))
+    with pytest.raises(ConfigError, match="more than 100 bytes"):
+        read_bytes("file", ConfigError)
+
+
+def test_what_is_not_there_and_what_is_no_path(here: Path) -> None:
+    for reads in (read_bytes, read_text, read_json):
+        with pytest.raises(MissingFileError, match=f"there is no file in {here}"):
+            reads(here / "file", ConfigError)
+        for path in (5, None, ["file"]):
+            with pytest.raises(InvalidTypeError):
+                reads(path, ConfigError)
+        for path in ("", "a\0b", "\ud800"):
+            with pytest.raises(InvalidValueError):
+                reads(path, ConfigError)
+        for path in ("x" * 300, "x/" * 3000):
+            with pytest.raises(ConfigError, match="can't be read: File name too long"):
+                reads(path, ConfigError)
+
+
+def test_a_byte_order_mark_and_line_ends(here: Path) -> None:
+    (here / "file").write_bytes(b'\xef\xbb\xbf{"a":\r\n1}\r')
+    assert read_json("file", ConfigError) == {"a": 1}
+    assert read_text("file", ConfigError) == '{"a":\n1}\n'
+    (here / "file").write_bytes(b'\xff\xfe{\0"\0')
+    with pytest.raises(ConfigError, match=r"file can't be read: .*utf-8"):
+        read_text("file", ConfigError)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b'{"a": 1, "b": 2, "a": 1}', "'a' stands there twice"),
+        (b'{"a": {"b": 1, "c": 1, "c": 2}}', "'c' stands there twice"),
+        (b'{"\\u0061": 1, "a": 2}', "'a' stands there twice"),
+        (b'{"%s": 1, "%s": 2}' % (b"x" * 999, b"x" * 999), "xxx… stands there twice"),
+        (b'{"a": NaN}', "NaN is no number"),
+        (b'{"a": [Infinity]}', "Infinity is no number"),
+        (b'{"a": -Infinity}', "-Infinity is no number"),
+        (b'{"a": 1e400}', "1e400 is too large a number"),
+        (b'{"a": -1%s.5}' % (b"0" * 400), "-1000000000000000000 is too large a number"),
+        (b'{"a": 1%s}' % (b"0" * 5000), "an integer of 5,001 digits is too large"),
+        (b'{"a": -1%s}' % (b"0" * 30), "an integer of 32 digits is too large"),
+        (b'{"a": %s1%s}' % (b"[" * 100_000, b"]" * 100_000), "it is nested too deeply"),
+        (b'{"a": %s1%s}' % (b'{"a": ' * 100_000, b"}" * 100_000), "it is nested too deeply"),
+        (b"", "line 1 column 1"),
+        (b'{"a": 1} {}', "Extra data"),
+        (b"{'a': 1}", "line 1 column 2"),
+    ],
+    ids=lambda value: value[:16].decode() if isinstance(value, bytes) else "",
+)
+def test_json_that_is_refused(content: bytes, told: str) -> None:
+    with pytest.raises(ConfigError, match="the file can't be read as JSON: ") as caught:
+        parse_json(content, "the file", ConfigError)
+    assert told in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_json_that_is_taken() -> None:
+    content = (
+        b'{"a": {"a": [1, -2.5e3, null, true]}, "": 18446744073709551615, "\\ud83d\\ude00": 0.1}'
+    )
+    expected = {"a": {"a": [1, -2500.0, None, True]}, "": 2**64 - 1, "😀": 0.1}
+    assert parse_json(content, "the file", ConfigError) == expected
+    for content in (b"[]", b"1", b'"{}"', b"null"):
+        with pytest.raises(ConfigError, match="the file must hold one JSON object, and holds a "):
+            parse_json(content, "the file", ConfigError)
+
+
+@given(st.binary(max_size=60) | st.text(alphabet='{}[]":,01eE.-+NaInfity \\u', max_size=60))
+def test_any_bytes_are_json_or_an_error(content: bytes | str) -> None:
+    raw = content if isinstance(content, bytes) else content.encode()
+    with contextlib.suppress(ConfigError):
+        assert isinstance(parse_json(raw, "the file", ConfigError), dict)
+
+
+# Figures
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "..", "../figures/walkthrough", "a\0b", "x" * 300, 5, None, [], np.array(["a", "b"])],
+    ids=ascii_id,
+)
+def test_figures_that_there_are_not(name: Any) -> None:
+    with pytest.raises(InvalidValueError, match=r"figures called .*; there are cat_eats_fish, "):
+        figures.load(name)
+
+
+@pytest.mark.parametrize(
+    ("computed", "recorded", "decimals"),
+    [
+        ("x", [1.0], 2),
+        ([1.0], ["1.0"], 2),
+        ([1.0, 1.0], ["1.0", None], 2),
+        ([1j], [1.0], 2),
+        ([[1.0], [1.0, 2.0]], [1.0], 2),
+        ([[1.0], [1.0, 2.0]], [[1.0], [1.0, None]], 2),
+        ([1.0], {}, 2),
+        (None, object(), 2),
+        ([], [], 2),
+        ([-np.inf], [np.nan], 2),
+        ([10**400], [1.0], 2),
+        ([1.0], [1.0], -1),
+        ([1.0], [1.0], 10**5000),
+        ([1.0], [1.0], 2.0),
+        ([1.0], [1.0], True),
+        ([1.0], [1.0], None),
+    ],
+    ids=ascii_id,
+)
+def test_what_can_not_be_compared(computed: Any, recorded: Any, decimals: Any) -> None:
+    for call in (figures.compare, figures.check):
+        with pytest.raises((InvalidValueError, InvalidTypeError)):
+            call("table", computed, recorded, decimals)
+
+
+def test_infinite_figures_are_equal_to_themselves_alone() -> None:
+    assert figures.compare("table", [np.inf, -np.inf], [np.inf, None], 2).agrees
+    assert not figures.compare("table", [-np.inf], [np.inf], 2).agrees
+    assert not figures.compare("table", [None], [1.0], 2).agrees

@@ -10,18 +10,24 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from attnlab.errors import DisagreementError, InvalidValueError
+from attnlab.errors import DisagreementError, InvalidTypeError, InvalidValueError, shown
+from attnlab.files import read_json
+from attnlab.ops import is_integer, is_real
+
+HERE = Path(__file__).parent
 
 # float32 sums in another order differ by about this much.
 FLOAT32_NOISE = 1e-6
+
+# More than a float64 can have after the point.
+MOST_DECIMALS = 300
 
 
 @dataclass(frozen=True)
@@ -62,11 +68,12 @@ def load(name: str) -> dict[str, Any]:
     InvalidValueError
         There are none of that name.
     """
-    file = files(__package__) / f"{name}.json"
-    if not file.is_file():
-        raise InvalidValueError(f"there are no recorded figures called {name!r}")
-    figures: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return figures
+    names = sorted(file.stem for file in HERE.glob("*.json"))
+    if not isinstance(name, str) or name not in names:
+        raise InvalidValueError(
+            f"there are no recorded figures called {shown(name)}; there are {', '.join(names)}"
+        )
+    return read_json(HERE / f"{name}.json", InvalidValueError)
 
 
 def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) -> Comparison:
@@ -77,18 +84,44 @@ def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) 
     name : what the table is called
     computed, recorded : arrays of one shape; None in `recorded` stands for -inf
     decimals : how many the recorded figures have; 0 for integers
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError
+        What is given are no arrays of numbers, there is nothing to compare with, a recorded figure
+        is NaN, or decimals that can't be used.
     """
-    figures = np.array(recorded, dtype=np.float64)  # None becomes NaN
-    expected = np.where(np.isnan(figures), -np.inf, figures)
-    actual = np.asarray(computed, dtype=np.float64)
+    if not is_integer(decimals) or not 0 <= decimals <= MOST_DECIMALS:
+        raise InvalidValueError(
+            f"decimals must be an integer from 0 to {MOST_DECIMALS}; given {shown(decimals)}"
+        )
+    actual, expected = (
+        _numbers(computed, "computed", np.nan),
+        _numbers(recorded, "recorded", -np.inf),
+    )
+    if not expected.size or np.isnan(expected).any():
+        raise InvalidValueError(f"{name} has no recorded figures, or one of them is NaN")
     if actual.shape != expected.shape:
         largest = np.inf
     else:
-        both_infinite = np.isneginf(actual) & np.isneginf(expected)
         with np.errstate(invalid="ignore"):  # -inf - -inf, which is no difference
-            difference = np.where(both_infinite, 0.0, np.abs(actual - expected))
+            difference = np.where(actual == expected, 0.0, np.abs(actual - expected))
         largest = float(np.max(np.where(np.isnan(difference), np.inf, difference)))
     return Comparison(name, expected.size, largest, 0.5 * 10.0**-decimals + FLOAT32_NOISE)
+
+
+def _numbers(values: ArrayLike, name: str, none: float) -> NDArray[np.float64]:
+    """What is to be compared as an array, with a number in the place of None."""
+    try:
+        array = np.asarray(values)
+        if array.dtype == object and all(one is None or is_real(one) for one in array.flat):
+            numbers = [none if one is None else float(one) for one in array.flat]
+            array = np.array(numbers).reshape(array.shape)
+    except (ValueError, OverflowError) as error:  # rows of several lengths; 10 to the 400
+        raise InvalidValueError(f"{name} is no array of numbers: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise InvalidTypeError(f"{name} must hold real numbers; given dtype {array.dtype}")
+    return array.astype(np.float64)
 
 
 def check(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) -> Comparison:
@@ -98,6 +131,8 @@ def check(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) ->
     ------
     DisagreementError
         They do not.
+    InvalidValueError, InvalidTypeError
+        As `compare` does.
     """
     comparison = compare(name, computed, recorded, decimals)
     if not comparison.agrees:
