@@ -10,6 +10,7 @@ import re
 import stat
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -22,7 +23,9 @@ from attnlab.errors import (
     shown,
 )
 
-if sys.platform != "win32":
+if sys.platform == "win32":
+    import msvcrt
+else:
     import fcntl
 
 # The most bytes of a file that is read at once. The largest tokenizer's JSON has 35 MB.
@@ -35,6 +38,9 @@ DIGITS = 20
 # it gets in the end may be as long as the file system takes.
 ASIDE = "attnlab-{}.part"
 IS_ASIDE = re.compile(r"attnlab-[0-9a-f]{16}\.part")
+
+# Where in a file Windows locks a byte: beyond what is in it, as that could not be read any more.
+BEYOND = 1 << 30
 
 # How many links lead from one to the next before that is a circle, as Linux counts.
 LINKS = 40
@@ -223,6 +229,75 @@ def write_whole(path: Given, content: bytes) -> None:
         _replace(target, content, old)
     except OSError as error:
         raise WriteError(f"{file} can't be written: {_reason(error)}") from None
+
+
+@contextlib.contextmanager
+def held(path: Given) -> Iterator[None]:
+    """Hold a file for oneself, of all processes and their threads.
+
+    It is made, and removed in the end. When its holder dies, however that may be, it is free.
+
+    Raises
+    ------
+    WriteError
+        Another one holds it: the message tells who. Or it can't be made.
+    """
+    file = as_path(path)
+    try:
+        descriptor = _hold(file)
+    except OSError as error:
+        raise WriteError(f"{file} can't be locked: {_reason(error)}") from None
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # Windows keeps what is open
+            os.unlink(file)  # while it is locked, so that nobody else's is removed
+        os.close(descriptor)
+
+
+def _hold(file: Path) -> int:
+    """A lock file, open and locked; what it holds tells by whom."""
+    import platform  # here, so that `import attnlab` is quick
+
+    me = f"process {os.getpid()} on {platform.node()}"
+    odd_ones = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | odd_ones, 0o666)
+        try:
+            _check_regular(os.fstat(descriptor))
+            is_mine = _lock(descriptor)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            if not is_mine:
+                told = os.read(descriptor, 200).decode(errors="replace")
+                holder = told if told and told.isprintable() else "another process"
+                raise OSError(
+                    f"{'this process itself' if told == me else holder} holds it: wait until that "
+                    "has ended, or take another directory"
+                )
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(file)):
+                    os.ftruncate(descriptor, 0)
+                    os.write(descriptor, me.encode())
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # removed by who held it, before it was locked
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock an open file, unless another one has: until it is closed, or its process dies."""
+    try:
+        if sys.platform == "win32":
+            os.lseek(descriptor, BEYOND, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # as Linux and macOS tell it, and as Windows does
+        return False
+    except OSError:  # a file system without locks
+        pass
+    return True
 
 
 def _replace(target: Path, content: bytes, old: os.stat_result | None) -> None:

@@ -412,7 +412,8 @@ def test_a_directory_that_may_not_be_listed(here: Path, monkeypatch: pytest.Monk
 def test_windows_has_no_fcntl(here: Path) -> None:
     """Its way through the code, as far as another system can walk it."""
     code = (
-        "import sys, numpy; sys.modules['fcntl'] = None; sys.platform = 'win32'\n"
+        "import sys, types, numpy; sys.modules['fcntl'] = None; sys.platform = 'win32'\n"
+        "sys.modules['msvcrt'] = types.ModuleType('msvcrt')\n"
         "from attnlab.files import write_whole\n"
         "write_whole('file', b'old'); write_whole('file', b'new')\n"
     )

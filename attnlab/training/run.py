@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import json
 import math
 import os
 import time
@@ -19,7 +19,7 @@ from attnlab.checks import is_integer, is_real
 from attnlab.config import GPT2Config
 from attnlab.equations import Array, Ids
 from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError
-from attnlab.files import make_directory, write_whole
+from attnlab.files import as_path, held, make_directory
 from attnlab.forward import ForwardPass
 from attnlab.functional import drawn_dropout
 from attnlab.model import GPT2
@@ -29,8 +29,12 @@ from attnlab.tokens import Tokens, check_ids
 from attnlab.training.gradients import cross_entropy, loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.training.parameters import initial_parameters, is_matrix
+from attnlab.training.state import read_state, write_state
 
 STATE = "training.safetensors"
+
+# What a run holds while it is at work in a directory.
+LOCK = "training.lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,16 +169,17 @@ class Training:
         self.losses.append(loss)
         self.seconds += time.perf_counter() - started
 
-    def save(self, directory: str | Path) -> None:
+    def save(self, directory: str | os.PathLike[str]) -> None:
         """Write what `resume` goes on from; at any moment the old or the new state is there whole.
 
         Raises
         ------
         WriteError
             The directory can't be written to.
+        InvalidTypeError, InvalidValueError
+            `directory` is no path.
         """
-        from safetensors.numpy import save
-
+        place = as_path(directory, "directory")
         tensors = {
             "parameters": self.parameters.vector,
             "m": self._optimizer.m,
@@ -182,60 +187,36 @@ class Training:
             "losses": np.array(self.losses, np.float64),
             "seconds": np.array([self.seconds]),
         }
-        run = {name: json.dumps(value) for name, value in self._identity.items()}
-        write_whole(Path(directory) / STATE, save(tensors, metadata=run))
+        write_state(place / STATE, self._identity, tensors)
         if self.tokenizer is not None:
-            self.model.save(directory)
+            self.model.save(place)
 
-    def resume(self, directory: str | Path) -> None:
+    def resume(self, directory: str | os.PathLike[str]) -> None:
         """Go on from the state in a directory; if there is none, from the start.
 
         Raises
         ------
         ResumeError
-            It can't be read, or belongs to a run with another config, corpus, tokenizer or other
-            settings; or there is a model that no run has left, which the run would replace.
+            It can't be read, was changed, or belongs to a run with another config, corpus,
+            tokenizer or other settings; or there is a model that no run has left, which the run
+            would replace.
+        InvalidTypeError, InvalidValueError
+            `directory` is no path.
         """
-        from safetensors import SafetensorError, safe_open
-
-        file = Path(directory) / STATE
-        if not file.exists():
-            if any((Path(directory) / name).exists() for name in (WEIGHTS, INDEX)):
+        place = as_path(directory, "directory")
+        file = place / STATE
+        if not os.path.exists(file):
+            if any(os.path.exists(place / name) for name in (WEIGHTS, INDEX)):
                 raise ResumeError(
-                    f"{directory} holds a model, and no {STATE} to go on from: the run needs a "
+                    f"{place} holds a model, and no {STATE} to go on from: the run needs a "
                     "directory of its own"
                 )
             return
-        try:
-            with safe_open(file, framework="np") as state:
-                saved = {name: json.loads(value) for name, value in state.metadata().items()}
-                tensors = {name: state.get_tensor(name) for name in state.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError, ValueError, AttributeError) as error:
-            raise ResumeError(f"{file} can't be read as a training's state: {error}") from None
-        ours = self._identity
-        different = "; ".join(
-            f"{name}: there {saved.get(name)}, here {ours.get(name)}"
-            for name in ours | saved
-            if saved.get(name) != ours.get(name)
-        )
-        if different:
-            raise ResumeError(
-                f"{file} belongs to another run. {different}. Give the run a directory of its own, "
-                "or the settings that it had"
-            )
-        vectors = [tensors.get(name, np.empty(0)) for name in ("parameters", "m", "v")]
-        losses, seconds = (tensors.get(name, np.empty(0)) for name in ("losses", "seconds"))
-        if (
-            any(vector.shape != self.parameters.vector.shape for vector in vectors)
-            or not all(np.isfinite(vector).all() for vector in vectors)
-            or losses.size > self.settings.steps
-            or seconds.shape != (1,)
-        ):
-            raise ResumeError(f"{file} is not a training's whole state")
-        self.losses, self.seconds = losses.tolist(), float(seconds[0])
-        vector, self._optimizer.m, self._optimizer.v = vectors
-        self.parameters = ParameterVector(self.config, vector)
-        self._optimizer.step = self.step
+        vector, optimizer = self.parameters.vector, self._optimizer
+        state = read_state(file, self._identity, parameters=vector.size, steps=self.settings.steps)
+        vector[:], optimizer.m[:], optimizer.v[:] = state["parameters"], state["m"], state["v"]
+        self.losses, self.seconds = state["losses"].tolist(), state["seconds"].item()
+        optimizer.step = self.step
 
 
 def train(
@@ -301,9 +282,10 @@ def train(
         The loss became infinite or NaN; it says at which step. The state written last stays.
     ResumeError
         The directory holds the state of a run with another config, corpus, tokenizer or other
-        settings, or a model that no run has left there.
+        settings, one that can't be read or was changed, or a model that no run has left there.
     WriteError
-        The directory can't be written to, which is told before any work.
+        The directory can't be written to, or another run is at work in it, which is told before any
+        work.
 
     Examples
     --------
@@ -321,6 +303,7 @@ def train(
         raise InvalidTypeError(f"watch must be a function; given {watch!r}")
     if tokenizer is None and config.vocab_size == len(Tokenizer.of_bytes()):
         tokenizer = Tokenizer.of_bytes()
+    place = None if directory is None else as_path(directory, "directory")
     settings = Settings(
         steps=steps,
         batch_size=batch_size,
@@ -338,19 +321,31 @@ def train(
         )
     ids = _corpus_ids(corpus, tokenizer, config, settings.sequence_length)
     training = Training(config, ids, settings, tokenizer)
-    place = None if directory is None else Path(directory)
     if place is not None:
         make_directory(place)
-        training.resume(place)
-        training.save(place)
-    saved = training.step
+    with contextlib.nullcontext() if place is None else held(place / LOCK):
+        _run(training, place, save_every, watch, progress)
+    return training
 
+
+def _run(
+    training: Training,
+    place: Path | None,
+    save_every: int,
+    watch: Callable[[Training], object] | None,
+    progress: bool,
+) -> None:
+    """What `train` does once all is known to be fine and the directory is its own."""
     # Loaded here, so that `import attnlab` is quick.
     from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
+    if place is not None:
+        training.resume(place)
+        training.save(place)
+    saved, settings = training.step, training.settings
     tokens = settings.batch_size * settings.sequence_length
-    with tqdm(total=steps, initial=saved, disable=not progress, unit="step") as bar:  # type: ignore[no-untyped-call]
-        while training.step < steps:
+    with tqdm(total=settings.steps, initial=saved, disable=not progress, unit="step") as bar:  # type: ignore[no-untyped-call]
+        while training.step < settings.steps:
             try:
                 training.advance()
             except DivergedError as error:
@@ -360,7 +355,7 @@ def train(
                     else ""
                 )
                 raise DivergedError(f"{error}{where}") from None
-            if place is not None and training.step in (saved + save_every, steps):
+            if place is not None and training.step in (saved + save_every, settings.steps):
                 training.save(place)
                 saved = training.step
             speed = tokens * training.step / training.seconds
@@ -368,7 +363,6 @@ def train(
             bar.update()
             if watch is not None:
                 watch(training)
-    return training
 
 
 def evaluate(
@@ -405,20 +399,20 @@ def evaluate(
 
 def _identity(
     config: GPT2Config, corpus: Ids, settings: Settings, tokenizer: Tokenizer | None
-) -> dict[str, object]:
+) -> dict[str, str]:
     """What makes two runs the same run."""
 
     def digest(content: bytes) -> str:
         return f"sha256 {hashlib.sha256(content).hexdigest()[:16]}"
 
     words = [] if tokenizer is None else tokenizer.tokens(range(len(tokenizer))).symbols
-    return {
-        "format": 1,
+    told = {
         **asdict(config),
         **asdict(settings),
         "corpus": f"{len(corpus)} tokens, {digest(corpus.tobytes())}",
         "vocabulary": f"{len(words)} tokens, {digest(repr(words).encode())}",
     }
+    return {name: str(value) for name, value in told.items()}
 
 
 def batch(

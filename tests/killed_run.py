@@ -1,0 +1,117 @@
+"""A training that is killed at each of its writes in turn, and what is left of it each time.
+
+    python killed_run.py DIRECTORY
+
+A child kills itself at the number-th call that changes a file; of a write the first half is done.
+What it leaves must be the old state or the new one, and must lead to the bits of an unbroken run.
+Prints for each number the steps after which the state and the model are that were left, as JSON.
+"""
+
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attnlab.files
+from attnlab import GPT2, GPT2Config, MissingFileError, train
+from attnlab.checkpoint import tensor_shapes
+from attnlab.files import IS_ASIDE
+from attnlab.training import Training
+from attnlab.training.run import LOCK, STATE
+
+CONFIG = GPT2Config(vocab_size=256, n_positions=8, n_embd=4, n_layer=1, n_head=1)
+TEXT = "The cat eats a fish. The fish eats a fly. The fly sings. "
+CHANGE_FILES = ("fsync", "replace", "unlink", "chmod", "chown", "ftruncate", "write", "mkdir")
+
+
+def run(directory: Path | None) -> Training:
+    """Written twice: as it begins, and after the second and last step."""
+    return train(CONFIG, TEXT, steps=2, batch_size=3, progress=False, directory=directory)
+
+
+def be_killed_at(number: int) -> None:
+    """Let that call be the last which this process makes."""
+    left = number
+
+    def last() -> bool:
+        nonlocal left
+        left -= 1
+        return left == 0
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*arguments: Any, **more: Any) -> Any:
+            if last():
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*arguments, **more)
+
+        return counting
+
+    class Written(io.BufferedWriter):
+        def write(self, content: Any) -> int:
+            if last():
+                super().write(content[: len(content) // 2])
+                self.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().write(content)
+
+    def make(path: Path, opener: Any) -> io.BufferedWriter:
+        return Written(io.FileIO(path, "x", opener=opener))
+
+    def opened(path: Path, mode: str, opener: Any) -> Any:
+        return counted(make)(path, opener) if mode == "xb" else open(path, mode, opener=opener)
+
+    files: Any = attnlab.files
+    files.open = opened
+    files.fcntl.flock = counted(files.fcntl.flock)
+    for name in CHANGE_FILES:
+        setattr(os, name, counted(getattr(os, name)))
+
+
+def numbers(model: GPT2) -> bytes:
+    return b"".join(model.parameters._tensor(name).tobytes() for name in tensor_shapes(CONFIG))
+
+
+def what_is_left(directory: Path, unbroken: Training) -> tuple[int | None, int | None]:
+    """The steps after which the state and the model are; None where there is none."""
+    training = Training(CONFIG, unbroken._corpus, unbroken.settings, unbroken.tokenizer)
+    wholes = {0: numbers(training.model), 2: numbers(unbroken.model)}
+    training.resume(directory)
+    assert training.losses == unbroken.losses[: training.step]
+    state = training.step if (directory / STATE).exists() else None
+    try:
+        opened = numbers(GPT2.from_pretrained(directory))
+    except MissingFileError:
+        return state, None
+    (model,) = (step for step, whole in wholes.items() if whole == opened)
+    return state, model
+
+
+def main(top: Path) -> None:
+    unbroken = run(None)
+    found: list[tuple[int | None, int | None]] = []
+    while True:
+        directory = top / str(len(found))
+        child = os.fork()
+        if not child:
+            be_killed_at(len(found) + 1)
+            run(directory)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL, status
+        found.append(what_is_left(directory, unbroken))
+        resumed = run(directory)
+        assert resumed.losses == unbroken.losses
+        assert numbers(resumed.model) == numbers(unbroken.model)
+        assert numbers(GPT2.from_pretrained(directory)) == numbers(unbroken.model)
+        assert not [name for name in os.listdir(directory) if IS_ASIDE.match(name) or name == LOCK]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

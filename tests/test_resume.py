@@ -1,0 +1,509 @@
+"""A run's state: a changed one is refused, a directory has one run, and no kill does harm."""
+
+import contextlib
+import errno
+import json
+import os
+import platform
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from test_training import TEXT, quick
+
+import attnlab.training.run
+from attnlab import GPT2, GPT2Config, Tokenizer, WriteError
+from attnlab.errors import ResumeError
+from attnlab.files import held
+from attnlab.training import Training
+from attnlab.training.run import LOCK, STATE
+from attnlab.training.state import _checksum
+
+Tensors = dict[str, Any]
+Metadata = dict[str, str]
+STEPS = 3
+CONFIG = GPT2Config(vocab_size=256, n_positions=8, n_embd=4, n_layer=1, n_head=1)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, bytes]:
+    """A run of three steps, and the state that it wrote."""
+    directory = tmp_path_factory.mktemp("finished")
+    return small(directory=directory), (directory / STATE).read_bytes()
+
+
+def small(**settings: Any) -> Training:
+    return quick(TEXT, CONFIG, **({"steps": STEPS} | settings))
+
+
+def contents(file: Path) -> tuple[Tensors, Metadata]:
+    with safe_open(file, framework="np") as state:
+        return {name: state.get_tensor(name) for name in state.keys()}, state.metadata()  # noqa: SIM118
+
+
+def refusal(file: Path) -> str:
+    """What is said when a state is not gone on from, which stays as it is."""
+    before = os.lstat(file)
+    with pytest.raises(ResumeError) as caught:
+        small(directory=file.parent)
+    after = os.lstat(file)
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert str(file) in str(caught.value)
+    assert len(str(caught.value)) < 2000
+    return str(caught.value)
+
+
+# States that were changed
+
+
+def test_a_state_as_it_is(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+    run, state = finished
+    (tmp_path / STATE).write_bytes(state)
+    again = small(directory=tmp_path)
+    assert again.losses == run.losses
+    assert again.seconds == run.seconds
+    assert again.parameters.vector.tobytes() == run.parameters.vector.tobytes()
+    assert again._optimizer.m.tobytes() == run._optimizer.m.tobytes()
+    assert again._optimizer.v.tobytes() == run._optimizer.v.tobytes()
+
+
+def test_any_changed_bit_is_seen(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+    run, state = finished
+    header = 8 + int.from_bytes(state[:8], "little")
+    rng = np.random.default_rng(0)
+    places = [*range(8), *rng.integers(8, header, 150), *rng.integers(header, len(state), 150)]
+    for place in [*places, len(state) - 1]:
+        changed = bytearray(state)
+        changed[place] ^= 1 << int(rng.integers(8))
+        (tmp_path / STATE).write_bytes(changed)
+        training = Training(CONFIG, run._corpus, run.settings, Tokenizer.of_bytes())
+        with pytest.raises(ResumeError):
+            training.resume(tmp_path)
+        assert training.step == 0
+
+
+@pytest.mark.parametrize("name", ["parameters", "m", "v", "losses", "seconds"])
+def test_a_changed_number_is_told(
+    name: str, finished: tuple[Training, bytes], tmp_path: Path
+) -> None:
+    (tmp_path / STATE).write_bytes(finished[1])
+    tensors, metadata = contents(tmp_path / STATE)
+    tensors[name] = tensors[name] * np.float32(1.0001)
+    save_file(tensors, tmp_path / STATE, metadata)
+    assert "was changed after the run wrote it: start again" in refusal(tmp_path / STATE)
+
+
+Change = Callable[[Tensors, Metadata], object]
+
+
+def test_the_checksum_is_of_all() -> None:
+    numbers = {"a": np.arange(3.0), "b": np.arange(3.0)}
+    sums = {
+        _checksum({"x": "1", "y": "2"}, numbers),
+        _checksum({"x": "1", "y": "3"}, numbers),
+        _checksum({"x": "1"}, numbers),
+        _checksum({"x": "1", "y": "2"}, numbers | {"a": np.arange(3.0) + 1}),
+        _checksum({"x": "1", "y": "2"}, numbers | {"b": np.arange(3.0) + 1}),
+    }
+    assert len(sums) == 5
+    assert _checksum({"y": "2", "x": "1"}, numbers) in sums
+
+
+def drop(name: str) -> Change:
+    return lambda tensors, metadata: (tensors if name in tensors else metadata).pop(name)
+
+
+def put(name: str, change: Callable[[Any], Any]) -> Change:
+    def changed(tensors: Tensors, metadata: Metadata) -> None:
+        place: dict[str, Any] = tensors if name in tensors else metadata
+        place[name] = change(place[name])
+
+    return changed
+
+
+def begin_with(value: float) -> Callable[[Any], Any]:
+    return lambda tensor: np.concatenate([np.array([value], tensor.dtype), tensor[1:]])
+
+
+def one_step_more(tensors: Tensors, metadata: Metadata) -> None:
+    """More losses than the run has steps."""
+    tensors["losses"], metadata["step"] = np.ones(STEPS + 1), str(STEPS + 1)
+
+
+VECTORS = ("parameters", "m", "v")
+ALL = (*VECTORS, "losses", "seconds")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(drop(name) for name in (*ALL, "step")),
+        *(put(name, lambda x: x.astype(np.float64)) for name in VECTORS),
+        *(put(name, lambda x: x.astype(np.float32)) for name in ("losses", "seconds")),
+        *(put(name, lambda x: x[:-1]) for name in ALL),
+        *(put(name, lambda x: x[None]) for name in ALL),
+        *(put(name, begin_with(value)) for name in ALL for value in (np.nan, np.inf)),
+        *(put(name, begin_with(-1.0)) for name in ("v", "seconds")),
+        *(
+            put("step", lambda _, step=step: step)  # type: ignore[misc]
+            for step in ("2", "4", "-1", "three", "", "٣", "9" * 5000)
+        ),
+        put("m", lambda x: x.view(np.int32)),
+        lambda tensors, _: tensors.update(more=np.zeros(1, np.float32)),
+        one_step_more,
+    ],
+)
+def test_what_no_run_writes_is_refused_though_its_checksum_be_right(
+    change: Change, finished: tuple[Training, bytes], tmp_path: Path
+) -> None:
+    file = tmp_path / STATE
+    file.write_bytes(finished[1])
+    tensors, metadata = contents(file)
+    change(tensors, metadata)
+    del metadata["sha256"]
+    metadata["sha256"] = _checksum(metadata, tensors)
+    save_file(tensors, file, metadata)
+    assert "is not a training's whole state: start again in a new directory" in refusal(file)
+
+
+def test_a_state_without_a_checksum(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+    file = tmp_path / STATE
+    file.write_bytes(finished[1])
+    tensors, metadata = contents(file)
+    save_file(tensors, file, {name: metadata[name] for name in metadata if name != "sha256"})
+    assert "was changed" in refusal(file)
+
+
+def test_a_state_of_the_first_format(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+    """As it was written before there was a checksum: each value as JSON."""
+    file = tmp_path / STATE
+    file.write_bytes(finished[1])
+    tensors, _ = contents(file)
+    save_file(tensors, file, {"format": "1", "n_layer": "1", "corpus": '"285 tokens"'})
+    told = refusal(file)
+    assert "its format must be '2', and is '1': start again in a new directory" in told
+    save_file(tensors, file)
+    assert "its format must be '2', and is None" in refusal(file)
+
+
+def test_metadata_of_another_run_is_told_in_short(
+    finished: tuple[Training, bytes], tmp_path: Path
+) -> None:
+    file = tmp_path / STATE
+    file.write_bytes(finished[1])
+    tensors, metadata = contents(file)
+    save_file(tensors, file, metadata | {"label_smoothing": "0.1"})
+    assert "label_smoothing: there 0.1, here None" in refusal(file)
+    save_file(tensors, file, metadata | {"seed": "\x1b[31m" + "7" * 10_000_000})
+    assert "seed: there \\x1b[31m777" in refusal(file)
+
+
+def with_header(header: bytes, state: bytes) -> bytes:
+    """The same tensors behind another header."""
+    length = int.from_bytes(state[:8], "little")
+    return len(header).to_bytes(8, "little") + header + state[8 + length :]
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        (b"", "can't be read as JSON"),
+        (b"[]", "must hold one JSON object"),
+        (b"{}", "its format must be '2', and is None"),
+        (b'{"__metadata__": 5}', "its format must be '2', and is None"),
+        (b'{"__metadata__": {"format": 2}}', "its format must be '2', and is None"),
+        (b'{"__metadata__": {"format": "2", "seed": 0}}', "and is None"),
+        (b'{"__metadata__": {"format": "2"}}', "belongs to another run"),
+        (b'{"__metadata__": {"a": %s1%s}}' % (b"[" * 9999, b"]" * 9999), "nested too deeply"),
+        (b'{"__metadata__": {"a": %s1%s}}' % (b"[" * 500, b"]" * 500), "and is None"),
+        (b'{"__metadata__": {"a": "1", "a": "2"}}', "'a' stands there twice"),
+        (b'{"__metadata__": {"a": 1%s}}' % (b"0" * 5000), "too large"),
+        (b'{"__metadata__": {"a": "\xff"}}', "can't be read: .*utf-8"),
+    ],
+    ids=lambda value: value[:32].decode("latin-1") if isinstance(value, bytes) else "",
+)
+def test_odd_headers(
+    header: bytes, told: str, finished: tuple[Training, bytes], tmp_path: Path
+) -> None:
+    (tmp_path / STATE).write_bytes(with_header(header, finished[1]))
+    with pytest.raises(ResumeError, match=told):
+        small(directory=tmp_path)
+
+
+def test_odd_entries(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+    state = finished[1]
+    length = int.from_bytes(state[:8], "little")
+    header = json.loads(state[8 : 8 + length])
+    for name in ("parameters", "seconds"):
+        for change in (
+            5,
+            None,
+            {},
+            header[name] | {"dtype": "BF16"},
+            header[name] | {"dtype": ["F32"]},
+            header[name] | {"shape": "many"},
+            header[name] | {"data_offsets": [0, 10**18]},
+            header[name] | {"data_offsets": [-1, 3]},
+            header[name] | {"data_offsets": "everywhere"},
+        ):
+            changed = json.dumps(header | {name: change}).encode()
+            (tmp_path / STATE).write_bytes(with_header(changed, state))
+            assert STATE in refusal(tmp_path / STATE)
+
+
+@pytest.mark.parametrize("change", [lambda state: state[:-1], lambda state: state + b"\0"])
+def test_a_byte_too_many_or_too_few(
+    change: Callable[[bytes], bytes], finished: tuple[Training, bytes], tmp_path: Path
+) -> None:
+    (tmp_path / STATE).write_bytes(change(finished[1]))
+    assert "can't be read as a training's state" in refusal(tmp_path / STATE)
+
+
+def test_files_that_are_none(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+    file = tmp_path / STATE
+    os.mkfifo(file)
+    assert "it is a pipe and no ordinary file" in refusal(file)
+    file.unlink()
+    file.mkdir()
+    assert "can't be read" in refusal(file)
+    file.rmdir()
+    for start in (b"", b"\xff" * 8, finished[1]):
+        file.write_bytes(start)
+        os.truncate(file, 20_000_000_000)
+        assert "can't be read" in refusal(file)
+
+
+def test_a_state_behind_a_link_is_gone_on_from_and_written_there(tmp_path: Path) -> None:
+    unbroken = small()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / STATE).symlink_to("../elsewhere")
+    for _ in range(2):
+        assert small(directory=tmp_path / "run").losses == unbroken.losses
+        assert (tmp_path / "run" / STATE).is_symlink()
+        assert contents(tmp_path / "elsewhere")[1]["step"] == str(STEPS)
+
+
+def test_the_seconds_of_all_parts_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on by one each time it is read: a step takes one second."""
+
+    class Clock:
+        now = 0
+
+        def perf_counter(self) -> float:
+            self.now += 1
+            return float(self.now)
+
+    class Stop(Exception):
+        pass
+
+    def stop(training: Training) -> None:
+        if training.step in (2, 5):
+            raise Stop
+
+    monkeypatch.setattr(attnlab.training.run, "time", Clock())
+    for _ in range(2):
+        with pytest.raises(Stop):
+            quick(directory=tmp_path, save_every=1, watch=stop)
+    assert quick(directory=tmp_path, save_every=1).seconds == 8.0
+
+
+# One run in one directory
+
+
+def holder(directory: Path, **settings: object) -> subprocess.Popen[str]:
+    """A process that trains there, and stands still after its first step."""
+    code = (
+        "import sys; from attnlab import GPT2Config, train\n"
+        f"train({CONFIG!r}, {TEXT!r}, steps={STEPS}, batch_size=3, progress=False, save_every=1,\n"
+        "  directory=sys.argv[1], watch=lambda run: (print(run.step, flush=True), input()),\n"
+        f"  **{settings!r})"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "1\n"
+    return process
+
+
+def test_two_runs_do_not_share_a_directory(tmp_path: Path) -> None:
+    process = holder(tmp_path, seed=1)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    for seed in (1, 2):
+        with pytest.raises(WriteError, match=f"process {process.pid} on .* holds it: wait"):
+            small(directory=tmp_path, seed=seed)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    process.communicate("\n" * STEPS, timeout=60)
+    assert process.returncode == 0
+    with pytest.raises(ResumeError, match="seed: there 1, here 2"):
+        small(directory=tmp_path, seed=2)
+    assert small(directory=tmp_path, seed=1).losses == small(seed=1).losses
+    assert not (tmp_path / LOCK).exists()
+
+
+def test_a_killed_run_holds_nothing(tmp_path: Path) -> None:
+    process = holder(tmp_path)
+    process.kill()
+    process.communicate()
+    assert (tmp_path / LOCK).exists()
+    assert small(directory=tmp_path).losses == small().losses
+    assert not (tmp_path / LOCK).exists()
+
+
+def test_a_run_inside_a_run(tmp_path: Path) -> None:
+    def again(_: Training) -> None:
+        with pytest.raises(WriteError, match="this process itself holds it"):
+            small(directory=tmp_path)
+
+    small(directory=tmp_path, watch=again)
+    small(directory=tmp_path)
+
+
+def test_an_error_frees_the_directory(tmp_path: Path) -> None:
+    def stop(_: Training) -> None:
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            small(directory=tmp_path, watch=stop, save_every=9)
+        assert not (tmp_path / LOCK).exists()
+
+
+def test_eight_threads_start_the_same_run(tmp_path: Path) -> None:
+    """One trains at a time, those who come meanwhile are told, and what is left is whole."""
+    start = threading.Barrier(8)
+
+    def run(_: int) -> list[float] | None:
+        start.wait()
+        with contextlib.suppress(WriteError):
+            return small(directory=tmp_path, save_every=1).losses
+        return None
+
+    unbroken = small()
+    with ThreadPoolExecutor(8) as pool:
+        losses = list(pool.map(run, range(8)))
+    assert any(losses)
+    assert all(one in (None, unbroken.losses) for one in losses)
+    assert small(directory=tmp_path).losses == unbroken.losses
+    opened = GPT2.from_pretrained(tmp_path)
+    assert np.array_equal(opened.parameters.W_E, unbroken.parameters.W_E)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "config.json", "merges.txt", "model.safetensors", STATE, "vocab.json",
+    ]  # fmt: skip
+
+
+def test_a_lock_that_is_removed_before_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its last holder, who was done in just that moment."""
+    import fcntl
+
+    file, flock, removed = tmp_path / LOCK, fcntl.flock, []
+
+    def too_late(descriptor: int, how: int) -> None:
+        if not removed:
+            removed.append(file)
+            file.unlink()
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", too_late)
+    with held(file):
+        assert file.exists()
+        with pytest.raises(WriteError, match="holds it"), held(file):
+            pass
+    assert len(removed) == 1
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("kind", ["directory", "pipe", "link"])
+def test_what_is_no_lock_is_left_alone(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    if kind == "directory":
+        (tmp_path / LOCK).mkdir()
+    elif kind == "pipe":
+        os.mkfifo(tmp_path / LOCK)
+    else:
+        (tmp_path / LOCK).symlink_to("mine")
+    with pytest.raises(WriteError, match=f"{LOCK} can't be locked: ") as caught:
+        small(directory=tmp_path)
+    if kind == "pipe":
+        assert "it is a pipe and no ordinary file" in str(caught.value)
+    assert sorted(os.listdir(tmp_path)) == ["mine", LOCK]
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def test_a_lock_that_was_left_behind(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_text("process 4711 on another machine of a long name" * 3)
+    with held(tmp_path / LOCK):
+        assert (tmp_path / LOCK).read_text() == f"process {os.getpid()} on {platform.node()}"
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_lock_that_tells_nothing(tmp_path: Path) -> None:
+    for told in (b"", b"\x1b[31m", b"\xff\0"):
+        with held(tmp_path / LOCK):
+            (tmp_path / LOCK).write_bytes(told)
+            with pytest.raises(WriteError, match="another process holds it"), held(tmp_path / LOCK):
+                pass
+
+
+def test_a_file_system_without_locks_trains_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    def without(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", without)
+    assert small(directory=tmp_path).losses == small().losses
+
+
+def test_windows_locks_in_another_way(tmp_path: Path) -> None:
+    """Its way through the code, as far as another system can walk it."""
+    code = (
+        "import os, sys, types, numpy; sys.modules['fcntl'] = None; sys.platform = 'win32'\n"
+        "locked = []\n"
+        "def locking(descriptor, how, bytes):\n"
+        "    assert (how, bytes) == (2, 1) and os.lseek(descriptor, 0, 1) >= 2**30\n"
+        "    if locked: raise PermissionError\n"
+        "    locked.append(descriptor)\n"
+        "sys.modules['msvcrt'] = types.SimpleNamespace(LK_NBLCK=2, locking=locking)\n"
+        "from attnlab.files import WriteError, held\n"
+        "with held(sys.argv[1]):\n"
+        "    assert os.path.getsize(sys.argv[1]) < 200\n"
+        "    try:\n"
+        "        with held(sys.argv[1]): pass\n"
+        "    except WriteError as error: print(error)\n"
+    )
+    run = [sys.executable, "-c", code, str(tmp_path / LOCK)]
+    finished = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert "this process itself holds it: wait until that has ended" in finished.stdout
+
+
+def test_killed_at_any_write_it_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    finished = subprocess.run(
+        [sys.executable, Path(__file__).parent / "killed_run.py", tmp_path],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # it forks
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    left = [tuple(one) for one in json.loads(finished.stdout)]
+    # Two times five files, each made, locked, written, synced and renamed.
+    assert len(left) >= 2 * 5 * 5
+    order = [(None, None), (0, None), (0, 0), (2, 0), (2, 2)]
+    assert list(dict.fromkeys(left)) == order
