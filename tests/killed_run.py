@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import attnlab.files
-from attnlab import GPT2, GPT2Config, MissingFileError, train
-from attnlab.checkpoint import tensor_shapes
+from attnlab import GPT2, GPT2Config, train
+from attnlab.errors import MissingFileError
 from attnlab.files import IS_ASIDE
 from attnlab.training import Training
 from attnlab.training.run import LOCK, STATE
@@ -72,7 +72,7 @@ def be_killed_at(number: int) -> None:
 
 
 def numbers(model: GPT2) -> bytes:
-    return b"".join(model.parameters._tensor(name).tobytes() for name in tensor_shapes(CONFIG))
+    return b"".join(x.tobytes() for x in model.parameters.values())
 
 
 def what_is_left(directory: Path, unbroken: Training) -> tuple[int | None, int | None]:

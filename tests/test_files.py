@@ -21,18 +21,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import attnlab.files
-from attnlab import (
-    GPT2,
+from attnlab import GPT2, GPT2Config, Tokenizer, figures
+from attnlab.errors import (
     ConfigError,
-    GPT2Config,
     InvalidTypeError,
     InvalidValueError,
     MissingFileError,
-    Tokenizer,
     WriteError,
-    figures,
+    shown,
 )
-from attnlab.errors import shown
 from attnlab.files import (
     LARGEST,
     as_path,

@@ -20,8 +20,8 @@ from safetensors.numpy import save_file
 from test_training import TEXT, quick
 
 import attnlab.training.run
-from attnlab import GPT2, GPT2Config, Tokenizer, WriteError
-from attnlab.errors import ResumeError
+from attnlab import GPT2, GPT2Config, Tokenizer
+from attnlab.errors import ResumeError, WriteError
 from attnlab.files import held
 from attnlab.training import Training
 from attnlab.training.run import LOCK, STATE

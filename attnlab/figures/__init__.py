@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attnlab.checks import is_integer, is_real
 from attnlab.errors import DisagreementError, InvalidTypeError, InvalidValueError, shown
 from attnlab.files import read_json
-from attnlab.ops import is_integer, is_real
 
 HERE = Path(__file__).parent
 

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
+from attnlab.equations import AnyArray
 from attnlab.errors import ResumeError, shown
 from attnlab.files import LARGEST, open_regular, parse_json, write_whole
-from attnlab.steps import AnyArray
 from attnlab.tables import printable
 
 # Of another format's states nobody knows what they mean.

@@ -2,7 +2,7 @@
 
 The page carries Q, K and V of every head and computes all other steps itself, in `chain.js`; for a
 long text they would be larger by far. It says what it shows under the names and formulas of the
-steps in `attnlab.attention`. `page.html` is the frame, `page.css` how it looks; the scripts are
+steps in `attnlab.chain`. `page.html` is the frame, `page.css` how it looks; the scripts are
 joined to one, and `page.js`, the last, sets all going.
 
 Tokens are hostile text. They enter as JSON without a `<`, JavaScript puts them in place as text and
