@@ -397,7 +397,7 @@ def test_eight_threads_start_the_same_run(tmp_path: Path) -> None:
     assert all(one in (None, unbroken.losses) for one in losses)
     assert small(directory=tmp_path).losses == unbroken.losses
     opened = GPT2.from_pretrained(tmp_path)
-    assert np.array_equal(opened.parameters.W_E, unbroken.parameters.W_E)
+    assert np.array_equal(opened.parameters["W_E"], unbroken.parameters["W_E"])
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         "config.json", "merges.txt", "model.safetensors", STATE, "vocab.json",
     ]  # fmt: skip
