@@ -44,7 +44,7 @@ class Attention(Result):
     """The chain from Q, K and V to the context vectors, as `attention` returns it.
 
     Every step below `mask` is computed when it is first looked at. What is T x T is kept only if
-    somebody looked at it; the weights of a short text (up to 128 tokens) also once its context is
+    somebody looked at it; the weights of a short text (up to 64 tokens) also once its context is
     known.
 
     Attributes

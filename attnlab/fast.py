@@ -1,8 +1,8 @@
 """The same steps, made faster: what runs in place of the page of equations where a text is long.
 
 Each function gives what its equation in `attnlab.equations` gives, and tests hold it to that. Up to
-`ROWS` tokens nothing here is worth its while, and the equations themselves run. A parameter with a
-default is a step that is used where it is there already.
+`SHORT` tokens nothing here is worth its while, and the equations themselves run. A parameter with
+a default is a step that is used where it is there already.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from attnlab.equations import Array, Mask, mean, transpose
+
+SHORT = 64
 
 # So many rows of queries at a time: enough for fast matrix products, few enough that what passes
 # through stays small, and that keys which none of them may see are left out.
@@ -81,11 +83,12 @@ def mlp_output(
 
 def weights(Q: Array, K: Array, scale: float, mask: Mask, dropout_mask: Array | None) -> Array:
     """Raw scores, scores, masked scores and weights in one array, rows of queries at a time."""
+    if Q.shape[-2] <= ROWS:
+        return weights_of_rows(Q, K, scale, mask, dropout_mask, slice(None), slice(None))
     leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
     weights = np.zeros((*leading, Q.shape[-2], K.shape[-2]), np.result_type(Q, K))
     for rows, keys in row_blocks(mask):
-        part = weights[..., rows, keys]
-        weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys, out=part)
+        weights[..., rows, keys] = weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys)
     return weights
 
 
@@ -130,10 +133,9 @@ def weights_of_rows(
     dropout_mask: Array | None,
     rows: slice,
     keys: slice,
-    out: Array | None = None,
 ) -> Array:
     """Some rows of the weights, in place from the raw scores on."""
-    part: Array = np.matmul(Q[..., rows, :], transpose(K[..., keys, :]), out=out)
+    part: Array = Q[..., rows, :] @ transpose(K[..., keys, :])
     part /= scale
     np.copyto(part, -math.inf, where=~mask[..., rows, keys])
     part -= part.max(axis=-1, keepdims=True)

@@ -370,7 +370,7 @@ class ForwardPass(Result):
             scores_shape=(*checked.shape[:-1], config.n_head, T, cached + T),
             tokens=tokens,
             tokens_before=cached,
-            is_long=checked.size > fast.ROWS,
+            is_long=checked.size > fast.SHORT,
         )
         after = f" after {cached} cached ones" if cached else ""
         super().__init__(

@@ -345,7 +345,7 @@ def _chain(
         given["dropout_mask"] = drawn_dropout(
             scores_shape, dropout, np.random.default_rng(rng), dtype
         )
-    is_long = scores_shape[-2] > fast.ROWS
+    is_long = scores_shape[-2] > fast.SHORT
     return kind(title, Run(graph_of(kind), given, scores_shape=scores_shape, is_long=is_long))
 
 
