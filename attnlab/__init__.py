@@ -35,7 +35,7 @@ from attnlab.steps import at, needs
 from attnlab.tables import table
 from attnlab.tokenizer import Tokenizer
 from attnlab.tokens import Token, Tokens
-from attnlab.trace import NextToken, Trace
+from attnlab.trace import NextToken, Trace, open_trace
 
 if TYPE_CHECKING:
     from attnlab.training import train
@@ -74,6 +74,7 @@ __all__ = [
     "merge_heads",
     "multi_head_attention",
     "needs",
+    "open_trace",
     "self_attention",
     "softmax",
     "split_heads",

@@ -82,7 +82,7 @@ class EditedRun(Run):
     def unedited(self, path: str) -> Any:
         """What would be there, were this one step not edited."""
         node = self.graph[path]
-        if node.step.equation is None and node.step.of_whole is None:  # given, or a parameter
+        if node.step.is_given:
             return self.base.look(path)
         return super()._made(path, node)
 
@@ -100,6 +100,10 @@ class EditedRun(Run):
     def _made(self, path: str, node: Node) -> Any:
         value = self.unedited(path)
         return self.changes[path](self, value) if path in self.changes else value
+
+    @property
+    def edited_steps(self) -> tuple[str, ...]:
+        return (*self.base.edited_steps, *self.changes)
 
     def _is_edited(self, path: str) -> bool:
         return path in self.changes

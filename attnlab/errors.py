@@ -57,6 +57,10 @@ class DivergedError(AttnlabError, ArithmeticError):
     """A training's loss is no longer finite."""
 
 
+class RecordingError(AttnlabError, ValueError):
+    """A trace file can't be read, or is damaged."""
+
+
 class ResumeError(AttnlabError, ValueError):
     """A training's state can't be read, or belongs to another run."""
 

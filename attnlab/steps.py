@@ -105,8 +105,8 @@ class Step(Generic[Value]):
         self.always_of_whole = False
 
     @property
-    def is_parameter(self) -> bool:
-        """Whether it is neither given nor computed, but one of the model's parameters."""
+    def is_given(self) -> bool:
+        """Whether it is not computed: it is given, or one of the model's parameters."""
         return self.equation is None and self.of_whole is None and not self.optional
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -312,9 +312,14 @@ class Run:
         if node.step.after_blocks:
             self._run_blocks(node.number)
         value = self._made(path, node)
-        if node.step.is_parameter and not self._is_edited(path):
+        if node.step.is_given and not self._is_edited(path):
             return value  # which is kept where it came from
         return self.values.setdefault(path, read_only(value))
+
+    @property
+    def edited_steps(self) -> tuple[str, ...]:
+        """The paths of the steps that are other than their equations make them."""
+        return ()
 
     def _is_edited(self, path: str) -> bool:
         return False
@@ -491,6 +496,12 @@ class Result:
     @property
     def tokens(self) -> Any:
         return self._run.tokens
+
+    @property
+    def edited_steps(self) -> tuple[str, ...]:
+        """The paths, from the whole, of the steps that were edited; a head's are its layer's."""
+        steps: tuple[str, ...] = self._run.edited_steps
+        return steps
 
     @property
     def tokens_before(self) -> int:

@@ -15,9 +15,11 @@ from attnlab.chain import Head
 from attnlab.checks import is_integer
 from attnlab.edits import Edit, edited
 from attnlab.equations import Array
-from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, RecordingError
+from attnlab.files import Given
 from attnlab.forward import ForwardPass, KeyValueCache
 from attnlab.parameters import Parameters
+from attnlab.recordings import read, record
 from attnlab.steps import Step
 from attnlab.tables import align
 from attnlab.tokens import Token, Tokens, Vocabulary
@@ -98,6 +100,27 @@ class Trace(ForwardPass):
         other = copy(self)
         vars(other)["_run"] = run
         return other
+
+    def record(self, path: Given, parts: Sequence[str] = ()) -> None:
+        """Write a file that holds the trace without the model; `open_trace` opens it.
+
+        It holds the embedding, the residual stream's stops, Q, K, V, final and the next token's
+        logits, of which all but the steps that need parameters can be computed again, and the
+        vocabulary. 12 tokens of GPT-2 take 4 MB at most.
+
+        Parameters
+        ----------
+        path : such as "summer.trace"
+        parts : paths of other steps to put into it, such as "blocks.0.mlp.activated"
+
+        Raises
+        ------
+        InvalidValueError
+            There is no such part, or the trace is a step of generation with a cache.
+        WriteError
+            The file can't be written.
+        """
+        record(self, path, parts)
 
     def head(self, layer: int, head: int) -> Head:
         """One head, `blocks[layer].attention.heads[head]`.
@@ -252,6 +275,27 @@ class Trace(ForwardPass):
                 f"other must be a Trace, as model.trace returns it; given {type(other).__name__}"
             )
         return [self, other]
+
+
+def open_trace(path: Given) -> Trace:
+    """The trace in a file that `Trace.record` wrote.
+
+    It is a trace like any other, in which what needs the model's parameters says so.
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    RecordingError
+        It is no trace file, of another version, or damaged.
+    """
+    ids, vocabulary, parameters, values, note = read(path)
+    try:
+        trace = Trace(vocabulary.tokens(ids), vocabulary, parameters, values=values)
+    except AttnlabError as error:
+        raise RecordingError(f"{path} is no whole trace file: {error}") from None
+    trace._run.note = f"{note}, from a file"
+    return trace
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,18 @@ PACKAGE = Path(attnlab.__file__).parent
 ORDER = [
     *("errors", "files", "tables", "names", "equations", "fast", "checks", "figures", "views"),
     *("steps", "tokens", "chain", "functional", "config", "parameters", "forward", "sampling"),
-    *("edits", "trace", "generation", "tokenizer", "checkpoint", "hub", "model", "walkthrough"),
+    *(
+        "edits",
+        "sealed",
+        "recordings",
+        "trace",
+        "generation",
+        "tokenizer",
+        "checkpoint",
+        "hub",
+        "model",
+        "walkthrough",
+    ),
     *("training", "pocket", "cli", "__main__"),
 ]
 

@@ -1,0 +1,194 @@
+"""Trace files: what comes out is what went in, and what was damaged is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import MODELS, REFERENCE
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from attnlab import GPT2, AttnlabError, Trace, at, open_trace
+from attnlab.errors import MissingFileError, RecordingError, WriteError
+from attnlab.recordings import FORMAT
+from attnlab.sealed import write_sealed
+
+TEXT = "the hen in a thin inn"
+FOLLOW = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context", "concat")
+
+
+@pytest.fixture
+def trace() -> Trace:
+    return GPT2.from_pretrained(REFERENCE / "odd").trace(TEXT)
+
+
+def written(trace: Trace, directory: Path) -> Path:
+    file = directory / "hen.trace"
+    trace.record(file)
+    return file
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", MODELS)
+def test_what_follows_is_the_same_to_the_bit(name: str, dtype: str, tmp_path: Path) -> None:
+    trace = GPT2.from_pretrained(REFERENCE / name, dtype=dtype).trace(np.arange(60, 72))
+    opened = open_trace(written(trace, tmp_path))
+    assert opened.tokens == trace.tokens
+    assert opened.config == trace.config
+    for path in ("embedding", "final", "next_logits", "mask"):
+        assert np.array_equal(at(opened, path), at(trace, path)), path
+    for layer, (block, wanted) in enumerate(zip(opened.blocks, trace.blocks, strict=True)):
+        for step in ("input", "mid", "output"):
+            assert np.array_equal(getattr(block, step), getattr(wanted, step)), step
+        assert block.attention.scale == wanted.attention.scale
+        for step in FOLLOW:
+            computed = getattr(block.attention, step)
+            assert computed.dtype == dtype
+            assert not computed.flags.writeable
+            assert np.array_equal(computed, getattr(wanted.attention, step)), step
+        head = trace.head(layer, -1)
+        assert np.array_equal(opened.head(layer, -1).weights, head.weights)
+        assert (
+            str(opened.head(layer, 0).explain(5, 2)).split("\n")[3:]
+            == (str(trace.head(layer, 0).explain(5, 2)).split("\n")[3:])
+        )
+    assert repr(opened.next_tokens(5)) == repr(trace.next_tokens(5))
+    assert opened.title == f"{trace.title}, from a file"
+
+
+def test_its_page_is_the_traces(trace: Trace, tmp_path: Path) -> None:
+    assert open_trace(written(trace, tmp_path)).to_html() == trace.to_html()
+
+
+def test_what_needs_the_model_says_so(trace: Trace, tmp_path: Path) -> None:
+    opened = open_trace(written(trace, tmp_path))
+    for path, parameter in (
+        ("logits", "W_E"),
+        ("token_embedding", "W_E"),
+        ("blocks.1.mlp.hidden", "blocks.1.mlp.gain"),
+        ("blocks.0.attention.output", "blocks.0.attention.W_O"),
+        ("blocks.0.attention.heads.2.W_Q", "blocks.0.attention.W_QKV"),
+    ):
+        with pytest.raises(AttnlabError, match=f"needs the model's {parameter}, .*from a file"):
+            at(opened, path)
+    assert "none: needs the model's" in repr(opened.head(0, 0))
+
+
+def test_parts_that_were_asked_for(trace: Trace, tmp_path: Path) -> None:
+    file = tmp_path / "more.trace"
+    parts = ["blocks.1.mlp.activated", "blocks.0.attention.heads.3.weights", "logits"]
+    trace.record(file, parts)
+    opened = open_trace(file)
+    for path in parts:
+        assert np.array_equal(at(opened, path), at(trace, path))
+        assert path in load_file(file)
+    for wrong, message in (
+        ("blocks.1", "no step"),
+        ("blocks.1.mlp", "no step"),
+        ("blocks.9.mid", "no layer 9"),
+        ("blocks.0.attention.pattern", "no part"),
+        (5, "no part"),
+    ):
+        with pytest.raises(AttnlabError, match=message):
+            trace.record(tmp_path / "none.trace", [wrong])  # type: ignore[list-item]
+    assert not (tmp_path / "none.trace").exists()
+
+
+def test_an_edited_trace_keeps_its_edits(trace: Trace, tmp_path: Path) -> None:
+    edits = {
+        "blocks.0.attention.heads.2.weights": lambda w: np.full_like(w, 1 / len(w)),
+        "blocks.1.attention.scale": 3.0,
+        "blocks.1.attention.heads.4.W_V": 0,
+        "mask": lambda mask: mask | True,
+        "blocks.2.mid": lambda mid: mid + 1,
+    }
+    edited = trace.edited(edits)
+    opened = open_trace(written(edited, tmp_path))
+    for layer in range(3):
+        for step in ("mask", "scale", *FOLLOW):
+            path = f"blocks.{layer}.attention.{step}"
+            assert np.array_equal(at(opened, path), at(edited, path)), path
+    assert np.array_equal(opened.next_logits, edited.next_logits)
+    assert opened.title == f"{edited.title}, from a file"
+    assert not np.array_equal(opened.next_logits, trace.next_logits)
+
+
+def test_a_step_of_generation_is_refused_and_its_whole_trace_is_not(tmp_path: Path) -> None:
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    generated = model.generate("the hen", 3, temperature=0, trace=True)
+    with pytest.raises(AttnlabError, match=r"generation's \.trace"):
+        generated.steps[-1].trace.record(tmp_path / "step.trace")
+    assert generated.trace is not None
+    opened = open_trace(written(generated.trace, tmp_path))
+    assert np.allclose(opened.head(2, 1).context, generated.trace.head(2, 1).context, atol=1e-5)
+    assert np.array_equal(opened.next_logits, generated.trace.next_logits)
+
+
+def test_any_byte_that_was_changed_is_told(trace: Trace, tmp_path: Path) -> None:
+    file = written(trace, tmp_path)
+    content = file.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in (*range(0, 64, 7), *rng.integers(0, len(content), 150).tolist()):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        file.write_bytes(damaged)
+        with pytest.raises(RecordingError, match=r"hen\.trace"):
+            open_trace(file)
+    for length in (0, 7, 8, 100, len(content) // 2, len(content) - 1):
+        file.write_bytes(content[:length])
+        with pytest.raises(RecordingError):
+            open_trace(file)
+    file.write_bytes(content)
+    assert open_trace(file).tokens == trace.tokens
+
+
+def test_files_of_other_kinds(trace: Trace, tmp_path: Path) -> None:
+    file = written(trace, tmp_path)
+    tensors = load_file(file)
+    with safe_open(file, "np") as opened:
+        metadata = opened.metadata()
+    metadata.pop("sha256")
+    assert metadata["format"] == FORMAT
+    ids = json.loads(metadata["ids"])
+    for changed, message in (
+        ({"format": "attnlab.trace 9"}, "attnlab.trace 9"),
+        ({"config": "{}"}, "vocab_size is missing"),
+        ({"config": "["}, "no whole trace file"),
+        ({"ids": json.dumps([*ids, 9])}, "no whole trace file"),
+        ({"ids": "[99999]"}, "no whole trace file"),
+        ({"ids": "7"}, "no whole trace file"),
+        ({"symbols": "[]"}, "no whole trace file"),
+    ):
+        write_sealed(file, tensors, metadata | changed)
+        with pytest.raises(RecordingError, match=message):
+            open_trace(file)
+    for name in ("embedding", "blocks.1.attention.K", "blocks.2.output", "vocabulary.bytes"):
+        write_sealed(file, {n: x for n, x in tensors.items() if n != name}, metadata)
+        with pytest.raises(RecordingError, match="no whole trace file"):
+            open_trace(file)
+        write_sealed(file, tensors | {name: tensors[name][:-1]}, metadata)
+        with pytest.raises(RecordingError, match="no whole trace file"):
+            open_trace(file)
+    save_file({"x": np.ones(3)}, file)
+    with pytest.raises(RecordingError, match="checksum"):
+        open_trace(file)
+    with pytest.raises(RecordingError):
+        open_trace(REFERENCE / "odd" / "config.json")
+    with pytest.raises(MissingFileError):
+        open_trace(tmp_path / "nowhere.trace")
+    with pytest.raises(WriteError):
+        trace.record(tmp_path / "nowhere" / "hen.trace")
+    for path in (5, None, "a\0b"):
+        with pytest.raises(AttnlabError):
+            open_trace(path)  # type: ignore[arg-type]
+        with pytest.raises(AttnlabError):
+            trace.record(path)  # type: ignore[arg-type]
+
+
+def test_a_file_of_version_1_opens(trace: Trace) -> None:
+    """Written once and kept, so that later versions of the library go on to read it."""
+    opened = open_trace(REFERENCE / "version_1.trace")
+    assert opened.tokens == trace.tokens
+    assert np.allclose(opened.head(2, 4).weights, trace.head(2, 4).weights, atol=1e-6)
+    assert np.allclose(opened.next_logits, trace.next_logits, atol=1e-5)
