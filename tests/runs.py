@@ -1,5 +1,6 @@
 """What a result's run holds, and planting a value in it, such as a wrong one."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from attnlab.steps import Result, read_only
@@ -20,3 +21,13 @@ def plant(result: Result, **values: Any) -> None:
 def plant_tokens(result: Result, tokens: Any) -> None:
     """Make a result one of a text."""
     result._run.tokens = tokens
+
+
+def every_step(result: Result) -> Iterator[tuple[Result, str]]:
+    """Each result that is part of one, itself the first, with each of its steps' names."""
+    for name in result.steps:
+        yield result, name
+    for child in result.children:
+        found = getattr(result, child)
+        for part in (found,) if isinstance(found, Result) else found:
+            yield from every_step(part)

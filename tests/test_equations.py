@@ -1,0 +1,332 @@
+"""The page of equations composed by hand is the trace; each fast form is its equation."""
+
+import inspect
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import MODELS, REFERENCE
+from runs import every_step
+
+from attnlab import (
+    GPT2,
+    ForwardPass,
+    GPT2Config,
+    Parameters,
+    attention,
+    causal_mask,
+    cross_attention,
+    equations,
+    fast,
+    multi_head_attention,
+    self_attention,
+)
+from attnlab.equations import Array, Ids, Mask
+from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.steps import Result
+
+TOLERANCE = {np.float32: 2e-6, np.float64: 1e-14}
+
+
+def gpt2_by_hand(ids: Ids, parameters: Parameters) -> dict[str, Any]:
+    """GPT-2's forward pass: the page's functions one after the other, every step by its path."""
+    config = parameters.config
+    H, epsilon, T = config.n_head, config.layer_norm_epsilon, len(ids)
+    W_E, W_P = parameters["W_E"], parameters["W_P"]
+    steps: dict[str, Any] = {"ids": ids, "positions": np.arange(T), "mask": np.tri(T, dtype=bool)}
+    steps |= {"n_head": H, "epsilon": epsilon, "cached": 0, "W_E": W_E, "W_P": W_P}
+
+    token_embedding = equations.token_embedding(ids, W_E)
+    position_embedding = equations.position_embedding(np.arange(T), W_P)
+    stream = equations.embedding(token_embedding, position_embedding, None)
+    steps |= {"token_embedding": token_embedding, "position_embedding": position_embedding}
+    steps["embedding"] = stream
+
+    for layer in range(config.n_layer):
+        block = f"blocks.{layer}."
+        names = [name.removeprefix(block) for name in parameters if name.startswith(block)]
+        p = {name: parameters[f"{block}{name}"] for name in names}
+        attention = attention_by_hand(stream, p, H, epsilon, steps["mask"])
+        mid = equations.residual(stream, attention["output"], None)
+        mlp = mlp_by_hand(mid, p, epsilon)
+        output = equations.residual(mid, mlp["output"], None)
+        steps |= {f"{block}input": stream, f"{block}mid": mid, f"{block}output": output}
+        steps |= {f"{block}attention.{name}": value for name, value in attention.items()}
+        steps |= {f"{block}mlp.{name}": value for name, value in mlp.items()}
+        stream = output
+
+    gain, bias = parameters["gain"], parameters["bias"]
+    final = equations.layer_norm(stream, gain, bias, epsilon)
+    W_U = equations.W_U(W_E)
+    steps |= {"gain": gain, "bias": bias, "final": final, "W_U": W_U}
+    steps["logits"] = equations.logits(final, W_U)
+    steps["next_logits"] = equations.next_logits(final, W_U)
+    return steps
+
+
+def attention_by_hand(
+    residual: Array, p: dict[str, Array], H: int, epsilon: float, mask: Mask
+) -> dict[str, Any]:
+    gain, bias, W_QKV, b_QKV, W_O, b_O = (
+        p[f"attention.{name}"] for name in ("gain", "bias", "W_QKV", "b_QKV", "W_O", "b_O")
+    )
+    W_Q, W_K, W_V = equations.W_Q(W_QKV), equations.W_K(W_QKV), equations.W_V(W_QKV)
+    b_Q, b_K, b_V = equations.W_Q(b_QKV), equations.W_K(b_QKV), equations.W_V(b_QKV)
+    X = memory = equations.layer_norm(residual, gain, bias, epsilon)
+    QKV = equations.affine(X, W_QKV, b_QKV)
+    Q, K, V = equations.Q(QKV, H), equations.K(QKV, H, None), equations.V(QKV, H, None)
+    chain = chain_by_hand(Q, K, V, mask)
+    concat = equations.concat(chain["context"])
+    output = equations.affine(concat, W_O, b_O)
+    own = {name: value for name, value in locals().items() if name not in ("p", "H", "chain")}
+    steps = own | chain | {"n_head": H}
+    Dh = Q.shape[-1]
+    for h in range(H):
+        columns = slice(h * Dh, (h + 1) * Dh)
+        head = chain_by_hand(Q[h], K[h], V[h], mask)
+        head |= {"X": X, "memory": X, "W_O": W_O[columns]}
+        head |= {"W_Q": W_Q[:, columns], "W_K": W_K[:, columns], "W_V": W_V[:, columns]}
+        head |= {"b_Q": b_Q[columns], "b_K": b_K[columns], "b_V": b_V[columns]}
+        head["output"] = equations.head_output(head["context"], head["W_O"])
+        steps |= {f"heads.{h}.{name}": value for name, value in head.items()}
+    return steps
+
+
+def chain_by_hand(Q: Array, K: Array, V: Array, mask: Mask) -> dict[str, Any]:
+    scale = equations.scale(K)
+    raw_scores = equations.raw_scores(Q, K)
+    scores = equations.scores(raw_scores, scale)
+    masked_scores = equations.masked_scores(scores, mask)
+    weights = equations.weights(masked_scores, None)
+    context = equations.context(weights, V)
+    return dict(locals())
+
+
+def mlp_by_hand(mid: Array, p: dict[str, Array], epsilon: float) -> dict[str, Any]:
+    gain, bias, W_1, b_1, W_2, b_2 = (
+        p[f"mlp.{name}"] for name in ("gain", "bias", "W_1", "b_1", "W_2", "b_2")
+    )
+    X = equations.layer_norm(mid, gain, bias, epsilon)
+    hidden = equations.affine(X, W_1, b_1)
+    activated = equations.gelu(hidden)
+    output = equations.affine(activated, W_2, b_2)
+    return {name: value for name, value in locals().items() if name not in ("mid", "p")}
+
+
+# What a plain run of a text has none of, or what is no number: a step for each is declared.
+ABSENT = ("dropout", "dropout_mask", "_cache", "rows_of_W_E")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_page_by_hand_is_the_trace(name: str, dtype: str) -> None:
+    model = GPT2.from_pretrained(REFERENCE / name, dtype=dtype)
+    trace = model.trace(np.load(REFERENCE / name / "expected.npz")["ids"])
+    wanted = gpt2_by_hand(trace.ids, model.parameters)
+    found = {f"{result._prefix}{step}": getattr(result, step) for result, step in every_step(trace)}
+    absent = {path for path in found if path.endswith(ABSENT)}
+    assert {path for path in absent if found[path] is not None} == {"rows_of_W_E"}
+    assert found.keys() - absent == wanted.keys()
+    for path, value in wanted.items():
+        assert np.array_equal(found[path], value), path
+        if np.ndim(value) and path not in ("ids", "positions", "mask"):
+            assert np.asarray(found[path]).dtype in (dtype, bool), path
+
+
+def test_a_generated_token_by_hand() -> None:
+    """One token's rows, with the keys and values of those before in a cache."""
+    model = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")
+    generated = model.generate([5, 80, 5, 261], 3, temperature=0, trace=True)
+    whole = gpt2_by_hand(generated.tokens.ids, model.parameters)
+    step = generated.steps[2].trace
+    assert step.positions.tolist() == [5]
+    for layer, block in enumerate(step.blocks):
+        path = f"blocks.{layer}.attention."
+        for name in ("K", "V"):
+            assert np.allclose(
+                getattr(block.attention, name), whole[path + name][:, :6], atol=1e-12
+            )
+        for name in ("Q", "weights", "context"):
+            rows = whole[path + name][:, 5:6, : 6 if name == "weights" else None]
+            assert np.allclose(getattr(block.attention, name), rows, atol=1e-12), name
+
+
+def test_a_step_is_named_like_its_equation_or_says_what_the_parameters_stand_for() -> None:
+    """Parameters that the declaration says nothing of are steps of the same result."""
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    known = {f"{result._prefix}{name}" for result, name in every_step(model.trace([1]))}
+    named = 0
+    for result, name in every_step(model.trace([1])):
+        step = result.steps[name]
+        functions = [function for function in (step.equation, step.fast) if function is not None]
+        parameters = {p for function in functions for p in inspect.signature(function).parameters}
+        assert set(step.where) <= parameters, (result.path, name)
+        node = result._run.graph[f"{result._prefix}{name}"]
+        needs = {*node.needs, *(path for _, path, _ in node.fast_needs)}
+        assert needs <= known, (result.path, name)
+        if step.equation is not None:
+            unmapped = [
+                p for p in inspect.signature(step.equation).parameters if p not in step.where
+            ]
+            assert set(unmapped) <= result.steps.keys(), (result.path, name)
+            named += step.equation.__name__ == name
+    assert named > 12
+
+
+# ---- the fast forms ------------------------------------------------------------------------------
+
+LENGTHS = (1, 2, 127, 128, 129, 200, 256, 257)
+LEADING = ((), (3,), (2, 3))
+
+
+def draw(*shape: int, dtype: Any = np.float64, seed: int = 0) -> Any:
+    return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype(dtype)
+
+
+def close(found: Array, wanted: Array, dtype: Any) -> bool:
+    """Equal but for rounding, which is of the size of the largest number that is summed."""
+    assert found.dtype == wanted.dtype == dtype
+    assert found.shape == wanted.shape
+    noise = TOLERANCE[dtype] * max(1.0, float(np.abs(wanted).max()))
+    return np.allclose(found, wanted, rtol=TOLERANCE[dtype], atol=noise)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("leading", LEADING)
+@pytest.mark.parametrize("T", LENGTHS)
+def test_fast_forms_of_rows(T: int, leading: tuple[int, ...], dtype: Any) -> None:
+    x, W, b = draw(*leading, T, 5, dtype=dtype), draw(5, 7, dtype=dtype), draw(7, dtype=dtype)
+    before = x.copy()
+    assert close(fast.affine(x, W, b), equations.affine(x, W, b), dtype)
+    assert close(fast.affine(x, W, None), equations.affine(x, W, None), dtype)
+    assert close(fast.logits(x, W), equations.logits(x, W), dtype)
+    gain, bias = draw(5, dtype=dtype, seed=1), draw(5, dtype=dtype, seed=2)
+    wanted = equations.layer_norm(x, gain, bias, 1e-3)
+    assert close(fast.layer_norm(x, gain, bias, 1e-3), wanted, dtype)
+    activated = equations.gelu(x)
+    assert close(fast.activated(x), activated, dtype)
+    W_2, b_2 = draw(7, 5, dtype=dtype), draw(5, dtype=dtype, seed=3)
+    hidden = equations.affine(x, W, b)
+    wanted = equations.affine(equations.gelu(hidden), W_2, b_2)
+    assert close(fast.mlp_output(x, W, b, W_2, b_2), wanted, dtype)
+    known = equations.gelu(hidden)
+    assert close(fast.mlp_output(x, W, b, W_2, b_2, known), wanted, dtype)
+    assert np.array_equal(known, equations.gelu(hidden))
+    assert np.array_equal(x, before)  # what is given is left alone
+    assert close(fast.gelu(x, out=x), activated, dtype)  # but where it is asked for
+
+
+def masks(rng: np.random.Generator, leading: tuple[int, ...], Tq: int, Tk: int) -> Iterator[Mask]:
+    """Every kind that scores (*leading, Tq, Tk) may have, over their last two axes."""
+    yield np.ones((Tq, Tk), dtype=bool)
+    yield np.tri(Tq, Tk, max(Tk - Tq, 0), dtype=bool)
+    yield np.broadcast_to(np.arange(Tk) < (Tk + 1) // 2, (Tq, Tk))  # padding
+    yield np.broadcast_to(np.arange(Tk) >= Tk // 2, (Tq, Tk))  # padding in front
+    sparse = rng.random((*leading, Tq, Tk)) < 0.02
+    sparse[..., 0] |= ~sparse.any(axis=-1)
+    yield sparse
+    if leading:
+        yield sparse[(0,) * len(leading)]
+        yield sparse[..., :1, :, :] if len(leading) > 1 else sparse[:1]
+
+
+def textbook(
+    Q: Array, K: Array, V: Array, scale: float, mask: Mask, dropout: Array | None
+) -> tuple[Array, Array]:
+    """Weights and context as the page has them."""
+    scores = equations.scores(equations.raw_scores(Q, K), scale)
+    weights = equations.weights(equations.masked_scores(scores, mask), dropout)
+    return weights, equations.context(weights, V)
+
+
+# Leading axes of Q, of K and of V, which broadcast.
+SIDE_BY_SIDE = [
+    ((), (), ()),
+    ((3,), (3,), (3,)),
+    ((2, 3), (2, 3), (2, 3)),
+    ((3,), (), ()),
+    ((), (3,), (3,)),
+    ((), (), (3,)),
+    ((2, 1), (3,), (2, 3)),
+]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("leading", SIDE_BY_SIDE)
+@pytest.mark.parametrize("Tq", [1, 127, 128, 129, 257])
+def test_fast_weights_and_context(Tq: int, leading: Any, dtype: Any) -> None:
+    rng = np.random.default_rng(Tq)
+    Q_axes, K_axes, V_axes = leading
+    for Tk in {Tq, 1, Tq + 5}:
+        Q, K = draw(*Q_axes, Tq, 3, dtype=dtype), draw(*K_axes, Tk, 3, dtype=dtype, seed=1)
+        V, scale = draw(*V_axes, Tk, 4, dtype=dtype, seed=2), equations.scale(K)
+        of_scores = np.broadcast_shapes(Q_axes, K_axes)
+        drawn = np.where(rng.random((*of_scores, Tq, Tk)) < 0.3, 0, 1 / 0.7).astype(dtype)
+        for mask, dropout in itertools.product(masks(rng, of_scores, Tq, Tk), (None, drawn)):
+            weights, context = textbook(Q, K, V, scale, mask, dropout)
+            found = fast.weights(Q, K, scale, mask, dropout)
+            assert close(found, weights, dtype)
+            assert ((found == 0) == (weights == 0)).all()
+            for known in (None, found):
+                by_rows = fast.context(Q, K, V, scale, mask, dropout, known)
+                assert close(by_rows, context, dtype)
+                if by_rows.ndim > 2:  # joined without a copy, as the heads lie side by side
+                    assert np.shares_memory(equations.concat(by_rows), by_rows)
+            assert np.array_equal(
+                fast.context(Q, K, V, scale, mask, dropout, found),
+                fast.context(Q, K, V, scale, mask, dropout),
+            )
+
+
+@pytest.mark.parametrize("one", range(3))
+def test_fast_context_is_as_wide_as_the_widest_of_its_parts(one: int) -> None:
+    parts = [np.ones((5, 2), np.float32) for _ in range(3)]
+    parts[one] = np.ones((5, 2), np.float64)
+    Q, K, V = parts
+    mask = np.ones((5, 5), dtype=bool)
+    wanted = equations.context(equations.softmax(equations.raw_scores(Q, K)), V).dtype
+    assert fast.context(Q, K, V, 1.0, mask, None).dtype == wanted == np.float64
+    assert fast.weights(Q, K, 1.0, mask, None).dtype == np.result_type(Q, K)
+
+
+def of_random_numbers(T: int, dtype: Any) -> ForwardPass:
+    config = GPT2Config(vocab_size=31, n_positions=300, n_embd=12, n_layer=2, n_head=3, n_inner=20)
+    rng = np.random.default_rng(0)
+    vector = (0.3 * rng.standard_normal(parameter_count(config))).astype(dtype)
+    return ForwardPass(rng.integers(0, 31, T), ParameterVector(config, vector))
+
+
+def chains(T: int, dtype: Any) -> Iterator[Result]:
+    """Each kind of attention, with leading axes, a mask and dropout."""
+    rng, mask = np.random.default_rng(T), causal_mask(T)
+    X = draw(2, T, 6, dtype=dtype)
+    memory, W = draw(2, T, 5, dtype=dtype, seed=1), draw(6, 6, dtype=dtype, seed=2)
+    yield attention(X, X[0], memory, mask, 0.2, rng)
+    yield self_attention(X, W, W, W[:, :4], mask=mask, dropout=0.2, rng=rng)
+    yield cross_attention(X, memory, W, W[:5], W[:5], mask=mask)
+    yield multi_head_attention(X, W, W, W, W, n_head=3, mask=mask, dropout=0.2, rng=rng)
+    W_V, W_O = draw(5, 12, dtype=dtype, seed=3), draw(12, 6, dtype=dtype, seed=4)
+    yield multi_head_attention(X, W, W[:5], W_V, W_O, n_head=3, memory=memory, mask=mask)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("T", [5, 128, 129, 257])
+def test_a_run_of_fast_forms_is_one_of_equations(T: int, dtype: Any) -> None:
+    made = 0
+    for result in (of_random_numbers(T, dtype), *chains(T, dtype)):
+        assert result._run.is_long == (T > fast.ROWS)
+        long, short = result.aside(), result.aside()
+        long._run.is_long, short._run.is_long = True, False
+        for (part, name), (other, _) in zip(every_step(long), every_step(short), strict=True):
+            found, wanted = getattr(part, name), getattr(other, name)
+            if not isinstance(wanted, np.ndarray) or wanted.dtype.kind != "f":
+                assert np.array_equal(found, wanted), (part.path, name)
+                continue
+            made += part.steps[name].fast is not None
+            finite = np.isfinite(wanted)
+            assert (np.isfinite(found) == finite).all(), (part.path, name)
+            noise = 4 * TOLERANCE[dtype] * max(1.0, float(np.abs(wanted[finite]).max()))
+            assert np.allclose(found[finite], wanted[finite], rtol=0, atol=noise), (part.path, name)
+    assert made > 40
