@@ -268,13 +268,18 @@ class Run:
             read_only(value)
 
     def __getstate__(self) -> dict[str, Any]:
-        # What is only another look at the same memory would be written twice; a cache of keys has
-        # room for all positions, and what was found in it is there as K and V.
-        kept = {
-            path: None if path.endswith("_cache") else value
-            for path, value in self.values.items()
-            if self.tokens_before or not self.graph[path].step.view
-        }
+        values = dict(self.values)  # all at once: other threads may be adding to them
+
+        def is_made_again(path: str) -> bool:
+            """Whether it is a look at numbers that are written elsewhere, or are parameters."""
+            if path.endswith("_cache"):  # has room for all positions
+                return not self.tokens_before or path.removesuffix("_cache") in values
+            node = self.graph[path]
+            if self.tokens_before and f"{path}_cache" in node.needs:
+                return False
+            return node.step.view or node.step.always_of_whole or node.whole in values
+
+        kept = {path: value for path, value in values.items() if not is_made_again(path)}
         return vars(self) | {"values": kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -284,8 +289,8 @@ class Run:
 
     def aside(self) -> Run:
         """The same run so far; what is computed in it from now on goes when it goes."""
-        aside = copy(self)
-        aside.values = dict(self.values)
+        aside = object.__new__(type(self))
+        vars(aside).update(vars(self), values=dict(self.values))
         return aside
 
     def is_there(self, path: str) -> bool:
@@ -400,7 +405,7 @@ class Run:
                     origin = need
                     break
         value = silent.look(path)
-        if self.graph[path].step.equation is None:
+        if self.graph[path].step.equation in (None, same):  # it was given
             return InvalidValueError(f"{path} holds NaN or infinite numbers")
         return InvalidValueError(
             f"{path} overflows: its numbers, or some on the way to them, are too large for "
@@ -482,7 +487,7 @@ class Result:
     def __getstate__(self) -> dict[str, Any]:  # what it makes once, it makes again
         return {
             n: x
-            for n, x in vars(self).items()
+            for n, x in dict(vars(self)).items()
             if not isinstance(getattr(type(self), n, None), Part)
         }
 
@@ -588,18 +593,19 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
     ------
     InvalidValueError
         The result has no such step.
+    OutOfRangeError
+        There is no such layer or head.
 
     Examples
     --------
     >>> needs(trace, "blocks.0.attention.scores")
     ('blocks.0.attention.raw_scores', 'blocks.0.attention.scale')
     """
-    try:
-        node = result._run.graph[result._prefix + path]
-    except (KeyError, AttributeError, TypeError):
-        raise InvalidValueError(
-            f"{getattr(result, 'title', result)!r:.80} has no step {path!r:.80}"
-        ) from None
+    *place, name = path.split(".") if isinstance(path, str) else [""]
+    part = at(result, ".".join(place)) if place else result
+    if not isinstance(part, Result) or name not in part.steps:
+        raise InvalidValueError(f"{getattr(part, 'title', part)!s:.80} has no step {path!r:.80}")
+    node = part._run.graph[part._prefix + name]
     return node.needs or tuple(filter(None, [node.whole]))
 
 
@@ -680,13 +686,25 @@ class Numbered(tuple[Value, ...]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Value, ...]: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Value | tuple[Value, ...]:
-        if not is_integer(index) and not isinstance(index, slice):
-            raise InvalidTypeError(f"a {self.kind}'s number is an integer; given {index!r:.80}")
+        return super().__getitem__(index) if isinstance(index, slice) else self.one(index)
+
+    def one(self, number: SupportsIndex) -> Value:
+        """The result of that number, negative ones counted from the end; no slice.
+
+        Raises
+        ------
+        InvalidTypeError
+            It is no integer.
+        OutOfRangeError
+            There is no such result.
+        """
+        if not is_integer(number):
+            raise InvalidTypeError(f"a {self.kind}'s number is an integer; given {number!r:.80}")
         try:
-            return super().__getitem__(index)
+            return super().__getitem__(number)
         except IndexError:
             raise OutOfRangeError(
-                f"there is no {self.kind} {index}; {self.kind}s are 0 to {len(self) - 1}"
+                f"there is no {self.kind} {number}; {self.kind}s are 0 to {len(self) - 1}"
             ) from None
 
     def __repr__(self) -> str:

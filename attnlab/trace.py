@@ -127,10 +127,10 @@ class Trace(ForwardPass):
 
         Raises
         ------
-        OutOfRangeError
+        OutOfRangeError, InvalidTypeError
             There is no such layer or head.
         """
-        return self.blocks[layer].attention.heads[head]
+        return self.blocks.one(layer).attention.heads.one(head)
 
     def plot(self, step: str = "weights", ax: Axes | None = None) -> Axes:
         """A step of all heads, a row of small heatmaps for each layer.

@@ -1,0 +1,292 @@
+"""Steps as data: what each needs, what its declaration says, and what a run keeps and tells."""
+
+import pydoc
+from graphlib import TopologicalSorter
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+from runs import every_step, kept
+
+from attnlab import (
+    GPT2,
+    AttnlabError,
+    ForwardPass,
+    GPT2Config,
+    attention,
+    causal_mask,
+    cross_attention,
+    multi_head_attention,
+    needs,
+    self_attention,
+)
+from attnlab.chain import Attention, Head, MultiHeadAttention, SelfAttention
+from attnlab.equations import Array
+from attnlab.fast import ROWS
+from attnlab.forward import MLP, Block, BlockAttention
+from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.steps import Result
+from attnlab.trace import Trace
+
+KINDS = (Attention, SelfAttention, Head, MultiHeadAttention, BlockAttention, MLP, Block, Trace)
+LENGTHS = (7, ROWS + 3)  # by the equations, and by the fast forms
+
+
+def random(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+@pytest.fixture(scope="module")
+def odd() -> GPT2:
+    return GPT2.from_pretrained(REFERENCE / "odd")
+
+
+def heads_of(T: int, **how: Any) -> MultiHeadAttention:
+    """Three heads with Dk = 2 and Dv = 5, each with biases."""
+    names, widths = ("W_Q", "W_K", "W_V"), (6, 6, 15)
+    W = {name: random(4, n, seed=i) for i, (name, n) in enumerate(zip(names, widths, strict=True))}
+    if "memory" in how:
+        W |= {name: random(9, n, seed=n) for name, n in (("W_K", 6), ("W_V", 15))}
+    b = {f"b{name[1:]}": random(W[name].shape[1], seed=7 + i) for i, name in enumerate(names)}
+    how = {"mask": causal_mask(T)} | how
+    W_O, b_O = random(15, 4, seed=5), random(4, seed=6)
+    return multi_head_attention(random(T, 4), **W, **b, W_O=W_O, b_O=b_O, n_head=3, **how)
+
+
+# ---- what a step needs ---------------------------------------------------------------------------
+
+NEEDS = {
+    "ids": (),
+    "token_embedding": ("ids", "rows_of_W_E"),
+    "embedding": ("token_embedding", "position_embedding", "embedding_dropout"),
+    "blocks.0.input": ("embedding",),
+    "blocks.2.input": ("blocks.1.output",),
+    "blocks.1.output": ("blocks.1.mid", "blocks.1.mlp.output", "blocks.1.mlp_dropout"),
+    "blocks.1.mlp.epsilon": ("epsilon",),
+    "blocks.1.mlp.X": (
+        *("blocks.1.mid", "blocks.1.mlp.gain"),
+        *("blocks.1.mlp.bias", "blocks.1.mlp.epsilon"),
+    ),
+    "blocks.0.attention.W_QKV": (),
+    "blocks.0.attention.W_K": ("blocks.0.attention.W_QKV",),
+    "blocks.0.attention.mask": ("mask",),
+    "blocks.0.attention.scale": ("blocks.0.attention.K",),
+    "blocks.0.attention.scores": ("blocks.0.attention.raw_scores", "blocks.0.attention.scale"),
+    "blocks.0.attention.heads.3.W_O": ("blocks.0.attention.W_O",),
+    "blocks.0.attention.heads.3.context": (
+        *("blocks.0.attention.heads.3.weights", "blocks.0.attention.heads.3.V"),
+    ),
+    "final": ("blocks.2.output", "gain", "bias", "epsilon"),
+    "logits": ("final", "W_U"),
+    "blocks.-1.mid": ("blocks.2.input", "blocks.2.attention.output", "blocks.2.attention_dropout"),
+}
+
+
+@pytest.mark.parametrize("path", NEEDS)
+def test_needs(odd: GPT2, path: str) -> None:
+    assert needs(odd.trace("the hen"), path) == NEEDS[path]
+
+
+def test_needs_are_asked_of_a_part_and_answered_from_the_whole(odd: GPT2) -> None:
+    block = odd.trace("the hen").blocks[1]
+    wanted = ("blocks.1.attention.context", "blocks.1.attention.W_O", "blocks.1.attention.b_O")
+    assert needs(block, "attention.concat") == wanted[:1]
+    assert needs(block.attention, "output") == ("blocks.1.attention.concat", *wanted[1:])
+    assert needs(attention([[1.0]], [[1.0]], [[1.0]]), "context") == ("weights", "V")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        *[
+            (path, "no step")
+            for path in ("", "weights", "logits.", ".logits", "blocks", "0.logits")
+        ],
+        *[(path, "no step") for path in ("blocks.mid", "blocks.0.1.mid", "blocks.0.attention")],
+        *[
+            (path, "no step")
+            for path in ("blocks.².mid", "blocks.one.mid", "embedding.x", b"final")
+        ],
+        *[(path, "no step") for path in (5, None, ["final"], np.array(["final", "logits"]))],
+        ("blocks.3.mid", "no layer 3; layers are 0 to 2"),
+        ("blocks.0.attention.heads.5.Q", "no head 5; heads are 0 to 4"),
+    ],
+)
+def test_needs_of_what_is_not_there(odd: GPT2, path: Any, message: str) -> None:
+    trace = odd.trace("the hen")
+    with pytest.raises(AttnlabError, match=message):
+        needs(trace, path)
+    assert "embedding" not in kept(trace)
+
+
+@pytest.mark.parametrize("what", ["trace", None, np.ones(3)])
+def test_needs_of_no_result(what: Any) -> None:
+    with pytest.raises(AttnlabError, match="result's step"):
+        needs(what, "weights")
+
+
+@pytest.mark.parametrize("T", LENGTHS)
+def test_no_step_needs_itself(T: int) -> None:
+    for whole in (heads_of(T), ForwardPass(np.arange(T), parameters())):
+        needed = {
+            f"{result._prefix}{name}": needs(result, name) for result, name in every_step(whole)
+        }
+        order = [*TopologicalSorter(needed).static_order()]
+        assert sorted(order) == sorted(needed)  # each need is a step
+
+
+# ---- what a declaration says ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_help_shows_formula_and_axes(kind: type[Result]) -> None:
+    assert set(kind.parts) <= kind.steps.keys()
+    for name, step in kind.steps.items():
+        assert getattr(kind, name) is step
+        help_ = pydoc.render_doc(getattr(kind, name), renderer=pydoc.plaintext)
+        assert f"{name} = {step.formula}" in help_ if step.formula else name in help_
+        assert f"Axes: {step.axes or 'none'}" in help_
+
+
+def test_a_shown_step_has_axes_and_what_is_computed_a_formula() -> None:
+    for kind in KINDS:
+        for name in kind.parts:
+            step = kind.steps[name]
+            assert step.axes or name == "scale"
+            assert step.formula or step.equation is None, (kind, name)
+    assert repr(Attention.raw_scores) == "<step raw_scores (Tq Tk) = Q Kᵀ>"
+
+
+# ---- what a run keeps ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("T", LENGTHS)
+def test_heads_are_the_layer_s_columns_where_Dv_is_not_Dk(T: int) -> None:
+    layer = heads_of(T)
+    for h, head in enumerate(layer.heads):
+        keys, values = slice(2 * h, 2 * h + 2), slice(5 * h, 5 * h + 5)
+        for name, columns in (("Q", keys), ("K", keys), ("V", values)):
+            W, b = getattr(layer, f"W_{name}"), getattr(layer, f"b_{name}")
+            assert np.array_equal(getattr(head, f"W_{name}"), W[:, columns])
+            assert np.array_equal(getattr(head, f"b_{name}"), b[columns])
+            of_head = layer.X @ W[:, columns] + b[columns]
+            assert np.allclose(getattr(head, name), of_head, rtol=0, atol=1e-13)
+        assert np.array_equal(head.W_O, layer.W_O[values])
+        assert head.context.shape == (T, 5)
+    assert layer.b_O is not None
+    shares = sum(head.output for head in layer.heads)
+    assert np.allclose(shares + layer.b_O, layer.output, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("T", LENGTHS)
+def test_a_head_of_cross_attention_looks_at_the_memory(T: int) -> None:
+    memory = random(5, 9)
+    layer = heads_of(T, memory=memory, mask=None)
+    head = layer.heads[2]
+    assert head.memory is layer.memory
+    assert np.array_equal(head.memory, memory)
+    assert np.array_equal(head.X, layer.X)
+    assert np.allclose(head.K, memory @ head.W_K + head.b_K, rtol=0, atol=1e-13)
+    assert "memory         Tk D'  5 x 9" in repr(head)
+
+
+@pytest.mark.parametrize("T", LENGTHS)
+def test_memory_is_X_where_no_other_was_given(T: int) -> None:
+    layer = heads_of(T)
+    assert layer.heads[1].memory is layer.heads[1].X is layer.memory is layer.X
+
+
+@pytest.mark.parametrize("leading", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("T", LENGTHS)
+def test_values_may_have_leading_axes_that_queries_and_keys_lack(
+    T: int, leading: tuple[int, ...]
+) -> None:
+    Q, K, V = random(T, 3), random(T, 3, seed=1), random(*leading, T, 2, seed=2)
+    for order in (("weights", "context"), ("context", "weights")):
+        result = attention(Q, K, V, causal_mask(T))
+        found = {name: getattr(result, name) for name in order}
+        assert found["weights"].shape == (T, T)
+        assert found["context"].shape == (*leading, T, 2)
+        for place in np.ndindex(leading):
+            alone = attention(Q, K, V[place], causal_mask(T)).context
+            assert np.allclose(found["context"][place], alone, rtol=1e-13, atol=1e-14)
+
+
+def test_the_weights_of_a_head_run_no_more_than_they_need(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    assert trace.head(1, 2).weights.shape == (4, 4)
+    assert not kept(trace.blocks[2])
+    assert not {"context", "concat", "output", "W_O"} & kept(trace.blocks[1].attention)
+    assert "blocks.0.output" in kept(trace)
+
+
+# ---- what a run tells ----------------------------------------------------------------------------
+
+
+def config() -> GPT2Config:
+    return GPT2Config(vocab_size=256, n_positions=200, n_embd=6, n_layer=2, n_head=2)
+
+
+def parameters(**changed: Any) -> ParameterVector:
+    """Small random ones, but for those changed, with __ for the dots in their paths."""
+    vector = np.float32(0.1 * random(parameter_count(config())))
+    made = ParameterVector(config(), vector)
+    for path, value in changed.items():
+        made[path.replace("__", ".")][...] = value
+    return made
+
+
+SIGNS = np.float32([[1], [-1], [1], [1], [-1], [1]])
+
+
+@pytest.mark.parametrize("T", LENGTHS)
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (
+            {"blocks__1__mlp__gain": 9, "blocks__1__mlp__W_1": 3e38 * SIGNS},
+            r"^blocks.1.mlp.hidden overflows.*float64 may hold them$",
+        ),
+        (
+            {"blocks__0__attention__b_QKV": 10, "blocks__0__attention__W_O": 3e38},
+            r"^blocks.0.attention.output overflows",
+        ),
+        ({"blocks__0__attention__b_O": 3e38 * SIGNS[:, 0]}, r"^blocks.0.mlp.X overflows"),
+        ({"blocks__0__attention__W_QKV": 1e30}, r"^blocks.0.attention.raw_scores overflows"),
+        ({"W_P": 3e38, "W_E": 3e38}, r"^embedding overflows"),
+        ({"blocks__1__mlp__b_2": np.nan}, r"^blocks.1.mlp.b_2 holds NaN"),
+        ({"blocks__1__attention__gain": np.inf}, r"^blocks.1.attention.gain holds NaN or infinite"),
+        ({"bias": np.nan}, r"^bias holds NaN"),
+    ],
+)
+def test_an_error_names_where_the_numbers_went_wrong(
+    T: int, changed: dict[str, Any], told: str
+) -> None:
+    forward = ForwardPass(np.arange(T), parameters(**changed))
+    with pytest.raises(AttnlabError, match=told):
+        _ = forward.logits
+    before = kept(forward)
+    with pytest.raises(AttnlabError, match=told):
+        _ = forward.logits
+    assert kept(forward) == before
+
+
+@pytest.mark.parametrize("T", LENGTHS)
+def test_an_error_names_the_head_s_step(T: int) -> None:
+    W = np.ones((2, 2), np.float32)
+    head = multi_head_attention(np.ones((T, 2), np.float32), W, W, W, W * 3e38, n_head=1).heads[0]
+    with pytest.raises(AttnlabError, match=r"^heads.0.output overflows"):
+        _ = head.output
+    assert np.allclose(head.weights, 1 / T)
+
+
+def test_a_masked_score_of_minus_infinity_is_no_fault() -> None:
+    """The fault is told with where it came from, past the masked scores."""
+    X = np.full((3, 1), 1e30, np.float32)
+    W = np.ones((1, 1), np.float32)
+    with pytest.raises(AttnlabError, match=r"^raw_scores overflows"):
+        _ = self_attention(X, W, W, W, mask=causal_mask(3)).context
+    memory = np.float32([[1.0], [np.inf]])
+    with pytest.raises(AttnlabError, match=r"^memory holds NaN or infinite"):
+        _ = cross_attention(X, memory, W, W, W).context
