@@ -267,7 +267,7 @@ class ForwardPass(Result):
     ------
     InvalidTypeError, InvalidValueError
         Ids that are not integers, none at all, one outside the vocabulary, or more of them than
-        positions.
+        positions; dropout at a path where nothing can be dropped.
 
     Attributes
     ----------
@@ -337,7 +337,8 @@ class ForwardPass(Result):
         cache: KeyValueCache | None = None,
         dropout: dict[str, Array] | None = None,
     ) -> None:
-        self._begin(ids, parameters, cache, dropout or {})
+        given = checked_dropout(dropout or {}, parameters.config)
+        self._begin(ids, parameters, cache, given)
 
     def _begin(
         self,
@@ -386,6 +387,25 @@ class ForwardPass(Result):
         return Numbered(
             "layer", (Block(f"Block {layer}", self._run, f"blocks.{layer}") for layer in layers)
         )
+
+
+def checked_dropout(dropout: dict[str, Array], config: GPT2Config) -> dict[str, Array]:
+    """What is dropped, by path, as views: what makes those read-only leaves the caller's alone.
+
+    Raises
+    ------
+    InvalidValueError
+        As `ForwardPass` does.
+    """
+    in_block = ("attention.dropout_mask", "attention_dropout", "mlp_dropout")
+    known = {f"blocks.{layer}.{name}" for layer in range(config.n_layer) for name in in_block}
+    for path in dropout:
+        if path not in known and path != "embedding_dropout":
+            raise InvalidValueError(
+                f"nothing is dropped at {path!r}; it is at embedding_dropout, and in each of the "
+                f"{config.n_layer} blocks at {', '.join(in_block)}"
+            )
+    return {path: array.view() for path, array in dropout.items()}
 
 
 def checked_ids(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:

@@ -20,7 +20,7 @@ from attnlab.tokens import Tokens, Vocabulary
 from attnlab.trace import NextToken, Trace
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GenerationStep:
     """What one step of generation computed, and what it found in the cache.
 
@@ -50,7 +50,7 @@ class GenerationStep:
         return len(self.trace.tokens)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Generation:
     """What `GPT2.generate` wrote; `print` shows prompt and continuation as text.
 

@@ -65,8 +65,15 @@ class Parameters(Mapping[str, Array]):
     dtype: np.dtype[Any]
     origin: str
 
+    # Compared as objects: number by number, as mappings are, would read all of them.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
     @abstractmethod
     def __getitem__(self, path: str) -> Array: ...
+
+    def __contains__(self, path: object) -> bool:
+        return path in parameter_shapes(self.config)
 
     def __iter__(self) -> Iterator[str]:
         return iter(parameter_shapes(self.config))
@@ -143,5 +150,6 @@ class ParameterVector(Parameters):
 
 
 def _unpickled(config: GPT2Config, vector: Array, writeable: bool) -> ParameterVector:
-    vector.flags.writeable = writeable
+    if not writeable:
+        vector.flags.writeable = False
     return ParameterVector(config, vector)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from attnlab.checks import is_integer
 from attnlab.errors import InvalidValueError
 
 ELLIPSIS = "…"
@@ -82,10 +83,11 @@ def table(
             f"a table shows a matrix of numbers, such as weights[head]; "
             f"given shape {matrix.shape}, dtype {matrix.dtype}"
         )
-    if not isinstance(decimals, int) or decimals < 0 or min(max_rows, max_columns) < 2:
+    least = ((decimals, 0), (max_rows, 2), (max_columns, 2))
+    if not all(is_integer(number) and number >= smallest for number, smallest in least):
         raise InvalidValueError(
-            f"decimals must be an integer of at least 0, max_rows and max_columns at least 2; "
-            f"given {decimals!r}, {max_rows!r} and {max_columns!r}"
+            f"decimals must be an integer of at least 0, max_rows and max_columns of at least 2; "
+            f"given {decimals!r:.40}, {max_rows!r:.40} and {max_columns!r:.40}"
         )
     labels = []
     for axis, (given, count) in enumerate(zip((rows, columns), matrix.shape, strict=True)):

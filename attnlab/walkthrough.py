@@ -44,17 +44,18 @@ def walk(model: GPT2, prompt: str = PROMPT, *, layer: int = 0, head: int = 0) ->
 
     Raises
     ------
-    OutOfRangeError, InvalidValueError
-        There is no such layer or head; the prompt can't be traced.
+    OutOfRangeError, InvalidTypeError, InvalidValueError
+        At the call: there is no such layer or head; the prompt can't be traced.
     """
     trace = model.trace(prompt)
     one_head = trace.head(layer, head)
-    for name in ("token_embedding", "position_embedding", "embedding"):
-        yield shown(trace, name)
-    for name in ("X", "W_Q", "W_K", "W_V", "Q", "K", "V"):
-        yield shown(one_head, name)
-    for name in ("scores", "masked_scores", "weights", "context"):
-        yield shown(one_head, name)
+    of_trace = ("token_embedding", "position_embedding", "embedding")
+    of_head = (
+        *("X", "W_Q", "W_K", "W_V", "Q", "K", "V"),
+        *("scores", "masked_scores", "weights", "context"),
+    )
+    steps = (*((trace, name) for name in of_trace), *((one_head, name) for name in of_head))
+    return (shown(result, name) for result, name in steps)
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def check(name: str, span: Span, result: Printed, noise: float = 0.0) -> None:
         )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """The arithmetic as text; `print` and `repr` show it.
 
@@ -183,7 +183,7 @@ def halve(rows: list[list[str]], width: int) -> str:
     return align([[*left, "", *more] for left, more in beside])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """One query's numbers in an attention of matrices, as they are stored, in float64.
 

@@ -100,8 +100,10 @@ def plot_step(attention: Result, name: str, ax: Axes | None) -> Axes:
 def plot_heads(trace: Result, name: str, ax: Axes | None) -> Axes:
     """One step of all heads, a row of small heatmaps for each layer."""
     known = per_head(trace.blocks[0].attention)
-    if name not in known:
-        raise InvalidValueError(f"heads have no step {name!r} each; those are {', '.join(known)}")
+    if not isinstance(name, str) or name not in known:
+        raise InvalidValueError(
+            f"heads have no step {name!r:.80} each; those are {', '.join(known)}"
+        )
     layers = []
     for block in trace.blocks:
         step = shown(block.attention, name)

@@ -54,7 +54,7 @@ class Axis:
         return any(token is not None for token in self.tokens)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shown:
     """A step with words; `print` shows it as a table.
 
@@ -110,9 +110,9 @@ def check_step(result: Result, name: str) -> None:
     InvalidValueError
         There is none; the message lists those that there are.
     """
-    if name not in result.parts:
+    if not isinstance(name, str) or name not in result.parts:
         raise InvalidValueError(
-            f"{result.title} has no step {name!r}; its steps are {', '.join(result.parts)}"
+            f"{result.title} has no step {name!r:.80}; its steps are {', '.join(result.parts)}"
         )
 
 
