@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from attnlab.equations import AnyArray
-from attnlab.errors import AttnlabError
+from attnlab.errors import AttnlabError, MissingFileError
 from attnlab.files import Given, open_regular, write_whole
 
 SEAL = "sha256"
@@ -38,6 +38,8 @@ def read_sealed(
 
     Raises
     ------
+    MissingFileError
+        There is no such file.
     unreadable
         It can't be read, or is not what was written.
     """
@@ -50,6 +52,8 @@ def read_sealed(
         tensors = load(content)
         length = int.from_bytes(content[:8], "little")
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    except FileNotFoundError:
+        raise MissingFileError(f"there is no {path}") from None
     except (OSError, ValueError, SafetensorError, KeyError) as error:
         raise unreadable(f"{path} can't be read: {error}") from None
     seal = metadata.pop(SEAL, None)

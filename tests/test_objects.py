@@ -1,25 +1,18 @@
 """Objects that are safe to hold: copies, pickles, threads, and what looking leaves behind."""
 
 import copy
-import dataclasses
-import gc
-import importlib
 import pickle
-import pkgutil
 import random
 import sys
 import threading
-import typing
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE, needs
-from runs import every_step, kept
+from conftest import REFERENCE
+from runs import every_step
 
-import attnlab
 from attnlab import (
     GPT2,
     AttnlabError,
@@ -27,16 +20,14 @@ from attnlab import (
     Generation,
     GPT2Config,
     Tokenizer,
-    Trace,
     attention,
     causal_mask,
     multi_head_attention,
-    self_attention,
 )
 from attnlab.chain import MultiHeadAttention
 from attnlab.fast import ROWS
 from attnlab.forward import KeyValueCache
-from attnlab.parameters import ParameterVector, Parameters, parameter_count
+from attnlab.parameters import ParameterVector, parameter_count
 from attnlab.steps import Result
 from attnlab.training import initial_parameters
 from attnlab.training.run import draw_dropout
