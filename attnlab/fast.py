@@ -83,11 +83,12 @@ def mlp_output(
 
 def weights(Q: Array, K: Array, scale: float, mask: Mask, dropout_mask: Array | None) -> Array:
     """Raw scores, scores, masked scores and weights in one array, rows of queries at a time."""
-    if Q.shape[-2] <= ROWS:
-        return weights_of_rows(Q, K, scale, mask, dropout_mask, slice(None), slice(None))
+    blocks = [*row_blocks(mask)]
+    if len(blocks) == 1 and blocks[0][1].stop == K.shape[-2]:
+        return weights_of_rows(Q, K, scale, mask, dropout_mask, *blocks[0])
     leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
     weights = np.zeros((*leading, Q.shape[-2], K.shape[-2]), np.result_type(Q, K))
-    for rows, keys in row_blocks(mask):
+    for rows, keys in blocks:
         weights[..., rows, keys] = weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys)
     return weights
 
