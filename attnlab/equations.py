@@ -59,29 +59,27 @@ def affine(x: Array, W: Array, b: Array | None) -> Array:
 
 
 def W_Q(W: Array) -> Array:
-    return W[..., : W.shape[-1] // 3]  # (D, H·Dh), and b_Q likewise
+    return third(W, 0)  # (D, H·Dh) of W_QKV, and b_Q of b_QKV
 
 
 def W_K(W: Array) -> Array:
-    return W[..., W.shape[-1] // 3 : -(W.shape[-1] // 3)]
+    return third(W, 1)
 
 
 def W_V(W: Array) -> Array:
-    return W[..., -(W.shape[-1] // 3) :]
+    return third(W, 2)
 
 
 def Q(QKV: Array, n_head: int) -> Array:
-    return split_heads(QKV, 3 * n_head)[..., :n_head, :, :]  # (H, Tq, Dh)
+    return split_heads(third(QKV, 0), n_head)  # (H, Tq, Dh)
 
 
 def K(QKV: Array, n_head: int, K_cache: Cache | None) -> Array:
-    return after(
-        K_cache, split_heads(QKV, 3 * n_head)[..., n_head : 2 * n_head, :, :]
-    )  # (H, Tk, Dh)
+    return after(K_cache, split_heads(third(QKV, 1), n_head))  # (H, Tk, Dh)
 
 
 def V(QKV: Array, n_head: int, V_cache: Cache | None) -> Array:
-    return after(V_cache, split_heads(QKV, 3 * n_head)[..., 2 * n_head :, :, :])  # (H, Tk, Dh)
+    return after(V_cache, split_heads(third(QKV, 2), n_head))  # (H, Tk, Dh)
 
 
 def scale(K: Array) -> float:
@@ -177,6 +175,11 @@ def normalised(x: Array, epsilon: float) -> Array:
 
 def deviation(centred: Array, epsilon: float) -> Array:
     return np.sqrt(mean(np.square(centred)) + epsilon)  # over D, not D - 1
+
+
+def third(x: Array, n: int) -> Array:
+    width = x.shape[-1] // 3
+    return x[..., n * width : (n + 1) * width]
 
 
 def split_heads(x: Array, n_head: int) -> Array:

@@ -16,7 +16,9 @@ README = Path(__file__).parent.parent / "README.md"
 def test_first_page(walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`gpt2` is replaced by the checkpoint that yields GPT-2's published figures."""
     model = GPT2.from_pretrained(walkthrough_directory)
-    monkeypatch.setattr(GPT2, "from_pretrained", lambda name: model)
+    open_model = GPT2.from_pretrained
+    models = {"gpt2": lambda: model, "pocket": lambda: open_model("pocket")}
+    monkeypatch.setattr(GPT2, "from_pretrained", lambda name: models[name]())
     results = doctest.testfile(str(README), module_relative=False, encoding="utf-8")
     assert results.attempted >= 9
     assert results.failed == 0
