@@ -604,7 +604,7 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
     *place, name = path.split(".") if isinstance(path, str) else [""]
     part = at(result, ".".join(place)) if place else result
     if not isinstance(part, Result) or name not in part.steps:
-        raise InvalidValueError(f"{getattr(part, 'title', part)!s:.80} has no step {path!r:.80}")
+        raise InvalidValueError(f"there is no step {path!r:.80}")
     node = part._run.graph[part._prefix + name]
     return node.needs or tuple(filter(None, [node.whole]))
 

@@ -1,18 +1,26 @@
 """Objects that are safe to hold: copies, pickles, threads, and what looking leaves behind."""
 
 import copy
+import dataclasses
+import gc
+import importlib
 import pickle
+import pkgutil
 import random
+import re
 import sys
 import threading
+import typing
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE
-from runs import every_step
+from conftest import REFERENCE, needs
+from runs import every_step, kept
 
+import attnlab
 from attnlab import (
     GPT2,
     AttnlabError,
@@ -27,7 +35,7 @@ from attnlab import (
 from attnlab.chain import MultiHeadAttention
 from attnlab.fast import ROWS
 from attnlab.forward import KeyValueCache
-from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.parameters import Parameters, ParameterVector, parameter_count
 from attnlab.steps import Result
 from attnlab.training import initial_parameters
 from attnlab.training.run import draw_dropout
@@ -96,7 +104,7 @@ def test_what_is_dropped_stays_the_callers() -> None:
 
 @pytest.mark.parametrize("path", ["blocks.0.attentoin.dropout_mask", "blocks.2.mlp_dropout", "ids"])
 def test_nothing_is_dropped_under_a_misspelled_name(path: str) -> None:
-    with pytest.raises(AttnlabError, match="nothing is dropped at.*2 blocks"):
+    with pytest.raises(AttnlabError, match=r"nothing is dropped at.*2 blocks"):
         ForwardPass([1, 2], in_memory().parameters, dropout={path: np.zeros((2, 12))})
 
 
@@ -117,17 +125,6 @@ def test_parameters_in_training_can_be_written_to_and_move_no_trace() -> None:
 # ---- copies and pickles --------------------------------------------------------------------------
 
 
-def looked_at(made: Any) -> Any:
-    """The same object, once everything in it was looked at."""
-    for result in (made.trace, *(step.trace for step in made.steps)) if steps_of(made) else (made,):
-        look(result)
-    return made
-
-
-def steps_of(made: Any) -> Any:
-    return getattr(made, "steps", ()) if isinstance(made, Generation) else ()
-
-
 def generation(model: GPT2) -> Generation:
     return model.generate([5, 80, 5, 200], 3, temperature=0, trace=True)
 
@@ -142,6 +139,9 @@ MADE: dict[str, Callable[[], Any]] = {
     "attention of a block": lambda: odd().trace([5, 80, 5]).blocks[1].attention,
     "head": lambda: odd().trace([5, 80, 5]).head(1, 2),
     "head of a long text": lambda: in_memory().trace(np.arange(LONG)).head(1, 2),
+    "edited trace": lambda: (
+        odd().trace([5, 80, 5]).edited({"blocks.1.attention.heads.2.context": 0})
+    ),
     "generation": lambda: generation(odd()),
     "trace of a generation": lambda: generation(odd()).trace,
     "step of a generation": lambda: generation(odd()).steps[2].trace,
@@ -152,13 +152,18 @@ MADE: dict[str, Callable[[], Any]] = {
 }
 
 
+def results(made: Any) -> tuple[Result, ...]:
+    """Those in an object which are part of no other."""
+    if not isinstance(made, Generation):
+        return (made,)
+    assert made.trace is not None
+    return (made.trace, *(step.trace for step in made.steps))
+
+
 def parts(made: Any) -> dict[str, Any]:
     """Every step of each result in an object."""
-    if not isinstance(made, Generation):
-        return look(made)
-    assert made.trace is not None
-    steps = (made.trace, *(step.trace for step in made.steps))
-    return {f"{i}.{path}": x for i, trace in enumerate(steps) for path, x in look(trace).items()}
+    looks = enumerate(map(look, results(made)))
+    return {f"{i}.{path}": value for i, steps in looks for path, value in steps.items()}
 
 
 def arrays(made: Any) -> Iterator[tuple[str, Any]]:
@@ -166,8 +171,7 @@ def arrays(made: Any) -> Iterator[tuple[str, Any]]:
     for path, value in parts(made).items():
         if isinstance(value, np.ndarray):
             yield path, value
-    results = [made.trace, *(step.trace for step in made.steps)] if steps_of(made) else [made]
-    for result in results:
+    for result in results(made):
         if result.tokens is not None:
             yield "tokens.ids", result.tokens.ids
             yield "tokens[1:].ids", result.tokens[1:].ids
@@ -336,3 +340,231 @@ def part_at(result: Any, path: str, name: str) -> Any:
     for one in filter(None, path.split(".")):
         result = result[int(one)] if one.isdigit() else getattr(result, one)
     return getattr(result, name)
+
+
+# ---- what looking leaves behind ------------------------------------------------------------------
+
+
+def test_next_logits_are_the_same_whenever_they_are_looked_at() -> None:
+    model = in_memory()
+    for T in (3, 64, LONG):
+        first, last = model.trace(np.arange(T)), model.trace(np.arange(T))
+        assert first.next_logits.shape == (256,)
+        assert last.logits.shape == (T, 256)
+        assert np.array_equal(first.next_logits, last.next_logits)
+        assert np.array_equal(first.logits, last.logits)
+
+
+def test_a_late_look_at_an_old_step_changes_no_newer_one() -> None:
+    generated = generation(odd())
+    assert generated.trace is not None
+    newer = {path: np.copy(value) for path, value in look(generated.steps[-1].trace).items()}
+    joined = {path: np.copy(value) for path, value in look(generated.trace).items()}
+    alone = generation(odd())
+    for step, other in zip(generated.steps, alone.steps, strict=True):
+        assert equal(look(step.trace), look(other.trace))
+    for path, value in look(generated.steps[-1].trace).items():
+        assert np.array_equal(newer[path], np.copy(value)) or path.endswith("_cache"), path
+    for path, value in look(generated.trace).items():
+        assert np.array_equal(joined[path], np.copy(value)) or path.endswith("rows_of_W_E"), path
+
+
+def test_a_pass_finds_in_the_cache_what_was_there_when_it_was_made() -> None:
+    """It is looked at late, when the cache is full."""
+    model = odd()
+    positions = model.config.n_positions
+    ids = np.random.default_rng(0).integers(0, 263, positions)
+    cache = KeyValueCache(model.config, model.parameters.dtype)
+    late = ForwardPass(ids[:4], model.parameters, cache)
+    assert ForwardPass(ids[:4], model.parameters, cache).final.shape == (4, 35)
+    cache.length = 4
+    rest = ForwardPass(ids[4:], model.parameters, cache)
+    logits = rest.logits.copy()
+    cache.length = positions
+    assert np.allclose(late.logits, model.trace(ids[:4]).logits, rtol=0, atol=1e-5)
+    assert late.blocks[2].attention.K.shape == (5, 4, 7)
+    assert np.array_equal(rest.logits, logits)
+    assert np.allclose(rest.logits, model.trace(ids).logits[4:], rtol=0, atol=1e-5)
+
+
+OF_HEAD = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
+
+
+@pytest.mark.parametrize("first", ["layer", "head"])
+@pytest.mark.parametrize("made", ["trace", "heads", "generation"])
+def test_heads_are_views_of_what_the_layer_has(made: str, first: str) -> None:
+    for name in (*OF_HEAD, "X", "memory", "mask", "W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V", "W_O"):
+        attention = {
+            "trace": lambda: odd().trace([5, 80, 5]).blocks[1].attention,
+            "heads": lambda: layer(5, mask=causal_mask(5)),
+            "generation": lambda: generation(odd()).steps[1].trace.blocks[1].attention,
+        }[made]()
+        head = attention.heads[2]
+        looked_at = (head, attention) if first == "head" else (attention, head)
+        one, other = (getattr(result, name) for result in looked_at)
+        if one is not None and other is not None:
+            assert np.shares_memory(one, other), name
+
+
+@pytest.mark.parametrize("name", OF_HEAD)
+@pytest.mark.parametrize("cross", [False, True])
+def test_long_heads_are_views_or_the_same_to_the_bit(name: str, cross: bool) -> None:
+    """One head's weights alone do not take those of all the others."""
+    how = {"memory": np.random.default_rng(1).standard_normal((9, 4))} if cross else {}
+    whole, alone = layer(LONG, **how), layer(LONG, **how)
+    of_layer = getattr(whole, name)
+    for h, head in enumerate(whole.heads):
+        assert np.shares_memory(getattr(head, name), of_layer)
+        assert np.array_equal(getattr(alone.heads[h], name), of_layer[h])
+    assert name in "QKV" or name not in kept(alone)
+    assert np.array_equal(getattr(alone, name), of_layer)
+
+
+@pytest.mark.parametrize("what", MADE)
+@pytest.mark.parametrize("before", ["looked at", "not looked at"])
+def test_a_repr_keeps_nothing(what: str, before: str) -> None:
+    made = MADE[what]()
+    if before == "looked at":
+        parts(made)
+    # The last one of each kind, which stands on most of the others.
+    kinds = {type(part): part for result in results(made) for part, _ in every_step(result)}
+    runs = [result._run.values for result in results(made)]
+    there = [dict(values) for values in runs]
+    for shown in (*kinds.values(), *results(made)):
+        assert repr(shown)
+        assert shown._repr_html_()
+    assert repr(made)
+    for values, wanted in zip(runs, there, strict=True):
+        assert values.keys() == wanted.keys()
+        assert all(values[path] is wanted[path] for path in wanted)
+
+
+def test_views_keep_nothing() -> None:
+    needs("matplotlib", "plot")
+    needs("xarray", "frames")
+    trace = odd().trace([5, 80, 5])
+    assert trace.next_logits.shape == (263,)
+    there = dict(trace._run.values)
+    trace.head(1, 2).explain(2, 0)
+    trace.head(1, 2).explain(2)
+    trace.head(0, 0).plot("scores")
+    trace.head(0, 0).to_dataframe("masked_scores")
+    trace.plot()
+    trace.plot_tokens(2, 1)
+    trace.to_xarray(["raw_scores", "mid"])
+    trace.to_html()
+    assert trace._run.values.keys() == there.keys()
+
+
+@pytest.mark.parametrize("T", [3, LONG])
+def test_what_nobody_holds_is_freed_at_once(T: int) -> None:
+    """After heads, tables, views and edits: hundreds of megabytes wait for no garbage collector."""
+    needs("matplotlib", "plot")
+    needs("xarray", "frames")
+    model = in_memory()
+    trace = model.trace(np.arange(T))
+    head = trace.head(1, 2)
+    assert look(trace)
+    assert repr(trace) + repr(head) + repr(trace.blocks) + repr(trace.tokens)
+    assert trace._repr_html_() + head._repr_html_() + trace.tokens._repr_html_()
+    assert str(head.explain(2, 0))
+    assert attnlab.needs(trace, "blocks.1.attention.weights")
+    gc.collect()
+    gc.disable()
+    try:
+        # What matplotlib and xarray make are circles of their own, and must not hold a trace.
+        for draw in (head.plot, trace.plot, head.to_dataframe, trace.to_xarray, trace.to_html):
+            draw()
+        edited = trace.edited({"blocks.0.mid": lambda x: x + 1})
+        assert edited.next_logits.shape == (256,)
+        copied = copy.deepcopy(trace)
+        generated = model.generate(np.arange(3), 2, temperature=0, trace=True)
+        assert generated.trace is not None
+        held = [trace, trace._run, trace.blocks[0], head, head.weights, trace.logits, edited]
+        held += [edited._run, copied, copied._run, generated.trace, generated.steps[1].trace]
+        gone = [weakref.ref(one) for one in held]
+        del held, head, trace, edited, copied, generated, draw
+        assert [reference() for reference in gone] == [None] * len(gone)
+    finally:
+        gc.enable()
+
+
+class Read(Parameters):
+    """Parameters that write down which of them, or which rows, are asked for."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters, self.read = parameters, list[str]()
+        self.config, self.dtype = parameters.config, parameters.dtype
+        self.origin = parameters.origin
+
+    def __getitem__(self, path: str) -> Any:
+        self.read.append(path)
+        return self._parameters[path]
+
+    def rows(self, path: str) -> Any:
+        self.read.append(f"rows of {path}")
+        return self._parameters.rows(path)
+
+
+@pytest.mark.parametrize("name", ["weights", "Q", "context"])
+def test_a_head_reads_what_it_needs(name: str) -> None:
+    parameters = Read(odd().parameters)
+    trace = GPT2(parameters, odd().tokenizer).trace([5, 80, 5])
+    assert getattr(trace.head(0, 2), name).shape[0] == 3
+    wanted = {f"blocks.0.attention.{path}" for path in ("gain", "bias", "W_QKV", "b_QKV")}
+    assert set(parameters.read) == {"rows of W_E", "W_P", *wanted}
+    assert len(parameters.read) == len(set(parameters.read))
+
+
+def test_a_generated_token_reads_nothing_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, reads = odd(), list[Any]()
+    fromfile = np.fromfile
+
+    def counted(file: Any, *how: Any, **settings: Any) -> Any:
+        reads.append(file)
+        return fromfile(file, *how, **settings)
+
+    monkeypatch.setattr(np, "fromfile", counted)
+    tokens = model.stream([5, 80, 5], 8, temperature=0)
+    next(tokens)
+    assert len(reads) > 3 * 12
+    reads.clear()
+    assert len([*tokens]) == 7
+    assert model.trace([1, 2, 3]).logits.shape == (3, 263)
+    assert reads == []
+
+
+# ---- equality ------------------------------------------------------------------------------------
+
+
+def modules() -> Iterator[Any]:
+    for module in pkgutil.walk_packages(attnlab.__path__, "attnlab."):
+        if not module.name.endswith("__main__"):
+            yield importlib.import_module(module.name)
+
+
+def test_what_holds_arrays_is_compared_as_an_object() -> None:
+    """Number by number, == of two arrays is no truth value, and an error."""
+    found = set()
+    for module in modules():
+        names = vars(module)
+        for kind in [x for x in names.values() if isinstance(x, type)]:
+            if dataclasses.is_dataclass(kind) and kind.__module__ == module.__name__:
+                hints = " ".join(field.type for field in dataclasses.fields(kind))
+                types = [names.get(word) for word in re.findall(r"\w+", hints)]
+                types = [typing.get_origin(one) or one for one in types]
+                if any(isinstance(t, type) and issubclass(t, np.ndarray | Result) for t in types):
+                    found.add(kind.__name__)
+                    assert kind.__eq__ is object.__eq__, kind
+    assert found == {"Shown", "Row", "Generation", "GenerationStep", "HeadJobs"}
+
+
+def test_parameters_are_compared_and_searched_without_reading_them() -> None:
+    parameters = odd().parameters
+    assert parameters == parameters
+    assert parameters != odd().parameters
+    assert len({parameters, odd().parameters}) == 2
+    assert "blocks.0.mlp.W_1" in parameters
+    assert "blocks.3.mlp.W_1" not in parameters
+    assert "W_1" not in parameters
+    assert not parameters._kept

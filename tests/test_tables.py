@@ -30,6 +30,15 @@ def test_labels_stay_on_their_line() -> None:
     assert table([[1.0]], rows=["\n\x1b"], columns=["x"]).splitlines()[1].startswith("\\n\\x1b")
 
 
+def test_settings_may_be_integers_of_numpy() -> None:
+    limits = {"decimals": np.int64(2), "max_rows": np.int64(3), "max_columns": np.int64(2)}
+    shown = table([[1, 2, 3]] * 3, **limits)
+    assert [line.split() for line in shown.splitlines()] == [
+        ["0", "…", "2"],
+        *([f"{row}", "1.00", "…", "3.00"] for row in range(3)),
+    ]
+
+
 def test_no_negative_zero() -> None:
     assert "-" not in table([[-0.00001]])
 
@@ -43,7 +52,11 @@ def test_no_negative_zero() -> None:
         ([["a"]], {}, "numbers"),
         ([[1]], {"decimals": -1}, "decimals.*-1"),
         ([[1]], {"decimals": 1.5}, "decimals.*1.5"),
+        ([[1]], {"decimals": True}, "decimals.*True"),
+        ([[1]], {"decimals": None}, "decimals.*None"),
         ([[1]], {"max_rows": 1}, "at least 2"),
+        ([[1]], {"max_rows": None}, "at least 2.*None"),
+        ([[1]], {"max_columns": 2.0}, "at least 2.*2.0"),
     ],
 )
 def test_bad_input_is_told(values: Any, labels: Any, message: str) -> None:

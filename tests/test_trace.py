@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import MODELS, REFERENCE
+from conftest import MODELS, REFERENCE, needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import kept
@@ -229,6 +229,11 @@ def test_reprs_are_short_tables_and_compute_nothing_far(odd: GPT2) -> None:
         (lambda trace: trace.blocks[9], IndexError, "no layer 9"),
         (lambda trace: trace.head("0", 0), TypeError, "layer.*integer.*'0'"),
         (lambda trace: trace.head(0, 1.0), TypeError, "head.*integer.*1.0"),
+        (lambda trace: trace.head(slice(0, 2), 0), TypeError, "layer.*integer.*slice"),
+        (lambda trace: trace.head(0, slice(0, 2)), TypeError, "head.*integer.*slice"),
+        (lambda trace: trace.head(True, 0), TypeError, "layer.*integer.*True"),
+        (lambda trace: trace.head(0, np.array([1])), TypeError, "head.*integer.*array"),
+        (lambda trace: trace.blocks[10**30], IndexError, "no layer 1000"),
     ],
 )
 def test_layers_and_heads_that_are_not_there(
@@ -237,6 +242,16 @@ def test_layers_and_heads_that_are_not_there(
     with pytest.raises(AttnlabError, match=message) as caught:
         look(odd.trace("the hen"))
     assert isinstance(caught.value, kind)
+
+
+@pytest.mark.parametrize("name", [np.array(["Q", "K"]), np.array("Q"), ["Q"], None, 5, "nope"])
+def test_a_step_s_name_is_a_text(odd: GPT2, name: Any) -> None:
+    needs("matplotlib", "plot")
+    needs("xarray", "frames")
+    trace = odd.trace("the hen")
+    for look in (trace.head(0, 0).plot, trace.head(0, 0).to_dataframe, trace.plot):
+        with pytest.raises(AttnlabError, match="no step"):
+            look(name)
 
 
 def test_negative_numbers_count_from_the_end(odd: GPT2) -> None:

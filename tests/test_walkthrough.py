@@ -107,7 +107,9 @@ def test_any_head_of_any_model() -> None:
     assert np.array_equal(steps["weights"].array, head.weights)
     assert np.array_equal(steps["W_V"].array, head.W_V)
     with pytest.raises(AttnlabError, match="no head 5"):
-        list(walk(model, "the hen", head=5))
+        walk(model, "the hen", head=5)  # at the call, not at the first step
+    with pytest.raises(AttnlabError, match="no layer 99; layers are 0 to 2"):
+        walk(model, "the hen", layer=99)
 
 
 def test_the_command(

@@ -211,6 +211,7 @@ class Row:
     @classmethod
     def of(cls, attention: Result, query: int) -> Row:
         """A row; what nobody looked at yet is computed aside, and not kept."""
+        attention = attention.aside()
         if len(attention.scores_shape) > 2 or attention.V.ndim > 2:
             raise InvalidValueError(
                 f"{attention.title} has weights of shape {attention.scores_shape}; to explain "
@@ -218,7 +219,6 @@ class Row:
                 "sequence, as attention(Q[0], K[0], V[0])"
             )
         labels = shown(attention, "mask").axes
-        attention = attention.aside()
         query = place(query, "query", attention.Q.shape[0])
 
         def row(name: str) -> Array:
@@ -328,7 +328,7 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
     """One weight, from the products of a query's and a key's numbers to the stored value."""
     row = Row.of(attention, query)
     key = place(key, "key", len(row.keys))
-    k = attention.K[key].astype(np.float64)
+    k = row.attention.K[key].astype(np.float64)
     q_, k_, p_ = ([printed(x) for x in numbers] for numbers in (row.q, k, row.q * k))
     for i, (q_i, k_i, p_i) in enumerate(zip(q_, k_, p_, strict=True)):
         check(f"product {i}", q_i * k_i, p_i)
@@ -434,7 +434,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
     for key, line in enumerate(zip(*columns.values(), strict=True)):
         raw_score, score, masked, shifted, power, *dropout, weight = line
         name = f"of key {row.keys[key]}"
-        terms = row.q * attention.K[key].astype(np.float64)
+        terms = row.q * row.attention.K[key].astype(np.float64)
         check(f"raw_scores {name}", sum_of(terms), raw_score, row.sum_noise(terms))
         check(f"scores {name}", raw_score / scale, score, row.score_noise)
         if row.mask[key]:
