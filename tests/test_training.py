@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import tracemalloc
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -550,6 +552,164 @@ def test_wrong_types_are_told_before_any_work(
     with pytest.raises(InvalidTypeError, match=told):
         quick(**change, directory=tmp_path / "place")
     assert not (tmp_path / "place").exists()
+
+
+# NumPy's default_rng ends the whole process when it is given one as a seed.
+MATRIX = np.array([[1]]).view(np.matrix)
+
+
+class Odd:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+ODD_VALUES = {
+    "nothing": None,
+    "a text": "x",
+    "bytes": b"1",
+    "an empty list": [],
+    "a dict": {},
+    "True": True,
+    "an object": Odd(),
+    "a matrix": MATRIX,
+    "an array": np.array([1, 2]),
+    "a complex number": 1j,
+    "NaN": np.nan,
+    "infinite": np.inf,
+    "below 0": -1,
+    "far below 0": -(10**5000),
+    "10 to the 12": 10**12,
+    "10 to the 400": 10**400,
+    "10 to the 5000": 10**5000,
+    "a large float": np.longdouble("1e4000"),
+}
+ARGUMENTS = (
+    *("steps", "batch_size", "sequence_length", "learning_rate", "warmup", "decay", "clip"),
+    *("dropout", "seed", "directory", "save_every", "watch", "progress", "config", "tokenizer"),
+)
+# Which of them are fine.
+MAY_BE_NONE = ("sequence_length", "warmup", "directory", "watch", "tokenizer")
+FINE = {
+    *((name, "nothing") for name in MAY_BE_NONE),
+    *(("seed", "10 to the 12"), ("directory", "a text"), ("progress", "True")),
+    *(("save_every", what) for what in ODD_VALUES if what.startswith("10 to the")),
+    *(("clip", "10 to the 12"), ("decay", "10 to the 12")),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_odd_values_are_fine_or_told(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for what, value in ODD_VALUES.items():
+        try:
+            quick(**({"config": ONE_LAYER, "steps": 2, name: value}))
+        except (InvalidTypeError, InvalidValueError) as error:
+            told = str(error)
+            assert (name, what) not in FINE
+            assert name in told or "GB of memory" in told
+            assert len(told) < 200
+        except DivergedError:
+            assert (name, what) == ("learning_rate", "10 to the 12")
+        else:
+            assert (name, what) in FINE
+
+
+def test_settings_that_are_just_fine() -> None:
+    for seed in (2**128 - 1, np.uint64(2**64 - 1)):
+        assert quick(steps=1, seed=seed).settings.seed == int(seed)
+    quick(steps=1, decay=3e38, learning_rate=1e-39)
+    for decay in (3.5e38, 1e308):
+        with pytest.raises(InvalidValueError, match=r"decay must be .* below 3.40282e\+38; given"):
+            quick(decay=decay)
+
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 256,
+    "n_positions": 16,
+    "n_embd": 12,
+    "n_layer": 2,
+    "n_head": 3,
+    "n_inner": 8,
+}
+
+
+@pytest.mark.parametrize("size", [3 * 10**9, 3 * 10**30, 3 * 10**4999], ids=int.bit_length)
+@pytest.mark.parametrize("name", SIZES)
+def test_models_that_no_machine_holds(name: str, size: int) -> None:
+    sizes = SIZES | {name: size} | ({"n_embd": size} if name == "n_head" else {})
+    with pytest.raises(
+        InvalidValueError, match=r"needs at least [\d,]+ GB of memory, and .*: take"
+    ):
+        quick(np.arange(100), GPT2Config(**sizes), steps=1)
+
+
+def test_runs_that_no_machine_holds(tmp_path: Path) -> None:
+    for change in ({"steps": 10**12}, {"batch_size": 10**9}, {"batch_size": 10**4999}):
+        with pytest.raises(InvalidValueError, match=r"GB of memory, and the machine has [\d,]+: "):
+            quick(**change, directory=tmp_path / "place")
+        assert not (tmp_path / "place").exists()
+
+
+def test_what_is_counted_is_most_of_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what Python sees used: a machine with that will do, one with half of it will not."""
+    for sizes in (
+        {},
+        {"n_embd": 96, "n_layer": 9},
+        {"n_layer": 60},
+        {"vocab_size": 5000},
+        {"n_inner": 4000},
+    ):
+        config = GPT2Config(**(SIZES | sizes))
+        tracemalloc.start()
+        quick(np.arange(100), config, steps=2)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        for memory, enough in ((most, True), (most // 2, False)):
+            with monkeypatch.context() as patch:
+                patch.setattr(attnlab.training.run, "_memory", lambda memory=memory: memory)
+                with nullcontext() if enough else pytest.raises(InvalidValueError, match="memory"):
+                    quick(np.arange(100), config, steps=2)
+
+
+def test_a_machine_that_does_not_tell_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sysconf")
+    quick(steps=1)
+    with pytest.raises(InvalidValueError, match="GB of memory"):
+        quick(batch_size=10**18)
+
+
+def test_memory_that_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    for place, name in ((attnlab.training.run, "initial_parameters"), (Training, "advance")):
+        monkeypatch.setattr(place, name, full)
+        with pytest.raises(InvalidValueError, match="memory that is free is too small: take a"):
+            quick()
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("given", [None, 5, "gpt2", [], Odd(), TINY, 10**5000], ids=type)
+def test_what_can_not_be_evaluated(given: Any) -> None:
+    with pytest.raises(InvalidTypeError, match="model must be a GPT2; given "):
+        evaluate(given, TEXT)
+
+
+def test_how_it_can_not_be_evaluated() -> None:
+    model = quick(steps=1).model
+    for length in ("x", [], True, 1.5, 10**5000, -(10**5000), MATRIX):
+        with pytest.raises(InvalidValueError, match="sequence_length"):
+            evaluate(model, TEXT, length)  # type: ignore[arg-type]
+
+
+def test_parameters_need_a_config_and_a_generator() -> None:
+    for rng in (None, "x", 5, MATRIX, np.random.RandomState(0)):
+        with pytest.raises(InvalidTypeError, match="rng must be a NumPy generator"):
+            initial_parameters(TINY, rng)  # type: ignore[arg-type]
+    with pytest.raises(InvalidTypeError, match="config must be a GPT2Config"):
+        initial_parameters("gpt2", np.random.default_rng(0))  # type: ignore[arg-type]
 
 
 def test_a_directory_that_can_not_be_written(

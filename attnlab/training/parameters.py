@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from attnlab.config import GPT2Config
+from attnlab.errors import InvalidTypeError, shown
 from attnlab.parameters import ParameterVector
 
 
@@ -26,11 +27,20 @@ def initial_parameters(
 
     What writes to the residual stream, W_O and W_2, is scaled by 1 / √(2 L), as 2 L of them add up.
 
+    Raises
+    ------
+    InvalidTypeError
+        `config` is no GPT2Config, or `rng` no NumPy generator.
+
     Notes
     -----
     Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.3; 0.02 from
     "Improving Language Understanding by Generative Pre-Training" (2018), section 4.1.
     """
+    if not isinstance(config, GPT2Config):
+        raise InvalidTypeError(f"config must be a GPT2Config; given {shown(config)}")
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidTypeError(f"rng must be a NumPy generator; given {shown(rng)}")
     parameters = ParameterVector(config, dtype=dtype)
     deviation = 0.02
     of_residual = deviation / math.sqrt(2 * config.n_layer)

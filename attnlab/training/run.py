@@ -6,9 +6,10 @@ import contextlib
 import hashlib
 import math
 import os
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from attnlab.checkpoint import INDEX, WEIGHTS
 from attnlab.checks import is_integer, is_real
 from attnlab.config import GPT2Config
 from attnlab.equations import Array, Ids
-from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError
+from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError, shown
 from attnlab.files import as_path, held, make_directory
 from attnlab.forward import ForwardPass
 from attnlab.functional import drawn_dropout
@@ -31,6 +32,17 @@ from attnlab.training.parameters import initial_parameters, is_matrix
 from attnlab.training.state import read_state, write_state
 
 STATE = "training.safetensors"
+
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+
+# NumPy makes its own seeds of 128 bits.
+LARGEST_SEED = 2**128
+
+SMALLER = "take a smaller config, batch_size or sequence_length, or fewer steps"
+
+# What Python needs at least for a layer's arrays, and for the loss of a step.
+LAYER_BYTES = 4_000
+LOSS_BYTES = 32
 
 # What a run holds while it is at work in a directory.
 LOCK = "training.lock"
@@ -62,22 +74,36 @@ class Settings:
             value = getattr(self, name)
             if not is_integer(value) or value < smallest:
                 raise InvalidValueError(
-                    f"{name} must be an integer of at least {smallest}; given {value!r}"
+                    f"{name} must be an integer of at least {smallest}; given {shown(value)}"
                 )
-            object.__setattr__(self, name, int(value))  # not NumPy's, which JSON does not know
+            object.__setattr__(self, name, int(value))
+        if self.seed >= LARGEST_SEED:
+            raise InvalidValueError(f"seed must have at most 128 bits; given {shown(self.seed)}")
         for name in ("learning_rate", "clip", "decay", "dropout"):
             value = getattr(self, name)
+            number = _as_float(value)
             zero_will_do = name in ("decay", "dropout")
-            largest = 1 if name == "dropout" else math.inf
-            if not is_real(value) or not (0 < value < largest or (zero_will_do and value == 0)):
-                bounds = f"{'at least' if zero_will_do else 'above'} 0"
-                bounds += " and below 1" if name == "dropout" else " and finite"
-                raise InvalidValueError(f"{name} must be a number {bounds}; given {value!r}")
-            object.__setattr__(self, name, float(value))  # not NumPy's, which widens float32
+            largest = {"decay": LARGEST_FLOAT32, "dropout": 1.0}.get(name, math.inf)
+            if not (0 < number < largest or (zero_will_do and number == 0)):
+                bounds = f"{'at least' if zero_will_do else 'above'} 0 and "
+                bounds += "finite" if math.isinf(largest) else f"below {largest:g}"
+                raise InvalidValueError(f"{name} must be a number {bounds}; given {shown(value)}")
+            object.__setattr__(self, name, number)
         if self.warmup >= self.steps:
             raise InvalidValueError(
-                f"warmup must be less than all {self.steps} steps; given {self.warmup}"
+                f"warmup must be less than all {shown(self.steps)} steps; "
+                f"given {shown(self.warmup)}"
             )
+
+
+def _as_float(value: object) -> float:
+    """A number as Python's float, NumPy's too, which widen float32; NaN where it is none."""
+    if not is_real(value):
+        return math.nan
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError:  # 10 to the 400
+        return math.inf
 
 
 class Training:
@@ -295,11 +321,13 @@ def train(
     ' or not to be, '
     """
     if not isinstance(config, GPT2Config):
-        raise InvalidTypeError(f"config must be a GPT2Config; given {config!r}")
+        raise InvalidTypeError(f"config must be a GPT2Config; given {shown(config)}")
     if not isinstance(tokenizer, Tokenizer | None):
-        raise InvalidTypeError(f"tokenizer must be a Tokenizer; given {tokenizer!r}")
+        raise InvalidTypeError(f"tokenizer must be a Tokenizer; given {shown(tokenizer)}")
     if watch is not None and not callable(watch):
-        raise InvalidTypeError(f"watch must be a function; given {watch!r}")
+        raise InvalidTypeError(f"watch must be a function; given {shown(watch)}")
+    if not isinstance(progress, bool):
+        raise InvalidTypeError(f"progress must be True or False; given {shown(progress)}")
     if tokenizer is None and config.vocab_size == len(Tokenizer.of_bytes()):
         tokenizer = Tokenizer.of_bytes()
     place = None if directory is None else as_path(directory, "directory")
@@ -308,7 +336,7 @@ def train(
         batch_size=batch_size,
         sequence_length=config.n_positions if sequence_length is None else sequence_length,
         learning_rate=learning_rate,
-        warmup=min(100, steps // 10) if warmup is None and is_integer(steps) else warmup or 0,
+        warmup=_warmup(steps) if warmup is None else warmup,
         decay=decay,
         clip=clip,
         dropout=dropout,
@@ -316,15 +344,55 @@ def train(
     )
     if not is_integer(save_every) or save_every < 1:
         raise InvalidValueError(
-            f"save_every must be an integer of at least 1; given {save_every!r}"
+            f"save_every must be an integer of at least 1; given {shown(save_every)}"
         )
+    _check_memory(config, settings)
     ids = _corpus_ids(corpus, tokenizer, config, settings.sequence_length)
-    training = Training(config, ids, settings, tokenizer)
-    if place is not None:
-        make_directory(place)
-    with contextlib.nullcontext() if place is None else held(place / LOCK):
-        _run(training, place, save_every, watch, progress)
+    try:
+        training = Training(config, ids, settings, tokenizer)
+        if place is not None:
+            make_directory(place)
+        with contextlib.nullcontext() if place is None else held(place / LOCK):
+            _run(training, place, save_every, watch, progress)
+    except MemoryError as error:
+        raise InvalidValueError(f"the memory that is free is too small: {SMALLER}") from error
     return training
+
+
+def _warmup(steps: object) -> int:
+    """The steps of the learning rate's rise where none are given."""
+    return min(100, int(steps) // 10) if is_integer(steps) else 0  # type: ignore[call-overload]
+
+
+def _check_memory(config: GPT2Config, settings: Settings) -> None:
+    """Refuse a run that needs more memory than the machine has, before it is tried.
+
+    Counted is what is held at the same time on the way back: parameters, their decay, both of
+    AdamW's means and the gradients; X, Q, K, V, weights and context of each block and its MLP's
+    hidden numbers, before and after GELU; the logits and their gradient; each step's loss.
+    """
+    # The parameters by what a layer has: those of a billion layers would take long to count.
+    one, two = (parameter_count(replace(config, n_layer=n)) for n in (1, 2))
+    parameters = one + (config.n_layer - 1) * (two - one)
+    tokens = settings.batch_size * settings.sequence_length
+    D, F, L = config.n_embd, config.d_mlp, config.n_layer
+    in_block = tokens * (6 * D + 2 * F + config.n_head * settings.sequence_length)
+    numbers = 5 * parameters + L * in_block + 2 * tokens * config.vocab_size
+    needed = 4 * numbers + LAYER_BYTES * L + LOSS_BYTES * settings.steps
+    if needed > _memory():
+        most = min(needed, 10**24) // 10**9
+        raise InvalidValueError(
+            f"this run needs at least {most:,} GB of memory, and the machine has "
+            f"{_memory() // 10**9:,}: {SMALLER}"
+        )
+
+
+def _memory() -> int:
+    """The machine's memory in bytes; where Python is not told, what can be addressed."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return sys.maxsize
 
 
 def _run(
@@ -383,9 +451,11 @@ def evaluate(
     InvalidValueError, InvalidTypeError
         A corpus shorter than one sequence, ids outside the vocabulary.
     """
+    if not isinstance(model, GPT2):
+        raise InvalidTypeError(f"model must be a GPT2; given {shown(model)}")
     T = model.config.n_positions if sequence_length is None else sequence_length
     if not is_integer(T) or T < 1:
-        raise InvalidValueError(f"sequence_length must be a positive integer; given {T!r}")
+        raise InvalidValueError(f"sequence_length must be a positive integer; given {shown(T)}")
     ids = _corpus_ids(corpus, model.tokenizer, model.config, T)
     count = (len(ids) - 1) // T
     inputs, targets = ids[: count * T].reshape(-1, T), ids[1 : count * T + 1].reshape(-1, T)
@@ -475,7 +545,7 @@ def _corpus_ids(
     ids = check_ids(corpus, config.vocab_size)
     if sequence_length > config.n_positions:
         raise InvalidValueError(
-            f"a sequence_length of {sequence_length} is too long: the model has "
+            f"a sequence_length of {shown(sequence_length)} is too long: the model has "
             f"{config.n_positions} positions"
         )
     if len(ids) <= sequence_length:
