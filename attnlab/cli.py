@@ -24,7 +24,7 @@ import numpy as np
 from attnlab import walkthrough
 from attnlab.chain import PER_HEAD
 from attnlab.checkpoint import Checkpoint
-from attnlab.errors import AttnlabError
+from attnlab.console import exit_status
 from attnlab.hub import find_model
 from attnlab.model import GPT2
 from attnlab.parameters import parameter_count
@@ -34,9 +34,6 @@ from attnlab.views.shown import Shown, shown
 
 if TYPE_CHECKING:
     from attnlab.views.terminal import Terminal
-
-CLOSED_PIPE = 141
-INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -57,31 +54,17 @@ class Report:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit status, see the module's docstring."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed before Python began
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-    try:
-        options = _parser().parse_args(arguments)
-        _tolerate_encodings()
-        terminal = None if options.json else _terminal()
-        report: Report = options.run(options)
-        if terminal is None:
-            print(json.dumps(_plain({"command": options.command, **report.content})))
-        else:
-            report.draw(terminal)
-        sys.stdout.flush()
-    except AttnlabError as error:
-        print(*map(printable, str(error).splitlines()), sep="\n", file=sys.stderr)
-        return 2
-    except OSError as error:
-        # What is still buffered must not be written when Python ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            return CLOSED_PIPE
-        print(f"the output can't be written: {error.strerror}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    return exit_status(lambda: _main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    options = _parser().parse_args(arguments)
+    terminal = None if options.json else _terminal()
+    report: Report = options.run(options)
+    if terminal is None:
+        print(json.dumps(_plain({"command": options.command, **report.content})))
+    else:
+        report.draw(terminal)
     return report.status
 
 
@@ -328,10 +311,3 @@ def _terminal() -> Terminal:
     from attnlab.views.terminal import Terminal
 
     return Terminal()
-
-
-def _tolerate_encodings() -> None:
-    """Print escapes where the terminal's encoding lacks a character, and do not fail."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")

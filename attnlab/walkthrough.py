@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from attnlab import figures
+from attnlab.console import exit_status
 from attnlab.equations import Array
-from attnlab.errors import AttnlabError
 from attnlab.figures import Comparison, compare
 from attnlab.model import GPT2
 from attnlab.tables import align
@@ -182,7 +182,11 @@ def _comparisons(published: dict[str, Any], trace: Trace) -> Iterator[Comparison
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the verdict on a model; 0 if it agrees, 1 if not, 2 if there is none to be had."""
+    """Print the verdict on a model; 0 if it agrees, 1 if not, else as `exit_status` says."""
+    return exit_status(lambda: _main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m attnlab.walkthrough",
         description="Compare a model's attention with published figures of GPT-2.",
@@ -193,12 +197,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="name on the hub, directory, or pocket; without it what ATTNLAB_MODEL says, else "
         "GPT-2 where it is in the cache, else pocket",
     )
-    try:
-        named = parser.parse_args(arguments).model
-        verdict = reproduce(GPT2.from_pretrained(named) if named else GPT2.at_hand())
-    except AttnlabError as error:
-        print(error, file=sys.stderr)
-        return 2
+    named = parser.parse_args(arguments).model
+    verdict = reproduce(GPT2.from_pretrained(named) if named else GPT2.at_hand())
     print(verdict)
     return 0 if verdict.agrees else 1
 

@@ -12,7 +12,10 @@ import numpy as np
 
 import attnlab
 from attnlab import figures
+from attnlab.console import prepare_script
 from attnlab.equations import Array
+
+prepare_script()  # for any terminal, and for pipes
 
 recorded = figures.load("journey")
 words = recorded["words"]

@@ -12,6 +12,9 @@
 import numpy as np
 
 import attnlab
+from attnlab.console import prepare_script
+
+prepare_script()  # for any terminal, and for pipes
 
 words = ["dog", "ball", "it"]
 meanings = ["animal", "thing", "pronoun"]

@@ -18,6 +18,9 @@ import numpy as np
 
 import attnlab
 from attnlab import figures, walkthrough
+from attnlab.console import prepare_script
+
+prepare_script()  # for any terminal, and for pipes
 
 model = attnlab.GPT2.at_hand()
 print(model)

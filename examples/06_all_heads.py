@@ -12,7 +12,10 @@
 import numpy as np
 
 import attnlab
+from attnlab.console import prepare_script
 from attnlab.tables import align
+
+prepare_script()  # for any terminal, and for pipes
 
 model = attnlab.GPT2.at_hand()
 print(model)

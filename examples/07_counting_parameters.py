@@ -7,8 +7,11 @@
 # %%
 import attnlab
 from attnlab import figures
+from attnlab.console import prepare_script
 from attnlab.parameters import parameter_count
 from attnlab.tables import align
+
+prepare_script()  # for any terminal, and for pipes
 
 gpt2 = attnlab.GPT2Config(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12)
 print("GPT-2 small")

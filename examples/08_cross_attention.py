@@ -11,6 +11,9 @@
 import numpy as np
 
 import attnlab
+from attnlab.console import prepare_script
+
+prepare_script()  # for any terminal, and for pipes
 
 english = ["black", "cats", "sleep"]
 X = np.array(

@@ -10,7 +10,10 @@ import numpy as np
 
 import attnlab
 from attnlab import figures
+from attnlab.console import prepare_script
 from attnlab.tables import align
+
+prepare_script()  # for any terminal, and for pipes
 
 words = ["a", "small", "step"]
 X = np.array(

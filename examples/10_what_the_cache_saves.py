@@ -11,6 +11,9 @@ import time
 import numpy as np
 
 import attnlab
+from attnlab.console import prepare_script
+
+prepare_script()  # for any terminal, and for pipes
 
 model = attnlab.GPT2.at_hand()
 print(model)

@@ -15,9 +15,12 @@ import math
 import numpy as np
 
 import attnlab
+from attnlab.console import prepare_script
 from attnlab.equations import Array, Ids
 from attnlab.tables import align
 from attnlab.training import Training, train
+
+prepare_script()  # for any terminal, and for pipes
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 rng = np.random.default_rng(0)

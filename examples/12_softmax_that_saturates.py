@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 import attnlab
+from attnlab.console import prepare_script
 from attnlab.equations import Array
 from attnlab.training import (
     AdamW,
@@ -20,6 +21,8 @@ from attnlab.training import (
     initial_parameters,
     softmax_gradient,
 )
+
+prepare_script()  # for any terminal, and for pipes
 
 # %% [markdown]
 # ## 12.1 Three keys, with a pencil

@@ -24,6 +24,7 @@ from attnlab.files import as_path, held, make_directory
 from attnlab.forward import ForwardPass
 from attnlab.functional import drawn_dropout
 from attnlab.model import GPT2
+from attnlab.parameters import parameter_count
 from attnlab.tokenizer import Tokenizer
 from attnlab.tokens import Tokens, check_ids
 from attnlab.training.gradients import cross_entropy, loss_and_gradients

@@ -1,0 +1,181 @@
+"""Programs that print: terminals that lack characters, readers that leave, Ctrl-C."""
+
+import array
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import termios
+import threading
+from pathlib import Path
+from typing import IO
+
+import pytest
+from conftest import REFERENCE
+
+from attnlab.console import exit_status
+from attnlab.errors import InvalidValueError
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+WALKTHROUGH = ("-m", "attnlab.walkthrough", "pocket")
+LESSON = (str(EXAMPLES / "05_walkthrough.py"),)
+NO_LETTERS = ("ascii", "cp1252", "gbk", "ascii:strict")
+
+
+def start(*arguments: str, shell: str = 'exec "$@"', **environment: str) -> subprocess.Popen[bytes]:
+    """Python with some arguments, as a shell starts it."""
+    return subprocess.Popen(
+        ["sh", "-c", shell, "sh", sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "ATTNLAB_MODEL": "pocket", "PYTHONUNBUFFERED": "", **environment},
+    )
+
+
+@pytest.mark.parametrize("program", [WALKTHROUGH, LESSON, ("-m", "attnlab", "--help")])
+def test_a_reader_that_has_left(program: tuple[str, ...]) -> None:
+    process = start(*program)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (141, -signal.SIGPIPE)  # for a shell the same
+    assert err == b""
+
+
+@pytest.mark.parametrize("program", [WALKTHROUGH, LESSON])
+def test_a_reader_of_one_line(program: tuple[str, ...]) -> None:
+    process = start(*program, shell='"$@" | head -1')
+    out, err = process.communicate(timeout=60)
+    assert (out.count(b"\n"), err) == (1, b"")
+
+
+@pytest.mark.parametrize("encoding", NO_LETTERS)
+def test_terminals_that_lack_characters(encoding: str) -> None:
+    process = start(*WALKTHROUGH, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (1, b"")
+    apostrophe = b"\\u2019" if encoding.startswith("ascii") else "’".encode(encoding)
+    assert b"It" + apostrophe + b"s very hot in summer" in out
+
+
+def test_output_that_is_closed_from_the_start() -> None:
+    for shell in ('exec "$@" >&-', 'exec "$@" >&- 2>&-'):
+        process = start(*WALKTHROUGH, shell=shell)
+        assert process.communicate(timeout=60) == (b"", b"")
+        assert process.returncode == 1
+
+
+def test_errors_that_nobody_reads() -> None:
+    process = start("-m", "attnlab.walkthrough", "/no/such/place")
+    assert process.stderr is not None
+    process.stderr.close()
+    assert process.wait(timeout=60) == 2
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+INTERRUPTED = """
+import sys, time
+from attnlab import {room}
+{room}.{name} = lambda *_: (print("x" * 10, flush=True), time.sleep(60))
+sys.exit({room}.main({arguments}))
+"""
+
+
+@pytest.mark.parametrize("shell", ['exec "$@"', 'trap "" INT; exec "$@"'])
+@pytest.mark.parametrize(
+    ("room", "name", "arguments"),
+    [("walkthrough", "reproduce", ["pocket"]), ("cli", "_model", ["info", "--json"])],
+)
+def test_ctrl_c_also_where_a_shell_had_it_ignored(
+    room: str, name: str, arguments: list[str], shell: str
+) -> None:
+    code = INTERRUPTED.format(room=room, name=name, arguments=arguments)
+    process = start("-c", code, shell=shell)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"x" * 10 + b"\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30) == (b"", b"")
+    assert process.returncode == 130
+
+
+def test_ctrl_c_while_nobody_reads() -> None:
+    code = (
+        "import sys; from attnlab.console import exit_status\n"
+        "sys.exit(exit_status(lambda: [print('x' * 50) for _ in range(100_000)]))"
+    )
+    process = start("-c", code)
+    assert process.stdout is not None
+    while waiting_in(process.stdout) < 60_000:  # until the pipe is full, and what follows waits
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 130
+    process.communicate()
+
+
+def waiting_in(pipe: IO[bytes]) -> int:
+    """How many bytes were written and not read yet."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
+
+
+def test_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    def refused() -> int:
+        raise InvalidValueError("not \x1b[31m this\nnor that")
+
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    def full() -> int:
+        raise OSError(28, "No space left on device")
+
+    def helped() -> int:
+        raise SystemExit
+
+    for program, status in (
+        (lambda: 0, 0), (lambda: 7, 7), (refused, 2), (interrupted, 130), (full, 2), (helped, 0)
+    ):  # fmt: skip
+        assert exit_status(program) == status
+    assert capsys.readouterr().err == (
+        "not \\x1b[31m this\nnor that\nthe output can't be written: No space left on device\n"
+    )
+
+
+def test_a_thread_may_run_a_program_too() -> None:
+    """Though only the main thread may say what Ctrl-C does."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    found: list[int] = []
+    try:
+        thread = threading.Thread(target=lambda: found.append(exit_status(lambda: 5)))
+        thread.start()
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert found == [5]
+
+
+def test_every_lesson_is_prepared_before_it_prints() -> None:
+    """Of notebooks stdout is none of the lesson's business."""
+    for lesson in EXAMPLES.glob("*.py"):
+        before, called, _ = lesson.read_text(encoding="utf-8").partition("\nprepare_script()")
+        assert called, lesson
+        assert "print(" not in before
+    code = (
+        "import io, signal, sys; from attnlab.console import prepare_script\n"
+        "sys.stdout = io.TextIOWrapper(io.BytesIO(), 'ascii'); prepare_script()\n"
+        "assert sys.stdout.errors == 'strict'\n"
+        "assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN\n"
+    )
+    assert start("-c", code).communicate(timeout=60) == (b"", b"")
+
+
+def test_the_library_leaves_stdout_alone() -> None:
+    code = (
+        "import sys, attnlab, signal\n"
+        f"attnlab.GPT2.from_pretrained({str(REFERENCE / 'odd')!r}).trace('the').logits\n"
+        "print(sys.stdout.errors, signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN)"
+    )
+    out, err = start("-c", code, PYTHONIOENCODING="ascii").communicate(timeout=60)
+    assert (out, err) == (b"strict True\n", b"")
