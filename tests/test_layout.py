@@ -14,7 +14,18 @@ PACKAGE = Path(attnlab.__file__).parent
 # Each room may import those before it, wherever the import stands: at the top, in a function, or
 # for types alone.
 ORDER = [
-    *("errors", "files", "names", "equations", "fast", "checks", "tables", "figures", "views"),
+    *(
+        "errors",
+        "files",
+        "names",
+        "equations",
+        "fast",
+        "checks",
+        "tables",
+        "console",
+        "figures",
+        "views",
+    ),
     *("steps", "tokens", "chain", "functional", "config", "parameters", "forward", "sampling"),
     *(
         "edits",
