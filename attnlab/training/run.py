@@ -288,7 +288,7 @@ def train(
     seed : makes the run repeatable, to the bit on one machine
     directory : where the run's state is written, and the model, if it has a tokenizer, as
         `GPT2.from_pretrained(directory)` reads it. A run that was killed goes on from there when it
-        is started again with the same arguments.
+        is started again with the same arguments. Only one run at a time is at work in a directory.
     save_every : steps between two states; the last is always written
     watch : is called with the `Training` after each step
     progress : whether a bar shows the loss and the tokens per second, on stderr; like the hub's
@@ -303,7 +303,7 @@ def train(
     ------
     InvalidValueError, InvalidTypeError
         Before any work: a setting out of its range, a corpus shorter than one sequence, ids outside
-        the vocabulary, a tokenizer of another size.
+        the vocabulary, a tokenizer of another size, more memory than the machine has.
     DivergedError
         The loss became infinite or NaN; it says at which step. The state written last stays.
     ResumeError
