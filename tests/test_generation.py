@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import MODELS, REFERENCE
+from runs import every_step
 
-from attnlab import GPT2, AttnlabError
+from attnlab import GPT2, AttnlabError, ForwardPass
+from attnlab.forward import KeyValueCache
 from attnlab.sampling import Sampling
 
 RECORDED = json.loads((REFERENCE / "generation.json").read_text(encoding="utf-8"))
@@ -94,6 +96,33 @@ def test_each_step_tells_what_it_computed_and_what_it_found(odd: GPT2) -> None:
             assert np.array_equal(K, more[:, : K.shape[1]])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_number_of_a_step_is_of_the_models_dtype(dtype: str) -> None:
+    """Those found in the cache too."""
+    model = GPT2.from_pretrained(REFERENCE / "odd", dtype=dtype)
+    generated = model.generate("the hen", 2, temperature=0, trace=True)
+    for step in generated.steps:
+        found = {name: getattr(part, name) for part, name in every_step(step.trace)}
+        floats = {
+            name: x.dtype
+            for name, x in found.items()
+            if isinstance(x, np.ndarray) and x.dtype.kind == "f"
+        }
+        assert {"K", "V", "weights", "next_logits"} <= floats.keys()
+        assert set(floats.values()) == {np.dtype(dtype)}
+
+
+def test_a_pass_has_room_for_what_the_cache_leaves(odd: GPT2) -> None:
+    cache = KeyValueCache(odd.config, odd.parameters.dtype)
+    assert ForwardPass(np.arange(15), odd.parameters, cache).final.shape == (15, 35)
+    cache.length = 15
+    with pytest.raises(AttnlabError, match="takes 1 to 2 tokens; given 3"):
+        ForwardPass([1, 2, 3], odd.parameters, cache)
+    full = ForwardPass([15, 16], odd.parameters, cache)
+    assert full.positions.tolist() == [15, 16]
+    assert np.allclose(full.logits, odd.trace(np.arange(17)).logits[15:], rtol=0, atol=1e-5)
+
+
 def test_the_result(odd: GPT2) -> None:
     generated = odd.generate("the hen", 5, temperature=0)
     assert generated.prompt.ids.tolist() == odd.tokenizer.encode("the hen")
@@ -128,7 +157,10 @@ def test_stream_gives_each_token_when_it_is_drawn(odd: GPT2) -> None:
 
 @pytest.mark.parametrize(
     ("stop", "length"),
-    [("!", 3), ("!!", 4), ("\x03!", 3), (["@@", "\x03\x03"], 6), ("@@", 8), (None, 8)],
+    [
+        *(("!", 3), ("!!", 4), ("\x03!", 3), (["@@", "\x03\x03"], 6), ("@@", 8), (None, 8)),
+        ("\ud800", 8),  # half of a character, which no token's bytes are
+    ],
 )
 def test_stop(odd: GPT2, stop: Any, length: int) -> None:
     full = odd.generate("the hen", 8, temperature=0.4, seed=0)

@@ -1,5 +1,6 @@
 """Gradients: each op's against finite differences, the whole model's against PyTorch's."""
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -200,9 +201,11 @@ def test_whole_model_against_pytorch(dtype: str, tolerance: float) -> None:
         assert np.abs(found - wanted).max() < tolerance * np.abs(wanted).max(), name
 
 
-def test_whole_model_with_dropout_by_differences() -> None:
+@pytest.mark.parametrize("epsilon", [1e-5, 0.7])
+def test_whole_model_with_dropout_by_differences(epsilon: float) -> None:
     """In some directions; PyTorch's dropout draws other numbers."""
     config = GPT2Config(vocab_size=11, n_positions=7, n_embd=15, n_layer=2, n_head=3, n_inner=13)
+    config = dataclasses.replace(config, layer_norm_epsilon=epsilon)
     parameters = initial_parameters(config, np.random.default_rng(1), dtype="float64")
     parameters.vector[:] += 0.3 * rng.standard_normal(parameters.vector.size)
     ids = rng.integers(0, 11, (2, 6))
