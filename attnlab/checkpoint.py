@@ -6,7 +6,6 @@ paths of the equations' names: `blocks.0.attention.W_QKV`.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -18,10 +17,25 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from attnlab.config import GPT2Config
-from attnlab.equations import AnyArray, Array, Ids
-from attnlab.errors import CheckpointError, InvalidValueError, MissingFileError
-from attnlab.files import read_json, write_whole
-from attnlab.parameters import Parameters, parameter_shapes
+from attnlab.equations import AnyArray, Array, Ids, transpose
+from attnlab.errors import (
+    CheckpointError,
+    InvalidTypeError,
+    InvalidValueError,
+    MissingFileError,
+    shown,
+)
+from attnlab.files import Given, as_path, open_regular, parse_json, read_json, write_whole
+from attnlab.formats import HOW_TO_DEQUANTISE, instead, listed
+from attnlab.parameters import (
+    Parameters,
+    Shape,
+    no_parameter,
+    parameter_paths,
+    parameter_shapes,
+    shapes_in_block,
+    shapes_outside_of_blocks,
+)
 from attnlab.steps import read_only
 
 WEIGHTS = "model.safetensors"
@@ -30,9 +44,8 @@ INDEX = "model.safetensors.index.json"
 # How the file format's dtypes are read. NumPy has no bfloat16, the upper half of a float32.
 STORED_AS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
-# Old files hold the causal mask and its fill value as if they were parameters.
-MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
-
+# The most bytes of a safetensors header. GPT-2's has 15,000, and 10,000 layers' would have fewer.
+LARGEST_HEADER = 16_000_000
 
 # What this project calls a block's parameters, and what the files call them.
 NAMES = {
@@ -54,23 +67,66 @@ OUTSIDE_OF_BLOCKS = {
     "W_P": "wpe.weight",
     "gain": "ln_f.weight",
     "bias": "ln_f.bias",
+    "W_U": "lm_head.weight",
 }
+EMBEDDING, OUTPUT = OUTSIDE_OF_BLOCKS["W_E"], OUTSIDE_OF_BLOCKS["W_U"]
+IN_BLOCK = re.compile(r"h\.(0|[1-9]\d*)\.(.+)")
+
+# What stands before the names where the model was part of something else: compiled, trained in
+# parallel, with PEFT or TRL, or had a head added.
+WRAPPERS = re.compile(r"((_orig_mod|module|base_model|model|pretrained_model|transformer)\.)+(?=.)")
+
+# Heads that are added to GPT-2, and do not change what is looked at here.
+HEADS = {
+    "score": "sequence classification",
+    "classifier": "token classification",
+    "qa_outputs": "question answering",
+    "multiple_choice_head": "multiple choice",
+    "v_head": "values",
+}
+
+# Old files hold the causal mask and its fill value as if they were parameters.
+MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
+
+# What only weights have that are rounded to few bits, and LoRA layers that were not added up.
+QUANTISED = re.compile(
+    r".+\.(SCB|absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..+|qweight|qzeros|"
+    r"scales|g_idx|weight_scale|weight_scale_inv|weight_packed)"
+)
+LORA = re.compile(r".+\.(lora_\w+|base_layer)\..+")
 
 
 def tensor_name(path: str) -> str:
     """What Hugging Face's files call a parameter: `blocks.0.mlp.W_1` is `h.0.mlp.c_fc.weight`.
 
+    Raises
+    ------
+    UnknownParameterError
+        No parameter has such a path.
+
+    Notes
+    -----
     Source: transformers' `modeling_gpt2.py`; OpenAI's names are the same with slashes.
     """
-    if path in OUTSIDE_OF_BLOCKS:
+    if isinstance(path, str) and path in OUTSIDE_OF_BLOCKS:
         return OUTSIDE_OF_BLOCKS[path]
-    _, layer, name = path.split(".", 2)
-    return f"h.{layer}.{NAMES[name]}"
+    found = re.fullmatch(r"blocks\.(\d+)\.(.+)", path) if isinstance(path, str) else None
+    if found is None or found[2] not in NAMES:
+        raise no_parameter(path)
+    return f"h.{found[1]}.{NAMES[found[2]]}"
 
 
-def tensor_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
+def stored_shape(path: str, shape: Shape) -> Shape:
+    """A parameter's shape in files: W_U lies there transposed, as nn.Linear keeps it."""
+    return shape[::-1] if path == "W_U" else shape
+
+
+def tensor_shapes(config: GPT2Config) -> dict[str, Shape]:
     """Name and shape of every tensor of a GPT-2, as Hugging Face's files name them."""
-    return {tensor_name(path): shape for path, shape in parameter_shapes(config).items()}
+    return {
+        tensor_name(path): stored_shape(path, shape)
+        for path, shape in parameter_shapes(config).items()
+    }
 
 
 def save_parameters(parameters: Parameters, directory: Path) -> None:
@@ -84,6 +140,8 @@ def save_parameters(parameters: Parameters, directory: Path) -> None:
     from safetensors.numpy import save  # here, so that `import attnlab` is quick
 
     tensors = {tensor_name(path): parameters[path] for path in parameters}
+    if OUTPUT in tensors:
+        tensors[OUTPUT] = np.ascontiguousarray(transpose(tensors[OUTPUT]))
     write_whole(directory / WEIGHTS, save(tensors, metadata={"format": "pt"}))
 
 
@@ -100,35 +158,66 @@ class Checkpoint(Parameters):
     directory : holds `model.safetensors`, or its shards and `model.safetensors.index.json`
     config : the sizes that the tensors must have
     dtype : "float32" or "float64", what the arrays are, whatever the file holds
+    variant : of the files' names, such as "fp16" of `model.fp16.safetensors`
+
+    Attributes
+    ----------
+    origin : the directory, and the names of tensors in it that are left out: a head that was added
 
     Raises
     ------
     MissingFileError
-        There are no weights, a shard is missing, or there is only a pickle.
+        There are no weights, a shard is missing, or there is only another format, which is told.
     CheckpointError
         A file is not safetensors, or tensors are missing, unexpected, misshaped or of a dtype that
-        can't be read. Later, when a tensor is read: it is not finite, or the output matrix is not
-        the embedding.
-    InvalidValueError
-        `dtype` is neither of the two.
+        can't be read; they are quantised, or another architecture's. Later, when a tensor is read:
+        it is not finite, its file was changed, or the output matrix is not the embedding, though
+        the config ties the two.
+    InvalidValueError, InvalidTypeError
+        `dtype` is neither of the two; `config` is no GPT2Config, `directory` no path.
     """
 
     def __init__(
-        self, directory: str | Path, config: GPT2Config, dtype: DTypeLike = "float32"
+        self,
+        directory: Given,
+        config: GPT2Config,
+        dtype: DTypeLike = "float32",
+        variant: str | None = None,
     ) -> None:
-        self.directory = Path(directory)
+        self.directory = as_path(directory, "directory")
+        if not isinstance(config, GPT2Config):
+            raise InvalidTypeError(f"config must be a GPT2Config; given {shown(config)}")
         self.config = config
         self.dtype = _checked_dtype(dtype)
-        self.origin = f"from {self.directory}"
         self._kept: dict[str, Array] = {}
-        self._entries = _check_entries(_entries(self.directory), config, self.directory)
+        entries = _entries(self.directory, variant)
+        left_out = [name for name in entries if name.partition(".")[0] in HEADS]
+        self._entries = _check_entries(
+            {name: entry for name, entry in entries.items() if name not in left_out},
+            config,
+            self.directory,
+        )
+        # The embedding that is the output matrix too may be there twice, or under that name.
+        self._copy = self._entries.pop(OUTPUT, None) if config.tie_word_embeddings else None
+        if self._copy is not None:
+            self._entries.setdefault(EMBEDDING, self._copy)
+        kinds = {HEADS[name.partition(".")[0]] for name in left_out}
+        self.origin = f"from {self.directory}" + (
+            f", without its head for {' and '.join(sorted(kinds))} ({listed(left_out)})"
+            if left_out
+            else ""
+        )
 
     def __getitem__(self, path: str) -> Array:
+        name = tensor_name(path)
         if path not in self._kept:
-            tensor = self._read(tensor_name(path))
+            if name not in self._entries:
+                raise no_parameter(path)
+            tensor = self._read(self._entries[name], name)
             if path == "W_E":
-                self._check_tied(tensor)
-            return self._kept.setdefault(path, read_only(tensor))
+                self._check_copy(tensor)
+            parameter = transpose(tensor) if path == "W_U" else tensor
+            return self._kept.setdefault(path, read_only(parameter))
         return self._kept[path]
 
     def __getstate__(self) -> dict[str, object]:
@@ -141,16 +230,15 @@ class Checkpoint(Parameters):
         """What gives rows of an embedding: the whole where it has been read, else those rows."""
         return self._kept[path] if path in self._kept else Rows(self, tensor_name(path))
 
-    def _check_tied(self, W_E: Array) -> None:
-        tied = "lm_head.weight"
-        if tied in self._entries and not np.array_equal(self._read(tied), W_E):
+    def _check_copy(self, W_E: Array) -> None:
+        if self._copy is not None and not np.array_equal(self._read(self._copy, OUTPUT), W_E):
             raise CheckpointError(
-                f"{tied} in {self.directory} is not equal to wte.weight: "
-                "GPT-2's output matrix is its token embedding"
+                f"{OUTPUT} in {self.directory} is not equal to {EMBEDDING}, though config.json "
+                "ties the two. If the model has an output matrix of its own, that should say "
+                '"tie_word_embeddings": false'
             )
 
-    def _read(self, name: str, rows: Ids | None = None) -> Array:
-        entry = self._entries[name]
+    def _read(self, entry: Entry, name: str, rows: Ids | None = None) -> Array:
         stored = entry.read() if rows is None else entry.read_rows(rows)
         if entry.dtype == "BF16":
             stored = (stored.astype("<u4") << 16).view("<f4")
@@ -170,7 +258,7 @@ class Rows:
 
     def __getitem__(self, rows: Ids) -> Array:
         distinct, places = np.unique(rows, return_inverse=True)
-        read = self.checkpoint._read(self.name, distinct)
+        read = self.checkpoint._read(self.checkpoint._entries[self.name], self.name, distinct)
         return read[places.reshape(rows.shape)]  # flat before NumPy 2
 
 
@@ -201,8 +289,9 @@ class Entry:
 
     def _read(self, start: int, count: int) -> AnyArray:
         try:
-            numbers = np.fromfile(self.file, STORED_AS[self.dtype], count, offset=start)
-            same = _version(os.stat(self.file)) == self.version
+            with open_regular(self.file) as stream:
+                numbers = np.fromfile(stream, STORED_AS[self.dtype], count, offset=start)
+                same = _version(os.fstat(stream.fileno())) == self.version
         except OSError as error:
             raise CheckpointError(f"{self.file} can't be read: {error}") from None
         if not same:
@@ -224,67 +313,127 @@ def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     return checked
 
 
-def weight_files(directory: Path) -> list[Path]:
+def weights_name(variant: str | None = None) -> str:
+    """What the weights' one file is called; of the variant fp16, `model.fp16.safetensors`."""
+    return _of_variant(WEIGHTS, variant)
+
+
+def index_name(variant: str | None = None) -> str:
+    """What the index of the weights' shards is called."""
+    return _of_variant(INDEX, variant)
+
+
+def _of_variant(name: str, variant: str | None) -> str:
+    stem, _, ending = name.rpartition(".")
+    return name if variant is None else f"{stem}.{variant}.{ending}"
+
+
+def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
     """The directory's safetensors files, whole or in shards.
 
     Raises
     ------
     MissingFileError
-        There are none, only a pickle, or a shard is missing.
+        There are none, or a shard is missing; the message tells what is there instead.
     CheckpointError
-        The shards' index can't be read, or points outside the directory.
+        The shards' index can't be read, or leads outside the directory.
     """
-    if os.path.isfile(directory / WEIGHTS):
-        return [directory / WEIGHTS]
-    if os.path.isfile(directory / INDEX):
-        return _shards(directory / INDEX)
-    raise MissingFileError(_no_weights(directory))
+    whole, index = directory / weights_name(variant), directory / index_name(variant)
+    if os.path.isfile(whole):
+        return [whole]
+    if not os.path.isfile(index):
+        raise MissingFileError(_no_weights(directory, variant))
+    shards = [directory / name for name in shard_names(index)]
+    missing = [shard.name for shard in shards if not os.path.isfile(shard)]
+    if missing:
+        raise MissingFileError(f"{listed(missing)}, named in {index}, is not there")
+    for shard in shards:
+        _check_place(shard, index)
+    return shards
 
 
-def _entries(directory: Path) -> dict[str, Entry]:
-    """Every tensor in the directory's weight files, by name and without `transformer.`."""
+def _check_place(shard: Path, index: Path) -> None:
+    """Refuse a shard that is a link to elsewhere, unless it is one of the hub's cache."""
+    directory = os.path.realpath(index.parent)
+    snapshots = os.path.dirname(directory)
+    allowed = [directory]
+    if os.path.basename(snapshots) == "snapshots":
+        allowed.append(os.path.join(os.path.dirname(snapshots), "blobs"))
+    if os.path.dirname(os.path.realpath(shard)) not in allowed:
+        raise CheckpointError(
+            f"{index} leads outside its directory: {shard.name} is a link to "
+            f"{shown(os.path.realpath(shard), 200)}"
+        )
+
+
+def _no_weights(directory: Path, variant: str | None) -> str:
+    message = f"there is no {weights_name(variant)} (nor {index_name(variant)}) in {directory}"
+    told = instead(os.listdir(directory)) if os.path.isdir(directory) else ""
+    return f"{message}, only {told}" if told else message
+
+
+def weight_map(index: Path) -> dict[str, str]:
+    """Of each tensor the shard that holds it, which is in the index's own directory.
+
+    Raises
+    ------
+    CheckpointError
+        The index can't be read, or leads outside the directory.
+    """
+    shards = read_json(index, CheckpointError).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+        raise CheckpointError(f"{index} holds no weight_map of tensors and their files")
+    for name in shards.values():
+        if re.search(r"[/\\:]|^\.*$", name):
+            raise CheckpointError(f"{index} points outside its directory: {shown(name, 200)}")
+    return shards
+
+
+def shard_names(index: Path) -> list[str]:
+    """The shards that an index names.
+
+    Raises
+    ------
+    CheckpointError
+        As `weight_map` does.
+    """
+    return sorted(set(weight_map(index).values()))
+
+
+def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
+    """Every tensor in the directory's weight files, by name and without what stands before it."""
+    files = weight_files(directory, variant)
     entries: dict[str, Entry] = {}
-    for file in weight_files(directory):
+    found: dict[str, str] = {}
+    for file in files:
         for name, entry in _read_header(file).items():
-            bare = name.removeprefix("transformer.")
+            bare = bare_name(name)
             if bare in entries:
                 raise CheckpointError(
-                    f"{bare} is there twice, in {file} and in {entries[bare].file}"
+                    f"{listed([bare])} is there twice, in {file} and in {entries[bare].file}"
                 )
-            entries[bare] = entry
+            entries[bare], found[name] = entry, file.name
+    if files != [directory / weights_name(variant)]:
+        _check_map(directory / index_name(variant), found)
     return entries
 
 
-def _no_weights(directory: Path) -> str:
-    pickles = sorted(file.name for file in directory.glob("pytorch_model*.bin"))
-    message = f"there is no {WEIGHTS} (nor {INDEX}) in {directory}"
-    return f"{message}, only {pickles[0]}. {HOW_TO_CONVERT}" if pickles else message
+def _check_map(index: Path, found: dict[str, str]) -> None:
+    """Refuse an index that says of tensors other than what is so."""
+    told = weight_map(index)
+    for name in told.keys() | found.keys():
+        if told.get(name) != found.get(name):
+            said, is_in = (places.get(name, "no file") for places in (told, found))
+            raise CheckpointError(
+                f"{index} contradicts its shards: it says that {listed([name])} is in "
+                f"{listed([said])}, and it is in {listed([is_in])}"
+            )
 
 
-HOW_TO_CONVERT = (
-    "That is a pickle, which can run any code when it is opened, so it is never opened here. "
-    "Where transformers and torch are installed, and you trust the file, convert it: "
-    'python -c "from transformers import GPT2LMHeadModel as M; '
-    "M.from_pretrained('NAME_OR_DIRECTORY').save_pretrained('DIRECTORY')\", "
-    "with vocab.json and merges.txt in that DIRECTORY too"
-)
-
-
-def _shards(index: Path) -> list[Path]:
-    """The shard files that an index names, each of them in the index's own directory."""
-    weight_map = read_json(index, CheckpointError).get("weight_map")
-    files = weight_map.values() if isinstance(weight_map, dict) else [None]
-    if not all(isinstance(name, str) for name in files):
-        raise CheckpointError(f"{index} holds no weight_map of tensors and their files")
-    names = sorted(set(files))
-    outside = [name for name in names if re.search(r"[/\\:]|^\.*$", name)]
-    if outside:
-        raise CheckpointError(f"{index} points outside its directory: {outside[0]!r}")
-    shards = [index.parent / name for name in names]
-    missing = [shard.name for shard in shards if not os.path.isfile(shard)]
-    if missing:
-        raise MissingFileError(f"{', '.join(missing)}, named in {index}, is not there")
-    return shards
+def bare_name(name: str) -> str:
+    """A tensor's name without what stands before it: h.0.ln_1.bias of transformer.h.0.ln_1.bias."""
+    wrapped = WRAPPERS.match(name)
+    return name[wrapped.end() :] if wrapped else name
 
 
 def _read_header(file: Path) -> dict[str, Entry]:
@@ -298,15 +447,21 @@ def _read_header(file: Path) -> dict[str, Entry]:
     from safetensors import SafetensorError, safe_open  # here, so that `import attnlab` is quick
 
     try:
-        with safe_open(file, framework="np"):
-            pass
-        with open(file, "rb") as stream:
+        with open_regular(file) as stream:
             version = _version(os.fstat(stream.fileno()))
             length = int.from_bytes(stream.read(8), "little")
-            header = json.loads(stream.read(length))
+            if length > LARGEST_HEADER:
+                raise OSError(f"its header would have {length:,} bytes")
+            header = stream.read(length)
+        with safe_open(file, framework="np"):
+            pass
+        same = _version(os.stat(file)) == version
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{file} {_what_it_is(file)} ({error})") from None
-    header.pop("__metadata__", None)
+    if not same:
+        raise CheckpointError(f"{file} was changed while it was opened; open it again")
+    tensors = parse_json(header, f"the header of {file}", CheckpointError)
+    tensors.pop("__metadata__", None)
     return {
         name: Entry(
             file,
@@ -315,48 +470,81 @@ def _read_header(file: Path) -> dict[str, Entry]:
             8 + length + info["data_offsets"][0],
             version,
         )
-        for name, info in header.items()
+        for name, info in tensors.items()
     }
+
+
+# What a file is that is not safetensors, by its first bytes.
+BEGINNINGS = {
+    b"version https://git-lfs": "is a Git LFS pointer and not the file itself: run `git lfs pull`",
+    b"GGUF": "is in llama.cpp's format GGUF and not in safetensors'",
+    b"PK\3\4": "is a zip, such as PyTorch's pickles are, and not a safetensors file",
+    b"<": "is a web page and not a safetensors file: the download went wrong",
+}
 
 
 def _what_it_is(file: Path) -> str:
     """Why a file is not safetensors, as far as its first bytes tell."""
     try:
-        with open(file, "rb") as stream:
+        with open_regular(file) as stream:
             start = stream.read(64)
     except OSError:
         return "can't be read"
     if not start:
         return "is empty"
-    if start.startswith(b"version https://git-lfs"):
-        return "is a Git LFS pointer and not the file itself: run `git lfs pull`"
-    if start.lstrip().startswith(b"<"):
-        return "is a web page and not a safetensors file: the download went wrong"
+    for beginning, told in BEGINNINGS.items():
+        if start.lstrip().startswith(beginning):
+            return told
     return "is not a safetensors file, or is truncated"
 
 
 def _check_entries(
     entries: dict[str, Entry], config: GPT2Config, directory: Path
 ) -> dict[str, Entry]:
-    """The entries that are parameters, if they are those of a GPT-2 with this config."""
+    """The entries that are parameters, if they are those of a GPT-2 with this config.
+
+    It takes time that grows with the entries, and not with the numbers in the config.
+    """
     found = {name: entry for name, entry in entries.items() if not MASK_BUFFER.fullmatch(name)}
-    shapes = tensor_shapes(config)
-    accepted = shapes | {"lm_head.weight": shapes["wte.weight"]}
-    kinds = {
-        "missing": [name for name in shapes if name not in found],
-        "unexpected": [name for name in found if name not in accepted],
-        "misshaped": [
-            f"{name} is {list(entry.shape)} and not {list(accepted[name])}"
-            for name, entry in found.items()
-            if name in accepted and entry.shape != accepted[name]
-        ],
-        "of a dtype that can't be read": [
-            f"{name} is {entry.dtype} and not one of {', '.join(STORED_AS)}"
-            for name, entry in found.items()
-            if name in accepted and entry.dtype not in STORED_AS
-        ],
+    in_block = {NAMES[path]: shape for path, shape in shapes_in_block(config).items()}
+    outside = {
+        OUTSIDE_OF_BLOCKS[path]: stored_shape(path, shape)
+        for path, shape in shapes_outside_of_blocks(config).items()
     }
-    problems = [f"{kind}: {_listed(names)}" for kind, names in kinds.items() if names]
+
+    def shape_of(name: str) -> Shape | None:
+        block = IN_BLOCK.fullmatch(name)
+        if block is None:
+            return outside.get(EMBEDDING if name == OUTPUT and OUTPUT not in outside else name)
+        is_there = len(block[1]) <= len(str(config.n_layer)) and int(block[1]) < config.n_layer
+        return in_block.get(block[2]) if is_there else None
+
+    expected = {name: shape for name in found if (shape := shape_of(name)) is not None}
+    if told := _what_else(found, {*in_block, *outside}):
+        raise CheckpointError(f"{directory} {told}")
+    given = set(expected)
+    if config.tie_word_embeddings and OUTPUT in given:  # W_E under another name, or twice
+        given = given - {OUTPUT} | {EMBEDDING}
+    missing = len(outside) + config.n_layer * len(in_block) - len(given)
+    names = (tensor_name(path) for path in parameter_paths(config))
+    unexpected = [name for name in found if name not in expected]
+    misshaped = [
+        f"{name} is {list(found[name].shape)} and not {list(shape)}"
+        for name, shape in expected.items()
+        if found[name].shape != shape
+    ]
+    unreadable = [
+        f"{name} is {found[name].dtype} and not one of {', '.join(STORED_AS)}"
+        for name in expected
+        if found[name].dtype not in STORED_AS
+    ]
+    kinds = {
+        "missing": listed((name for name in names if name not in given), missing),
+        "unexpected": listed(unexpected),
+        "misshaped": listed(misshaped),
+        "of a dtype that can't be read": listed(unreadable),
+    }
+    problems = [f"{kind}: {told}" for kind, told in kinds.items() if told]
     if problems:
         raise CheckpointError(
             f"the tensors in {directory} are not those of its config.json. {'; '.join(problems)}"
@@ -364,6 +552,21 @@ def _check_entries(
     return found
 
 
-def _listed(names: list[str], limit: int = 12) -> str:
-    rest = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
+def _what_else(found: dict[str, Entry], ours: set[str]) -> str:
+    """What tensors are, where their names tell that they are not a GPT-2's as it stands."""
+
+    def is_ours(name: str) -> bool:
+        block = IN_BLOCK.fullmatch(name)
+        return (block[2] if block else name) in ours
+
+    for name, entry in found.items():
+        if QUANTISED.fullmatch(name) or (entry.dtype.startswith("F8") and is_ours(name)):
+            return f"holds quantised weights ({listed([name])}, {entry.dtype}). {HOW_TO_DEQUANTISE}"
+        if LORA.fullmatch(name):
+            return (
+                f"holds LoRA layers beside the weights that they change ({listed([name])}). Where "
+                "peft is installed, add the two up: model.merge_and_unload().save_pretrained('NEW')"
+            )
+    if found and not any(map(is_ours, found)):
+        return f"holds no tensor by a name of GPT-2's, but {listed(sorted(found))}"
+    return ""

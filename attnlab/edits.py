@@ -28,7 +28,10 @@ Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
 Change: TypeAlias = Callable[["EditedRun", Any], Any]
 
 # Steps that are what they are because of the text and the model's sizes.
-FIXED = ("ids", "cached", "n_head", "memory", "rows_of_W_E", "K_cache", "V_cache")
+FIXED = (
+    *("ids", "cached", "n_head", "memory", "rows_of_W_E", "K_cache", "V_cache"),
+    *("activation", "by_root", "layer_number"),
+)
 
 # W_Q, W_K and W_V are thirds of the matrix that the model multiplies with, and so are biases.
 THIRDS = {

@@ -10,21 +10,27 @@ axes, several sequences side by side, pass through. float32 stays float32: const
 floats (`np.sqrt(64)` would turn every array after it into float64).
 
 Sources: "Attention Is All You Need" (2017), section 3.2; "Language Models are Unsupervised
-Multitask Learners" (2019), section 2.3; GPT-2's `model.py`.
+Multitask Learners" (2019), section 2.3; GPT-2's `model.py`. Of what its relatives do otherwise:
+"Gaussian Error Linear Units" (2016), section 2, for all three GELUs and SiLU; transformers'
+`modeling_gpt2.py` for `scale_of_layer`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnlab.erf import erf
+
 Array: TypeAlias = NDArray[np.floating[Any]]
 AnyArray: TypeAlias = NDArray[Any]
 Ids: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
+Activation: TypeAlias = Callable[[Array], Array]
 Value = TypeVar("Value")
 
 # ---- from ids to the residual stream -------------------------------------------------------------
@@ -86,6 +92,10 @@ def scale(K: Array) -> float:
     return math.sqrt(K.shape[-1])  # √Dk
 
 
+def scale_of_layer(K: Array, by_root: bool, layer_number: int | None) -> float:
+    return (scale(K) if by_root else 1.0) * (layer_number or 1)  # GPT-2's is √Dk
+
+
 def raw_scores(Q: Array, K: Array) -> Array:
     return Q @ transpose(K)  # (H, Tq, Tk)
 
@@ -119,7 +129,7 @@ def head_output(context: Array, W_O: Array) -> Array:
 # output = affine(concat, W_O, b_O)                     of the attention
 # mid = residual(input, attention.output)
 # X = layer_norm(mid, gain, bias, epsilon)              of the MLP
-# hidden = affine(X, W_1, b_1), activated = gelu(hidden), output = affine(activated, W_2, b_2)
+# hidden = affine(X, W_1, b_1), output = affine(activated, W_2, b_2)
 # output = residual(mid, mlp.output)                    of the block, the next block's input
 
 
@@ -127,12 +137,40 @@ def residual(stream: Array, written: Array, dropout: Array | None) -> Array:
     return stream + dropped(written, dropout)  # (T, D)
 
 
-def gelu(x: Array) -> Array:
-    return 0.5 * (1.0 + gelu_tanh(x)) * x  # (T, F)
+def activated(hidden: Array, activation: Activation) -> Array:
+    return activation(hidden)  # (T, F)
+
+
+def gelu(x: Array) -> Array:  # GPT-2's, the tanh form
+    return 0.5 * (1.0 + gelu_tanh(x)) * x
 
 
 def gelu_tanh(x: Array) -> Array:  # tanh(√(2/π) (x + 0.044715 x³))
     return np.tanh(math.sqrt(2.0 / math.pi) * ((1.0 + 0.044715 * np.square(x)) * x))
+
+
+def exact_gelu(x: Array) -> Array:  # which GPT-2's differs from by up to 5e-4
+    return x * normal_share(x)
+
+
+def normal_share(x: Array) -> Array:  # Φ(x), of a normal distribution what lies below x
+    return 0.5 * (1.0 + erf(x / math.sqrt(2.0)))
+
+
+def quick_gelu(x: Array) -> Array:  # another guess at the exact one, off by up to 2e-2
+    return x * sigmoid(1.702 * x)
+
+
+def silu(x: Array) -> Array:  # called swish too
+    return x * sigmoid(x)
+
+
+def relu(x: Array) -> Array:
+    return np.maximum(x, 0.0)
+
+
+def sigmoid(x: Array) -> Array:  # 1 / (1 + exp(-x)), and no exp overflows
+    return 0.5 * (1.0 + np.tanh(0.5 * x))
 
 
 # ---- from the residual stream to what follows ----------------------------------------------------

@@ -21,6 +21,12 @@ class OutOfRangeError(AttnlabError, IndexError):
     """A layer, head or position that does not exist."""
 
 
+class UnknownParameterError(AttnlabError, KeyError):
+    """A parameter's path that leads to none."""
+
+    __str__ = Exception.__str__  # KeyError's would be the message's repr
+
+
 class MissingFileError(AttnlabError, FileNotFoundError):
     """A directory, one of its files, or a repository on the hub is not there."""
 

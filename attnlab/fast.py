@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from attnlab.equations import Array, Mask, mean, transpose
+from attnlab import equations
+from attnlab.equations import Activation, Array, Mask, mean, transpose
 
 SHORT = 64
 
@@ -20,8 +21,9 @@ SHORT = 64
 # through stays small, and that keys which none of them may see are left out.
 ROWS = 128
 
-# GELU takes so many rows at a time, so that what passes through stays in the processor's cache.
-GELU_ROWS = 32
+# An activation takes so many rows at a time, so that what passes through stays in the processor's
+# cache.
+ACTIVATION_ROWS = 32
 
 
 def affine(x: Array, W: Array, b: Array | None) -> Array:
@@ -51,33 +53,47 @@ def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
 
 
 def gelu(x: Array, out: Array) -> Array:
+    """GPT-2's, in one new array."""
+    y: Array = np.square(x)
+    y *= 0.044715
+    y += 1.0
+    y *= x
+    y *= math.sqrt(2.0 / math.pi)
+    np.tanh(y, out=y)
+    y += 1.0
+    y *= 0.5
+    return np.multiply(x, y, out=out)
+
+
+def activate(x: Array, activation: Activation, out: Array) -> Array:
     """A few rows at a time; `out` may be x itself."""
-    for start in range(0, x.shape[-2], GELU_ROWS):
-        rows = np.s_[..., start : start + GELU_ROWS, :]
-        y = np.square(x[rows])
-        y *= 0.044715
-        y += 1.0
-        y *= x[rows]
-        y *= math.sqrt(2.0 / math.pi)
-        np.tanh(y, out=y)
-        y += 1.0
-        y *= 0.5
-        np.multiply(x[rows], y, out=out[rows])
+    for start in range(0, x.shape[-2], ACTIVATION_ROWS):
+        rows = np.s_[..., start : start + ACTIVATION_ROWS, :]
+        if activation is equations.gelu:
+            gelu(x[rows], out=out[rows])
+        else:
+            out[rows] = activation(x[rows])
     return out
 
 
-def activated(x: Array) -> Array:
-    """GELU of what is kept, by rows."""
-    return gelu(x, out=np.empty_like(x))
+def activated(hidden: Array, activation: Activation) -> Array:
+    """The activation of what is kept, by rows."""
+    return activate(hidden, activation, out=np.empty_like(hidden))
 
 
 def mlp_output(
-    X: Array, W_1: Array, b_1: Array, W_2: Array, b_2: Array, activated: Array | None = None
+    X: Array,
+    W_1: Array,
+    b_1: Array,
+    W_2: Array,
+    b_2: Array,
+    activation: Activation,
+    activated: Array | None = None,
 ) -> Array:
     """What is F wide passes through, in one array."""
     if activated is None:
         hidden = affine(X, W_1, b_1)
-        activated = gelu(hidden, out=hidden)
+        activated = activate(hidden, activation, out=hidden)
     return affine(activated, W_2, b_2)
 
 

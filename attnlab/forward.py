@@ -23,11 +23,11 @@ from numpy.typing import ArrayLike, DTypeLike
 from attnlab import equations, fast
 from attnlab.chain import MultiHeadAttention, is_small
 from attnlab.config import GPT2Config
-from attnlab.equations import Array, Ids, Mask
+from attnlab.equations import Activation, Array, Ids, Mask
 from attnlab.errors import InvalidValueError
 from attnlab.functional import causal_mask
 from attnlab.parameters import Parameters
-from attnlab.steps import Numbered, Part, Result, Run, Step, graph_of
+from attnlab.steps import Formulas, Numbered, Part, Result, Run, Step, graph_of
 from attnlab.tokens import Tokens, check_ids
 
 
@@ -80,13 +80,14 @@ class KeyValueCache:
 
 
 class MLP(Result):
-    """A block's second half, two linear maps with GELU between them.
+    """A block's second half, two linear maps with an activation between them.
 
     Attributes
     ----------
     X : (T, D), LayerNorm's output
     gain, bias, epsilon : (D,), (D,) and a number, of LayerNorm
     W_1, b_1, W_2, b_2 : (D, F), (F,), (F, D), (D,)
+    activation : the function that makes `activated`, in GPT-2 GELU
     hidden, activated : (T, F)
     output : (T, D)
     """
@@ -121,9 +122,8 @@ class MLP(Result):
         fast=fast.affine,
         passes=True,
     )
-    activated = Step(
-        "T F", "GELU(hidden)", equations.gelu, x="hidden", fast=fast.activated, passes=True
-    )
+    activation = Step("", "GELU", equations.same, x="root.activation")
+    activated = Step("T F", "GELU(hidden)", equations.activated, fast=fast.activated, passes=True)
     output = Step(
         "T D",
         "activated W_2 + b_2",
@@ -186,6 +186,8 @@ class BlockAttention(MultiHeadAttention):
         b="b_QKV",
         fast=fast.affine,
     )
+    layer_number = Step["int | None"]("", "layer + 1, where the scale has it", optional=True)
+    scale = Step("", "√Dk", equations.scale_of_layer, by_root="root.by_root")
     K_cache = Step[Any]("H Tk Dk", "keys of the tokens before", optional=True)
     V_cache = Step[Any]("H Tk Dv", "values of the tokens before", optional=True)
     Q = Step("Tq Dk", "X W_Q + b_Q, split into heads", equations.Q, view=True)
@@ -276,7 +278,7 @@ class ForwardPass(Result):
     blocks : one `Block` for each layer
     final : (..., T, D), the last block's output after the last LayerNorm
     gain, bias, epsilon : (D,), (D,) and a number, of that LayerNorm
-    W_E, W_P, W_U : (vocab, D), (n_positions, D), and W_Eᵀ (D, vocab)
+    W_E, W_P, W_U : (vocab, D), (n_positions, D), and (D, vocab), which is W_Eᵀ in GPT-2
     logits : (..., T, vocab), for each token what may follow it
     mask : bool (T, cached + T), True where a query may attend to a key, the same in all heads
     cached : how many tokens before these were found in the cache
@@ -299,6 +301,8 @@ class ForwardPass(Result):
     cached = Step[int]("", "tokens before these, in the cache")
     n_head = Step[int]("", "H")
     epsilon = Step[float]("", "added to the variance")
+    activation = Step[Activation]("", "GELU")
+    by_root = Step[bool]("", "whether √Dk is in the scale")
     W_E = Step[Array]("vocab D")
     W_P = Step[Array]("n_positions D")
     rows_of_W_E = Step[Array]("vocab D", "W_E, of which only the rows asked for are read")
@@ -359,11 +363,15 @@ class ForwardPass(Result):
             "cached": cached,
             "n_head": config.n_head,
             "epsilon": config.layer_norm_epsilon,
+            "activation": config.activation.function,
+            "by_root": config.scale_attn_weights,
+            **layer_numbers(config),
             **({} if cache is None else cache.as_of_now()),
             **given,
         }
         parameters = parameters.still()
-        graph = graph_of(type(self), config.n_layer)
+        own = () if config.tie_word_embeddings else ("W_U",)
+        graph = graph_of(type(self), config.n_layer, formulas_of(config), own)
         run = Run(
             graph,
             values,
@@ -406,6 +414,26 @@ def checked_dropout(dropout: dict[str, Array], config: GPT2Config) -> dict[str, 
                 f"{config.n_layer} blocks at {', '.join(in_block)}"
             )
     return {path: array.view() for path, array in dropout.items()}
+
+
+def layer_numbers(config: GPT2Config) -> dict[str, int]:
+    """What the scales of the layers are multiplied by, by path; none in GPT-2."""
+    if not config.scale_attn_by_inverse_layer_idx:
+        return {}
+    return {f"blocks.{layer}.attention.layer_number": layer + 1 for layer in range(config.n_layer)}
+
+
+def formulas_of(config: GPT2Config) -> Formulas:
+    """What the steps are made of that GPT-2's relatives make in another way."""
+    factors = ["√Dk"] * config.scale_attn_weights
+    factors += ["(layer + 1)"] * config.scale_attn_by_inverse_layer_idx
+    name = config.activation.name
+    return (
+        ("scale", " · ".join(factors) or "1"),
+        ("activation", name),
+        ("activated", f"{name}(hidden)"),
+        ("W_U", "W_Eᵀ" if config.tie_word_embeddings else "the output matrix, not tied to W_E"),
+    )
 
 
 def checked_ids(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:

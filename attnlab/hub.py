@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from attnlab.checkpoint import HOW_TO_CONVERT, INDEX, WEIGHTS, weight_files
+from attnlab.checkpoint import INDEX, WEIGHTS, weight_files
 from attnlab.errors import (
     CheckpointError,
     DownloadError,
@@ -17,6 +17,7 @@ from attnlab.errors import (
     InvalidValueError,
     MissingFileError,
 )
+from attnlab.formats import instead, model_directory
 
 Value = TypeVar("Value")
 
@@ -78,8 +79,10 @@ def find_model(
     if name_or_path and os.path.isdir(path):
         if revision is not None:
             raise InvalidValueError(f"{path} is a directory, which has no revision {revision!r}")
-        return path
+        return model_directory(path)
     if os.path.isfile(path):
+        if told := instead([path.name]):
+            raise MissingFileError(f"this is a file: {told}")
         raise MissingFileError(f"{path} is a file; give the directory that holds the model's files")
     if not isinstance(name_or_path, str) or not _is_repository_name(name_or_path):
         raise MissingFileError(
@@ -177,9 +180,8 @@ def _download(repository: str, revision: str | None) -> Path:
     names = [file.rfilename for file in info.siblings or ()]
     missing = [name for name in FILES if name not in names]
     if not {WEIGHTS, INDEX} & set(names):
-        pickled = any(name.startswith("pytorch_model") for name in names)
-        hint = f". There is a pytorch_model.bin. {HOW_TO_CONVERT}" if pickled else ""
-        missing.append(WEIGHTS + hint)
+        told = instead(names)
+        missing.append(WEIGHTS + f", only {told}" * bool(told))
     if missing:
         raise MissingFileError(f"{repository} on the hub has no {' and no '.join(missing)}")
     weights = [WEIGHTS] if WEIGHTS in names else [INDEX, *fnmatch.filter(names, SHARDS)]

@@ -12,43 +12,74 @@ from numpy.typing import DTypeLike
 
 from attnlab.config import GPT2Config
 from attnlab.equations import Array
+from attnlab.errors import InvalidValueError, UnknownParameterError, shown
+
+Shape = tuple[int, ...]
 
 
-def parameter_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
-    """Path and shape of every parameter of a GPT-2.
+def shapes_in_block(config: GPT2Config) -> dict[str, Shape]:
+    """Shape of every parameter of one block, by its path from there.
 
-    `gain` and `bias` are those of the LayerNorm that makes the X beside them; the last ones, of no
-    block, that which makes `final`.
+    `gain` and `bias` are those of the LayerNorm that makes the X beside them.
 
     Source: transformers' `modeling_gpt2.py`.
     """
     D, F = config.n_embd, config.d_mlp
-    shapes: dict[str, tuple[int, ...]] = {
+    return {
+        "attention.gain": (D,),
+        "attention.bias": (D,),
+        "attention.W_QKV": (D, 3 * D),
+        "attention.b_QKV": (3 * D,),
+        "attention.W_O": (D, D),
+        "attention.b_O": (D,),
+        "mlp.gain": (D,),
+        "mlp.bias": (D,),
+        "mlp.W_1": (D, F),
+        "mlp.b_1": (F,),
+        "mlp.W_2": (F, D),
+        "mlp.b_2": (D,),
+    }
+
+
+def shapes_outside_of_blocks(config: GPT2Config) -> dict[str, Shape]:
+    """Shape of every other parameter; `gain` and `bias` are of the LayerNorm that makes `final`.
+
+    There is a W_U only where it is not W_E transposed. The embeddings come first.
+    """
+    D = config.n_embd
+    shapes: dict[str, Shape] = {
         "W_E": (config.vocab_size, D),
         "W_P": (config.n_positions, D),
+        "gain": (D,),
+        "bias": (D,),
     }
+    return shapes if config.tie_word_embeddings else shapes | {"W_U": (D, config.vocab_size)}
+
+
+def parameter_paths(config: GPT2Config) -> Iterator[str]:
+    """The path of every parameter of a GPT-2, one after the other."""
+    in_block = tuple(shapes_in_block(config))
+    first, second, *last = shapes_outside_of_blocks(config)
+    yield from (first, second)
     for layer in range(config.n_layer):
-        attention, mlp = f"blocks.{layer}.attention", f"blocks.{layer}.mlp"
-        shapes |= {
-            f"{attention}.gain": (D,),
-            f"{attention}.bias": (D,),
-            f"{attention}.W_QKV": (D, 3 * D),
-            f"{attention}.b_QKV": (3 * D,),
-            f"{attention}.W_O": (D, D),
-            f"{attention}.b_O": (D,),
-            f"{mlp}.gain": (D,),
-            f"{mlp}.bias": (D,),
-            f"{mlp}.W_1": (D, F),
-            f"{mlp}.b_1": (F,),
-            f"{mlp}.W_2": (F, D),
-            f"{mlp}.b_2": (D,),
-        }
-    return shapes | {"gain": (D,), "bias": (D,)}
+        yield from (f"blocks.{layer}.{name}" for name in in_block)
+    yield from last
+
+
+def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
+    """Path and shape of every parameter of a GPT-2."""
+    shapes = shapes_in_block(config) | shapes_outside_of_blocks(config)
+    return {path: shapes[path.split(".", 2)[-1]] for path in parameter_paths(config)}
 
 
 def parameter_count(config: GPT2Config) -> int:
     """How many numbers a GPT-2 of this config has learned: 124,439,808 for the smallest."""
-    return sum(math.prod(shape) for shape in parameter_shapes(config).values())
+    in_block, others = shapes_in_block(config), shapes_outside_of_blocks(config)
+    return config.n_layer * _numbers(in_block) + _numbers(others)
+
+
+def _numbers(shapes: Mapping[str, Shape]) -> int:
+    return sum(map(math.prod, shapes.values()))
 
 
 class Parameters(Mapping[str, Array]):
@@ -76,10 +107,12 @@ class Parameters(Mapping[str, Array]):
         return path in parameter_shapes(self.config)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(parameter_shapes(self.config))
+        return parameter_paths(self.config)
 
     def __len__(self) -> int:
-        return len(parameter_shapes(self.config))
+        return self.config.n_layer * len(shapes_in_block(self.config)) + len(
+            shapes_outside_of_blocks(self.config)
+        )
 
     def __repr__(self) -> str:
         count = f"{parameter_count(self.config):,} parameters"
@@ -113,6 +146,11 @@ class ParameterVector(Parameters):
     Attributes
     ----------
     vector : (parameter_count(config),), which may be written to
+
+    Raises
+    ------
+    InvalidValueError
+        There is no memory for so many.
     """
 
     origin = "in memory"
@@ -121,7 +159,7 @@ class ParameterVector(Parameters):
         self, config: GPT2Config, vector: Array | None = None, dtype: DTypeLike = "float32"
     ) -> None:
         self.config = config
-        self.vector = np.zeros(parameter_count(config), dtype) if vector is None else vector
+        self.vector = _zeros(parameter_count(config), dtype) if vector is None else vector
         self.dtype = self.vector.dtype
         self._views: dict[str, Array] = {}
         start = 0
@@ -131,7 +169,10 @@ class ParameterVector(Parameters):
             start = stop
 
     def __getitem__(self, path: str) -> Array:
-        return self._views[path]
+        try:
+            return self._views[path]
+        except (KeyError, TypeError):
+            raise no_parameter(path) from None
 
     def __reduce__(self) -> tuple[Any, ...]:  # so that the views are views of the vector again
         return _unpickled, (self.config, self.vector, self.vector.flags.writeable)
@@ -147,6 +188,23 @@ class ParameterVector(Parameters):
             if not self.vector.flags.writeable
             else _unpickled(self.config, self.vector.copy(), False)
         )
+
+
+def no_parameter(path: object) -> UnknownParameterError:
+    """An error that tells what parameters are called."""
+    return UnknownParameterError(
+        f"there is no parameter {shown(path)}: they are called W_E, W_P, gain, bias, and "
+        "blocks.0.attention.W_QKV and the like; list(parameters) has them all"
+    )
+
+
+def _zeros(count: int, dtype: DTypeLike) -> Array:
+    try:
+        return np.zeros(count, dtype)
+    except (MemoryError, ValueError):  # ValueError: more than an address can count
+        raise InvalidValueError(
+            f"there is no memory for the {count:,} parameters of such a model"
+        ) from None
 
 
 def _unpickled(config: GPT2Config, vector: Array, writeable: bool) -> ParameterVector:

@@ -46,6 +46,9 @@ Value = TypeVar("Value")
 # What a step needs: another step by its path, or, where that depends on it, by its part's number.
 Need = str | Callable[[int], str]
 
+# Formulas in words, by the names of their steps.
+Formulas = tuple[tuple[str, str], ...]
+
 
 def read_only(value: Value) -> Value:
     """`value`; where it is an array, one that can't be written to."""
@@ -128,6 +131,12 @@ class Step(Generic[Value]):
         taken.of_whole, taken.always_of_whole = take, always or self.equation is None
         return taken
 
+    def as_parameter(self) -> Step[Value]:
+        """The same step of a model that has it as a parameter, where others compute it."""
+        given = copy(self)
+        given.equation, given.needs = None, ()
+        return given
+
     def __repr__(self) -> str:
         equation = f" = {self.formula}" if self.formula else ""
         return f"<step {self.name} ({self.axes}){equation}>"
@@ -173,18 +182,25 @@ class Graph(dict[str, Node]):
     ----------
     root : the kind of the result that is part of no other
     n_layer : how many blocks it has
+    formulas : of steps that are made in another way than GPT-2 makes them, by name
+    own : paths of steps that others compute, and of which this model has a parameter of its own
     """
 
-    def __init__(self, root: type[Result], n_layer: int) -> None:
+    def __init__(
+        self, root: type[Result], n_layer: int, formulas: Formulas = (), own: tuple[str, ...] = ()
+    ) -> None:
         super().__init__()
         self.root, self.n_layer = root, n_layer
+        self.formulas, self.own = dict(formulas), own
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return graph_of, (self.root, self.n_layer)
+        return graph_of, (self.root, self.n_layer, tuple(self.formulas.items()), self.own)
 
     def __missing__(self, path: str) -> Node:
         *place, name = path.split(".")
         step = self.kind_at(place).steps[name]
+        if path in self.own:
+            step = step.as_parameter()
         number = int(place[-1]) if place and place[-1].isdigit() else self.n_layer
 
         def absolute(need: Need) -> str:
@@ -219,12 +235,15 @@ class Graph(dict[str, Node]):
         return kind
 
 
-GRAPHS: dict[tuple[type[Result], int], Graph] = {}
+GRAPHS: dict[tuple[Any, ...], Graph] = {}
 
 
-def graph_of(root: type[Result], n_layer: int = 0) -> Graph:
+def graph_of(
+    root: type[Result], n_layer: int = 0, formulas: Formulas = (), own: tuple[str, ...] = ()
+) -> Graph:
     """The graph of a kind of result, one for all of them."""
-    return GRAPHS.setdefault((root, n_layer), Graph(root, n_layer))
+    key = root, n_layer, formulas, own
+    return GRAPHS.setdefault(key, Graph(*key))
 
 
 class Run:
@@ -539,7 +558,8 @@ class Result:
 
     def formula_of(self, name: str) -> str:
         """What a step is made of, its equation's right-hand side; of what is given, what it is."""
-        return self._step(name).formula
+        formula: str = self._run.graph.formulas.get(name, self._step(name).formula)
+        return formula
 
     def heading_of(self, name: str) -> str:
         """What a view of a step is headed with."""

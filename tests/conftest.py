@@ -19,6 +19,7 @@ from attnlab.hub import PUBLISHED
 
 REFERENCE = Path(__file__).parent / "reference"
 MODELS = ("odd", "one_head", "float16", "bfloat16", "float64", "sharded")
+RELATIVES = ("gelu", "relu", "silu", "quick_gelu", "gelu_fast", "reordered")
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals, pipes and terminals of POSIX")
 

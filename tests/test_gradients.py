@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ from attnlab import (
     softmax,
 )
 from attnlab.checkpoint import tensor_name
-from attnlab.equations import Array
+from attnlab.config import ACTIVATIONS
+from attnlab.equations import Activation, Array
 from attnlab.errors import InvalidValueError
 from attnlab.forward import MLP
 from attnlab.steps import Run, graph_of
@@ -34,7 +36,7 @@ from attnlab.training import (
     loss_and_gradients,
     softmax_gradient,
 )
-from attnlab.training.gradients import embedding_gradient, mlp_gradient
+from attnlab.training.gradients import ACTIVATION_GRADIENTS, embedding_gradient, mlp_gradient
 from attnlab.training.run import draw_dropout
 
 RECORDED = np.load(REFERENCE / "training.npz")
@@ -118,14 +120,15 @@ def test_long_attention() -> None:
         check(context, d_context, [part], [d_x[-2:]])
 
 
-def test_mlp() -> None:
+@pytest.mark.parametrize("activation", ACTIVATION_GRADIENTS)
+def test_mlp(activation: Activation) -> None:
     shapes = {"X": (2, 3, 5), "W_1": (5, 7), "b_1": (7,), "W_2": (7, 5), "b_2": (5,)}
     values = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
     d_output = rng.standard_normal((2, 3, 5))
 
     def mlp() -> MLP:
-        copies = {name: value.copy() for name, value in values.items()}
-        return MLP("MLP", Run(graph_of(MLP), copies))
+        copies: dict[str, Any] = {name: value.copy() for name, value in values.items()}
+        return MLP("MLP", Run(graph_of(MLP), copies | {"activation": activation}))
 
     d_X, parameters = mlp_gradient(mlp(), d_output)
     check(
@@ -134,6 +137,10 @@ def test_mlp() -> None:
         [*values.values()],
         [d_X, *(parameters[name] for name in list(values)[1:])],
     )
+
+
+def test_every_activation_has_a_gradient() -> None:
+    assert {activation.function for activation in ACTIVATIONS.values()} == set(ACTIVATION_GRADIENTS)
 
 
 def test_embedding() -> None:

@@ -13,34 +13,13 @@ PACKAGE = Path(attnlab.__file__).parent
 
 # Each room may import those before it, wherever the import stands: at the top, in a function, or
 # for types alone.
-ORDER = [
-    *(
-        "errors",
-        "files",
-        "names",
-        "equations",
-        "fast",
-        "checks",
-        "tables",
-        "console",
-        "figures",
-        "views",
-    ),
-    *("steps", "tokens", "chain", "functional", "config", "parameters", "forward", "sampling"),
-    *(
-        "edits",
-        "sealed",
-        "recordings",
-        "trace",
-        "generation",
-        "tokenizer",
-        "checkpoint",
-        "hub",
-        "model",
-        "walkthrough",
-    ),
-    *("training", "pocket", "cli", "__main__"),
-]
+ORDER = """
+    errors files names formats erf equations fast checks tables console figures views
+    steps tokens chain functional config parameters forward sampling
+    edits sealed recordings trace generation
+    tokenizer checkpoint hub model walkthrough
+    training pocket cli __main__
+""".split()
 
 
 def imports_of(room: str) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import MODELS, REFERENCE, needs
+from conftest import MODELS, REFERENCE, RELATIVES, needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import kept
@@ -23,7 +23,7 @@ from attnlab import (
     gelu,
     softmax,
 )
-from attnlab.fast import GELU_ROWS
+from attnlab.fast import ACTIVATION_ROWS
 from attnlab.parameters import ParameterVector, parameter_count
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
@@ -44,7 +44,7 @@ def odd() -> GPT2:
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MODELS + RELATIVES)
 def test_every_intermediate_against_transformers(name: str, dtype: str) -> None:
     expected = np.load(REFERENCE / name / "expected.npz")
     trace = GPT2.from_pretrained(REFERENCE / name, dtype=dtype).trace(expected["ids"])
@@ -61,7 +61,7 @@ def test_every_intermediate_against_transformers(name: str, dtype: str) -> None:
         assert np.allclose(computed, wanted, rtol=0, atol=TOLERANCE[dtype] * scale), path
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MODELS + RELATIVES)
 def test_heads_against_transformers(name: str) -> None:
     expected = np.load(REFERENCE / name / "expected.npz")
     trace = GPT2.from_pretrained(REFERENCE / name, dtype="float64").trace(expected["ids"])
@@ -109,7 +109,7 @@ def test_looking_runs_and_keeps_only_what_it_needs(odd: GPT2) -> None:
     assert trace.blocks[2].output.shape == (12, 35)
     for block in trace.blocks:
         assert not set(STEPS[:3]) & kept(block.attention)
-        assert kept(block.mlp) <= {"epsilon"}
+        assert kept(block.mlp) <= {"epsilon", "activation"}
         assert block.mlp.output.shape == (12, 35)
         assert not {"hidden", "activated"} & kept(block.mlp)
     assert not {"logits", "token_embedding", "position_embedding"} & kept(trace)
@@ -134,7 +134,7 @@ def test_X_is_kept_only_once_it_is_looked_at(odd: GPT2) -> None:
 
 def test_GELU_leaves_alone_what_somebody_holds() -> None:
     model = GPT2.from_pretrained("pocket")
-    mlp, other = (model.trace(np.arange(GELU_ROWS + 3)).blocks[0].mlp for _ in range(2))
+    mlp, other = (model.trace(np.arange(ACTIVATION_ROWS + 3)).blocks[0].mlp for _ in range(2))
     hidden = mlp.hidden.copy()
     assert not np.shares_memory(mlp.hidden, mlp.activated)
     assert np.array_equal(mlp.hidden, hidden)

@@ -9,17 +9,22 @@ again.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
+from attnlab import equations
 from attnlab.chain import Attention
 from attnlab.equations import (
+    Activation,
     Array,
     Ids,
     deviation,
     gelu_tanh,
     mean,
     merge_heads,
+    normal_share,
+    sigmoid,
     split_heads,
     transpose,
 )
@@ -130,6 +135,55 @@ def gelu_gradient(x: Array, d_y: Array) -> Array:
     return d_x
 
 
+def exact_gelu_gradient(x: Array, d_y: Array) -> Array:
+    """Of y = x Φ(x).
+
+    Parameters
+    ----------
+    x, d_y : (...)
+
+    Returns
+    -------
+    d_x = d_y · (Φ(x) + x φ(x)), where φ(x) = exp(-½ x²) / √(2π) is Φ's slope : (...)
+    """
+    slope = np.exp(-0.5 * np.square(x)) / math.sqrt(2.0 * math.pi)
+    return d_y * (normal_share(x) + x * slope)
+
+
+def quick_gelu_gradient(x: Array, d_y: Array) -> Array:
+    """Of y = x σ(1.702 x): `silu_gradient` at 1.702 x, as y = SiLU(1.702 x) / 1.702."""
+    return silu_gradient(1.702 * x, d_y)
+
+
+def silu_gradient(x: Array, d_y: Array) -> Array:
+    """Of y = x σ(x).
+
+    Parameters
+    ----------
+    x, d_y : (...)
+
+    Returns
+    -------
+    d_x = d_y · σ(x) (1 + x (1 - σ(x))) : (...)
+    """
+    s = sigmoid(x)
+    return d_y * (s * (1.0 + x * (1.0 - s)))
+
+
+def relu_gradient(x: Array, d_y: Array) -> Array:
+    """Of y = max(x, 0): d_y where x is above 0, else 0."""
+    return d_y * (x > 0)
+
+
+ACTIVATION_GRADIENTS: dict[Activation, Callable[[Array, Array], Array]] = {
+    equations.gelu: gelu_gradient,
+    equations.exact_gelu: exact_gelu_gradient,
+    equations.quick_gelu: quick_gelu_gradient,
+    equations.silu: silu_gradient,
+    equations.relu: relu_gradient,
+}
+
+
 def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, Array, Array]:
     """Of context = weights V with weights = softmax(Q Kᵀ / scale), masked, back to Q, K and V.
 
@@ -163,7 +217,7 @@ def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, A
 
 
 def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, dict[str, Array]]:
-    """Of output = GELU(X W_1 + b_1) W_2 + b_2.
+    """Of output = activation(X W_1 + b_1) W_2 + b_2.
 
     Parameters
     ----------
@@ -175,10 +229,10 @@ def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, dict[str, Array]]:
     d_X = d_hidden W_1ᵀ : (..., T, D)
     d_W_1 = Xᵀ d_hidden, d_b_1 = Σ d_hidden : (D, F), (F,)
     d_W_2 = activatedᵀ d_output, d_b_2 = Σ d_output : (F, D), (D,)
-        with d_hidden = GELU's gradient of d_output W_2ᵀ
+        with d_hidden = the activation's gradient of d_output W_2ᵀ
     """
     d_activated, d_W_2, d_b_2 = linear_gradient(mlp.activated, mlp.W_2, d_output)
-    d_hidden = gelu_gradient(mlp.hidden, d_activated)
+    d_hidden = ACTIVATION_GRADIENTS[mlp.activation](mlp.hidden, d_activated)
     d_X, d_W_1, d_b_1 = linear_gradient(mlp.X, mlp.W_1, d_hidden)
     return d_X, {"W_1": d_W_1, "b_1": d_b_1, "W_2": d_W_2, "b_2": d_b_2}
 
@@ -312,8 +366,7 @@ def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, Param
         _ = block.mlp.X, block.mlp.hidden, block.mlp.activated
     loss, d_logits = cross_entropy(forward.logits, targets)
 
-    # W_E is used twice, as embedding and as unembedding: its gradient is the sum of both.
-    d_final, d_unembedding, _ = linear_gradient(forward.final, forward.W_U, d_logits)
+    d_final, d_W_U, _ = linear_gradient(forward.final, forward.W_U, d_logits)
     d_residual, gradients["gain"][:], gradients["bias"][:] = layer_norm_gradient(
         forward.blocks[-1].output, forward.gain, forward.epsilon, d_final
     )
@@ -324,8 +377,11 @@ def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, Param
     if forward.embedding_dropout is not None:
         d_residual *= forward.embedding_dropout
 
-    gradients["W_E"][:] = transpose(d_unembedding)
-    gradients["W_E"][:] += embedding_gradient(forward.ids, d_residual, config.vocab_size)
+    gradients["W_E"][:] = embedding_gradient(forward.ids, d_residual, config.vocab_size)
+    if config.tie_word_embeddings:  # W_E is used twice: its gradient is the sum of both
+        gradients["W_E"][:] += transpose(d_W_U)
+    else:
+        gradients["W_U"][:] = d_W_U
     T, D = d_residual.shape[-2:]
     gradients["W_P"][:T] = d_residual.reshape(-1, T, D).sum(axis=0)
     return loss, gradients

@@ -44,7 +44,7 @@ def initial_parameters(
     parameters = ParameterVector(config, dtype=dtype)
     deviation = 0.02
     of_residual = deviation / math.sqrt(2 * config.n_layer)
-    scales = {"W_E": deviation, "W_P": deviation}
+    scales = {path: deviation for path in ("W_E", "W_P", "W_U") if path in parameters}
     for layer in range(config.n_layer):
         attention, mlp = f"blocks.{layer}.attention", f"blocks.{layer}.mlp"
         scales |= {f"{attention}.W_QKV": deviation, f"{mlp}.W_1": deviation}

@@ -2,13 +2,16 @@
 
 The tests read what this script leaves beside itself and need neither library.  It writes
 
-* one directory for each tiny random GPT-2 in ``MODELS``: a complete model in the format of the
-  published ones, and ``expected.npz``, every intermediate of every layer in float64;
+* one directory for each tiny random GPT-2 in ``MODELS`` and ``RELATIVES``: a complete model in the
+  format of the published ones, and ``expected.npz``, every intermediate of every layer in float64;
 * ``ops.npz``, inputs and outputs of single operations in float64;
+* ``activations.npz``, one input and what each activation makes of it, in float64;
 * ``sizes.json``, the shapes and the parameter counts of the published GPT-2s.
 
 Run it with ``python make_models.py``; README.md says which versions were used.  All randomness
 is seeded, so with the same versions a second run on one machine writes the same bytes.
+``python make_models.py --check`` writes nothing: it holds the recorded values against what the
+installed version of transformers computes from the models as they are.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +33,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Tokenizer
+from transformers.activations import ACT2FN
 
 HERE = Path(__file__).resolve().parent
 
@@ -129,6 +135,8 @@ class Spec:
     epsilon: float = 1e-5
     embedding_std: float = 0.5
     save: Callable[[GPT2LMHeadModel, Path], None] = save_modern
+    n_tokens: int = N_TOKENS
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def config(self) -> GPT2Config:
         """Return the configuration in transformers' terms."""
@@ -142,6 +150,7 @@ class Spec:
             layer_norm_epsilon=self.epsilon,
             bos_token_id=make_vocabulary()[END_OF_TEXT],
             eos_token_id=make_vocabulary()[END_OF_TEXT],
+            **self.settings,
         )
 
 
@@ -158,6 +167,34 @@ MODELS = [
     Spec("sharded", n_layer=3, n_head=2, n_embd=26, n_inner=19, seed=6, save=save_sharded),
 ]  # fmt: skip
 
+# What the relatives of GPT-2 do otherwise, all in one small shape.
+RELATIVE = {"n_layer": 2, "n_head": 2, "n_embd": 6, "n_inner": 11, "n_tokens": 7}
+BY_LAYER = {"scale_attn_by_inverse_layer_idx": True}
+
+RELATIVES = [
+    Spec("gelu", **RELATIVE, seed=7, settings={"activation_function": "gelu"}),
+    Spec(
+        "relu", **RELATIVE, seed=8,
+        settings={"activation_function": "relu", "scale_attn_weights": False},
+    ),
+    Spec(
+        "silu", **RELATIVE, seed=12,
+        settings={"activation_function": "silu", "tie_word_embeddings": False},
+    ),
+    Spec(
+        "quick_gelu", **RELATIVE, seed=20,
+        settings={"activation_function": "quick_gelu", **BY_LAYER},
+    ),
+    Spec(
+        "gelu_fast", **RELATIVE, seed=10,
+        settings={"activation_function": "gelu_fast", "scale_attn_weights": False, **BY_LAYER},
+    ),
+    Spec(
+        "reordered", **RELATIVE, seed=23,
+        settings={"reorder_and_upcast_attn": True, **BY_LAYER},
+    ),
+]  # fmt: skip
+
 
 def draw_parameter(name: str, shape: torch.Size, spec: Spec, generator: torch.Generator) -> Tensor:
     """Draw a parameter so that attention is far from uniform and no activation is tiny."""
@@ -166,7 +203,7 @@ def draw_parameter(name: str, shape: torch.Size, spec: Spec, generator: torch.Ge
         return 0.2 * noise
     if ".ln_" in name:
         return 1 + 0.3 * noise
-    if name.endswith(("wte.weight", "wpe.weight")):
+    if name.endswith(("wte.weight", "wpe.weight", "lm_head.weight")):
         return spec.embedding_std * noise
     gain = 1.6 if "c_attn" in name else 1.0
     return gain / math.sqrt(shape[0]) * noise  # GPT-2 stores its matrices as (in, out)
@@ -198,8 +235,9 @@ def save_model(spec: Spec) -> Path:
 def load_model(directory: Path) -> GPT2LMHeadModel:
     """Load a saved model, upcast to float64, and check that it holds what the files say."""
     model = GPT2LMHeadModel.from_pretrained(
-        directory, attn_implementation="eager", local_files_only=True
+        directory, attn_implementation="eager", local_files_only=True, dtype=torch.float64
     )
+    check_reordered(model)
     model = model.double().eval()
     stored: dict[str, Tensor] = {}
     for file in directory.glob("*.safetensors"):
@@ -209,10 +247,24 @@ def load_model(directory: Path) -> GPT2LMHeadModel:
     return model
 
 
+@torch.no_grad()
+def check_reordered(model: GPT2LMHeadModel) -> None:
+    """Check that `reorder_and_upcast_attn` changes nothing in float32, and turn it off.
+
+    transformers computes it in no other dtype.
+    """
+    if model.config.reorder_and_upcast_attn:
+        ids = torch.arange(N_TOKENS)[None]
+        reordered = model.float().eval()(ids).logits
+        for block in model.transformer.h:
+            block.attn.reorder_and_upcast_attn = False
+        torch.testing.assert_close(model(ids).logits, reordered, rtol=1e-5, atol=1e-5)
+
+
 def draw_ids(spec: Spec) -> Tensor:
     """Draw token ids, one of them twice."""
     generator = torch.Generator().manual_seed(1000 + spec.seed)
-    ids = torch.randint(len(make_vocabulary()), (N_TOKENS,), generator=generator)
+    ids = torch.randint(len(make_vocabulary()), (spec.n_tokens,), generator=generator)
     ids[-2] = ids[2]
     return ids
 
@@ -235,7 +287,10 @@ def recording(
         return lambda module, args: keep(key, args[0])
 
     def output_hook(key: str) -> Callable[..., None]:
-        return lambda module, args, output: keep(key, output)
+        # Before version 5 a block gave a tuple.
+        return lambda module, args, output: keep(
+            key, output[0] if isinstance(output, tuple) else output
+        )
 
     handles = [
         *(module.register_forward_pre_hook(input_hook(key)) for key, module in inputs.items()),
@@ -286,7 +341,13 @@ def split_heads(x: Tensor, n_head: int) -> Tensor:
     return x.unflatten(-1, (n_head, -1)).transpose(0, 1)
 
 
-def add_attention(record: dict[str, Tensor], prefix: str, weights: Tensor) -> None:
+def scale_of(config: GPT2Config, layer: int) -> float:
+    """Return what the scores of a layer are divided by."""
+    scale = math.sqrt(config.n_embd // config.n_head) if config.scale_attn_weights else 1.0
+    return scale * (layer + 1) if config.scale_attn_by_inverse_layer_idx else scale
+
+
+def add_attention(record: dict[str, Tensor], prefix: str, weights: Tensor, scale: float) -> None:
     """Complete one layer's attention from what was hooked and the weights of transformers.
 
     transformers exposes neither the heads by themselves nor any scores.
@@ -295,7 +356,7 @@ def add_attention(record: dict[str, Tensor], prefix: str, weights: Tensor) -> No
     parts = record.pop(f"{prefix}.QKV").chunk(3, dim=-1)
     queries, keys, values = (split_heads(part, n_head) for part in parts)
     raw_scores = queries @ keys.transpose(-1, -2)
-    scores = raw_scores / math.sqrt(queries.shape[-1])
+    scores = raw_scores / scale
     future = torch.ones(n_tokens, n_tokens, dtype=torch.bool).triu(1)
     record |= {
         f"{prefix}.Q": queries,
@@ -318,7 +379,8 @@ def record_model(model: GPT2LMHeadModel, ids: Tensor) -> dict[str, Tensor]:
         )
     record["ids"] = ids
     for layer, weights in enumerate(result.attentions):
-        add_attention(record, f"blocks.{layer}.attention", weights[0])
+        scale = scale_of(model.config, layer)
+        add_attention(record, f"blocks.{layer}.attention", weights[0], scale)
     check_record(model, record, [state[0] for state in result.hidden_states])
     return record
 
@@ -337,8 +399,10 @@ def check_record(
     assert all(value.dtype == torch.float64 for key, value in record.items() if key != "ids")
     assert_close(record["embedding"], record["token_embedding"] + record["position_embedding"])
     assert_close(record["token_embedding"], model.transformer.wte.weight[record["ids"]])
-    assert_close(record["position_embedding"], model.transformer.wpe.weight[:N_TOKENS])
-    assert_close(record["logits"], record["final"] @ model.transformer.wte.weight.T)
+    assert_close(record["position_embedding"], model.transformer.wpe.weight[: len(record["ids"])])
+    tied = model.config.tie_word_embeddings
+    assert torch.equal(model.lm_head.weight, model.transformer.wte.weight) == tied
+    assert_close(record["logits"], record["final"] @ model.lm_head.weight.T)
 
     stream = record["embedding"]
     for layer, block in enumerate(model.transformer.h):
@@ -364,7 +428,7 @@ def check_block(block: nn.Module, values: dict[str, Tensor]) -> None:
     assert_close(attention["concat"] @ projection.weight + projection.bias, attention["output"])
     assert_close(values["input"] + attention["output"], values["mid"])
 
-    assert_close(F.gelu(values["mlp.hidden"], approximate="tanh"), values["mlp.activated"])
+    assert_close(block.mlp.act(values["mlp.hidden"]), values["mlp.activated"])
     projection = block.mlp.c_proj
     assert_close(
         values["mlp.activated"] @ projection.weight + projection.bias, values["mlp.output"]
@@ -395,6 +459,16 @@ def save_arrays(file: Path, tensors: dict[str, Tensor]) -> None:
     """Write tensors, sorted by key, as NumPy arrays."""
     arrays = {key: np.ascontiguousarray(tensors[key].numpy()) for key in sorted(tensors)}
     np.savez_compressed(file, **arrays)
+
+
+def check_reference(spec: Spec) -> None:
+    """Check that the installed transformers computes what was recorded, from the saved model."""
+    directory = HERE / spec.name
+    record = record_model(load_model(directory), draw_ids(spec))
+    with np.load(directory / "expected.npz") as recorded:
+        assert set(recorded) == set(record)
+        for key in recorded:
+            assert_close(record[key], torch.from_numpy(recorded[key]))
 
 
 def make_reference(spec: Spec) -> None:
@@ -574,6 +648,26 @@ def make_ops() -> None:
     save_arrays(HERE / "ops.npz", {key: value.detach() for key, value in values.items()})
 
 
+# What the tests hold their own against, by transformers' names.
+ACTIVATIONS = (
+    *("gelu", "gelu_python", "gelu_new", "gelu_accurate", "gelu_pytorch_tanh", "gelu_python_tanh"),
+    *("gelu_fast", "quick_gelu", "relu", "silu", "swish"),
+)
+
+
+def activation_values() -> dict[str, Tensor]:
+    """What each activation makes of numbers from where it is 0 to where it is the identity."""
+    x = torch.cat([torch.linspace(-12, 12, 97), torch.tensor([-1e4, -40.0, 1e-9, 40.0, 1e4])])
+    return {"in": x.double(), **{name: ACT2FN[name](x.double()) for name in ACTIVATIONS}}
+
+
+def check_activations() -> None:
+    """Check that the installed transformers computes what was recorded."""
+    with np.load(HERE / "activations.npz") as recorded:
+        for name, values in activation_values().items():
+            assert_close(values, torch.from_numpy(recorded[name]))
+
+
 # ------------------------------------------------------------------------ published sizes
 
 
@@ -611,8 +705,17 @@ def main() -> None:
         f"torch {torch.__version__}, transformers {transformers.__version__},"
         f" numpy {np.__version__}"
     )
-    for spec in MODELS:
+    if sys.argv[1:] == ["--check"]:
+        for spec in (*MODELS, *RELATIVES):
+            if spec.save is save_old and transformers.__version__ < "5":
+                print(f"{spec.name} can't be loaded by it")
+                continue
+            check_reference(spec)
+        check_activations()
+        return
+    for spec in (*MODELS, *RELATIVES):
         make_reference(spec)
+    save_arrays(HERE / "activations.npz", activation_values())
     make_ops()
     make_sizes()
     print(f"{'total':9} {directory_size(HERE):7} bytes")

@@ -1,0 +1,79 @@
+"""The error function, which NumPy lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Quotients of polynomials, the highest power's factor first.
+NEAR = (
+    (
+        *(1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2),
+        *(3.77485237685302021e2, 3.20937758913846947e3),
+    ),
+    (
+        *(1.0, 2.36012909523441209e1, 2.44024637934444173e2),
+        *(1.28261652607737228e3, 2.84423683343917062e3),
+    ),
+)
+FAR = (
+    (
+        *(2.15311535474403846e-8, 5.64188496988670089e-1, 8.88314979438837594e0),
+        *(6.61191906371416295e1, 2.98635138197400131e2, 8.81952221241769090e2),
+        *(1.71204761263407058e3, 2.05107837782607147e3, 1.23033935479799725e3),
+    ),
+    (
+        *(1.0, 1.57449261107098347e1, 1.17693950891312499e2),
+        *(5.37181101862009858e2, 1.62138957456669019e3, 3.29079923573345963e3),
+        *(4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3),
+    ),
+)
+BORDER = 0.46875
+
+# From here on erf is 1 in float64.
+LARGEST = 6.0
+
+
+def erf(x: NDArray[Any]) -> NDArray[Any]:
+    """The error function, 2/√π · the integral of exp(-t²) from 0 to x.
+
+    Parameters
+    ----------
+    x : float32 or float64 (...)
+
+    Returns
+    -------
+    (...), of the same dtype, wrong by less than 1e-15 in float64 and 4e-7 in float32
+
+    Notes
+    -----
+    Near 0 it is x · NEAR(x²), else 1 - exp(-x²) · FAR(|x|) with x's sign. The second quotient is
+    meant for |x| up to 4; beyond, exp(-x²) is so small that it does not matter.
+
+    Source: W. J. Cody, "Rational Chebyshev Approximations for the Error Function" (1969), in the
+    form of his `CALERF` (1990).
+    """
+    distance = np.minimum(np.abs(x), LARGEST)
+    square = np.square(distance)
+    near = distance * quotient(square, *NEAR)
+    far = 1.0 - np.exp(-square) * quotient(distance, *FAR)
+    values: NDArray[Any] = np.copysign(np.where(distance <= BORDER, near, far), x)
+    return values
+
+
+def quotient(x: NDArray[Any], above: Sequence[float], below: Sequence[float]) -> NDArray[Any]:
+    """One polynomial divided by another."""
+    values: NDArray[Any] = polynomial(x, above)
+    values /= polynomial(x, below)
+    return values
+
+
+def polynomial(x: NDArray[Any], factors: Sequence[float]) -> NDArray[Any]:
+    highest, second, *others = factors
+    total = highest * x + second
+    for factor in others:
+        total = total * x + factor
+    return total

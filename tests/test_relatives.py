@@ -1,0 +1,366 @@
+"""What GPT-2's relatives do otherwise: other activations, other scales, an output matrix apart."""
+
+import math
+import pickle
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE, RELATIVES
+from safetensors.numpy import load_file
+
+from attnlab import GPT2, ForwardPass, GPT2Config, Tokenizer, needs
+from attnlab.checkpoint import save_parameters
+from attnlab.config import ACTIVATIONS, GELU
+from attnlab.equations import Array, exact_gelu, gelu, quick_gelu
+from attnlab.erf import BORDER, erf
+from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.training import initial_parameters
+
+RECORDED = np.load(REFERENCE / "activations.npz")
+SIZES: dict[str, Any] = {"vocab_size": 256, "n_positions": 300, "n_embd": 15, "n_layer": 3}
+
+
+def config_of(**settings: Any) -> GPT2Config:
+    return GPT2Config(**SIZES | {"n_head": 3} | settings)
+
+
+def model_of(dtype: str = "float64", **settings: Any) -> GPT2:
+    """A model with random parameters."""
+    config = config_of(**settings)
+    parameters = ParameterVector(config, dtype=dtype)
+    parameters.vector[:] = np.random.default_rng(1).standard_normal(parameters.vector.size)
+    return GPT2(parameters, Tokenizer.of_bytes())
+
+
+# The error function
+
+
+def places_around(*centres: float) -> list[float]:
+    """Numbers, and the next ones above and below."""
+    return [x for c in centres for x in (c, math.nextafter(c, 9), math.nextafter(c, -9))]
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("float64", 1e-15), ("float32", 4e-7)])
+def test_erf_is_within_its_bound_of_the_c_librarys(dtype: str, bound: float) -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate(
+        [
+            np.linspace(-7, 7, 1_000_001),
+            rng.standard_normal(1_000_000),
+            rng.uniform(-1, 1, 200_000),
+            10.0 ** rng.uniform(-300, 30, 100_000),
+            places_around(0, BORDER, -BORDER, 4, 6, -6),
+        ]
+    ).astype(dtype)
+    exact = np.fromiter(map(math.erf, x.tolist()), np.float64, x.size)
+    assert erf(x).dtype == dtype
+    assert np.abs(erf(x) - exact).max() <= bound
+
+
+def test_erf_is_odd_and_ends_at_1() -> None:
+    x = np.array([0.0, -0.0, 1e-320, 0.3, 2.0, 5.0, 30.0, 1e300, math.inf])
+    assert np.array_equal(erf(-x), -erf(x))
+    assert erf(x[-3:]).tolist() == [1, 1, 1]
+    assert math.copysign(1, erf(np.array([-0.0]))[0]) == -1
+    assert np.isnan(erf(np.array([math.nan]))[0])
+
+
+# Activations
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-11), ("float32", 1e-6)])
+def test_activations_are_transformers(name: str, dtype: str, tolerance: float) -> None:
+    x = RECORDED["in"].astype(dtype)
+    with np.errstate(over="raise", invalid="raise"):
+        y = ACTIVATIONS[name].function(x)
+    assert y.dtype == dtype
+    assert np.allclose(y, RECORDED[name], rtol=tolerance, atol=tolerance)
+
+
+def test_every_activation_was_recorded() -> None:
+    assert set(RECORDED) == {"in", *ACTIVATIONS}
+
+
+def test_how_far_the_other_gelus_are_from_the_exact_one() -> None:
+    """What the page of equations says of them."""
+    x = np.linspace(-8, 8, 160_001)
+    assert 4e-4 < np.abs(gelu(x) - exact_gelu(x)).max() < 5e-4
+    assert 1.9e-2 < np.abs(quick_gelu(x) - exact_gelu(x)).max() < 2.1e-2
+
+
+def test_relu_and_silu_by_hand() -> None:
+    x = np.array([-2.0, 0.0, 3.0])
+    assert ACTIVATIONS["relu"].function(x).tolist() == [0, 0, 3]
+    by_hand = [-2 / (1 + math.e**2), 0, 3 / (1 + math.e**-3)]
+    assert ACTIVATIONS["silu"].function(x) == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize("name", ["gelu_new", "gelu", "quick_gelu", "relu", "silu"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_long_texts_have_the_same_activation(name: str, dtype: str) -> None:
+    """The fast forms, with what is F wide kept and passing through, against the equations."""
+    model = model_of(dtype, activation_function=name, n_inner=19)
+    ids = np.arange(250)
+    kept, passing = (model.trace(ids).blocks[0].mlp for _ in range(2))
+    wanted = ACTIVATIONS[name].function(kept.hidden)
+    tolerance = {"float32": 1e-4, "float64": 1e-11}[dtype]
+    assert np.allclose(kept.activated, wanted, rtol=tolerance, atol=tolerance)
+    wanted = wanted @ kept.W_2 + kept.b_2
+    for output in (kept.output, passing.output):
+        assert output.dtype == dtype
+        assert np.allclose(output, wanted, rtol=tolerance, atol=tolerance)
+    assert np.array_equal(kept.hidden, kept.X @ kept.W_1 + kept.b_1), "changed in place"
+
+
+def test_activations_are_told_in_words() -> None:
+    formulas = {
+        name: GPT2.from_pretrained(REFERENCE / name).trace("the hen").blocks[0].mlp
+        for name in RELATIVES
+    }
+    assert {name: mlp.formula_of("activated") for name, mlp in formulas.items()} == {
+        "gelu": "exact GELU(hidden)",
+        "relu": "ReLU(hidden)",
+        "silu": "SiLU(hidden)",
+        "quick_gelu": "quick GELU(hidden)",
+        "gelu_fast": "GELU(hidden)",
+        "reordered": "GELU(hidden)",
+    }
+    assert formulas["relu"].activation is ACTIVATIONS["relu"].function
+
+
+def test_what_an_activation_is_made_of() -> None:
+    trace = GPT2.from_pretrained(REFERENCE / "silu").trace("the hen")
+    assert needs(trace, "blocks.1.mlp.activated") == (
+        "blocks.1.mlp.hidden",
+        "blocks.1.mlp.activation",
+    )
+
+
+# Scales
+
+
+@pytest.mark.parametrize(
+    ("settings", "formula", "scales"),
+    [
+        ({}, "√Dk", [math.sqrt(5)] * 3),
+        ({"scale_attn_weights": False}, "1", [1.0] * 3),
+        (
+            {"scale_attn_by_inverse_layer_idx": True},
+            "√Dk · (layer + 1)",
+            [math.sqrt(5), math.sqrt(5) * 2, math.sqrt(5) * 3],
+        ),
+        (
+            {"scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False},
+            "(layer + 1)",
+            [1.0, 2.0, 3.0],
+        ),
+        ({"reorder_and_upcast_attn": True}, "√Dk", [math.sqrt(5)] * 3),
+    ],
+)
+def test_scales(settings: dict[str, Any], formula: str, scales: list[float]) -> None:
+    trace = model_of(**settings).trace("hen")
+    for block, scale in zip(trace.blocks, scales, strict=True):
+        head = block.attention.heads[1]
+        for attention in (block.attention, head):
+            assert attention.scale == scale
+            assert type(attention.scale) is float
+            assert attention.formula_of("scale") == formula
+            assert attention.heading_of("scale") == f"scale = {formula}"
+        assert np.allclose(head.scores, head.Q @ head.K.T / scale, rtol=1e-12)
+
+
+@pytest.mark.parametrize("T", [7, 250])
+def test_scales_of_long_texts(T: int) -> None:
+    attention = model_of(scale_attn_by_inverse_layer_idx=True).trace(np.arange(T)).blocks[2]
+    head = attention.attention.heads[1]
+    scores = np.where(head.mask, head.Q @ head.K.T / (math.sqrt(5) * 3), -np.inf)
+    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    assert np.allclose(head.context, e / e.sum(axis=-1, keepdims=True) @ head.V, rtol=1e-9)
+
+
+def test_a_scale_explains_itself() -> None:
+    head = GPT2.from_pretrained(REFERENCE / "quick_gelu").trace("the hen").head(1, 0)
+    text = str(head.explain(2, 1))
+    assert f"scale = √Dk · (layer + 1)\n  {math.sqrt(3) * 2:.4f}" in text
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_a_cache_changes_nothing(name: str) -> None:
+    model = GPT2.from_pretrained(REFERENCE / name, dtype="float64")
+    written = model.generate([5, 9, 2], 8, temperature=0, trace=True)
+    assert written.trace is not None
+    whole = model.trace(written.tokens.ids)
+    assert np.allclose(written.trace.logits, whole.logits, rtol=1e-10, atol=1e-10)
+    assert whole.next_logits == pytest.approx(whole.logits[-1])
+
+
+# An output matrix of its own
+
+
+def test_an_output_matrix_of_its_own() -> None:
+    model = GPT2.from_pretrained(REFERENCE / "silu")
+    stored = load_file(REFERENCE / "silu" / "model.safetensors")
+    trace = model.trace([3, 4, 5])
+    assert np.array_equal(trace.W_U, stored["lm_head.weight"].T)
+    assert np.array_equal(trace.W_E, stored["transformer.wte.weight"])
+    assert not np.array_equal(trace.W_U, trace.W_E.T)
+    assert np.allclose(trace.logits, trace.final @ stored["lm_head.weight"].T, rtol=1e-5)
+    assert list(model.parameters)[-1] == "W_U"
+    assert np.shares_memory(trace.W_U, model.parameters["W_U"])
+    assert not trace.W_U.flags.writeable
+    assert trace.heading_of("W_U") == "W_U = the output matrix, not tied to W_E"
+    assert needs(trace, "W_U") == ()
+
+
+def test_it_is_read_for_the_logits_alone(tmp_path: Path) -> None:
+    parameters = model_of(tie_word_embeddings=False).parameters
+    damaged = ParameterVector(
+        parameters.config, np.concatenate([parameters[p].ravel() for p in parameters])
+    )
+    damaged["W_U"][3, 7] = np.nan
+    GPT2(damaged, Tokenizer.of_bytes()).save(tmp_path)
+    trace = GPT2.from_pretrained(tmp_path).trace("hen")
+    assert np.isfinite(trace.final).all()
+    with pytest.raises(ValueError, match=r"lm_head\.weight in .* holds NaN"):
+        trace.logits  # noqa: B018
+
+
+def test_a_tied_output_matrix_is_the_embedding() -> None:
+    for model in (model_of(), GPT2.from_pretrained(REFERENCE / "relu")):
+        trace = model.trace([3, 4, 5])
+        assert np.shares_memory(trace.W_U, model.parameters["W_E"])
+        assert np.array_equal(trace.W_U, trace.W_E.T)
+        assert trace.heading_of("W_U") == "W_U = W_Eᵀ"
+        assert needs(trace, "W_U") == ("W_E",)
+        assert "W_U" not in model.parameters
+
+
+def test_parameter_counts() -> None:
+    tied, untied = config_of(), config_of(tie_word_embeddings=False)
+    assert parameter_count(untied) - parameter_count(tied) == 256 * 15
+    stored = load_file(REFERENCE / "silu" / "model.safetensors")
+    config = GPT2.from_pretrained(REFERENCE / "silu").config
+    assert parameter_count(config) == sum(tensor.size for tensor in stored.values())
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_saved_and_opened_it_is_the_same_model(name: str, tmp_path: Path) -> None:
+    model = GPT2.from_pretrained(REFERENCE / name)
+    model.save(tmp_path)
+    again = GPT2.from_pretrained(tmp_path)
+    assert again.config == model.config
+    assert np.array_equal(again.trace([7, 8, 9]).logits, model.trace([7, 8, 9]).logits)
+    written = load_file(tmp_path / "model.safetensors")
+    assert ("lm_head.weight" in written) == (name == "silu")
+
+
+def test_a_pickled_trace_of_one_computes_on() -> None:
+    trace = GPT2.from_pretrained(REFERENCE / "silu").trace([7, 8, 9])
+    assert trace.blocks[0].attention.scale == math.sqrt(3)
+    again = pickle.loads(pickle.dumps(trace))
+    assert np.array_equal(again.logits, trace.logits)
+    assert again.formula_of("W_U") == trace.formula_of("W_U")
+    assert again.blocks[1].mlp.formula_of("activated") == "SiLU(hidden)"
+
+
+def test_an_edit_of_the_embedding_leaves_the_output_matrix() -> None:
+    """Where the two are tied, it changes both."""
+    for tie in (True, False):
+        trace = model_of(tie_word_embeddings=tie).trace([7, 8, 9])
+        edited = trace.edited({"W_E": 0.0})
+        assert (edited.W_U == 0).all() == tie
+
+
+def test_tied_and_untied_traces_live_side_by_side() -> None:
+    """What is shared by all of a kind is not shared by these."""
+    traces = [model_of(tie_word_embeddings=tie).trace([7, 8]) for tie in (True, False, True)]
+    assert [needs(trace, "W_U") for trace in traces] == [("W_E",), (), ("W_E",)]
+    assert all(np.isfinite(trace.logits).all() for trace in traces)
+    for one, other in pairwise(traces):
+        assert not np.array_equal(one.W_U, other.W_U)
+
+
+# Training
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"activation_function": name} for name in ("gelu", "quick_gelu", "relu", "silu")),
+        {"scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False},
+        {"tie_word_embeddings": False},
+    ],
+    ids=str,
+)
+def test_gradients_by_differences(settings: dict[str, Any]) -> None:
+    from attnlab.training import loss_and_gradients
+
+    config = GPT2Config(
+        **{"vocab_size": 11, "n_positions": 7, "n_embd": 15, "n_layer": 2, "n_head": 3} | settings
+    )
+    rng = np.random.default_rng(2)
+    parameters = initial_parameters(config, rng, dtype="float64")
+    parameters.vector[:] += 0.3 * rng.standard_normal(parameters.vector.size)
+    ids = rng.integers(0, 11, (2, 6))
+
+    def run(vector: Array) -> tuple[float, ParameterVector]:
+        forward = ForwardPass(ids[:, :-1], ParameterVector(config, vector))
+        return loss_and_gradients(forward, ids[:, 1:])
+
+    gradients = run(parameters.vector)[1]
+    for path in [*gradients] * 2:
+        direction = ParameterVector(config, dtype="float64")
+        direction[path][...] = rng.standard_normal(direction[path].shape)
+        step = 1e-6 * direction.vector
+        slope = (run(parameters.vector + step)[0] - run(parameters.vector - step)[0]) / 2e-6
+        wanted = float(gradients.vector @ direction.vector)
+        assert slope == pytest.approx(wanted, rel=1e-5, abs=1e-8), path
+
+
+def test_training_one_with_an_output_matrix_of_its_own(tmp_path: Path) -> None:
+    from attnlab import train
+
+    config = GPT2Config(
+        vocab_size=256,
+        n_positions=16,
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        activation_function="relu",
+        tie_word_embeddings=False,
+    )
+    run = train(
+        config,
+        "to be or not to be, " * 20,
+        steps=40,
+        batch_size=8,
+        learning_rate=1e-2,
+        directory=tmp_path,
+        progress=False,
+    )
+    assert run.losses[-1] < 0.7 * run.losses[0]
+    start = initial_parameters(config, np.random.default_rng((0, 0)))
+    assert start["W_U"].std() == pytest.approx(0.02, rel=0.1)
+    assert not np.array_equal(run.parameters["W_U"], start["W_U"])
+    opened = GPT2.from_pretrained(tmp_path)
+    assert opened.config == config
+    assert np.array_equal(opened.trace("to be").logits, run.model.trace("to be").logits)
+
+
+def test_what_gpt2_does_is_what_is_not_said() -> None:
+    config = config_of()
+    assert config.activation is GELU
+    assert config.activation.function is gelu
+    assert config.scale_attn_weights
+    assert config.tie_word_embeddings
+
+
+def test_saving_parameters_of_one_in_memory(tmp_path: Path) -> None:
+    parameters = model_of("float32", tie_word_embeddings=False).parameters
+    save_parameters(parameters, tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert np.array_equal(stored["lm_head.weight"], parameters["W_U"].T)
