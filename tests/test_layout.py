@@ -13,13 +13,14 @@ PACKAGE = Path(attnlab.__file__).parent
 
 # Each room may import those before it, wherever the import stands: at the top, in a function, or
 # for types alone.
-ORDER = """
-    errors files names formats erf equations fast checks tables console figures views
-    steps tokens chain functional config parameters forward sampling
-    edits sealed recordings trace generation
-    tokenizer checkpoint hub model walkthrough
-    training pocket cli __main__
-""".split()
+FLOORS = (
+    "errors files names erf equations fast checks tables formats console figures views",
+    "steps tokens chain functional config parameters forward sampling",
+    "edits sealed recordings trace generation",
+    "tokenizer checkpoint hub model walkthrough",
+    "training pocket cli __main__",
+)
+ORDER = [room for floor in FLOORS for room in floor.split()]
 
 
 def imports_of(room: str) -> set[str]:
