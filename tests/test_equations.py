@@ -42,7 +42,7 @@ def gpt2_by_hand(ids: Ids, parameters: Parameters) -> dict[str, Any]:
     position_embedding = equations.position_embedding(np.arange(T), W_P)
     stream = equations.embedding(token_embedding, position_embedding, None)
     steps |= {"token_embedding": token_embedding, "position_embedding": position_embedding}
-    steps["embedding"] = stream
+    steps |= {"embedding": stream, "activation": equations.gelu, "by_root": True}
 
     for layer in range(config.n_layer):
         block = f"blocks.{layer}."
@@ -110,13 +110,14 @@ def mlp_by_hand(mid: Array, p: dict[str, Array], epsilon: float) -> dict[str, An
     )
     X = equations.layer_norm(mid, gain, bias, epsilon)
     hidden = equations.affine(X, W_1, b_1)
-    activated = equations.gelu(hidden)
+    activation = equations.gelu
+    activated = equations.activated(hidden, activation)
     output = equations.affine(activated, W_2, b_2)
     return {name: value for name, value in locals().items() if name not in ("mid", "p")}
 
 
 # What a plain run of a text has none of, or what is no number: a step for each is declared.
-ABSENT = ("dropout", "dropout_mask", "_cache", "rows_of_W_E")
+ABSENT = ("dropout", "dropout_mask", "_cache", "rows_of_W_E", "layer_number")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -206,13 +207,15 @@ def test_fast_forms_of_rows(T: int, leading: tuple[int, ...], dtype: Any) -> Non
     wanted = equations.layer_norm(x, gain, bias, 1e-3)
     assert close(fast.layer_norm(x, gain, bias, 1e-3), wanted, dtype)
     activated = equations.gelu(x)
-    assert close(fast.activated(x), activated, dtype)
+    gelu, relu = equations.gelu, equations.relu
+    assert close(fast.activated(x, gelu), activated, dtype)
+    assert close(fast.activated(x, relu), relu(x), dtype)
     W_2, b_2 = draw(7, 5, dtype=dtype), draw(5, dtype=dtype, seed=3)
     hidden = equations.affine(x, W, b)
     wanted = equations.affine(equations.gelu(hidden), W_2, b_2)
-    assert close(fast.mlp_output(x, W, b, W_2, b_2), wanted, dtype)
+    assert close(fast.mlp_output(x, W, b, W_2, b_2, gelu), wanted, dtype)
     known = equations.gelu(hidden)
-    assert close(fast.mlp_output(x, W, b, W_2, b_2, known), wanted, dtype)
+    assert close(fast.mlp_output(x, W, b, W_2, b_2, gelu, known), wanted, dtype)
     assert np.array_equal(known, equations.gelu(hidden))
     assert np.array_equal(x, before)  # what is given is left alone
     assert close(fast.gelu(x, out=x), activated, dtype)  # but where it is asked for

@@ -271,13 +271,13 @@ def test_no_trace_waits_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     model = odd()
     is_stuck, go_on = threading.Event(), threading.Event()
     step = model.trace([1]).blocks[1].mlp.steps["activated"]
-    gelu = step.equation
+    activated = step.equation
 
-    def slow(x: Any) -> Any:
+    def slow(*x: Any) -> Any:
         if threading.current_thread().name == "stuck" and not is_stuck.is_set():
             is_stuck.set()
             assert go_on.wait(60)
-        return gelu(x)
+        return activated(*x)
 
     monkeypatch.setattr(step, "equation", slow)
     trace, found = model.trace([5, 80, 5]), []
