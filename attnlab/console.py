@@ -55,6 +55,17 @@ def exit_status(program: Callable[[], int]) -> int:
     return status
 
 
+class PrintedAnywhere:
+    """What `print` shows on any terminal: its `repr`, with escapes for what stdout can't print.
+
+    Only `print` and `str` do so, as Python's prompt does by itself; `repr` is the same everywhere.
+    """
+
+    def __str__(self) -> str:
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        return repr(self).encode(encoding, "backslashreplace").decode(encoding)
+
+
 def prepare_script() -> None:
     """Let a script that prints, such as a lesson, do so on any terminal and into any pipe.
 

@@ -36,6 +36,7 @@ from typing import (
 import numpy as np
 
 from attnlab.checks import is_integer
+from attnlab.console import PrintedAnywhere
 from attnlab.equations import AnyArray, same
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.names import hint_for
@@ -464,7 +465,7 @@ class Part(Generic[Value]):
         return value
 
 
-class Result:
+class Result(PrintedAnywhere):
     """Named steps of one computation, each read-only; `repr` is a table of them.
 
     The table computes what follows from what is there, unless it is large; what would take running
@@ -682,7 +683,7 @@ def describe(value: AnyArray | float) -> tuple[str, str, str, str]:
     return shape, str(array.dtype), span, str(infinite) if infinite else ""
 
 
-class Numbered(tuple[Value, ...]):
+class Numbered(PrintedAnywhere, tuple[Value, ...]):
     """Results that are found by number; asking for one that is not there tells which are.
 
     Parameters

@@ -12,6 +12,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
+from attnlab.console import PrintedAnywhere
 from attnlab.equations import Ids
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.steps import Numbered, Part, read_only
@@ -59,7 +60,7 @@ class Token:
         return "".join(symbols[ord(c)] if ord(c) < 128 else c for c in self.text)
 
 
-class Tokens(Sequence[Token]):
+class Tokens(PrintedAnywhere, Sequence[Token]):
     """The tokens of a text, in order; `repr` is a table of them.
 
     Attributes

@@ -13,6 +13,7 @@ import numpy as np
 from attnlab import equations
 from attnlab.chain import Head
 from attnlab.checks import is_integer
+from attnlab.console import PrintedAnywhere
 from attnlab.edits import Edit, edited
 from attnlab.equations import Array
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, RecordingError
@@ -306,7 +307,7 @@ class NextToken(Token):
     probability: float
 
 
-class NextTokens(tuple[NextToken, ...]):
+class NextTokens(PrintedAnywhere, tuple[NextToken, ...]):
     """Tokens that may come next; `repr` is a table of them."""
 
     def lines(self) -> list[tuple[str, ...]]:

@@ -171,6 +171,25 @@ def test_every_lesson_is_prepared_before_it_prints() -> None:
     assert start("-c", code).communicate(timeout=60) == (b"", b"")
 
 
+def test_what_a_users_script_prints() -> None:
+    code = """if True:
+    import sys, attnlab
+    trace = attnlab.GPT2.from_pretrained("pocket").trace("It’s hot")
+    head = trace.head(0, 0)
+    for one in (trace.tokens, head, head.explain(-1, 0), trace, trace.blocks):
+        print(one)
+        exact = repr(one)
+        assert "Ġ" in exact or "√" in exact or "…" in exact or one is trace.blocks
+    print(trace.next_tokens(5))
+    sys.stdout = None
+    assert str(trace.tokens) == repr(trace.tokens)
+    """
+    for encoding in NO_LETTERS:
+        out, err = start("-c", code, PYTHONIOENCODING=encoding).communicate(timeout=60)
+        assert err == b""
+        assert b"\\u0120hot" in out
+
+
 def test_the_library_leaves_stdout_alone() -> None:
     code = (
         "import sys, attnlab, signal\n"

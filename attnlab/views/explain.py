@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.checks import is_integer
+from attnlab.console import PrintedAnywhere
 from attnlab.equations import Array
 from attnlab.errors import DisagreementError, InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.tables import ELLIPSIS, align, display_width, elide
@@ -114,7 +115,7 @@ def check(name: str, span: Span, result: Printed, noise: float = 0.0) -> None:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation:
+class Explanation(PrintedAnywhere):
     """The arithmetic as text; `print` and `repr` show it.
 
     Attributes
@@ -148,9 +149,6 @@ class Explanation:
                 blocks += [lines, [*textwrap.wrap(heading, width), *fold(body, width)]]
                 lines = []
         return "\n\n".join("\n".join(block) for block in (*blocks, lines) if block)
-
-    def __str__(self) -> str:
-        return self.text()
 
     def __repr__(self) -> str:
         return self.text()
