@@ -653,8 +653,8 @@ def at(result: Result, path: str) -> Any:
     """
     found: Any = result
     gone: list[str] = []
-    for name in path.split(".") if isinstance(path, str) else [path]:
-        if isinstance(found, Numbered) and isinstance(name, str) and name.isdecimal():
+    for name in path.split(".") if isinstance(path, str) else [""]:
+        if isinstance(found, Numbered) and name.isdecimal():
             found = found[int(name)]
         elif isinstance(found, Result) and (name in found.steps or name in found.children):
             found = getattr(found, name)

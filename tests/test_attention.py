@@ -1,6 +1,7 @@
 """attention.py against PyTorch's values, published figures and invariants."""
 
 import copy
+import math
 import pickle
 from typing import Any
 
@@ -424,3 +425,74 @@ def test_cross_attention_of_a_sequence_to_itself_is_self_attention() -> None:
 def test_public_names_exist() -> None:
     for name in attnlab.__all__:
         assert getattr(attnlab, name).__doc__, name
+
+
+def by_loops(X: Matrix, memory: Matrix, W: dict[str, Matrix], n_head: int, mask: Any) -> Matrix:
+    """One sequence's output, one number after the other."""
+    Q, K, V = (x @ W[f"W_{n}"] + W[f"b_{n}"] for x, n in ((X, "Q"), (memory, "K"), (memory, "V")))
+    Dk, Dv = Q.shape[1] // n_head, V.shape[1] // n_head
+    joined = np.zeros((len(X), n_head * Dv))
+    for h in range(n_head):
+        for i in range(len(X)):
+            keys = [j for j in range(len(memory)) if mask[h, i, j]]
+            products = {
+                j: sum(Q[i, h * Dk + d] * K[j, h * Dk + d] for d in range(Dk)) for j in keys
+            }
+            powers = {j: math.exp(products[j] / Dk**0.5) for j in keys}
+            for j in keys:
+                for d in range(Dv):
+                    share = powers[j] / sum(powers.values())
+                    joined[i, h * Dv + d] += share * V[j, h * Dv + d]
+    return joined @ W["W_O"] + W["b_O"]
+
+
+# Leading axes of X, of memory (None for self-attention), and the mask's shape for
+# (..., H, Tq, Tk) = (..., 2, 3, 4), or (..., 2, 3, 3).
+ODD_SHAPES: list[tuple[tuple[int, ...], tuple[int, ...] | None, tuple[int, ...] | None]] = [
+    ((), (), None),
+    ((), (), (4,)),
+    ((), (), (3, 1)),
+    ((), (), (2, 3, 4)),
+    ((), (), (2, 1, 1)),
+    ((5,), (5,), (5, 1, 3, 4)),
+    ((5,), (5,), (5, 1, 1, 4)),
+    ((5,), (), (2, 1, 4)),
+    ((), (5,), (5, 2, 3, 4)),
+    ((1, 5), (4, 1), (4, 1, 1, 3, 4)),
+    ((5,), None, (5, 2, 3, 3)),
+    ((5,), None, (1, 1)),
+    ((2, 5), None, (3, 3)),
+]
+
+
+@pytest.mark.parametrize(("of_X", "of_memory", "of_mask"), ODD_SHAPES)
+def test_odd_shapes_against_loops(of_X: Any, of_memory: Any, of_mask: Any) -> None:
+    """Dv is not Dk; each sequence and head as the mask's leading axes have it."""
+    X = random(*of_X, 3, 6)
+    memory = X if of_memory is None else random(*of_memory, 4, 6, seed=1)
+    widths = {"Q": 4, "K": 4, "V": 10, "O": 6}
+    W = {f"W_{n}": random(6, w, seed=w + ord(n)) for n, w in widths.items()}
+    W["W_O"] = random(10, 6, seed=2)
+    W |= {f"b_{n}": random(w, seed=w) for n, w in widths.items()}
+    mask = None
+    if of_mask is not None:
+        mask = np.random.default_rng(3).random(of_mask) < 0.5
+        mask[..., 0] = True
+    given = {} if of_memory is None else {"memory": memory}
+    result = multi_head_attention(X, **W, n_head=2, mask=mask, **given)
+    leading = np.broadcast_shapes(X.shape[:-2], memory.shape[:-2])
+    full = np.broadcast_to(True if mask is None else mask, (*leading, 2, 3, memory.shape[-2]))
+    assert result.output.shape == (*leading, 3, 6)
+    Xs, memories = (np.broadcast_to(x, (*leading, *x.shape[-2:])) for x in (X, memory))
+    for place in np.ndindex(leading):
+        wanted = by_loops(Xs[place], memories[place], W, 2, full[place])
+        assert np.allclose(result.output[place], wanted, rtol=0, atol=1e-11)
+    shares = sum(head.output for head in result.heads)
+    assert np.allclose(shares + W["b_O"], result.output, rtol=0, atol=1e-11)
+    for h, head in enumerate(result.heads):
+        assert np.array_equal(
+            np.broadcast_to(head.mask, full[..., h, :, :].shape), full[..., h, :, :]
+        )
+        assert head.scores_shape == head.scores.shape == (*leading, 3, memory.shape[-2])
+        assert repr(head)
+    assert repr(result)

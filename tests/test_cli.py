@@ -111,6 +111,14 @@ def test_a_step_that_is_a_row() -> None:
     assert len(out.split("b_Q")[-1].splitlines()) > 7
 
 
+def test_a_step_that_is_one_number() -> None:
+    out, _ = run("trace", "the hen", "--step", "scale")
+    assert "scale = √Dk = 2.6458\n" in out  # √7
+    step = answer("trace", "the hen", "--step", "scale")["steps"][0]
+    assert step["shape"] == step["axes"] == []
+    assert step["values"] == pytest.approx(7**0.5)
+
+
 def test_explain() -> None:
     head = GPT2.from_pretrained(ODD).trace("the hen in").head(0, 1)
     numbers = answer("explain", "the hen in", "--head", "1", "--query", "3", "--key", "-5")

@@ -14,6 +14,7 @@ from attnlab import (
     AttnlabError,
     ForwardPass,
     GPT2Config,
+    at,
     attention,
     causal_mask,
     cross_attention,
@@ -113,6 +114,12 @@ def test_needs_are_asked_of_a_part_and_answered_from_the_whole(odd: GPT2) -> Non
 def test_needs_of_what_is_not_there(odd: GPT2, path: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         needs(odd.trace("the hen"), path)
+
+
+@pytest.mark.parametrize("path", ["", "blocks.0.nope", "logits.T", 5, None, [], np.array(["Q"])])
+def test_what_is_at_no_path(odd: GPT2, path: Any) -> None:
+    with pytest.raises(AttnlabError, match="no part"):
+        at(odd.trace("the hen"), path)
 
 
 @pytest.mark.parametrize("what", ["trace", None, np.ones(3)])

@@ -252,6 +252,9 @@ def test_a_step_s_name_is_a_text(odd: GPT2, name: Any) -> None:
     for look in (trace.head(0, 0).plot, trace.head(0, 0).to_dataframe, trace.plot):
         with pytest.raises(AttnlabError, match="no step"):
             look(name)
+    for look in (trace.head(0, 0).plot, trace.head(0, 0).to_dataframe):
+        with pytest.raises(AttnlabError, match=r"scale is one number, 2\.646"):
+            look("scale")
 
 
 def test_negative_numbers_count_from_the_end(odd: GPT2) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.views.shown import Axis, Result, missing_extra, per_head, shown
+from attnlab.views.shown import Axis, Result, missing_extra, per_head, shown, shown_matrix
 
 try:
     import pandas as pd
@@ -23,12 +23,7 @@ except ModuleNotFoundError as error:
 
 def dataframe(attention: Result, name: str) -> pd.DataFrame:
     """A step of one head as a DataFrame, see `Attention.to_dataframe`."""
-    step = shown(attention, name)
-    if len(step.axes) > 2:
-        raise InvalidValueError(
-            f"{attention.title} has {name} of shape {step.array.shape}: first take one head, as "
-            ".heads[h], or take all of them with trace.to_xarray()"
-        )
+    step = shown_matrix(attention, name, "take all of them with trace.to_xarray()")
     rows, *columns = step.axes
     names = _index(columns[0]) if columns else pd.Index([name])
     return pd.DataFrame(step.array, index=_index(rows), columns=names)

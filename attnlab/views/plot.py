@@ -27,6 +27,7 @@ from attnlab.views.shown import (
     missing_extra,
     per_head,
     shown,
+    shown_matrix,
 )
 
 try:
@@ -63,12 +64,7 @@ class Picture(Figure):
 
 def plot_step(attention: Result, name: str, ax: Axes | None) -> Axes:
     """One step of one head as a heatmap, its tokens along both axes."""
-    step = shown(attention, name)
-    if len(step.axes) > 2:
-        raise InvalidValueError(
-            f"{attention.title} has {name} of shape {step.array.shape}: first take one head, as "
-            ".heads[h], or picture all of them with trace.plot()"
-        )
+    step = shown_matrix(attention, name, "picture all of them with trace.plot()")
     rows, columns = step.axes if len(step.axes) == 2 else (Axis("", range(1), (None,)), *step.axes)
     array = np.atleast_2d(step.array).astype(np.float64)
     if step.masked is not None:

@@ -142,6 +142,29 @@ def shown(result: Result, name: str) -> Shown:
     return Shown(name, result.heading_of(name), array, named, masked)
 
 
+def shown_matrix(attention: Result, name: str, of_all_heads: str) -> Shown:
+    """A step of one head with its labels, rows and columns of a matrix, or one row.
+
+    Parameters
+    ----------
+    of_all_heads : what to do to have the step of all heads, for the message
+
+    Raises
+    ------
+    InvalidValueError
+        As `shown` does; it is of several heads, or one number.
+    """
+    step = shown(attention, name)
+    if not step.axes:
+        raise InvalidValueError(f"{name} is one number, {step.array:.4g}, and has no rows")
+    if len(step.axes) > 2:
+        raise InvalidValueError(
+            f"{attention.title} has {name} of shape {step.array.shape}: first take one head, as "
+            f".heads[h], or {of_all_heads}"
+        )
+    return step
+
+
 def axis_of(result: Any, axis: str, length: int) -> Axis:
     """An axis with its tokens, those of a text's trace; keys from a cache have none."""
     name = TOKEN_AXES.get(axis, axis)

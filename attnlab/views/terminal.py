@@ -65,6 +65,10 @@ class Terminal(Console):
 
         What is masked is dim, each row's largest number bold.
         """
+        if not step.axes:
+            self.heading(f"{step.heading} = {step.array:.{step.decimals}f}")
+            self.print()
+            return
         rows, *columns = step.axes
         array = step.array if columns else step.array[:, np.newaxis]
         masked = step.masked
