@@ -182,12 +182,11 @@ class ParameterVector(Parameters):
         return ParameterVector(self.config, self.vector.copy())
 
     def still(self) -> ParameterVector:
-        """Itself where its vector is read-only, else a copy whose vector is."""
-        return (
-            self
-            if not self.vector.flags.writeable
-            else _unpickled(self.config, self.vector.copy(), False)
-        )
+        """Itself where nobody can write to its vector, else a copy to which nobody can."""
+        lies_in = (self.vector, self.vector.base)
+        if any(isinstance(array, np.ndarray) and array.flags.writeable for array in lies_in):
+            return _unpickled(self.config, self.vector.copy(), False)
+        return self
 
 
 def no_parameter(path: object) -> UnknownParameterError:

@@ -122,6 +122,22 @@ def test_parameters_in_training_can_be_written_to_and_move_no_trace() -> None:
     assert np.array_equal(model.trace([5, 80, 5]).logits, wanted)
 
 
+def test_a_view_that_is_read_only_moves_no_trace_either() -> None:
+    vector = initial_parameters(CONFIG, np.random.default_rng(0)).vector
+    view = vector.view()
+    view.flags.writeable = False
+    forward = ForwardPass([5, 80, 5], ParameterVector(CONFIG, view))
+    wanted = ForwardPass([5, 80, 5], ParameterVector(CONFIG, vector.copy())).logits
+    vector += 1
+    assert np.array_equal(forward.logits, wanted)
+
+
+def test_parameters_that_nobody_can_write_to_are_not_copied() -> None:
+    parameters = in_memory().parameters
+    assert ForwardPass([5], parameters).parameters is parameters
+    assert GPT2(parameters, Tokenizer.of_bytes()).parameters is parameters
+
+
 # ---- copies and pickles --------------------------------------------------------------------------
 
 
