@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
-import threading
-from collections.abc import Callable
+import re
+from collections.abc import Collection
 from pathlib import Path
-from typing import TypeVar
+from urllib.parse import unquote, urlsplit
 
-from attnlab.checkpoint import INDEX, WEIGHTS, weight_files
+from attnlab.checkpoint import WEIGHTS, index_name, shard_names, weights_name
+from attnlab.config import GPT2Config
+from attnlab.download import (
+    cache_of,
+    fetch,
+    listing,
+    name_commit,
+)
 from attnlab.errors import (
     CheckpointError,
-    DownloadError,
     InvalidTypeError,
     InvalidValueError,
     MissingFileError,
+    shown,
 )
+from attnlab.files import as_path
 from attnlab.formats import instead, model_directory
-
-Value = TypeVar("Value")
+from attnlab.tokenizer import Tokenizer
 
 # The published GPT-2s: repository, and the revision of it that is read unless another is asked for.
 # The revisions are those under which these repositories lie in many public caches.
@@ -38,19 +44,29 @@ POCKET_DIRECTORY = Path(__file__).parent / "pocket"
 
 HOW_TO_GET_GPT2 = "python -c \"import attnlab; attnlab.GPT2.from_pretrained('gpt2')\""
 
-# What is downloaded, and nothing else of a repository. The weights come whole or in shards.
-FILES = ("config.json", "vocab.json", "merges.txt")
-SHARDS = "model-*-of-*.safetensors"
+# What is downloaded before the weights where a repository has it, and nothing else of it.
+CONFIG = "config.json"
+VOCABULARIES = (("vocab.json", "merges.txt"), ("tokenizer.json",), ("vocab.txt",))
+SMALL = (
+    CONFIG,
+    *(name for vocabulary in VOCABULARIES for name in vocabulary),
+    *("tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"),
+)
 
-# Seconds to wait for the hub's first answer. Name look-ups and connection attempts to several
-# addresses have time limits of their own that add up to minutes.
-PATIENCE = 8.0
+# A repository's page on the hub, as it is copied from a browser.
+ADDRESS = re.compile(
+    r"https?://(?P<host>[^/]+)/(?P<name>[^/?#]+(/[^/?#]+)?)(/tree/(?P<revision>[^/?#]+))?/?([?#].*)?"
+)
+HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
+
+SHORT_COMMIT = re.compile(r"[0-9a-f]{7,39}")
 
 
 def find_model(
     name_or_path: str | os.PathLike[str],
     *,
     revision: str | None = None,
+    variant: str | None = None,
     local_files_only: bool = False,
 ) -> Path:
     """The directory that holds a model's files.
@@ -59,8 +75,10 @@ def find_model(
     ----------
     name_or_path : "pocket" (a directory of that name is `./pocket`), or a directory, neither of
         which touches the network; else a repository on the hub, by one of the short names in
-        `PUBLISHED` or as `owner/name`
-    revision : branch, tag or commit on the hub
+        `PUBLISHED`, as `owner/name`, or by its address
+    revision : branch, tag or commit on the hub; of what is in the cache, also a commit's first
+        7 characters or more
+    variant : of the weights, such as "fp16" for model.fp16.safetensors
     local_files_only : never ask the network
 
     Raises
@@ -68,15 +86,20 @@ def find_model(
     MissingFileError
         It is neither a directory nor on the hub; files are missing from it; it is not in the
         cache and `local_files_only` is set.
+    ConfigError, VocabularyError
+        Its small files, which are downloaded and read before its weights are, can't be used.
     InvalidValueError, InvalidTypeError
         A directory has no revisions; a name is a str, a path a str or PathLike.
     DownloadError
         The hub can't be reached (told within 10 seconds), or the download broke off.
+    WriteError
+        The cache can't be written to.
     """
-    if not isinstance(name_or_path, str | os.PathLike):
-        raise InvalidTypeError(f"a model is told by its name or path; given {name_or_path!r}")
-    path = POCKET_DIRECTORY if name_or_path == POCKET else Path(name_or_path)
-    if name_or_path and os.path.isdir(path):
+    _check_revision(revision)
+    _check_variant(variant)
+    is_pocket = isinstance(name_or_path, str) and name_or_path.lower() == POCKET
+    path = POCKET_DIRECTORY if is_pocket else as_path(name_or_path, "a model's name or path")
+    if os.path.isdir(path):
         if revision is not None:
             raise InvalidValueError(f"{path} is a directory, which has no revision {revision!r}")
         return model_directory(path)
@@ -84,31 +107,88 @@ def find_model(
         if told := instead([path.name]):
             raise MissingFileError(f"this is a file: {told}")
         raise MissingFileError(f"{path} is a file; give the directory that holds the model's files")
-    if not isinstance(name_or_path, str) or not _is_repository_name(name_or_path):
-        raise MissingFileError(
-            f"there is no directory {str(name_or_path)!r}, and that is no name on the hub"
-        )
-    choices = _choices(name_or_path, revision)
-    for repository, wanted in choices:
-        if (cached := _in_cache(repository, wanted)) is not None:
-            return cached
+    if not isinstance(name_or_path, str):
+        raise MissingFileError(f"there is no directory {shown(str(path), 200)}")
+    name, revision = _repository(name_or_path, revision)
+    choices = _choices(name, revision)
+    snapshots = [snapshot for choice in choices if (snapshot := _cached(*choice)) is not None]
+    for snapshot in snapshots:
+        if not _missing(snapshot, variant):
+            return snapshot
+    # What another tool has begun, its weights there, is completed; else it is begun anew.
+    begun = next((s for s in snapshots if not _missing_weights(s, variant)), None)
+    lacking = f"{name} is no directory here and not in the hub's cache"
+    if nearest := begun or next(iter(snapshots), None):
+        missing = " and ".join(_missing(nearest, variant))
+        lacking = f"{name} is in the hub's cache, {nearest}, without {missing}"
     if local_files_only:
-        raise MissingFileError(
-            f"{name_or_path} is no directory here and not in the hub's cache, and "
-            "local_files_only forbids to download it"
+        raise MissingFileError(f"{lacking}, and local_files_only forbids to download it")
+    return _download(*choices[0], begun, variant, lacking)
+
+
+def config_and_tokenizer(directory: Path) -> tuple[GPT2Config, Tokenizer]:
+    """What a model's small files hold.
+
+    Raises
+    ------
+    MissingFileError, ConfigError, VocabularyError
+        They can't be read, or are not GPT-2's.
+    """
+    return GPT2Config.from_file(directory / CONFIG), Tokenizer.from_directory(directory)
+
+
+def _check_revision(revision: object) -> None:
+    """Refuse what is no branch, tag or commit, and could not name a file in the cache."""
+    if revision is None:
+        return
+    if not isinstance(revision, str):
+        raise InvalidTypeError(f"revision must be a str; given {shown(revision)}")
+    if not 0 < len(revision) <= 200 or re.search(r"[^ -~\w]|[\s\\:~^?*\[]|\.\.|^/", revision):
+        raise InvalidValueError(
+            f"revision must be a branch, tag or commit on the hub; given {shown(revision, 200)}"
         )
-    return _download(*choices[0])
 
 
-def _is_repository_name(name: str) -> bool:
+def _check_variant(variant: object) -> None:
+    if variant is None:
+        return
+    if not isinstance(variant, str):
+        raise InvalidTypeError(f"variant must be a str; given {shown(variant)}")
+    if not re.fullmatch(r"\w[\w.-]{0,99}", variant, re.ASCII):
+        raise InvalidValueError(
+            f'variant must be part of the weights\' name, such as "fp16"; given '
+            f"{shown(variant, 200)}"
+        )
+
+
+def _repository(name: str, revision: str | None) -> tuple[str, str | None]:
+    """The repository that a name or an address tells, and the revision."""
+    from huggingface_hub.constants import ENDPOINT
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
+    given = shown(name, 200)
+    if "://" in name:
+        address = ADDRESS.fullmatch(name)
+        if address is None or address["host"] not in (*HOSTS, urlsplit(ENDPOINT).netloc):
+            raise MissingFileError(
+                f"{given} is no address of a model on the hub, such as "
+                "https://huggingface.co/owner/name or https://huggingface.co/owner/name/tree/main"
+            )
+        name = address["name"]
+        if address["revision"]:
+            told = unquote(address["revision"])
+            if revision not in (None, told):
+                raise InvalidValueError(f"{given} is at revision {told!r}, and not at {revision!r}")
+            _check_revision(told)
+            revision = told
     try:
         validate_repo_id(name)
     except HFValidationError:
-        return False
-    return True
+        raise MissingFileError(
+            f"there is no directory {given}, and that is no name on the hub"
+        ) from None
+    return name, revision
 
 
 def _choices(name: str, revision: str | None) -> list[tuple[str, str | None]]:
@@ -125,106 +205,81 @@ def _choices(name: str, revision: str | None) -> list[tuple[str, str | None]]:
     return [(place, wanted) for place in (repository, short) for wanted in revisions]
 
 
-def _in_cache(repository: str, revision: str | None) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-
-    config = try_to_load_from_cache(repository, "config.json", revision=revision)
-    if not isinstance(config, str):
+def _cached(repository: str, revision: str | None) -> Path | None:
+    """The snapshot of a revision in the cache, whatever is in it."""
+    cache = cache_of(repository)
+    ref = cache / "refs" / (revision or "main")
+    commit = ref.read_text().strip() if ref.is_file() else revision
+    if not commit:
         return None
-    snapshot = Path(config).parent
-    return snapshot if _is_complete(snapshot) else None
+    beginning = f"{commit}*" if SHORT_COMMIT.fullmatch(commit) else commit
+    found = [place for place in (cache / "snapshots").glob(beginning) if place.is_dir()]
+    return found[0] if len(found) == 1 else None
 
 
-def _is_complete(snapshot: Path) -> bool:
-    """Whether all is there; a download may have broken off."""
+def _missing(snapshot: Path, variant: str | None) -> list[str]:
+    """What a snapshot lacks of a model; a download may have broken off."""
+    return _missing_small(_names(snapshot)) + _missing_weights(snapshot, variant)
+
+
+def _missing_small(names: Collection[str]) -> list[str]:
+    """What files of these names lack of a config and a vocabulary."""
+    whole = any(set(vocabulary) <= set(names) for vocabulary in VOCABULARIES)
+    needed = (CONFIG, *(() if whole else VOCABULARIES[0]))
+    return [name for name in needed if name not in names]
+
+
+def _missing_weights(snapshot: Path, variant: str | None) -> list[str]:
+    names = _names(snapshot)
+    whole, index = weights_name(variant), index_name(variant)
+    if whole in names:
+        return []
+    if index not in names:
+        return [whole]
     try:
-        weight_files(snapshot)
-    except MissingFileError:
-        return False
+        return [name for name in shard_names(snapshot / index) if name not in names]
     except CheckpointError:
-        pass  # there, but wrong: the checkpoint will say so
-    return all(os.path.isfile(snapshot / name) for name in FILES)
+        return []  # there, but wrong: the checkpoint will say so
 
 
-def _download(repository: str, revision: str | None) -> Path:
-    from huggingface_hub import HfApi, hf_hub_download
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+def _names(directory: Path) -> set[str]:
+    """The files in a directory; a link that leads nowhere is none."""
+    return {file.name for file in directory.iterdir() if file.is_file()}
 
-    not_for_you = MissingFileError(
-        f"{repository} is neither a directory here nor a repository on the hub "
-        "(or it is private or gated: run `hf auth login` with an account that may read it)"
-    )
-    try:
-        info = _within(
-            PATIENCE, lambda: HfApi().model_info(repository, revision=revision, timeout=5)
-        )
-    except RepositoryNotFoundError:  # private and gated ones too
-        raise not_for_you from None
-    except RevisionNotFoundError:
-        raise MissingFileError(f"{repository} has no revision {revision!r} on the hub") from None
-    except OfflineModeIsEnabled:
-        raise DownloadError(
-            f"{repository} is no directory here and not in the hub's cache, and HF_HUB_OFFLINE "
-            "forbids to download it"
-        ) from None
-    except HfHubHTTPError as error:
-        raise DownloadError(f"the hub refused {repository}: {error}") from None
-    except Exception as error:  # each version of huggingface_hub has a network library of its own
-        raise DownloadError(_unreachable(repository, error)) from None
 
-    names = [file.rfilename for file in info.siblings or ()]
-    missing = [name for name in FILES if name not in names]
-    if not {WEIGHTS, INDEX} & set(names):
-        told = instead(names)
-        missing.append(WEIGHTS + f", only {told}" * bool(told))
+def _download(
+    repository: str, revision: str | None, begun: Path | None, variant: str | None, lacking: str
+) -> Path:
+    """Bring a model into the cache: what is small first, and its weights once that can be used.
+
+    Parameters
+    ----------
+    begun : a snapshot in the cache that holds the weights; None to begin with the newest commit
+    lacking : what the cache lacks, as an error begins
+    """
+    commit, names = listing(repository, [*([begun.name] if begun else []), revision], lacking)
+    if begun and begun.name != commit:
+        begun = None  # the hub no longer has what is in the cache
+    cache = begun.parent.parent if begun else cache_of(repository)
+    snapshot = cache / "snapshots" / commit
+    whole, index = weights_name(variant), index_name(variant)
+    missing = _missing_small(names)
+    if not {whole, index} & set(names) and begun is None:
+        plain = f"{WEIGHTS}, for which leave out `variant`" if WEIGHTS in names else ""
+        told = plain or instead(names)
+        missing.append(whole + f", only {told}" * bool(told))
     if missing:
         raise MissingFileError(f"{repository} on the hub has no {' and no '.join(missing)}")
-    weights = [WEIGHTS] if WEIGHTS in names else [INDEX, *fnmatch.filter(names, SHARDS)]
-    try:
-        files = [hf_hub_download(repository, n, revision=revision) for n in (*FILES, *weights)]
-    except RepositoryNotFoundError:
-        raise not_for_you from None
-    except Exception as error:
-        raise DownloadError(
-            f"the download of {repository} broke off: {error}. The files that have arrived are "
-            "kept; the same call goes on with the others"
-        ) from error
-    snapshots = {Path(file).parent for file in files}
-    if len(snapshots) > 1:
-        raise DownloadError(f"{repository} changed on the hub during the download: try again")
-    return snapshots.pop()
 
+    def bring(wanted: Collection[str]) -> None:
+        for name in wanted:
+            fetch(repository, commit, name, cache)
 
-def _unreachable(repository: str, error: Exception) -> str:
-    return (
-        f"{repository} is no directory here, not in the hub's cache, and the hub can't be reached "
-        f"({type(error).__name__}: {error}). Connect to the network and try again, or on a machine "
-        f"that has it run `hf download {repository} {' '.join(FILES)} {WEIGHTS} --local-dir DIR`, "
-        "copy DIR here and give its path instead of the name"
-    )
-
-
-def _within(seconds: float, call: Callable[[], Value]) -> Value:
-    """What `call` returns or raises; a TimeoutError if it has done neither after some seconds."""
-    results: list[Value] = []
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            results.append(call())
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not results:
-        raise TimeoutError(f"no answer within {seconds:g} seconds")
-    return results[0]
+    if begun is None:
+        name_commit(cache, revision or "main", commit)
+    bring([name for name in SMALL if name in names])
+    config_and_tokenizer(snapshot)
+    if _missing_weights(snapshot, variant):
+        bring([whole if whole in names else index])
+        bring(_missing_weights(snapshot, variant))
+    return snapshot

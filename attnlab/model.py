@@ -22,7 +22,7 @@ from attnlab.generation import (
     join,
     stop_bytes,
 )
-from attnlab.hub import HOW_TO_GET_GPT2, POCKET, find_model
+from attnlab.hub import HOW_TO_GET_GPT2, POCKET, config_and_tokenizer, find_model
 from attnlab.parameters import Parameters, parameter_count
 from attnlab.sampling import Sampling, SamplingSettings
 from attnlab.tokenizer import Tokenizer
@@ -54,6 +54,7 @@ class GPT2:
         *,
         dtype: DTypeLike = "float32",
         revision: str | None = None,
+        variant: str | None = None,
         local_files_only: bool = False,
     ) -> GPT2:
         """The GPT-2 in a directory, in this package, or on the Hugging Face hub.
@@ -67,7 +68,8 @@ class GPT2:
             A name is looked for in the hub's cache, then downloaded to it.
         dtype : "float32" or "float64", what everything is computed in, whatever the file holds
         revision : branch, tag or commit on the hub; without it the published models are read at
-            a pinned commit
+            a pinned commit. Of what is in the cache, the first 7 characters of a commit will do.
+        variant : of the weights, such as "fp16" for model.fp16.safetensors
         local_files_only : never download
 
         Raises
@@ -81,10 +83,11 @@ class GPT2:
         InvalidValueError
             `dtype` is neither of the two, or a directory was given with a revision.
         """
-        directory = find_model(name_or_path, revision=revision, local_files_only=local_files_only)
-        config = GPT2Config.from_file(directory / "config.json")
-        checkpoint = Checkpoint(directory, config, dtype)
-        tokenizer = Tokenizer.from_directory(directory)
+        directory = find_model(
+            name_or_path, revision=revision, variant=variant, local_files_only=local_files_only
+        )
+        config, tokenizer = config_and_tokenizer(directory)
+        checkpoint = Checkpoint(directory, config, dtype, variant)
         if len(tokenizer) != config.vocab_size:
             raise VocabularyError(
                 f"vocab.json in {directory} has {len(tokenizer)} tokens, "

@@ -12,10 +12,12 @@ import hashlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,9 +28,11 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from conftest import posix
 from files import INDEX, WEIGHTS, contents, copy_model, digests
 
-from attnlab.hub import PUBLISHED
+from attnlab import GPT2, AttnlabError
+from attnlab.hub import POCKET_DIRECTORY, PUBLISHED
 
 A, B, C = "a" * 40, "b" * 40, "c" * 40
 PINNED = "607a30d783dfa663caf39e06633721c8d4cfcd7e"
@@ -39,13 +43,7 @@ SHARDS = {f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)}
 # What real repositories hold besides, and nobody asked for.
 OTHERS = (
     *("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "rust_model.ot", "64.tflite"),
-    *(
-        "onnx/model.safetensors",
-        "onnx/config.json",
-        "tokenizer.json",
-        "README.md",
-        ".gitattributes",
-    ),
+    *("onnx/model.safetensors", "onnx/config.json", "README.md", ".gitattributes"),
 )
 
 
@@ -148,8 +146,12 @@ class Request(BaseHTTPRequestHandler):
         self.send(200, {"Content-Type": "application/json"}, json.dumps(value).encode())
 
     def send_file(self, commit: str, content: bytes, stop: int | None = None) -> None:
-        """A file, or the end that is asked for; only up to `stop`, as if the connection broke."""
-        etag = hashlib.sha1(content).hexdigest()
+        """A file, or the end that is asked for; only up to `stop`, as if the connection broke.
+
+        Large files have the hash of their content as ETag, others one that can't be checked.
+        """
+        hash = hashlib.sha256 if self.path.endswith(".safetensors") else hashlib.sha1
+        etag = hash(content).hexdigest()
         headers = {"ETag": f'"{etag}"', "X-Repo-Commit": commit}
         size = len(content)
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
@@ -178,7 +180,7 @@ def hub() -> Iterator[Hub]:
 
 # Runs in a process of its own: a list of calls from stdin, their outcomes to stdout.
 CLIENT = """
-import json, pathlib, sys, time
+import json, os, pathlib, shutil, sys, time, types
 
 network = []
 
@@ -190,7 +192,12 @@ def watch(event, arguments):
 
 sys.addaudithook(watch)
 
-from attnlab import GPT2
+from attnlab import GPT2, download
+
+if limit := os.environ.get("SILENCE"):
+    download.SILENCE = float(limit)
+if room := os.environ.get("ROOM"):
+    shutil.disk_usage = lambda place: types.SimpleNamespace(free=int(room))
 
 outcomes = []
 for name, is_path, options in json.load(sys.stdin):
@@ -239,6 +246,7 @@ class Outcome:
 
 
 Call = tuple[str | Path, dict[str, Any]]
+Process = subprocess.Popen[str]
 
 
 def call(name: str | Path, **options: Any) -> Call:
@@ -262,8 +270,8 @@ class Client:
         self.here = home / "here"
         self.here.mkdir()
 
-    def ask(self, *calls: Call, **variables: str) -> list[Outcome]:
-        """Make calls, one after the other in one process."""
+    def start(self, *calls: Call, stderr: int = subprocess.PIPE, **variables: str) -> Process:
+        """A process that makes calls, one after the other."""
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -274,24 +282,33 @@ class Client:
             "HF_HOME": str(self.home / "home"),
             "HF_HUB_CACHE": str(self.cache),
             "HF_HUB_DISABLE_XET": "1",
-            "TQDM_POSITION": "-1",  # progress bars even where no terminal is
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "NO_PROXY": "*",
             "PYTHONUTF8": "1",
             **variables,
         }
         given = json.dumps([(str(name), isinstance(name, Path), more) for name, more in calls])
-        done = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, "-c", CLIENT],
-            input=given,
             env=environment,
             cwd=self.here,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
             encoding="utf-8",
-            timeout=60,
         )
-        assert done.returncode == 0, done.stderr
-        outcomes = [Outcome(done.stderr, **outcome) for outcome in json.loads(done.stdout)]
+        assert process.stdin is not None
+        process.stdin.write(given)
+        process.stdin.close()
+        process.stdin = None
+        return process
+
+    def ask(self, *calls: Call, **variables: str) -> list[Outcome]:
+        """Make calls in one process."""
+        with self.start(*calls, **variables) as process:
+            output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        outcomes = [Outcome(errors, **outcome) for outcome in json.loads(output)]
         port = urlsplit(self.url).port
         for outcome in outcomes:
             assert {tuple(place[:2]) for place in outcome.network} <= {("127.0.0.1", port)}, outcome
@@ -345,7 +362,7 @@ def test_a_model_is_downloaded_once(
     assert {file.name for file in directory.iterdir()} == NEEDED | weights
     assert hub.sent() == dict.fromkeys(NEEDED | weights, 1)
     assert not [path for path in hub.asked() for other in OTHERS if path.endswith(f"/{other}")]
-    assert re.search(r"\d%\|", first.stderr), "no progress bar"
+    assert first.stderr == "", "a progress bar where no terminal is"
 
     hub.log.clear()
     again, at_revision = client.ask(call(TINY), call(TINY, revision=A))
@@ -355,6 +372,109 @@ def test_a_model_is_downloaded_once(
         assert outcome.check_model(model) == directory
         assert outcome.network == []
         assert outcome.stderr == ""
+    assert hub.log == []
+
+
+@posix
+def test_a_progress_bar_is_shown_on_a_terminal(hub: Hub, client: Client) -> None:
+    import termios
+
+    hub.add(TINY, published("odd"))
+    terminal, stderr = os.openpty()
+    termios.tcsetwinsize(stderr, (24, 80))
+    with client.start(call(TINY), stderr=stderr) as process:
+        process.communicate(timeout=60)
+    os.close(stderr)
+    with open(terminal, "rb", buffering=0) as shown:
+        text = shown.read(100_000).decode()
+    assert re.search(rf"{re.escape(WEIGHTS)}: +\d+%\|", text)
+
+
+def test_the_cache_is_laid_out_as_huggingface_hub_does(
+    hub: Hub, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files, links and what they lead to, after its own download of the same files."""
+    hub.add(TINY, published("odd"), name="v1/of-old")
+    client.ask(call(TINY, revision="v1/of-old"))
+    code = (
+        "from huggingface_hub import hf_hub_download\n"
+        f"for name in {sorted(contents('odd'))}:\n"
+        f"    hf_hub_download({TINY!r}, name, revision='v1/of-old')"
+    )
+    theirs = client.home / "theirs"
+    places = {"HF_HUB_CACHE": str(theirs), "HF_HOME": str(client.home / "home")}
+    variables = places | {"HF_ENDPOINT": hub.url, "NO_PROXY": "*", "HF_HUB_DISABLE_XET": "1"}
+    subprocess.run([sys.executable, "-c", code], env=os.environ | variables, check=True)
+
+    def layout(cache: Path) -> dict[str, str | bytes]:
+        place = cache / "models--someone--tiny"
+        return {
+            file.relative_to(place).as_posix(): os.readlink(file)
+            if file.is_symlink()
+            else file.read_bytes()
+            for folder in ("blobs", "refs", "snapshots")
+            for file in (place / folder).rglob("*")
+            if file.is_file()
+        }
+
+    assert layout(client.cache) == layout(theirs)
+    assert len(layout(theirs)) == 9
+
+
+def test_small_files_come_first_and_are_read_before_the_weights_are_fetched(
+    hub: Hub, client: Client
+) -> None:
+    more = dict.fromkeys(("tokenizer_config.json", "special_tokens_map.json"), b"{}")
+    hub.add(TINY, published("odd") | more)
+    [fine] = client.ask(call(TINY))
+    assert {file.name for file in fine.check_model("odd").iterdir()} == {WEIGHTS, *NEEDED, *more}
+    fetched = [path.rpartition("/")[2] for path in hub.asked("GET", "/resolve/")]
+    assert fetched[0] == "config.json"
+    assert fetched[-1] == WEIGHTS
+
+    hub.log.clear()
+    config = json.loads(published("odd")["config.json"])
+    wrong = {
+        "someone/llama": {"config.json": json.dumps(config | {"model_type": "llama"}).encode()},
+        "someone/cut": {"config.json": published("odd")["config.json"][:40]},
+        "someone/gap": {"vocab.json": b'{"a": 0, "b": 7}'},
+    }
+    for name, files in wrong.items():
+        hub.add(name, published("odd") | files)
+    llama, cut, gap = client.ask(*map(call, wrong))
+    llama.check("ConfigError", "llama", "config.json")
+    cut.check("ConfigError", "JSON")
+    gap.check("VocabularyError", "0 to 1")
+    assert WEIGHTS not in hub.sent()
+
+
+@pytest.mark.parametrize("model", ["odd", "sharded"])
+def test_a_variant_of_the_weights(hub: Hub, client: Client, model: str) -> None:
+    """Named as transformers names them: model.fp16.safetensors, ...index.fp16.json."""
+    stored = contents(model)
+    names = {
+        name: re.sub(r"\.(safetensors|json)$", r".fp16.\1", name)
+        for name in stored
+        if name.startswith("model")
+    }
+    variant = {names.get(name, name): content for name, content in stored.items()}
+    if INDEX in stored:
+        index = json.loads(stored[INDEX])
+        index["weight_map"] = {key: names[file] for key, file in index["weight_map"].items()}
+        variant[names[INDEX]] = json.dumps(index).encode()
+    hub.add(TINY, published("one_head") | variant)
+    [half, whole] = client.ask(call(TINY, variant="fp16"), call(TINY, variant="int8"))
+    assert not half.error
+    snapshot = Path(half.directory)
+    assert half.width == json.loads(stored["config.json"])["n_embd"]
+    assert {file.name for file in snapshot.iterdir()} == NEEDED | set(names.values())
+    whole.check("MissingFileError", f"{TINY} on the hub has no model.int8.safetensors")
+    assert "pickle" not in whole.message
+    assert any(name in whole.message for name in names.values())
+    hub.log.clear()
+    [again] = client.ask(call(TINY, variant="fp16"))
+    [in_directory] = client.ask(call(snapshot, variant="fp16"))
+    assert again.directory == in_directory.directory == half.directory
     assert hub.log == []
 
 
@@ -446,6 +566,63 @@ def test_the_pinned_revision_comes_before_others_in_the_cache(client: Client) ->
     outcome.check_model("odd")
 
 
+@pytest.mark.parametrize(
+    ("model", "place", "commit", "name"),
+    [
+        ("odd", "gpt2", A, "main"),
+        ("sharded", "gpt2", PINNED, None),
+        ("sharded", "openai-community/gpt2", A, "main"),
+        ("odd", "openai-community/gpt2", PINNED, None),
+    ],
+)
+def test_config_and_weights_in_the_cache_are_completed_where_they_are(
+    hub: Hub, client: Client, model: str, place: str, commit: str, name: str | None
+) -> None:
+    """What transformers' GPT2LMHeadModel.from_pretrained leaves, under either name."""
+    files = contents(model)
+    vocabulary = {"vocab.json", "merges.txt"}
+    hub.add("openai-community/gpt2", published("one_head"), commit=B)
+    hub.add("openai-community/gpt2", published(model), commit=commit, name=None)
+    kept = {file: content for file, content in files.items() if file not in vocabulary}
+    snapshot = client.keep(place, kept, commit=commit, name=name)
+    calls = (call("gpt2"), call("openai-community/gpt2"))
+    for outcome in client.ask(*calls, HF_HUB_OFFLINE="1"):
+        outcome.check("DownloadError", f"{snapshot}, without vocab.json and merges.txt, and")
+    for outcome in client.ask(*calls):
+        assert outcome.check_model(model) == snapshot
+    assert hub.sent() == dict.fromkeys(vocabulary, 1)
+    assert [found.name for found in client.cache.glob("models--*")] == [snapshot.parts[-3]]
+
+
+def test_weights_in_the_cache_that_the_hub_no_longer_has(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"), commit=B)
+    files = contents("one_head")
+    client.keep(TINY, {name: files[name] for name in ("config.json", WEIGHTS)}, commit=A)
+    [outcome] = client.ask(call(TINY))
+    outcome.check_model("odd")
+    assert outcome.directory.endswith(B)
+
+
+def test_the_beginning_of_a_commit_will_do_for_what_is_in_the_cache(
+    hub: Hub, client: Client
+) -> None:
+    first, second, third = "0123456" + "a" * 33, "0123457" + "b" * 33, "0123457" + "c" * 33
+    for commit, model in ((first, "odd"), (second, "one_head"), (third, "one_head")):
+        client.keep(TINY, contents(model), commit=commit, name=None)
+    short, longer, two, none = client.ask(
+        *(
+            call(TINY, revision=revision)
+            for revision in (first[:7], second[:8], second[:7], "abcdef0")
+        ),
+        HF_HUB_OFFLINE="1",
+    )
+    assert short.check_model("odd").name == first
+    assert longer.check_model("one_head").name == second
+    for outcome in (two, none):
+        outcome.check("DownloadError", f"{TINY} is no directory here")
+    assert hub.log == []
+
+
 @pytest.mark.parametrize("model", ["odd", "sharded"])
 def test_an_incomplete_snapshot_is_completed(hub: Hub, client: Client, model: str) -> None:
     """Each time one file is not there, in a repository of its own."""
@@ -463,11 +640,12 @@ def test_an_incomplete_snapshot_is_completed(hub: Hub, client: Client, model: st
 
 
 def test_an_incomplete_snapshot_is_not_enough_without_the_network(hub: Hub, client: Client) -> None:
-    client.keep(TINY, {name: contents("odd")[name] for name in NEEDED})
+    snapshot = client.keep(TINY, {name: contents("odd")[name] for name in NEEDED})
     [local] = client.ask(call(TINY, local_files_only=True))
-    local.check("MissingFileError", TINY, "local_files_only")
     [offline] = client.ask(call(TINY), HF_HUB_OFFLINE="1")
-    offline.check("DownloadError", f"{TINY} is no directory", "HF_HUB_OFFLINE forbids")
+    lacking = f"{TINY} is in the hub's cache, {snapshot}, without {WEIGHTS}, and"
+    local.check("MissingFileError", f"{lacking} local_files_only forbids")
+    offline.check("DownloadError", f"{lacking} HF_HUB_OFFLINE forbids")
     assert hub.log == []
     assert local.network == offline.network == []
 
@@ -546,9 +724,9 @@ def test_a_hub_that_refuses(hub: Hub, client: Client, status: int) -> None:
     assert outcome.seconds < 10
 
 
-def check_unreachable(outcome: Outcome, repository: str) -> None:
-    outcome.check("DownloadError", f"{repository} is no directory here")
-    assert "can't be reached" in outcome.message
+def check_unreachable(outcome: Outcome, name: str, repository: str) -> None:
+    outcome.check("DownloadError", f"{name} is no directory here", "can't be reached")
+    outcome.check("DownloadError", "HF_ENDPOINT", "HF_HUB_OFFLINE")
     download = f"`hf download {repository} config.json vocab.json merges.txt {WEIGHTS} --local-dir"
     assert download in outcome.message
     assert outcome.seconds < 10
@@ -558,8 +736,8 @@ def test_a_hub_that_is_not_there(client: Client) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         client.url = f"http://127.0.0.1:{closed.getsockname()[1]}"
     tiny, gpt2 = client.ask(call(TINY), call("gpt2"))
-    check_unreachable(tiny, TINY)
-    check_unreachable(gpt2, "openai-community/gpt2")
+    check_unreachable(tiny, TINY, TINY)
+    check_unreachable(gpt2, "gpt2", "openai-community/gpt2")
 
 
 def test_a_hub_that_does_not_answer(hub: Hub, client: Client) -> None:
@@ -579,7 +757,7 @@ def test_a_hub_that_does_not_answer(hub: Hub, client: Client) -> None:
     with ThreadPoolExecutor() as pool:
         outcomes = list(pool.map(client.ask, map(call, names)))
     for name, [outcome] in zip(names, outcomes, strict=True):
-        check_unreachable(outcome, name)
+        check_unreachable(outcome, name, name)
 
 
 @pytest.mark.parametrize(
@@ -613,6 +791,227 @@ def test_a_download_that_breaks_off_is_completed_by_the_next_call(
     [outcome] = client.ask(call(TINY))
     assert outcome.check_model(model) == snapshot
     assert hub.sent() == dict.fromkeys(missing, 1)
+
+
+def test_a_connection_that_breaks_is_renewed_by_the_same_call(hub: Hub, client: Client) -> None:
+    """As often as it brought something."""
+    ranges: list[str | None] = []
+
+    def break_off(request: Request) -> bool:
+        if request.command != "GET" or not request.path.endswith(WEIGHTS):
+            return False
+        ranges.append(request.headers.get("Range"))
+        content = contents("odd")[WEIGHTS]
+        request.send_file(A, content, stop=1024 * len(ranges) if len(ranges) < 4 else None)
+        return True
+
+    hub.add(TINY, published("odd"))
+    hub.instead = break_off
+    [outcome] = client.ask(call(TINY))
+    outcome.check_model("odd")
+    assert ranges == [None, "bytes=1024-", "bytes=2048-", "bytes=3072-"]
+
+
+def silent_after(hub: Hub, count: int) -> Callable[[Request], bool]:
+    """The hub sends so many bytes of the weights, then nothing more, and keeps the connection."""
+
+    def stall(request: Request) -> bool:
+        if request.command == "GET" and request.path.endswith(WEIGHTS):
+            request.send_file(A, contents("odd")[WEIGHTS], stop=count)
+            request.wfile.flush()
+            hub.closing.wait(20)
+            return True
+        return False
+
+    return stall
+
+
+def incomplete(client: Client) -> list[int]:
+    """The sizes of the files in the cache that have not arrived whole."""
+    return [file.stat().st_size for file in client.cache.rglob("*.incomplete")]
+
+
+def check_resumed(hub: Hub, client: Client, at: int) -> None:
+    """The next call asks for the rest of the weights, from a byte on, and for nothing else."""
+    ranges: list[str | None] = []
+    hub.log.clear()
+    hub.instead = lambda request: bool(
+        request.command == "GET"
+        and "/resolve/" in request.path
+        and ranges.append(request.headers.get("Range"))
+    )
+    [outcome] = client.ask(call(TINY))
+    outcome.check_model("odd")
+    assert ranges == [f"bytes={at}-"]
+    assert hub.sent() == {WEIGHTS: 1}
+    assert incomplete(client) == []
+
+
+def test_a_hub_that_falls_silent_in_the_middle(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"))
+    hub.instead = silent_after(hub, 1024)
+    [outcome] = client.ask(call(TINY), SILENCE="1")
+    outcome.check(
+        *("DownloadError", f"the download of {TINY} broke off at {WEIGHTS}"),
+        *("within 1 seconds", "the same call goes on"),
+    )
+    assert outcome.seconds < 10
+    assert incomplete(client) == [1024]
+    check_resumed(hub, client, 1024)
+
+
+def test_a_hub_that_falls_silent_before_a_file(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"))
+    hub.instead = lambda request: "/resolve/" in request.path and hub.closing.wait(20)
+    [outcome] = client.ask(call(TINY), SILENCE="1")
+    outcome.check("DownloadError", f"the download of {TINY} broke off at config.json")
+    assert outcome.seconds < 10
+
+
+def slowly(hub: Hub) -> Callable[[Request], bool]:
+    """The hub takes longer for the weights than it may be silent."""
+
+    def drip(request: Request) -> bool:
+        if request.command == "GET" and request.path.endswith(WEIGHTS):
+            content = contents("odd")[WEIGHTS]
+            request.send_file(A, content, stop=0)
+            for start in range(0, len(content), len(content) // 8):
+                hub.closing.wait(0.25)
+                request.wfile.write(content[start : start + len(content) // 8])
+            return True
+        return False
+
+    return drip
+
+
+def test_a_slow_hub_is_waited_for(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"))
+    hub.instead = slowly(hub)
+    [outcome] = client.ask(call(TINY), SILENCE="1")
+    outcome.check_model("odd")
+    assert outcome.seconds > 1
+
+
+def stopped(hub: Hub, client: Client, number: int) -> tuple[int, str]:
+    """Status and stderr of a process that gets a signal in the middle of a download."""
+    hub.add(TINY, published("odd"))
+    hub.instead = silent_after(hub, 1024)
+    with client.start(call(TINY)) as process:
+        deadline = time.monotonic() + 30
+        while incomplete(client) != [1024] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=5)
+    assert incomplete(client) == [1024]
+    return process.returncode, errors
+
+
+@posix
+def test_a_download_stops_at_ctrl_c(hub: Hub, client: Client) -> None:
+    status, errors = stopped(hub, client, signal.SIGINT)
+    assert status == -signal.SIGINT
+    assert errors.strip().endswith("KeyboardInterrupt")
+    check_resumed(hub, client, 1024)
+
+
+@posix
+def test_a_killed_download_is_gone_on_with(hub: Hub, client: Client) -> None:
+    stopped(hub, client, signal.SIGKILL)
+    check_resumed(hub, client, 1024)
+
+
+def test_two_processes_download_once(hub: Hub, client: Client) -> None:
+    """The second waits for the first one, as long as anything arrives."""
+    hub.add(TINY, published("odd"))
+    hub.instead = slowly(hub)
+    with ThreadPoolExecutor() as pool:
+        calls = [pool.submit(client.ask, call(TINY), SILENCE="1") for _ in range(2)]
+        for asked in calls:
+            [outcome] = asked.result()
+            outcome.check_model("odd")
+    assert hub.sent()[WEIGHTS] == 1
+
+
+def test_a_hub_that_begins_anew_where_it_should_go_on(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"))
+    hub.instead = silent_after(hub, 1024)
+    client.ask(call(TINY), SILENCE="1")
+
+    def whole(request: Request) -> bool:
+        del request.headers["Range"]
+        return False
+
+    hub.instead = whole
+    [outcome] = client.ask(call(TINY))
+    outcome.check_model("odd")
+    assert incomplete(client) == []
+
+
+def test_what_arrived_damaged_is_thrown_away(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"))
+    hub.instead = silent_after(hub, 1024)
+    client.ask(call(TINY), SILENCE="1")
+    [begun] = client.cache.rglob("*.incomplete")
+    begun.write_bytes(begun.read_bytes()[:-1] + b"\xff")
+    hub.instead = lambda request: False
+    damaged, fine = client.ask(call(TINY), call(TINY))
+    damaged.check("DownloadError", f"the download of {TINY} broke off at {WEIGHTS}", "SHA-256")
+    fine.check_model("odd")
+
+
+def test_more_than_the_file_in_the_cache_is_begun_anew(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"))
+    hub.instead = silent_after(hub, 1024)
+    client.ask(call(TINY), SILENCE="1")
+    [begun] = client.cache.rglob("*.incomplete")
+    begun.write_bytes(bytes(len(contents("odd")[WEIGHTS]) + 1))
+    hub.instead = lambda request: False
+    [outcome] = client.ask(call(TINY))
+    outcome.check_model("odd")
+
+
+def test_a_hub_that_sends_more_than_it_said(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"))
+    content = published("odd")["vocab.json"]
+
+    def longer(request: Request) -> bool:
+        if request.command == "GET" and request.path.endswith("vocab.json"):
+            request.send(200, {}, content + b" ")
+            return True
+        return False
+
+    hub.instead = longer
+    [outcome] = client.ask(call(TINY))
+    outcome.check("DownloadError", "broke off at vocab.json", f"other than {len(content):,} bytes")
+    assert hub.sent()["vocab.json"] == 1
+    hub.instead = lambda request: False
+    [outcome] = client.ask(call(TINY))
+    outcome.check_model("odd")
+
+
+def test_a_disk_without_room(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"))
+    room = len(contents("odd")[WEIGHTS]) - 1
+    [outcome] = client.ask(call(TINY), ROOM=str(room))
+    outcome.check("WriteError", WEIGHTS, f"{room + 1:,}", f"{room:,}")
+    assert not hub.asked("GET", WEIGHTS)
+
+
+@pytest.mark.parametrize("etag", ["../../../../evil", ""])
+def test_a_hub_that_names_a_place_outside_the_cache(hub: Hub, client: Client, etag: str) -> None:
+    def lie(request: Request) -> bool:
+        if "/resolve/" not in request.path:
+            return False
+        request.send(200, {"ETag": f'"{etag}"', "X-Repo-Commit": A, "Content-Length": "4"}, b"evil")
+        return True
+
+    hub.add(TINY, published("odd"))
+    hub.add("someone/else", published("odd"), commit="../../../evil")
+    hub.instead = lie
+    tag, commit = client.ask(call(TINY), call("someone/else"))
+    tag.check("DownloadError", "ETag")
+    commit.check("DownloadError", "no commit")
+    assert not list(client.home.rglob("evil*"))
 
 
 def test_a_hub_that_goes_away_after_its_first_answer(hub: Hub, client: Client) -> None:
@@ -698,15 +1097,106 @@ def test_a_path_is_no_name(hub: Hub, client: Client) -> None:
     assert hub.log == []
 
 
+def test_pocket_in_any_case(hub: Hub, client: Client) -> None:
+    for outcome in client.ask(call("pocket"), call("Pocket"), call("POCKET")):
+        assert not outcome.error
+        assert outcome.directory == str(POCKET_DIRECTORY)
+        assert outcome.network == []
+    assert hub.log == []
+
+
+def test_a_directory_in_the_home(hub: Hub, client: Client) -> None:
+    copy_model("odd", client.home / "model")
+    for outcome in client.ask(
+        call("~/model"), call(Path("~/model")), HOME=str(client.home), USERPROFILE=str(client.home)
+    ):
+        assert outcome.directory == str(client.home / "model")
+        assert not outcome.error
+    assert hub.log == []
+
+
+def test_an_address_on_the_hub_is_a_name(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"))
+    hub.add(TINY, published("one_head"), commit=B, name="v1/of-old")
+    hub.add("openai-community/gpt2", published("one_head"), commit=PINNED)
+    page = f"https://huggingface.co/{TINY}"
+    main = (page, f"{page}/", f"{page}/tree/main", f"{page}?library=transformers", f"{page}#uses")
+    others = (f"http://www.huggingface.co/{TINY}", f"https://hf.co/{TINY}", f"{hub.url}/{TINY}")
+    for outcome in client.ask(*map(call, main + others)):
+        outcome.check_model("odd")
+    branch, commit, named, gpt2 = client.ask(
+        call(f"{page}/tree/v1%2Fof-old"),
+        call(f"{page}/tree/{B}/"),
+        call(page, revision="v1/of-old"),
+        call("https://huggingface.co/openai-community/gpt2"),
+    )
+    for outcome in (branch, commit, named, gpt2):
+        outcome.check_model("one_head")
+    assert Path(gpt2.directory).name == PINNED
+
+    hub.log.clear()
+    none = (
+        f"https://example.com/{TINY}",
+        f"{page}/blob/main/config.json",
+        "https://huggingface.co/",
+        f"hf://{TINY}",
+    )
+    for name, outcome in zip(none, client.ask(*map(call, none)), strict=True):
+        outcome.check("MissingFileError", repr(name), "https://huggingface.co/owner/name")
+    [two] = client.ask(call(f"{page}/tree/main", revision=A))
+    two.check("InvalidValueError", "'main'", repr(A))
+    assert hub.log == []
+
+
+def test_revisions_and_variants_that_are_none(hub: Hub, client: Client) -> None:
+    hub.add(TINY, published("odd"))
+    for key, values in {
+        "revision": ("", "../../x", "a b", "a\x07", "x" * 1000, "/x", 5, ["main"], True),
+        "variant": ("", "../x", "a/b", "fp16\n", "é", "x" * 1000, 16, ["fp16"], False),
+    }.items():
+        outcomes = client.ask(*(call(TINY, **{key: value}) for value in values))
+        for value, outcome in zip(values, outcomes, strict=True):
+            kind = "InvalidValueError" if isinstance(value, str) else "InvalidTypeError"
+            outcome.check(kind, f"{key} must be")
+            assert outcome.message.isprintable()
+            assert len(outcome.message) < 300
+    assert hub.log == []
+
+
+class Refusing:
+    """A path that can't say what it is."""
+
+    def __fspath__(self) -> str:
+        raise TypeError("no path at all")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [5, None, True, 10**5000, [], b"gpt2", object(), Refusing(), "", "a\0b", "\ud800"],
+    ids=lambda given: type(given).__name__,
+)
+def test_names_of_odd_kinds(given: Any) -> None:
+    kind = (ValueError if isinstance(given, str) else TypeError, AttnlabError)
+    for error in kind:
+        with pytest.raises(error, match="a model's name or path") as told:
+            GPT2.from_pretrained(given)
+    assert str(told.value).isprintable()
+    assert len(str(told.value)) < 200
+
+
 def test_a_name_that_is_none(hub: Hub, client: Client) -> None:
     """Also where the working directory holds a model."""
     copy_model("odd", client.here)
-    names = ("a/b/c", "", "../x", "/nowhere/x", "~/x", "a b", "x..y", "x.git", "the hen in" * 40)
+    names = ("a/b/c", "../x", "/nowhere/x", "~/x", "a b", "x..y", "x.git", "x\x1b[31m", "\u202e")
     outcomes = dict(zip(names, client.ask(*map(call, names)), strict=True))
     assert {name: outcomes[name].error for name in names} == dict.fromkeys(
         names, "MissingFileError"
     )
     for name, outcome in outcomes.items():
-        outcome.check("MissingFileError", "no name on the hub", name)
+        outcome.check("MissingFileError", "no name on the hub", repr(name))
+        assert outcome.message.isprintable()
         assert outcome.network == []
+    [long] = client.ask(call("the hen in " * 40))
+    long.check("MissingFileError", "no name on the hub", "the hen in the hen")
+    assert len(long.message) < 300
     assert hub.log == []
