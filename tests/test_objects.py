@@ -303,12 +303,13 @@ def test_no_trace_waits_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
         assert is_stuck.wait(60)
         other = model.trace([5, 80, 5])
         assert other.head(2, 1).weights.shape == (3, 3)
-        assert np.array_equal(trace.logits, other.logits)
+        first = trace.logits
+        assert np.array_equal(first, other.logits)
         assert found == []
     finally:
         go_on.set()
         thread.join(60)
-    assert found[0] is trace.logits  # what was there first is kept
+    assert found[0] is trace.logits is first
 
 
 @pytest.mark.parametrize("T", [6, LONG])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE
-from runs import every_step, kept
+from runs import every_step, kept, plant
 
 from attnlab import (
     GPT2,
@@ -256,6 +256,11 @@ SIGNS = np.float32([[1], [-1], [1], [1], [-1], [1]])
             r"^blocks.0.attention.output overflows",
         ),
         ({"blocks__0__attention__b_O": 3e38 * SIGNS[:, 0]}, r"^blocks.0.mlp.X overflows"),
+        # x² on the way to GELU, which is finite again, and which a long text makes with the output
+        (
+            {"blocks__0__mlp__b_1": 1e38, "blocks__0__mlp__W_1": 0, "blocks__0__mlp__W_2": 0},
+            r"^blocks.0.mlp.(activated|output) overflows",
+        ),
         ({"blocks__0__attention__W_QKV": 1e30}, r"^blocks.0.attention.raw_scores overflows"),
         ({"W_P": 3e38, "W_E": 3e38}, r"^embedding overflows"),
         ({"blocks__1__mlp__b_2": np.nan}, r"^blocks.1.mlp.b_2 holds NaN"),
@@ -284,12 +289,42 @@ def test_an_error_names_the_head_s_step(T: int) -> None:
     assert np.allclose(head.weights, 1 / T)
 
 
-def test_a_masked_score_of_minus_infinity_is_no_fault() -> None:
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_a_masked_score_of_minus_infinity_is_no_fault(bad: float) -> None:
     """The fault is told with where it came from, past the masked scores."""
     X = np.full((3, 1), 1e30, np.float32)
     W = np.ones((1, 1), np.float32)
     with pytest.raises(AttnlabError, match=r"^raw_scores overflows"):
         _ = self_attention(X, W, W, W, mask=causal_mask(3)).context
-    memory = np.float32([[1.0], [np.inf]])
     with pytest.raises(AttnlabError, match=r"^memory holds NaN or infinite"):
-        _ = cross_attention(X, memory, W, W, W).context
+        _ = cross_attention(X, np.float32([[1.0], [bad]]), W, W, W).context
+
+
+@pytest.mark.parametrize("value", [1.0, np.inf])
+def test_what_a_product_flags_is_told_by_its_numbers(
+    monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    """Some BLAS raise a flag for nothing."""
+
+    def flagged(weights: Array, V: Array) -> Array:
+        if np.geterr()["invalid"] == "raise":
+            raise FloatingPointError("invalid value encountered in matmul")
+        return np.full((2, 2), value)
+
+    monkeypatch.setattr(Attention.context, "equation", flagged)
+    result = attention(np.eye(2), np.eye(2), np.eye(2))
+    if value == 1.0:
+        assert result.context.tolist() == [[1, 1], [1, 1]]
+        return
+    with pytest.raises(AttnlabError, match=r"^context overflows"):
+        _ = result.context
+
+
+def test_what_is_there_is_not_made_again() -> None:
+    """Numbers that are planted are gone on with."""
+    long = heads_of(LENGTHS[1])
+    plant(long, weights=np.zeros(long.scores_shape))
+    assert not long.context.any()
+    mlp = ForwardPass(np.arange(LENGTHS[1]), parameters()).blocks[0].mlp
+    plant(mlp, activated=np.zeros((LENGTHS[1], 24), np.float32))
+    assert np.array_equal(mlp.output, np.broadcast_to(mlp.b_2, mlp.output.shape))
