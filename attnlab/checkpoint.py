@@ -44,8 +44,8 @@ INDEX = "model.safetensors.index.json"
 # How the file format's dtypes are read. NumPy has no bfloat16, the upper half of a float32.
 STORED_AS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
-# The most bytes of a safetensors header. GPT-2's has 15,000, and 10,000 layers' would have fewer.
-LARGEST_HEADER = 16_000_000
+# The most bytes of a safetensors header. GPT-2's has 15,000, one of 1,000 layers would have fewer.
+LARGEST_HEADER = 2_000_000
 
 # What this project calls a block's parameters, and what the files call them.
 NAMES = {
@@ -191,7 +191,7 @@ class Checkpoint(Parameters):
         self.dtype = _checked_dtype(dtype)
         self._kept: dict[str, Array] = {}
         entries = _entries(self.directory, variant)
-        left_out = [name for name in entries if name.partition(".")[0] in HEADS]
+        left_out = [name for name in entries if _head(name)]
         self._entries = _check_entries(
             {name: entry for name, entry in entries.items() if name not in left_out},
             config,
@@ -201,7 +201,7 @@ class Checkpoint(Parameters):
         self._copy = self._entries.pop(OUTPUT, None) if config.tie_word_embeddings else None
         if self._copy is not None:
             self._entries.setdefault(EMBEDDING, self._copy)
-        kinds = {HEADS[name.partition(".")[0]] for name in left_out}
+        kinds = {HEADS[_head(name)] for name in left_out}
         self.origin = f"from {self.directory}" + (
             f", without its head for {' and '.join(sorted(kinds))} ({listed(left_out)})"
             if left_out
@@ -418,10 +418,16 @@ def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
     return entries
 
 
+def _head(name: str) -> str:
+    """Of the name of a head's tensor what the head is called, else ""."""
+    head, dot, _ = name.partition(".")
+    return head if dot and head in HEADS else ""
+
+
 def _check_map(index: Path, found: dict[str, str]) -> None:
     """Refuse an index that says of tensors other than what is so."""
     told = weight_map(index)
-    for name in told.keys() | found.keys():
+    for name in (*told, *found):
         if told.get(name) != found.get(name):
             said, is_in = (places.get(name, "no file") for places in (told, found))
             raise CheckpointError(

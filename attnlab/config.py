@@ -54,7 +54,7 @@ LARGEST = {
     "vocab_size": 100_000_000,
     "n_positions": 100_000_000,
     "n_embd": 1_000_000,
-    "n_layer": 10_000,
+    "n_layer": 1_000,
     "n_head": 1_000_000,
     "n_inner": 10_000_000,
 }

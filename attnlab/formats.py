@@ -21,15 +21,21 @@ LISTED = 12
 
 
 def convert(model: str, load: str = "", tokenizer: str = "'OLD'") -> str:
-    """A command that writes a model, and its tokenizer, as `from_pretrained` opens them."""
+    """A command that writes a model and its tokenizer anew, as `from_pretrained` opens them.
+
+    Parameters
+    ----------
+    model : what is imported as M
+    load, tokenizer : what the model is loaded with besides its directory, and the tokenizer
+    """
     return (
-        f'python -c "from transformers import AutoTokenizer as T; {model}'
-        f".from_pretrained('OLD'{load}).save_pretrained('NEW'); "
+        f'python -c "from transformers import AutoTokenizer as T{model} as M; '
+        f"M.from_pretrained('OLD'{load}).save_pretrained('NEW'); "
         f"T.from_pretrained({tokenizer}).save_pretrained('NEW')\""
     )
 
 
-OF_TRANSFORMERS = "from transformers import GPT2LMHeadModel as M; M"
+OF_TRANSFORMERS = ", GPT2LMHeadModel"
 
 HOW_TO_CONVERT = (
     "That is a pickle, which can run any code when it is opened, so it is never opened here. "
@@ -41,10 +47,14 @@ HOW_TO_DEQUANTISE = (
     "made from; or, where transformers can load and dequantise them, what "
     "model.dequantize().save_pretrained('NEW') leaves"
 )
-MERGE = "Where peft is installed, add the two up: " + convert(
-    "from peft import AutoPeftModelForCausalLM as M; M", tokenizer="'OLD, OR THE OTHER MODEL'"
-).replace(".save_pretrained", ".merge_and_unload().save_pretrained", 1)
-WITH_TENSORFLOW = "Where a transformers before version 5 and {} are installed, convert it: "
+HOW_TO_MERGE = (
+    "Where peft is installed, add the two up, OLD being the adapter's directory and BASE the other "
+    "model's: "
+    + convert("; from peft import AutoPeftModelForCausalLM", tokenizer="'BASE'").replace(
+        ".save_pretrained", ".merge_and_unload().save_pretrained", 1
+    )
+)
+BEFORE_5 = "Where a transformers before version 5, torch, {} are installed, convert it: "
 
 # What a file's name tells, the surest first, and the way from there. {name} is the file's, {file}
 # the same in a command, and {variant} what parentheses in the pattern match.
@@ -52,7 +62,7 @@ FORMATS = (
     (
         r"adapter_config\.json|adapter_model\.safetensors|adapter_model\.bin",
         "{name}, a LoRA adapter: what is added to the weights of another model, without them. "
-        + MERGE,
+        + HOW_TO_MERGE,
     ),
     (
         r"model\.([\w-]+?)(?:-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.([\w-]+)\.json",
@@ -66,20 +76,20 @@ FORMATS = (
     (
         r".+\.gguf",
         "{name}, in llama.cpp's format GGUF, mostly with numbers rounded to few bits. Best open "
-        "the model that it was made from. Where transformers, torch and gguf are installed, "
-        "convert it: "
+        "the model that it was made from. "
+        + BEFORE_5.format("gguf and accelerate")
         + convert(OF_TRANSFORMERS, ", gguf_file='{file}'", "'OLD', gguf_file='{file}'"),
     ),
     (
         r"tf_model.*\.h5",
         "{name}, TensorFlow's weights. "
-        + WITH_TENSORFLOW.format("tensorflow")
+        + BEFORE_5.format("and tensorflow")
         + convert(OF_TRANSFORMERS, ", from_tf=True"),
     ),
     (
         r"flax_model.*\.msgpack",
         "{name}, Flax's weights. "
-        + WITH_TENSORFLOW.format("flax")
+        + BEFORE_5.format("and flax")
         + convert(OF_TRANSFORMERS, ", from_flax=True"),
     ),
     (
@@ -122,7 +132,7 @@ def instead(names: Iterable[str]) -> str:
                 return told.format(
                     name=listed([name]),
                     # A name that would end a command's quotes has no place in one.
-                    file=name if re.fullmatch(r"[\w.+-]+", name) else "FILE",
+                    file=name if re.fullmatch(r"[\w.+-]{1,200}", name) else "FILE",
                     variant=next(filter(None, found.groups()), ""),
                 )
     return ""

@@ -32,9 +32,10 @@ def copy_model(model: str, directory: Path) -> Path:
     return directory
 
 
-def change_config(directory: Path, **settings: object) -> None:
+def change_config(directory: Path, **settings: object) -> Path:
     file = directory / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    return directory
 
 
 def change_tensors(directory: Path, change: Callable[[Tensors], Tensors | None]) -> Path:

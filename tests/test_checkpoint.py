@@ -1,16 +1,20 @@
 """Checkpoints as files: what is read of them and when, and what is refused."""
 
+import contextlib
 import json
 import math
 import os
 import pickle
+import re
 import shutil
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors
 from conftest import MODELS, REFERENCE
 from files import INDEX, WEIGHTS, Tensors, change_config, change_tensors, copy_model, digests
 from hypothesis import given, settings
@@ -18,10 +22,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.numpy import load, load_file, save_file
 
-from attnlab import GPT2, GPT2Config, Trace
-from attnlab.checkpoint import tensor_name, tensor_shapes
-from attnlab.errors import CheckpointError, InvalidValueError, MissingFileError, VocabularyError
-from attnlab.parameters import parameter_count
+from attnlab import GPT2, GPT2Config, Tokenizer, Trace
+from attnlab.checkpoint import Checkpoint, tensor_name, tensor_shapes
+from attnlab.config import LARGEST
+from attnlab.errors import (
+    CheckpointError,
+    ConfigError,
+    InvalidTypeError,
+    InvalidValueError,
+    MissingFileError,
+    UnknownParameterError,
+    VocabularyError,
+)
+from attnlab.formats import CONFIG
+from attnlab.parameters import ParameterVector, parameter_count
 
 PROMPT = "the hen in a thin inn"
 
@@ -52,7 +66,9 @@ def trace(directory: Path, **options: Any) -> Trace:
     return GPT2.from_pretrained(directory, **options).trace(PROMPT)
 
 
-def refusal(directory: Path, error: type[Exception] = CheckpointError) -> str:
+def refusal(
+    directory: Path, error: type[Exception] | tuple[type[Exception], ...] = CheckpointError
+) -> str:
     """What is said when a model is opened that can't be."""
     with pytest.raises(error) as caught:
         GPT2.from_pretrained(directory)
@@ -156,6 +172,16 @@ UNSOUND: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         with_header(lambda header: header.replace("[17,35]", "[17,34]")),
         "is not a safetensors file",
     ),
+    "a header of 2 MB": (
+        with_header(lambda header: header + " " * 2_000_000),
+        "its header would have 2,00",
+    ),
+    "a name twice in the header": (
+        with_header(lambda header: re.sub(r'("transformer.ln_f.bias":{.*?}),?', r"\1,\1,", header)),
+        "'transformer.ln_f.bias' stands there twice",
+    ),
+    "GGUF": (lambda content: b"GGUF\3\0\0\0" + content, "format GGUF"),
+    "a pickle": (lambda content: b"PK\3\4" + content, "is a zip, such as PyTorch's pickles"),
     "an unknown dtype": (
         with_header(lambda header: header.replace('"F32"', '"F31"', 1)),
         "is not a safetensors file",
@@ -254,6 +280,38 @@ def test_a_config_of_another_model(odd: Path, changed: dict[str, int], problems:
         assert problem in message
 
 
+@pytest.mark.parametrize("name", LARGEST)
+@pytest.mark.parametrize("value", [10**6, 10**9, 10**12, 10**19, 10**30, 10**400, True, 3.0])
+def test_a_number_in_the_config_that_makes_no_sense(odd: Path, name: str, value: object) -> None:
+    message = refusal(change_config(odd, **{name: value}), (CheckpointError, ConfigError))
+    assert len(message) < 2_000
+
+
+@pytest.mark.parametrize("name", LARGEST)
+def test_a_number_in_the_config_costs_no_memory(odd: Path, name: str) -> None:
+    """As it would, were names and arrays made of it before they are looked for."""
+    Checkpoint(odd, GPT2Config.from_file(odd / CONFIG))  # what is loaded late is loaded now
+    sizes = {"vocab_size": 263, "n_positions": 17, "n_embd": 35, "n_layer": 3, "n_head": 1}
+    config = GPT2Config(**sizes | {name: LARGEST[name]} | {"n_head": 1})
+    tracemalloc.start()
+    try:
+        if name == "n_head":
+            Checkpoint(odd, config)
+        else:
+            with pytest.raises(CheckpointError, match="not those of its config"):
+                Checkpoint(odd, config)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 500_000
+
+
+def test_missing_tensors_are_counted(odd: Path) -> None:
+    message = refusal(change_config(odd, n_layer=999))
+    assert "missing: h.3.ln_1.weight, h.3.ln_1.bias, " in message
+    assert message.endswith(f" and {12 * (999 - 3) - 12:,} more")
+
+
 def test_a_vocabulary_of_another_size(odd: Path) -> None:
     vocabulary = json.loads((odd / "vocab.json").read_text())
     del vocabulary["<|endoftext|>"]
@@ -293,10 +351,149 @@ def test_a_tensor_with_and_without_prefix(odd: Path) -> None:
 def test_a_tensor_in_two_shards(sharded: Path) -> None:
     first, last = (sharded / f"model-0000{i}-of-00003.safetensors" for i in (1, 3))
     save_file(load_file(last) | {"wte.weight": load_file(first)["transformer.wte.weight"]}, last)
+    map_to(sharded, "wte.weight", last.name)
     message = refusal(sharded)
     assert "wte.weight is there twice" in message
     assert str(first) in message
     assert str(last) in message
+
+
+WRAPPED = (
+    "_orig_mod.transformer.",
+    "module.transformer.",
+    "module._orig_mod.transformer.",
+    "pretrained_model.transformer.",
+    "base_model.model.transformer.",
+    "model.transformer.",
+    "model.module.",
+    "_orig_mod.",
+)
+
+
+@pytest.mark.parametrize("prefix", WRAPPED)
+def test_names_of_a_model_that_was_part_of_something_else(odd: Path, prefix: str) -> None:
+    change_tensors(odd, lambda tensors: {prefix + n: x for n, x in without_prefix(tensors).items()})
+    assert np.array_equal(trace(odd).logits, trace(REFERENCE / "odd").logits)
+
+
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "pretrained_model.", "base_model.model."])
+def test_its_output_matrix(tmp_path: Path, prefix: str) -> None:
+    silu = copy_model("silu", tmp_path)
+    change_tensors(silu, lambda tensors: {prefix + name: x for name, x in tensors.items()})
+    assert f"{prefix}lm_head.weight" in load_file(silu / WEIGHTS)
+    assert np.array_equal(trace(silu).logits, trace(REFERENCE / "silu").logits)
+
+
+@pytest.mark.parametrize("prefix", ["encoder.", "decoder.transformer.", "Module.", "transformer_"])
+def test_names_of_another_part_are_not_those_of_the_model(odd: Path, prefix: str) -> None:
+    change_tensors(odd, lambda tensors: {prefix + n: x for n, x in without_prefix(tensors).items()})
+    assert f"holds no tensor by a name of GPT-2's, but {prefix}h.0.attn" in refusal(odd)
+
+
+ADDED_HEADS: list[tuple[list[str], str]] = [
+    (["score.weight"], "sequence classification"),
+    (["classifier.weight", "classifier.bias"], "token classification"),
+    (["qa_outputs.weight", "qa_outputs.bias"], "question answering"),
+    (
+        ["multiple_choice_head.summary.weight", "multiple_choice_head.summary.bias"],
+        "multiple choice",
+    ),
+    (["v_head.summary.weight", "v_head.summary.bias"], "values"),
+]
+
+
+@pytest.mark.parametrize("prefix", ["", "base_model.model."])
+@pytest.mark.parametrize(("names", "kind"), ADDED_HEADS)
+def test_a_head_that_was_added_is_named_and_left_out(
+    odd: Path, names: list[str], kind: str, prefix: str
+) -> None:
+    def change(tensors: Tensors) -> None:
+        for name in names:
+            tensors[prefix + name] = np.full(3, np.nan, "f4")
+
+    change_tensors(odd, change)
+    opened = GPT2.from_pretrained(odd)
+    assert np.array_equal(opened.trace(PROMPT).logits, trace(REFERENCE / "odd").logits)
+    told = f"without its head for {kind} ({', '.join(sorted(names))})"
+    assert opened.parameters.origin == f"from {odd}, {told}"
+    assert told in repr(opened)
+    assert told in repr(opened.parameters)
+    assert parameter_count(opened.config) == parameter_count(GPT2Config.from_file(odd / CONFIG))
+    opened.save(odd.parent / "saved")
+    assert not set(names) & set(load_file(odd.parent / "saved" / WEIGHTS))
+
+
+@pytest.mark.parametrize("name", ["scores.weight", "score", "h.0.score.weight", "v_head_2.weight"])
+def test_what_is_only_like_an_added_head_is_refused(odd: Path, name: str) -> None:
+    def change(tensors: Tensors) -> None:
+        tensors[name] = np.zeros(3, "f4")
+
+    change_tensors(odd, change)
+    assert f"unexpected: {name}" in refusal(odd)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["h.0.attn.c_attn.qweight", "h.0.attn.c_attn.scales"], "h.0.attn.c_attn.qweight, I8"),
+        (["h.0.attn.c_attn.SCB"], "h.0.attn.c_attn.SCB, I8"),
+        (["h.0.mlp.c_fc.weight.absmax"], "h.0.mlp.c_fc.weight.absmax, I8"),
+        (
+            ["h.0.mlp.c_fc.weight.quant_state.bitsandbytes__nf4"],
+            "h.0.mlp.c_fc.weight.quant_state.bitsandbytes__nf4, I8",
+        ),
+    ],
+)
+def test_quantised_weights_are_told_by_their_name(odd: Path, names: list[str], told: str) -> None:
+    def change(tensors: Tensors) -> None:
+        for name in names:
+            tensors[f"transformer.{name}"] = np.zeros((2, 3), "i1")
+
+    change_tensors(odd, change)
+    message = refusal(odd)
+    assert message.startswith(f"{odd} holds quantised weights ({told}). ")
+    assert "dequantize()" in message
+    assert "missing" not in message
+
+
+def test_weights_in_float8_are_told_by_their_name(odd: Path) -> None:
+    content = (odd / WEIGHTS).read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    header, shift = json.loads(content[8:end]), 0
+    for entry in sorted(
+        (entry for entry in header.values() if "dtype" in entry), key=lambda e: e["data_offsets"]
+    ):
+        size = (entry["data_offsets"][1] - entry["data_offsets"][0]) // 4
+        entry.update(dtype="F8_E4M3", data_offsets=[shift, shift + size])
+        shift += size
+    text = json.dumps(header).encode()
+    (odd / WEIGHTS).write_bytes(len(text).to_bytes(8, "little") + text + bytes(shift))
+    assert re.search(r"holds quantised weights \([^ ]+, F8_E4M3\)", refusal(odd))
+
+
+def test_lora_layers_are_told_by_their_name(odd: Path) -> None:
+    def change(tensors: Tensors) -> Tensors:
+        name = "transformer.h.0.attn.c_attn"
+        tensors[f"{name}.base_layer.weight"] = tensors.pop(f"{name}.weight")
+        tensors[f"{name}.lora_A.default.weight"] = np.zeros((2, 35), "f4")
+        return {f"base_model.model.{name}": tensor for name, tensor in tensors.items()}
+
+    change_tensors(odd, change)
+    message = refusal(odd)
+    assert "holds LoRA layers beside the weights" in message
+    assert "merge_and_unload()" in message
+
+
+def test_another_architectures_tensors_are_told_in_a_word(odd: Path) -> None:
+    def change(tensors: Tensors) -> Tensors:
+        layers = [f"model.layers.{layer}.self_attn.q_proj.weight" for layer in range(20)]
+        return {name: np.zeros(3, "f4") for name in ("model.embed_tokens.weight", *layers)}
+
+    change_tensors(odd, change)
+    message = refusal(odd)
+    assert "holds no tensor by a name of GPT-2's, but embed_tokens.weight, layers.0.self" in message
+    assert "missing" not in message
+    assert message.endswith(" and 9 more")
 
 
 @pytest.mark.parametrize("prefix", ["", "transformer."])
@@ -333,6 +530,35 @@ def test_an_output_matrix_equal_to_the_embedding(one_head: Path) -> None:
     assert np.array_equal(trace(one_head).logits, trace(without.parent).logits)
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_embedding_that_is_there_as_the_output_matrix(odd: Path, alone: bool) -> None:
+    """As safetensors' save_model leaves it, which writes what is shared once."""
+
+    def change(tensors: Tensors) -> None:
+        tensors["lm_head.weight"] = tensors.pop("transformer.wte.weight")
+        if not alone:
+            tensors["transformer.wte.weight"] = tensors["lm_head.weight"].copy()
+
+    change_tensors(odd, change)
+    assert np.array_equal(trace(odd).logits, trace(REFERENCE / "odd").logits)
+    assert np.array_equal(trace(odd).embedding, trace(REFERENCE / "odd").embedding)
+
+
+def test_an_output_matrix_of_its_own_that_is_not_there(tmp_path: Path) -> None:
+    message = refusal(change_config(copy_model("odd", tmp_path), tie_word_embeddings=False))
+    assert message.endswith("missing: lm_head.weight")
+
+
+def test_an_output_matrix_of_its_own_is_no_embedding(tmp_path: Path) -> None:
+    silu = copy_model("silu", tmp_path)
+
+    def change(tensors: Tensors) -> None:
+        del tensors["transformer.wte.weight"]
+
+    change_tensors(silu, change)
+    assert refusal(silu).endswith("missing: wte.weight")
+
+
 def drop_lm_head(tensors: Tensors) -> None:
     del tensors["lm_head.weight"]
 
@@ -353,6 +579,10 @@ def test_an_output_matrix_of_its_own_is_refused_when_it_is_used(
         ) as caught:
             ask(opened)
         assert str(one_head) in str(caught.value)
+    change_config(one_head, tie_word_embeddings=False)  # as the message says
+    stored = load_file(one_head / WEIGHTS)["lm_head.weight"]
+    opened = trace(one_head)
+    assert np.allclose(opened.logits, opened.final @ stored.T, atol=1e-5)
 
 
 def test_an_output_matrix_of_another_shape(odd: Path) -> None:
@@ -375,7 +605,102 @@ def point_to(sharded: Path, name: object) -> None:
     (sharded / INDEX).write_text(json.dumps(index))
 
 
-@pytest.mark.parametrize("place", ["../x", "{absolute}", "sub/x", "C:\\x", "..\\x", "sub/../x"])
+def map_to(sharded: Path, name: str, shard: str | None) -> None:
+    """Let the index say that a tensor is in a shard, or in none."""
+    index = json.loads((sharded / INDEX).read_text())
+    index["weight_map"][name] = shard
+    if shard is None:
+        del index["weight_map"][name]
+    (sharded / INDEX).write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize(
+    ("name", "shard", "told"),
+    [
+        (
+            "transformer.ln_f.bias",
+            "model-00001-of-00003.safetensors",
+            "transformer.ln_f.bias is in model-00001-of-00003.safetensors, and it is in "
+            "model-00003-of-00003.safetensors",
+        ),
+        (
+            "transformer.ln_f.bias",
+            None,
+            "transformer.ln_f.bias is in no file, and it is in model-0000",
+        ),
+        (
+            "transformer.h.7.ln_1.bias",
+            "model-00002-of-00003.safetensors",
+            "h.7.ln_1.bias is in model-00002-of-00003.safetensors, and it is in no file",
+        ),
+    ],
+)
+def test_an_index_that_contradicts_its_shards(
+    sharded: Path, name: str, shard: str | None, told: str
+) -> None:
+    map_to(sharded, name, shard)
+    message = refusal(sharded)
+    assert message.startswith(f"{sharded / INDEX} contradicts its shards: it says that ")
+    assert told in message
+
+
+def test_an_index_that_says_two_things(sharded: Path) -> None:
+    text = (sharded / INDEX).read_text()
+    name = '"transformer.ln_f.bias": '
+    (sharded / INDEX).write_text(
+        text.replace(name, f'{name}"model-00001-of-00003.safetensors", {name}')
+    )
+    assert "'transformer.ln_f.bias' stands there twice" in refusal(sharded)
+
+
+SHARD = "model-00002-of-00003.safetensors"
+
+
+def link(shard: Path, target: Path) -> None:
+    """Move a shard elsewhere, and leave a link to it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shard.rename(target)
+    shard.symlink_to(os.path.relpath(target, shard.parent))
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["../elsewhere/x", "../x", "sub/x", "../../blobs/x", "../blobs/x", "../../blobs/../x"],
+)
+def test_a_shard_that_is_a_link_to_elsewhere(tmp_path: Path, target: str) -> None:
+    sharded = copy_model("sharded", tmp_path / "cache" / "models" / "sharded")
+    link(sharded / SHARD, Path(os.path.normpath(sharded / target)))
+    message = refusal(sharded)
+    assert message.startswith(f"{sharded / INDEX} leads outside its directory: {SHARD} is a link")
+    assert target.rpartition("/")[2] in message
+
+
+def test_shards_that_are_links_in_the_hubs_cache(tmp_path: Path) -> None:
+    snapshot = copy_model("sharded", tmp_path / "models--a--b" / "snapshots" / "607a30")
+    for number, shard in enumerate(sorted(snapshot.glob("*.safetensors"))):
+        link(shard, tmp_path / "models--a--b" / "blobs" / f"{number:064}")
+    assert np.array_equal(trace(snapshot).logits, trace(REFERENCE / "sharded").logits)
+    (tmp_path / "mine").symlink_to(snapshot)
+    assert trace(tmp_path / "mine").logits.shape == (12, 263)
+    (snapshot / SHARD).unlink()
+    (snapshot / SHARD).symlink_to(tmp_path / "models--a--b" / "refs")
+    assert f"{SHARD}, named in" in refusal(snapshot, MissingFileError)
+
+
+def test_a_link_to_another_repositorys_blobs(tmp_path: Path) -> None:
+    snapshot = copy_model("sharded", tmp_path / "models--a--b" / "snapshots" / "607a30")
+    link(snapshot / SHARD, tmp_path / "models--c--d" / "blobs" / "x")
+    assert "leads outside its directory" in refusal(snapshot)
+
+
+def test_a_shard_that_is_a_link_to_another_file_beside_it(sharded: Path) -> None:
+    link(sharded / SHARD, sharded / "second.safetensors")
+    assert np.array_equal(trace(sharded).logits, trace(REFERENCE / "sharded").logits)
+
+
+@pytest.mark.parametrize(
+    "place", ["../x", "{absolute}", "sub/x", "C:\\x", "..\\x", "sub/../x", "C:x", "x:stream"]
+)
 def test_an_index_that_points_outside_its_directory(sharded: Path, place: str) -> None:
     """The shard is there, so that only looking at the name can refuse it."""
     place = place.format(absolute=sharded.parent / "x")
@@ -582,6 +907,118 @@ def test_weights_that_vanish_after_opening(
     assert any(str(file) in str(caught.value) for file in files)
 
 
+def test_a_file_that_was_replaced_by_one_of_the_same_size_and_time(odd: Path) -> None:
+    opened = trace(odd)
+    file = odd / WEIGHTS
+    status = file.stat()
+    other = odd / "other"
+    shutil.copyfile(file, other)
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert other.stat().st_mtime_ns == status.st_mtime_ns
+    os.replace(other, file)
+    with pytest.raises(CheckpointError, match="was changed after it was opened"):
+        opened.logits  # noqa: B018
+
+
+def test_a_file_that_was_rewritten_in_its_place(odd: Path) -> None:
+    opened = trace(odd)
+    file = odd / WEIGHTS
+    status = file.stat()
+    with open(file, "r+b") as stream:
+        stream.seek(-1, os.SEEK_END)
+        stream.write(b"\x3f")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert file.stat().st_ino == status.st_ino
+    with pytest.raises(CheckpointError, match="was changed after it was opened"):
+        opened.logits  # noqa: B018
+
+
+def test_a_file_that_became_a_pipe(odd: Path) -> None:
+    opened = trace(odd)
+    (odd / WEIGHTS).unlink()
+    os.mkfifo(odd / WEIGHTS)
+    with pytest.raises(CheckpointError, match=r"can't be read: .* pipe"):
+        opened.logits  # noqa: B018
+
+
+@pytest.mark.parametrize("damage", [delete, empty, halve])
+@pytest.mark.parametrize("late", [True, False])
+def test_a_file_that_changes_while_it_is_opened(
+    odd: Path, damage: Callable[[Path], None], late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, or after, the safetensors library has looked at it."""
+    sound = safetensors.safe_open
+
+    @contextlib.contextmanager
+    def look(file: Path, framework: str) -> Iterator[None]:
+        if not late:
+            damage(file)
+        with sound(file, framework):
+            yield
+        if late:
+            damage(file)
+
+    monkeypatch.setattr(safetensors, "safe_open", look)
+    assert str(odd / WEIGHTS) in refusal(odd)
+
+
+# Variants
+
+
+def test_a_variant(tmp_path: Path) -> None:
+    odd, float16 = copy_model("odd", tmp_path), REFERENCE / "float16"
+    shutil.copyfile(float16 / WEIGHTS, odd / "model.fp16.safetensors")
+    config = GPT2Config.from_file(float16 / CONFIG)
+    variant = Checkpoint(odd, config, variant="fp16")
+    assert np.array_equal(variant["W_E"], Checkpoint(float16, config)["W_E"])
+    with pytest.raises(CheckpointError, match="not those of its config"):
+        Checkpoint(odd, config)
+    with pytest.raises(MissingFileError, match=r"no model\.bf16\.safetensors .*variant=\"fp16\""):
+        Checkpoint(odd, config, variant="bf16")
+
+
+def test_a_variant_in_shards(sharded: Path) -> None:
+    index = json.loads((sharded / INDEX).read_text())
+    for file in sorted(sharded.glob("model-*.safetensors")):
+        file.rename(sharded / file.name.replace("model-", "model.fp16-"))
+    index["weight_map"] = {
+        name: shard.replace("model-", "model.fp16-") for name, shard in index["weight_map"].items()
+    }
+    (sharded / "model.safetensors.index.fp16.json").write_text(json.dumps(index))
+    (sharded / INDEX).unlink()
+    config = GPT2Config.from_file(sharded / CONFIG)
+    opened = Checkpoint(sharded, config, variant="fp16")
+    assert np.array_equal(opened["W_E"], Checkpoint(REFERENCE / "sharded", config)["W_E"])
+    with pytest.raises(MissingFileError, match='variant="fp16"'):
+        Checkpoint(sharded, config)
+
+
+# Arguments
+
+
+def test_arguments_of_another_kind(odd: Path) -> None:
+    config = GPT2Config.from_file(odd / CONFIG)
+    with pytest.raises(InvalidTypeError, match="directory must be a str or a Path; given 5"):
+        Checkpoint(5, config)  # type: ignore[arg-type]
+    with pytest.raises(InvalidTypeError, match=r"config must be a GPT2Config; given {}"):
+        Checkpoint(odd, {})  # type: ignore[arg-type]
+    assert np.array_equal(Checkpoint(str(odd), config)["W_P"], Checkpoint(odd, config)["W_P"])
+
+
+@pytest.mark.parametrize(
+    "path", ["W", "", 5, None, ["W_E"], "blocks.3.mlp.W_1", "blocks.x.mlp.W_1", "W_U", "blocks.0"]
+)
+def test_a_parameter_that_is_not_there(odd: Path, path: Any) -> None:
+    on_disk = GPT2.from_pretrained(odd).parameters
+    in_memory = ParameterVector(on_disk.config)
+    for parameters in (on_disk, in_memory):
+        with pytest.raises(UnknownParameterError, match="there is no parameter") as caught:
+            parameters[path]
+        assert str(caught.value).startswith(f"there is no parameter {path!r}: they are called W_E,")
+        assert parameters.get(path) is None
+        assert len(parameters) == len(list(parameters)) == 4 + 12 * 3
+
+
 # What is read, and how it lies in memory
 
 
@@ -664,6 +1101,12 @@ def test_parameters_lie_aligned_in_memory_that_can_not_be_written(model: str, dt
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_deepest_model_is_saved_and_opened(tmp_path: Path) -> None:
+    config = GPT2Config(**TINY | {"vocab_size": 256, "n_layer": LARGEST["n_layer"]})
+    GPT2(ParameterVector(config), Tokenizer.of_bytes()).save(tmp_path)
+    assert GPT2.from_pretrained(tmp_path).config == config
+
+
 @pytest.mark.parametrize("model", [model for model in MODELS if model != "bfloat16"])
 def test_parameters_are_the_files_numbers(model: str, dtype: str) -> None:
     """As the safetensors library reads them; NumPy has no bfloat16."""
@@ -738,6 +1181,9 @@ def test_files_are_never_changed(tmp_path: Path, model: str) -> None:
 # Sizes
 
 
+TINY: dict[str, int] = {"vocab_size": 3, "n_positions": 3, "n_embd": 2, "n_layer": 2, "n_head": 1}
+
+
 PUBLISHED: dict[str, dict[str, int]] = json.loads((REFERENCE / "sizes.json").read_text())
 
 
@@ -747,6 +1193,7 @@ def test_the_published_sizes(name: str) -> None:
     assert parameter_count(config) == PUBLISHED[name]["parameters"]
     shapes = tensor_shapes(config)
     assert len(shapes) == 4 + 12 * config.n_layer
+    assert len(ParameterVector(GPT2Config(**TINY | {"n_layer": config.n_layer}))) == len(shapes)
     assert sum(math.prod(shape) for shape in shapes.values()) == PUBLISHED[name]["parameters"]
     assert shapes["wte.weight"] == (50257, config.n_embd)
     assert shapes["wpe.weight"] == (1024, config.n_embd)

@@ -1,0 +1,308 @@
+"""What is no checkpoint that opens here: it is told by its name, with a way that leads on.
+
+The ways are walked where there is a Python with torch and transformers: this one, or the one that
+`ATTNLAB_TORCH` names, such as `ATTNLAB_TORCH=bench/bin/python pytest tests/test_formats.py`.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+from files import WEIGHTS, copy_model
+
+from attnlab import GPT2
+from attnlab.errors import CheckpointError, MissingFileError
+from attnlab.formats import instead, model_directory
+
+# Files of a directory or repository, and what is said of them.
+TOLD = [
+    (["adapter_config.json", "adapter_model.safetensors"], "LoRA adapter", "merge_and_unload"),
+    (["adapter_model.bin"], "LoRA adapter", "merge_and_unload"),
+    (["model.fp16.safetensors"], "variant", 'variant="fp16"'),
+    (["model.fp16-00001-of-00002.safetensors"], "variant", 'variant="fp16"'),
+    (["model.safetensors.index.bf16.json"], "variant", 'variant="bf16"'),
+    (["model-00001-of-00002.safetensors"], "a part of the weights", "index"),
+    (["pytorch_model.bin"], "pickle", "save_pretrained"),
+    (["pytorch_model-00001-of-00002.bin"], "pickle", "save_pretrained"),
+    (["gpt2-Q4_K_M.gguf"], "GGUF", "gguf_file='gpt2-Q4_K_M.gguf'"),
+    (["tf_model.h5"], "TensorFlow", "from_tf=True"),
+    (["flax_model.msgpack"], "Flax", "from_flax=True"),
+    (["model.ckpt.data-00000-of-00001", "model.ckpt.index"], "OpenAI", "'gpt2-xl' 1558M"),
+    (["hparams.json"], "OpenAI", "from_pretrained('gpt2')"),
+    (["encoder.json", "vocab.bpe"], "OpenAI", "from_pretrained('gpt2')"),
+    (["model-1000.meta"], "OpenAI", "from_pretrained('gpt2')"),
+    (["decoder_model.onnx"], "ONNX", "the model that it was made from"),
+    (["ckpt.pt"], "nanoGPT", "torch.load('ckpt.pt', map_location='cpu')['model']"),
+    (["epoch=3.ckpt"], "training script", "torch.load('FILE'"),
+    (["weights.safetensors"], "weights.safetensors", "call the file model.safetensors"),
+]
+
+
+@pytest.mark.parametrize(("names", "format", "way"), TOLD, ids=lambda value: str(value)[:40])
+def test_formats_are_told_by_their_name(
+    tmp_path: Path, names: list[str], format: str, way: str
+) -> None:
+    """Alone in a directory, beside a config, and as a file."""
+    for name in names:
+        (tmp_path / name).write_bytes(b"\x80")
+    for _ in range(2):
+        with pytest.raises(MissingFileError) as caught:
+            GPT2.from_pretrained(tmp_path)
+        message = str(caught.value)
+        assert str(tmp_path) in message
+        assert sorted(names)[0] in message
+        assert format in message
+        assert way in message
+        copy_model("odd", tmp_path)
+        (tmp_path / WEIGHTS).unlink()
+    with pytest.raises(MissingFileError) as caught:
+        GPT2.from_pretrained(tmp_path / names[0])
+    assert format in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["config.json", "vocab.json", "merges.txt", "README.md"],
+        [
+            "optimizer.pt",
+            "scheduler.pt",
+            "rng_state.pth",
+            "training_args.bin",
+            "trainer_state.json",
+        ],
+        ["model.safetensors", "model.safetensors.index.json", "tokenizer.json"],
+        [],
+    ],
+)
+def test_files_that_tell_nothing(names: list[str]) -> None:
+    assert instead(names) == ""
+
+
+def test_the_surest_name_is_told() -> None:
+    names = ["flax_model.msgpack", "onnx", "pytorch_model.bin", "rust_model.ot", "tf_model.h5"]
+    assert instead(names).startswith("pytorch_model.bin. That is a pickle")
+    assert instead([*names, "adapter_config.json"]).startswith("adapter_config.json, a LoRA")
+
+
+def test_a_name_can_not_add_to_a_command() -> None:
+    told = instead(["x', y='; print(1)\x1b[2J.gguf"])
+    assert "gguf_file='FILE'" in told
+    assert "print" not in told.partition("convert it")[2]
+    assert "\x1b" not in told
+    assert len(instead(["x" * 100_000 + ".gguf"])) < 1_000
+
+
+# Directories
+
+
+def test_a_directory_that_holds_one_model(tmp_path: Path) -> None:
+    copy_model("odd", tmp_path / "run" / "checkpoint-500")
+    (tmp_path / "run" / "logs").mkdir()
+    (tmp_path / "run" / "trainer_state.json").write_text("{}")
+    model = GPT2.from_pretrained(tmp_path / "run")
+    assert "checkpoint-500" in model.parameters.origin
+    assert np.array_equal(
+        model.trace([1, 2]).logits, GPT2.from_pretrained(REFERENCE / "odd").trace([1, 2]).logits
+    )
+
+
+def test_a_trainers_directory(tmp_path: Path) -> None:
+    directory = copy_model("odd", tmp_path / "checkpoint-500")
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"):
+        (directory / name).write_bytes(b"\x80\x04.")
+    (directory / "trainer_state.json").write_text("{}")
+    assert GPT2.from_pretrained(directory).trace([1, 2]).logits.shape == (2, 263)
+
+
+def test_a_model_goes_before_those_inside(tmp_path: Path) -> None:
+    copy_model("one_head", copy_model("odd", tmp_path) / "checkpoint-500")
+    assert GPT2.from_pretrained(tmp_path).config.n_head == 5
+
+
+def test_a_directory_that_holds_several_models(tmp_path: Path) -> None:
+    for step in (500, 1000, 20):
+        copy_model("odd", tmp_path / f"checkpoint-{step}")
+    with pytest.raises(MissingFileError) as caught:
+        GPT2.from_pretrained(tmp_path)
+    told = "holds several models, give one of them: checkpoint-20, checkpoint-500, checkpoint-1000"
+    assert str(caught.value) == f"{tmp_path} {told}"
+
+
+def test_a_repository_of_the_hubs_cache(tmp_path: Path) -> None:
+    cached = tmp_path / "models--owner--name"
+    copy_model("odd", cached / "snapshots" / "607a30d783dfa663")
+    (cached / "blobs").mkdir()
+    (cached / "refs").mkdir()
+    assert model_directory(cached) == cached / "snapshots" / "607a30d783dfa663"
+    assert GPT2.from_pretrained(cached).config.n_layer == 3
+    copy_model("odd", cached / "snapshots" / "other")
+    with pytest.raises(MissingFileError, match=r"several models.*607a30d783dfa663, .*other"):
+        GPT2.from_pretrained(cached)
+
+
+def test_a_wrong_directory(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"no config\.json in .*, which is empty; give"):
+        GPT2.from_pretrained(tmp_path)
+    for number in range(20):
+        (tmp_path / f"photo {number:02}\x1b[2J.jpg").touch()
+    with pytest.raises(MissingFileError) as caught:
+        GPT2.from_pretrained(tmp_path)
+    assert r"which holds photo 00\x1b[2J.jpg, photo 01" in str(caught.value)
+    assert "and 8 more; give the directory with the model's files" in str(caught.value)
+
+
+# The ways
+
+
+def python_with(*libraries: str) -> str:
+    """A Python that has torch and transformers."""
+    python = os.environ.get("ATTNLAB_TORCH", sys.executable)
+    has = f"from importlib.util import find_spec; print(all(map(find_spec, {libraries})))"
+    run = subprocess.run([python, "-c", has], capture_output=True, text=True, check=True)
+    if run.stdout.split() != ["True"]:
+        pytest.skip(f"{' and '.join(libraries)}: ATTNLAB_TORCH names no Python that has them")
+    return python
+
+
+def walk(python: str, code: str, directory: Path) -> None:
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(
+        [python, "-c", code], cwd=directory, env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def way_from(directory: Path) -> str:
+    """The code in the command that a message ends with."""
+    with pytest.raises((MissingFileError, CheckpointError)) as caught:
+        GPT2.from_pretrained(directory)
+    command = re.search(r'python -c "([^"]+)"$', str(caught.value))
+    assert command, str(caught.value)
+    return command[1]
+
+
+def test_the_way_from_a_pickle(tmp_path: Path) -> None:
+    python = python_with("torch", "transformers")
+    old = copy_model("odd", tmp_path / "OLD")
+    walk(
+        python,
+        "import torch; from safetensors.torch import load_file; "
+        f"torch.save(load_file('OLD/{WEIGHTS}'), 'OLD/pytorch_model.bin')",
+        tmp_path,
+    )
+    (old / WEIGHTS).unlink()
+    walk(python, way_from(old), tmp_path)
+    new, original = (GPT2.from_pretrained(place) for place in (tmp_path / "NEW", REFERENCE / "odd"))
+    for text in ("the hen in a thin inn", " naïve ☃"):
+        assert new.tokenizer.encode(text) == original.tokenizer.encode(text)
+        assert np.array_equal(new.trace(text).logits, original.trace(text).logits)
+
+
+ADAPT = """
+import numpy, torch
+from peft import LoraConfig, get_peft_model
+from transformers import GPT2LMHeadModel
+config = LoraConfig(
+    r=2, task_type="CAUSAL_LM", init_lora_weights=False, fan_in_fan_out=True,
+    target_modules=["c_attn", "c_proj"],
+)
+model = get_peft_model(GPT2LMHeadModel.from_pretrained("BASE"), config).eval()
+model.save_pretrained("OLD")
+numpy.save("logits.npy", model(torch.tensor([[1, 2, 3]])).logits[0].detach().numpy())
+model.merge_adapter()
+"""
+
+
+def test_the_way_from_an_adapter(tmp_path: Path) -> None:
+    python = python_with("torch", "transformers", "peft")
+    copy_model("odd", tmp_path / "BASE")
+    walk(python, ADAPT, tmp_path)
+    walk(python, way_from(tmp_path / "OLD"), tmp_path)
+    logits = GPT2.from_pretrained(tmp_path / "NEW").trace([1, 2, 3]).logits
+    assert np.allclose(logits, np.load(tmp_path / "logits.npy"), atol=1e-4)
+    original = GPT2.from_pretrained(REFERENCE / "odd").trace([1, 2, 3]).logits
+    assert not np.allclose(logits, original, atol=0.1)
+
+
+# llama.cpp's names of a block's modules.
+GGUF_NAMES = {
+    "ln_1": "attn_norm",
+    "ln_2": "ffn_norm",
+    "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
+}
+WRITE_GGUF = """
+import json, gguf, numpy
+from safetensors.numpy import load_file
+names = NAMES
+stored = load_file("BASE/model.safetensors")
+tensors = {name.removeprefix("transformer."): x for name, x in stored.items()}
+writer = gguf.GGUFWriter("OLD/model-f32.gguf", "gpt2")
+writer.add_context_length(1024)
+writer.add_embedding_length(35)
+writer.add_block_count(3)
+writer.add_feed_forward_length(140)
+writer.add_head_count(5)
+writer.add_layer_norm_eps(1e-5)
+ids = json.load(open("BASE/vocab.json"))
+writer.add_tokenizer_model("gpt2")
+writer.add_token_list(sorted(ids, key=ids.get))
+writer.add_token_types([1] * len(ids))
+writer.add_token_merges(open("BASE/merges.txt").read().splitlines()[1:])
+writer.add_bos_token_id(262)
+writer.add_eos_token_id(262)
+writer.add_tensor("token_embd.weight", tensors["wte.weight"])
+writer.add_tensor("output.weight", tensors["wte.weight"])
+positions = numpy.zeros((1024, 35), "f4")  # transformers makes 1024 of any context length
+positions[:17] = tensors["wpe.weight"]
+writer.add_tensor("position_embd.weight", positions)
+for name, x in tensors.items():
+    if name.startswith("ln_f."):
+        writer.add_tensor(name.replace("ln_f", "output_norm"), x)
+    elif name.startswith("h."):
+        _, layer, rest = name.split(".", 2)
+        module, kind = rest.rsplit(".", 1)
+        x = numpy.ascontiguousarray(x.T) if x.ndim == 2 else x
+        writer.add_tensor(f"blk.{layer}.{names[module]}.{kind}", x)
+writer.write_header_to_file()
+writer.write_kv_data_to_file()
+writer.write_tensors_to_file()
+writer.close()
+"""
+
+
+def test_the_way_from_gguf(tmp_path: Path) -> None:
+    python = python_with("torch", "transformers", "gguf", "accelerate")
+    version = subprocess.run(
+        [python, "-c", "import transformers; print(transformers.__version__)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    if int(version.split(".")[0]) >= 5:
+        pytest.skip("the way leads through a transformers before version 5")
+    copy_model("odd", tmp_path / "BASE")
+    (tmp_path / "OLD").mkdir()
+    walk(python, WRITE_GGUF.replace("NAMES", json.dumps(GGUF_NAMES)), tmp_path)
+    walk(python, way_from(tmp_path / "OLD"), tmp_path)
+    new, original = (GPT2.from_pretrained(place) for place in (tmp_path / "NEW", REFERENCE / "odd"))
+    text = "the hen in a thin inn"
+    assert new.tokenizer.encode(text) == original.tokenizer.encode(text)
+    assert np.allclose(new.trace(text).logits, original.trace(text).logits, atol=1e-5)
+
+
+def test_the_way_from_a_variant(tmp_path: Path) -> None:
+    copy_model("odd", tmp_path)
+    shutil.move(tmp_path / WEIGHTS, tmp_path / "model.fp16.safetensors")
+    with pytest.raises(MissingFileError, match=r'variant="fp16"\) opens it'):
+        GPT2.from_pretrained(tmp_path)
