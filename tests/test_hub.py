@@ -66,6 +66,20 @@ class Hub(ThreadingHTTPServer):
         self.instead: Callable[[Request], bool] = lambda request: False
         self.closing = threading.Event()
 
+    @classmethod
+    @contextlib.contextmanager
+    def running(cls) -> Iterator[Hub]:
+        """A hub in a thread of its own."""
+        with cls() as hub:
+            thread = threading.Thread(target=hub.serve_forever, args=(0.02,))
+            thread.start()
+            try:
+                yield hub
+            finally:
+                hub.closing.set()
+                hub.shutdown()
+                thread.join()
+
     def add(
         self,
         repository: str,
@@ -169,13 +183,8 @@ class Request(BaseHTTPRequestHandler):
 @pytest.fixture
 def hub() -> Iterator[Hub]:
     """The hub, with nothing on it."""
-    with Hub() as hub:
-        thread = threading.Thread(target=hub.serve_forever, args=(0.02,))
-        thread.start()
+    with Hub.running() as hub:
         yield hub
-        hub.closing.set()
-        hub.shutdown()
-        thread.join()
 
 
 # Runs in a process of its own: a list of calls from stdin, their outcomes to stdout.
@@ -419,6 +428,39 @@ def test_the_cache_is_laid_out_as_huggingface_hub_does(
 
     assert layout(client.cache) == layout(theirs)
     assert len(layout(theirs)) == 9
+
+
+def test_large_files_that_lie_elsewhere(hub: Hub, client: Client) -> None:
+    """The hub leads to another server, which is not told the user's token."""
+    content = contents("odd")[WEIGHTS]
+    tokens: list[tuple[str, str | None]] = []
+
+    def serve(request: Request) -> bool:
+        tokens.append(("elsewhere", request.headers.get("Authorization")))
+        request.send_file(A, content)
+        return True
+
+    hub.add(TINY, published("odd"))
+    with Hub.running() as elsewhere:
+        elsewhere.instead = serve
+
+        def lead(request: Request) -> bool:
+            if not request.path.endswith(WEIGHTS):
+                return False
+            tokens.append((request.command, request.headers.get("Authorization")))
+            etag = hashlib.sha256(content).hexdigest()
+            linked = {"X-Linked-Size": str(len(content)), "X-Linked-Etag": f'"{etag}"'}
+            there = {"Location": f"{elsewhere.url}/signed", "X-Repo-Commit": A}
+            request.send(302, linked | there, b"")
+            return True
+
+        hub.instead = lead
+        with client.start(call(TINY), HF_TOKEN="hf_secret") as process:
+            output, errors = process.communicate(timeout=60)
+    [outcome] = [Outcome(errors, **outcome) for outcome in json.loads(output)]
+    outcome.check_model("odd")
+    secret = "Bearer hf_secret"
+    assert tokens == [("HEAD", secret), ("GET", secret), ("elsewhere", None)]
 
 
 def test_small_files_come_first_and_are_read_before_the_weights_are_fetched(
