@@ -1,0 +1,567 @@
+"""What a model directory holds and what the equations give, from the specifications alone.
+
+Nothing here looks at attnlab: the formats and the arithmetic are written down a second time,
+plainly and without a thought for speed, so that a mistake is not made twice.
+
+Sources: safetensors' README, "Format" (an 8-byte length, little-endian; JSON; offsets that cover
+the rest without holes or overlaps; no key twice). GPT-2's `model.py` (equations) and `encoder.py`
+(of all neighbours that may be merged, the pair with the lowest rank first). transformers'
+`GPT2Config` and `modeling_gpt2.py` for the names in config.json and of the tensors.
+
+A directory is unsound (no reader may open it), sound (every reader must), or doubtful: it leans on
+something that a reader may refuse, such as a byte order mark; if it is opened, the numbers must
+still be the ones given here. What attnlab's documentation says that it refuses (numbers that are
+not finite, other activations, an output matrix of its own) is unsound.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+# Bits that a number takes, by the format's names.
+BITS = {
+    **dict.fromkeys(("F4",), 4),
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0"), 8),
+    **dict.fromkeys(("F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
+    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 16),
+    **dict.fromkeys(("I32", "U32", "F32"), 32),
+    **dict.fromkeys(("I64", "U64", "F64", "C64"), 64),
+}
+REALS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+LONGEST_HEADER = 100_000_000
+
+# All models here are tiny. What is larger is one of the sparse files, and never sound.
+LARGEST_FILE = 20_000_000
+
+# What must be so for the equations below to be the model's, where config.json says anything.
+FLAGS = {
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "reorder_and_upcast_attn": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
+DEFAULTS = {"vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
+
+END_OF_TEXT = "<|endoftext|>"
+PIECES = regex.compile(
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+)
+
+
+class UnsoundError(Exception):
+    """Why a directory is no GPT-2 that may be opened."""
+
+
+def require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise UnsoundError(otherwise)
+
+
+# Files
+
+
+def content_of(path: Path) -> bytes:
+    """A regular file's bytes; pipes, directories and the like are not waited for."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise UnsoundError(f"{path.name}: {error.strerror}") from None
+    require(stat.S_ISREG(status.st_mode), f"{path.name} is no regular file")
+    require(status.st_size <= LARGEST_FILE, f"{path.name} is filled up with zeros")
+    return path.read_bytes()
+
+
+def parsed(text: str, name: str, doubts: list[str], twice: str = "") -> Any:
+    """JSON; a key that is there twice is unsound where `twice` says why, else doubtful."""
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(items)) < len(items):
+            require(not twice, f"{name}: {twice}")
+            doubts.append(f"{name}: a key is there twice")
+        return dict(items)
+
+    try:
+        return json.loads(text, object_pairs_hook=pairs)
+    except (ValueError, RecursionError) as error:
+        raise UnsoundError(f"{name} is not JSON: {type(error).__name__}") from None
+
+
+def json_object(path: Path, doubts: list[str]) -> dict[str, Any]:
+    value = parsed(utf8(path, doubts), path.name, doubts)
+    require(isinstance(value, dict), f"{path.name} holds no object")
+    return dict(value)
+
+
+def utf8(path: Path, doubts: list[str]) -> str:
+    try:
+        text = content_of(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise UnsoundError(f"{path.name} is not UTF-8") from None
+    if text.startswith("\ufeff"):
+        doubts.append(f"{path.name} begins with a byte order mark")
+    return text.removeprefix("\ufeff")
+
+
+def is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+# Safetensors
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor as a file has it."""
+
+    file: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+    def numbers(self) -> Array:
+        """Its numbers in float64."""
+        raw = np.frombuffer(self.data, REALS[self.dtype])
+        if self.dtype == "BF16":
+            raw = (raw.astype("<u4") << 16).view("<f4")
+        return raw.astype(np.float64).reshape(self.shape)
+
+
+def safetensors(path: Path, doubts: list[str]) -> tuple[dict[str, Stored], dict[str, str]]:
+    """The tensors and the metadata of a file."""
+    content, name = content_of(path), path.name
+    require(len(content) >= 8, f"{name} has no header")
+    length = int.from_bytes(content[:8], "little")
+    require(length <= min(LONGEST_HEADER, len(content) - 8), f"{name}: header of {length} bytes")
+    head, data = content[8 : 8 + length], content[8 + length :]
+    require(head.startswith(b"{"), f"{name}: the header does not begin with a brace")
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UnsoundError(f"{name}: the header is not UTF-8") from None
+    if text.rstrip(" ") != text.rstrip():
+        doubts.append(f"{name}: white space other than spaces ends the header")
+    header = parsed(text, name, doubts, twice="a key is there twice")
+    if re.search(r"\\u[dD][89a-fA-F]", text):
+        doubts.append(f"{name}: escaped surrogates")
+    metadata = header.pop("__metadata__", {})
+    if metadata is None:
+        doubts.append(f"{name}: metadata is null")
+        metadata = {}
+    require(
+        isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values()),
+        f"{name}: metadata is no map of texts to texts",
+    )
+    tensors: dict[str, Stored] = {}
+    spans = []
+    for key, info in header.items():
+        require(isinstance(info, dict), f"{name}: {key!r} is no object")
+        require({"dtype", "shape", "data_offsets"} <= info.keys(), f"{name}: {key!r} lacks a field")
+        if len(info) > 3:
+            doubts.append(f"{name}: {key!r} has fields that the format does not know")
+        dtype, shape, offsets = info["dtype"], info["shape"], info["data_offsets"]
+        require(isinstance(dtype, str) and dtype in BITS, f"{name}: dtype {dtype!r}")
+        require(isinstance(shape, list) and all(map(is_count, shape)), f"{name}: shape {shape!r}")
+        require(
+            isinstance(offsets, list) and len(offsets) == 2 and all(map(is_count, offsets)),
+            f"{name}: offsets {offsets!r}",
+        )
+        begin, end = offsets
+        require(begin <= end <= len(data), f"{name}: offsets {offsets!r} of {len(data)} bytes")
+        require(
+            math.prod(shape) * BITS[dtype] == 8 * (end - begin),
+            f"{name}: {key!r}, {dtype} {shape}, does not take {end - begin} bytes",
+        )
+        spans.append((begin, end))
+        tensors[key] = Stored(name, dtype, tuple(shape), data[begin:end])
+    reached = 0
+    for begin, end in sorted(spans):
+        require(begin == reached, f"{name}: a hole or an overlap at byte {min(begin, reached)}")
+        reached = end
+    require(reached == len(data), f"{name}: {len(data) - reached} bytes belong to no tensor")
+    return tensors, metadata
+
+
+def weights(directory: Path, doubts: list[str]) -> dict[str, Stored]:
+    """All tensors of a directory, whole or in shards, without `transformer.` before their names."""
+    whole, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
+    if os.path.isfile(whole):
+        files, places = [whole.name], None
+    else:
+        if os.path.lexists(whole):
+            doubts.append("model.safetensors is there, but no regular file")
+        places = json_object(index, doubts).get("weight_map")
+        require(
+            isinstance(places, dict) and all(isinstance(v, str) for v in places.values()),
+            "the index has no weight_map of texts to texts",
+        )
+        files = sorted(set(places.values()))
+        require(bool(files), "the index names no file")
+        for file in files:
+            require(
+                not file.startswith("/") and ".." not in file.split("/"),
+                f"the index points outside: {file!r}",
+            )
+            if re.search(r"[/\\:\0]", file):
+                doubts.append(f"an odd file name in the index: {file!r}")
+                require("\0" not in file, "a zero in a file name")
+    tensors: dict[str, Stored] = {}
+    for file in files:
+        try:
+            found, _ = safetensors(directory / file, doubts)
+        except (UnicodeEncodeError, OSError) as error:
+            raise UnsoundError(f"{file!r} is no file name: {error}") from None
+        for name, stored in found.items():
+            bare = name.removeprefix("transformer.")
+            require(bare not in tensors, f"{bare} is there twice")
+            tensors[bare] = stored
+            if places is not None and places.get(name) != file:
+                doubts.append(f"the index does not place {name!r} in {file!r}")
+    if places is not None and len(places) != len(tensors):
+        doubts.append("the index lists other tensors than the files hold")
+    return tensors
+
+
+# The configuration and the parameters
+
+
+@dataclass(frozen=True)
+class Sizes:
+    vocab_size: int
+    n_positions: int
+    n_embd: int
+    n_layer: int
+    n_head: int
+    d_mlp: int
+    epsilon: float
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        D, F = self.n_embd, self.d_mlp
+        block = {
+            **dict.fromkeys(("ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias"), (D,)),
+            "attn.c_attn.weight": (D, 3 * D),
+            "attn.c_attn.bias": (3 * D,),
+            "attn.c_proj.weight": (D, D),
+            "attn.c_proj.bias": (D,),
+            "mlp.c_fc.weight": (D, F),
+            "mlp.c_fc.bias": (F,),
+            "mlp.c_proj.weight": (F, D),
+            "mlp.c_proj.bias": (D,),
+        }
+        return {
+            "wte.weight": (self.vocab_size, D),
+            "wpe.weight": (self.n_positions, D),
+            "ln_f.weight": (D,),
+            "ln_f.bias": (D,),
+            **{f"h.{i}.{k}": s for i in range(self.n_layer) for k, s in block.items()},
+        }
+
+
+def sizes(path: Path, doubts: list[str]) -> Sizes:
+    settings = json_object(path, doubts)
+    require(settings.get("model_type", "gpt2") == "gpt2", "another model_type")
+    require(
+        settings.get("activation_function", "gelu_new") in ("gelu_new", "gelu_pytorch_tanh"),
+        "another activation_function",
+    )
+    for key, needed in FLAGS.items():
+        value = settings.get(key, needed)
+        require(bool(value) == needed and value is not None, f"{key} is {value!r}")
+        if not isinstance(value, bool):
+            doubts.append(f"{key} is {value!r}")
+
+    def count(key: str, default: int | None) -> int | None:
+        if key not in settings and default is not None:
+            doubts.append(f"{key} is missing")
+        value = settings.get(key, default)
+        if isinstance(value, float) and value.is_integer():
+            doubts.append(f"{key} is {value!r}")
+            value = int(value)
+        if value is None and default is None:
+            return None
+        require(is_count(value) and value >= 1, f"{key} is {value!r}")
+        return int(value)
+
+    counts: dict[str, Any] = {key: count(key, default) for key, default in DEFAULTS.items()}
+    require(counts["n_embd"] % counts["n_head"] == 0, "n_head does not divide n_embd")
+    epsilon = settings.get("layer_norm_epsilon", 1e-5)
+    require(
+        isinstance(epsilon, int | float) and not isinstance(epsilon, bool) and epsilon >= 0,
+        f"layer_norm_epsilon is {epsilon!r}",
+    )
+    if not 0 < epsilon < 1:
+        doubts.append(f"layer_norm_epsilon is {epsilon!r}")
+    require(epsilon < 1e300, "layer_norm_epsilon is not finite")
+    inner = count("n_inner", None)
+    d_mlp = 4 * counts["n_embd"] if inner is None else inner
+    return Sizes(**counts, d_mlp=d_mlp, epsilon=float(epsilon))
+
+
+def parameters(
+    tensors: dict[str, Stored], sizes: Sizes, dtype: str, positions: int, doubts: list[str]
+) -> dict[str, Array]:
+    """The parameters in float64, rounded to what they are computed in.
+
+    Position embeddings beyond the first `positions` are not looked at by anybody, so what they
+    hold makes a directory doubtful at most.
+    """
+    require(4 + 12 * sizes.n_layer <= len(tensors), "tensors are missing")  # before a long list
+    shapes = sizes.shapes()
+    missing = [name for name in shapes if name not in tensors]
+    require(not missing, f"missing: {missing[:1]}")
+    tied = {"lm_head.weight": shapes["wte.weight"]} if "lm_head.weight" in tensors else {}
+    found: dict[str, Array] = {}
+    for name, shape in (shapes | tied).items():
+        stored = tensors[name]
+        require(stored.shape == shape, f"{name} is {stored.shape} and not {shape}")
+        require(stored.dtype in REALS, f"{name} is {stored.dtype}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers = stored.numbers().astype(dtype).astype(np.float64)
+        used = numbers[:positions] if name == "wpe.weight" else numbers
+        require(bool(np.isfinite(used).all()), f"{name} is not finite")
+        if not np.isfinite(numbers).all():
+            doubts.append(f"{name} is not finite")
+        found[name] = numbers
+    if tied:
+        equal = np.array_equal(found["lm_head.weight"], found["wte.weight"])
+        require(equal, "lm_head.weight is not wte.weight")
+    for name in tensors.keys() - shapes.keys() - tied.keys():
+        buffer = re.fullmatch(r"h\.(\d+)\.attn\.(bias|masked_bias)", name, re.ASCII)
+        if not buffer or int(buffer[1]) >= sizes.n_layer:
+            doubts.append(f"{name!r} is no part of GPT-2")
+    return found
+
+
+# The vocabulary
+
+
+def byte_symbols() -> list[str]:
+    """The character that stands for each byte."""
+    kept = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    moved = [byte for byte in range(256) if byte not in kept]
+    return [chr(b) if b in kept else chr(256 + moved.index(b)) for b in range(256)]
+
+
+SYMBOLS = byte_symbols()
+
+
+@dataclass
+class Vocabulary:
+    """Symbols with their ids, and the lists of merges that a reader may take from the file."""
+
+    ids: dict[str, int]
+    merges: list[list[tuple[str, ...]]]
+
+    def encoded(self, text: str, special: bool = False) -> list[list[int] | None]:
+        """The ids of a text under each of `merges`; None where a token has no id."""
+        return [self._encoded(text, ranks(merges), special) for merges in self.merges]
+
+    def _encoded(
+        self, text: str, rank: dict[tuple[str, ...], int], special: bool
+    ) -> list[int] | None:
+        found: list[int] = []
+        parts = text.split(END_OF_TEXT) if special and END_OF_TEXT in self.ids else [text]
+        for i, part in enumerate(parts):
+            found += [self.ids[END_OF_TEXT]] if i else []
+            for piece in PIECES.findall(part):
+                word = tuple(SYMBOLS[byte] for byte in piece.encode("utf-8"))
+                for token in merged(word, rank):
+                    if token not in self.ids:
+                        return None
+                    found.append(self.ids[token])
+        return found
+
+    def decoded(self, ids: list[int]) -> bytes:
+        symbol_of = {id: symbol for symbol, id in self.ids.items()}
+        byte_of = {symbol: byte for byte, symbol in enumerate(SYMBOLS)}
+        symbols = [symbol_of[id] for id in ids]
+        return b"".join(
+            s.encode() if s == END_OF_TEXT else bytes(byte_of[c] for c in s) for s in symbols
+        )
+
+
+def ranks(merges: list[tuple[str, ...]]) -> dict[tuple[str, ...], int]:
+    return {pair: rank for rank, pair in enumerate(merges)}
+
+
+def merged(word: tuple[str, ...], rank: dict[tuple[str, ...], int]) -> tuple[str, ...]:
+    """A word's symbols, joined as long as there is a pair with a rank, the lowest one first."""
+    while True:
+        pairs = [pair for pair in itertools.pairwise(word) if pair in rank]
+        if not pairs:
+            return word
+        first, second = best = min(pairs, key=rank.__getitem__)
+        joined: list[str] = []
+        i = 0
+        while i < len(word):
+            if word[i : i + 2] == best:
+                joined.append(first + second)
+                i += 2
+            else:
+                joined.append(word[i])
+                i += 1
+        word = tuple(joined)
+
+
+def vocabulary(directory: Path, vocab_size: int, doubts: list[str]) -> Vocabulary:
+    ids = json_object(directory / "vocab.json", doubts)
+    require(all(map(is_count, ids.values())), "an id is no integer of at least 0")
+    require(sorted(ids.values()) == list(range(len(ids))), "the ids leave gaps or are there twice")
+    require(len(ids) <= vocab_size, "there are more tokens than rows of the embedding")
+    if len(ids) < vocab_size:
+        doubts.append("there are fewer tokens than rows of the embedding")
+    if not set(SYMBOLS) <= ids.keys():
+        doubts.append("a byte has no token")
+
+    # encoder.py reads lines with any white space, and takes off the first and the last of them.
+    # Other readers take every line that is not empty and does not begin with "#version".
+    raw = utf8(directory / "merges.txt", doubts).replace("\r\n", "\n").replace("\r", "\n")
+    lines = raw.split("\n")
+    by_encoder = [tuple(line.split()) for line in lines[1:-1]]
+    by_line = [tuple(line.split()) for line in lines if not line.startswith("#version")]
+    by_line = [pair for pair in by_line if pair]
+    framed = lines[0].startswith("#version") and lines[-1] == ""
+    if not framed or [pair for pair in by_encoder if pair] != by_line:
+        doubts.append("merges.txt has no first line with a version, or its last line is cut off")
+    if any(line.split(" ") != line.split() for line in lines[1:-1]):
+        doubts.append("merges.txt has other white space than one space between two symbols")
+    newest, made = -1, set()
+    for pair in by_line:
+        union = "".join(pair)
+        if len(pair) != 2 or not {*pair, union} <= ids.keys() or ids[union] <= newest:
+            doubts.append("the merges' ids do not grow from merge to merge")
+            break
+        newest = ids[union]
+        made.add(union)
+    if ids.keys() - made - {*SYMBOLS, END_OF_TEXT}:
+        doubts.append("a token is neither a byte nor made by a merge")
+    return Vocabulary(ids, [by_encoder, by_line])
+
+
+# The equations
+
+
+def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
+    mean = x.mean(-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+    return gain * (x - mean) / np.sqrt(variance + epsilon) + bias
+
+
+def gelu(x: Array) -> Array:
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def attended(Q: Array, K: Array, V: Array, mask: Array | None) -> tuple[Array, Array]:
+    """Weights and context."""
+    scores = Q @ np.swapaxes(K, -1, -2) / math.sqrt(Q.shape[-1])
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf)
+    weights = softmax(scores)
+    return weights, weights @ V
+
+
+def heads_of(x: Array, n_head: int) -> Array:
+    return np.stack(np.split(x, n_head, axis=-1), axis=-3)
+
+
+def joined(x: Array) -> Array:
+    return np.concatenate([x[..., h, :, :] for h in range(x.shape[-3])], axis=-1)
+
+
+def gpt2_logits(p: dict[str, Array], sizes: Sizes, ids: list[int], dtype: str) -> Array:
+    """The logits after each of the ids, computed in `dtype`."""
+    p = {name: numbers.astype(dtype) for name, numbers in p.items()}
+    x = p["wte.weight"][ids] + p["wpe.weight"][: len(ids)]
+    causal = np.arange(len(ids))[:, None] >= np.arange(len(ids))
+    for layer in range(sizes.n_layer):
+        h = {n.split(".", 2)[2]: t for n, t in p.items() if n.startswith(f"h.{layer}.")}
+        a = layer_norm(x, h["ln_1.weight"], h["ln_1.bias"], sizes.epsilon)
+        Q, K, V = np.split(a @ h["attn.c_attn.weight"] + h["attn.c_attn.bias"], 3, axis=-1)
+        _, context = attended(*(heads_of(y, sizes.n_head) for y in (Q, K, V)), causal)
+        x = x + joined(context) @ h["attn.c_proj.weight"] + h["attn.c_proj.bias"]
+        m = layer_norm(x, h["ln_2.weight"], h["ln_2.bias"], sizes.epsilon)
+        m = gelu(m @ h["mlp.c_fc.weight"] + h["mlp.c_fc.bias"])
+        x = x + m @ h["mlp.c_proj.weight"] + h["mlp.c_proj.bias"]
+    x = layer_norm(x, p["ln_f.weight"], p["ln_f.bias"], sizes.epsilon)
+    return x @ p["wte.weight"].T
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers, and how far others may lie from them."""
+
+    numbers: Array
+    tolerance: float
+
+    def holds(self, others: Any) -> bool:
+        others = np.asarray(others)
+        if others.shape != self.numbers.shape or others.dtype.kind not in "biuf":
+            return False
+        return bool(np.all(np.abs(others - self.numbers) <= self.tolerance))
+
+
+def in_range(compute: Any, dtype: str) -> Range | None:
+    """What `compute(dtype)` gives in float64, give or take what `dtype` may add.
+
+    How much that is, the same equations in that dtype tell: badly conditioned numbers have wide
+    ranges. None where a number is too large for one of the two, so that anything may come out.
+    """
+    with np.errstate(all="ignore"):
+        exact, rounded = compute("float64"), compute(dtype)
+        if not (np.isfinite(exact).all() and np.isfinite(rounded).all()):
+            return None
+        largest = float(np.abs(exact).max(initial=1.0))
+        distance = float(np.abs(exact - rounded).max(initial=0.0))
+    return Range(exact, 100 * distance + largest * (1e-4 if dtype == "float32" else 1e-10))
+
+
+# A directory as a whole
+
+
+@dataclass
+class Model:
+    """A directory that may be opened; `doubts` tell why a reader need not."""
+
+    sizes: Sizes
+    vocabulary: Vocabulary
+    parameters: dict[str, Array]
+    doubts: list[str] = field(default_factory=list)
+
+    def logits(self, ids: list[int], dtype: str) -> Range | None:
+        return in_range(lambda d: gpt2_logits(self.parameters, self.sizes, ids, d), dtype)
+
+
+def read(directory: Path, dtype: str, positions: int) -> Model:
+    """A directory's model, of whose positions the first ones will be used.
+
+    Raises
+    ------
+    UnsoundError
+        There is none that may be opened.
+    """
+    doubts: list[str] = []
+    config = sizes(directory / "config.json", doubts)
+    stored = parameters(weights(directory, doubts), config, dtype, positions, doubts)
+    words = vocabulary(directory, config.vocab_size, doubts)
+    return Model(config, words, stored, doubts)
