@@ -309,7 +309,7 @@ def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     except (TypeError, ValueError, SyntaxError):  # all of which NumPy raises here
         checked = np.dtype(object)
     if checked not in (np.float32, np.float64):
-        raise InvalidValueError(f"dtype must be float32 or float64; given {dtype!r}")
+        raise InvalidValueError(f"dtype must be float32 or float64; given {shown(dtype)}")
     return checked
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.equations import Array
-from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 
 Rng: TypeAlias = "np.random.Generator | int | None"  # as text: numpy.random loads late
 
@@ -48,5 +48,5 @@ def check_seed(rng: object) -> None:
     is_seed = isinstance(rng, int | np.integer) and is_integer(rng) and rng >= 0
     if not (rng is None or is_seed or isinstance(rng, np.random.Generator)):
         raise InvalidValueError(
-            f"a seed is an integer of at least 0, or a NumPy generator; given {rng!r:.80}"
+            f"a seed is an integer of at least 0, or a NumPy generator; given {shown(rng)}"
         )

@@ -18,7 +18,7 @@ from attnlab import equations
 from attnlab.chain import PER_HEAD
 from attnlab.checks import is_real
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.steps import Node, Run, is_finite
 
 # What takes the place of a step: an array, a number, or a function of what would have been there.
@@ -149,7 +149,7 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     """
     if not isinstance(edits, Mapping):
         raise InvalidTypeError(
-            f"edits are a dict of paths and what takes their place; given {edits!r:.80}"
+            f"edits are a dict of paths and what takes their place; given {shown(edits)}"
         )
     changes: dict[str, Change] = {}
     for path, edit in edits.items():
@@ -210,7 +210,7 @@ def checked_path(run: Run, path: str) -> tuple[str, str]:
     if path not in known:
         near = difflib.get_close_matches(str(path), known, 3, 0.5) or known[:3]
         raise InvalidValueError(
-            f"{path!r:.80} is no step that can be edited; near it are {', '.join(near)}"
+            f"{shown(path)} is no step that can be edited; near it are {', '.join(near)}"
         )
     place, _, name = path.rpartition(".")
     return place, name
@@ -301,7 +301,7 @@ def replaced(path: str, edit: Edit, value: Any) -> Any:
     given = edit(value) if callable(edit) else edit
     if not isinstance(value, np.ndarray):
         if not is_real(given) or not np.isfinite(given):
-            raise InvalidValueError(f"{path} is one number; given {given!r:.80}")
+            raise InvalidValueError(f"{path} is one number; given {shown(given)}")
         return type(value)(given)
     try:
         array = np.asarray(given)

@@ -24,7 +24,7 @@ from attnlab import equations, fast
 from attnlab.chain import MultiHeadAttention, is_small
 from attnlab.config import GPT2Config
 from attnlab.equations import Activation, Array, Ids, Mask
-from attnlab.errors import InvalidValueError
+from attnlab.errors import InvalidValueError, shown
 from attnlab.functional import causal_mask
 from attnlab.parameters import Parameters
 from attnlab.steps import Formulas, Numbered, Part, Result, Run, Step, graph_of
@@ -410,7 +410,8 @@ def checked_dropout(dropout: dict[str, Array], config: GPT2Config) -> dict[str, 
     for path in dropout:
         if path not in known and path != "embedding_dropout":
             raise InvalidValueError(
-                f"nothing is dropped at {path!r}; it is at embedding_dropout, and in each of the "
+                f"nothing is dropped at {shown(path)}; it is at "
+                f"embedding_dropout, and in each of the "
                 f"{config.n_layer} blocks at {', '.join(in_block)}"
             )
     return {path: array.view() for path, array in dropout.items()}

@@ -14,7 +14,7 @@ from attnlab import equations, fast
 from attnlab.chain import Attention, MultiHeadAttention, SelfAttention
 from attnlab.checks import Rng, as_floats, check_seed, is_integer, is_real
 from attnlab.equations import Array, Mask
-from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.steps import Run, graph_of
 
 Chain = TypeVar("Chain", bound=Attention)
@@ -38,9 +38,11 @@ def causal_mask(T: int, cached: int = 0) -> Mask:
         T is not a positive integer, or cached is below 0.
     """
     if not is_integer(T) or T < 1:
-        raise InvalidValueError(f"a causal mask needs a positive integer of tokens; given {T!r}")
+        raise InvalidValueError(
+            f"a causal mask needs a positive integer of tokens; given {shown(T)}"
+        )
     if not is_integer(cached) or cached < 0:
-        raise InvalidValueError(f"cached must be an integer of at least 0; given {cached!r}")
+        raise InvalidValueError(f"cached must be an integer of at least 0; given {shown(cached)}")
     return np.tri(T, cached + T, cached, dtype=bool)
 
 
@@ -241,7 +243,7 @@ def multi_head_attention(
     Source: "Attention Is All You Need" (2017), section 3.2.2; GPT-2's `model.py`, `attn`.
     """
     if not is_integer(n_head) or n_head < 1:
-        raise InvalidValueError(f"n_head must be a positive integer; given {n_head!r:.80}")
+        raise InvalidValueError(f"n_head must be a positive integer; given {shown(n_head)}")
     sources = {} if memory is None else {"memory": memory}
     parameters = {"W_Q": W_Q, "b_Q": b_Q, "W_K": W_K, "b_K": b_K, "W_V": W_V, "b_V": b_V}
     given = _floats(X=X, **sources, **parameters, W_O=W_O, b_O=b_O)
@@ -323,7 +325,7 @@ def _projected(given: dict[str, Any], n_head: int | None = None) -> tuple[int, .
 
 def _check_heads(columns: int, n_head: int) -> None:
     if not is_integer(n_head) or n_head < 1 or columns % n_head:
-        raise InvalidValueError(f"{columns} columns can't be split into {n_head!r:.80} heads")
+        raise InvalidValueError(f"{columns} columns can't be split into {shown(n_head)} heads")
 
 
 def _chain(
@@ -338,7 +340,7 @@ def _chain(
     """The result of what was given, once mask and dropout are known to fit it."""
     given["mask"] = _checked_mask(mask, scores_shape)
     if not is_real(dropout) or not 0 <= dropout < 1:
-        raise InvalidValueError(f"dropout must be a number in [0, 1); given {dropout!r:.80}")
+        raise InvalidValueError(f"dropout must be a number in [0, 1); given {shown(dropout)}")
     check_seed(rng)
     if dropout:
         dtype = next(iter(given.values())).dtype

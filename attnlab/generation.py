@@ -10,7 +10,7 @@ import numpy as np
 from attnlab.checks import is_integer
 from attnlab.edits import Edit
 from attnlab.equations import Array
-from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.forward import KeyValueCache
 from attnlab.parameters import Parameters
 from attnlab.sampling import Sampling
@@ -182,7 +182,7 @@ def check_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_oldes
         raise InvalidValueError("nothing to continue: the prompt has no tokens")
     if not is_integer(max_new_tokens) or max_new_tokens < 0:
         raise InvalidValueError(
-            f"max_new_tokens must be an integer of at least 0; given {max_new_tokens!r}"
+            f"max_new_tokens must be an integer of at least 0; given {shown(max_new_tokens)}"
         )
     wanted = len(prompt) + max_new_tokens
     if wanted > positions and not drop_oldest:
@@ -204,7 +204,7 @@ def stop_bytes(stop: str | Sequence[str] | None) -> tuple[bytes, ...]:
     """
     stops = () if stop is None else (stop,) if isinstance(stop, str) else stop
     if not isinstance(stops, Sequence) or not all(isinstance(text, str) for text in stops):
-        raise InvalidTypeError(f"stop must be a text or texts; given {stop!r}")
+        raise InvalidTypeError(f"stop must be a text or texts; given {shown(stop)}")
     if "" in stops:
         raise InvalidValueError("stop must not be an empty text")
     return tuple(text.encode("utf-8", errors="surrogatepass") for text in stops)

@@ -101,7 +101,9 @@ def find_model(
     path = POCKET_DIRECTORY if is_pocket else as_path(name_or_path, "a model's name or path")
     if os.path.isdir(path):
         if revision is not None:
-            raise InvalidValueError(f"{path} is a directory, which has no revision {revision!r}")
+            raise InvalidValueError(
+                f"{path} is a directory, which has no revision {shown(revision)}"
+            )
         return model_directory(path)
     if os.path.isfile(path):
         if told := instead([path.name]):
@@ -179,7 +181,9 @@ def _repository(name: str, revision: str | None) -> tuple[str, str | None]:
         if address["revision"]:
             told = unquote(address["revision"])
             if revision not in (None, told):
-                raise InvalidValueError(f"{given} is at revision {told!r}, and not at {revision!r}")
+                raise InvalidValueError(
+                    f"{given} is at revision {shown(told)}, and not at {shown(revision)}"
+                )
             _check_revision(told)
             revision = told
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Unpack
 
 from numpy.typing import ArrayLike, DTypeLike
@@ -13,7 +12,7 @@ from attnlab.checkpoint import Checkpoint, save_parameters
 from attnlab.config import GPT2Config
 from attnlab.edits import Edit
 from attnlab.errors import InvalidValueError, MissingFileError, VocabularyError
-from attnlab.files import make_directory
+from attnlab.files import as_path, make_directory
 from attnlab.generation import (
     Generation,
     GenerationStep,
@@ -133,7 +132,7 @@ class GPT2:
         WriteError
             The directory can't be made or written to.
         """
-        path = Path(directory)
+        path = as_path(directory, "directory")
         make_directory(path)
         save_parameters(self.parameters, path)
         self.tokenizer.save(path)

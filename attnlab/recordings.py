@@ -29,7 +29,7 @@ import numpy as np
 
 from attnlab.config import GPT2Config
 from attnlab.equations import Array, Ids
-from attnlab.errors import AttnlabError, InvalidValueError, RecordingError
+from attnlab.errors import AttnlabError, InvalidValueError, RecordingError, shown
 from attnlab.files import Given, as_path
 from attnlab.parameters import Parameters, parameter_shapes
 from attnlab.sealed import read_sealed, write_sealed
@@ -87,7 +87,7 @@ def record(trace: Any, path: Given, parts: Sequence[str] = ()) -> None:
     for name in [parts] if isinstance(parts, str) else parts:
         part = at(trace, name)
         if isinstance(part, Result) or part is None or not np.size(part):
-            raise InvalidValueError(f"{name!r:.80} is no step, which alone can be recorded")
+            raise InvalidValueError(f"{shown(name)} is no step, which alone can be recorded")
         tensors[name] = np.asarray(part)
     vocabulary: Vocabulary = trace.vocabulary
     tensors["vocabulary.bytes"] = np.frombuffer(b"".join(vocabulary.bytes), np.uint8)
@@ -119,7 +119,7 @@ def read(path: Given) -> Recording:
     if metadata.get("format") != FORMAT:
         raise RecordingError(
             f"{file} is no trace file of this version: its format is "
-            f"{metadata.get('format')!r:.80} and not {FORMAT!r}"
+            f"{metadata.get('format')!r:.80} and not {shown(FORMAT)}"
         )
     try:
         config = GPT2Config.from_dict(json.loads(metadata["config"]))

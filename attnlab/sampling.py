@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from attnlab import equations
 from attnlab.checks import as_floats, check_seed, is_integer, is_real
 from attnlab.equations import Array
-from attnlab.errors import InvalidValueError
+from attnlab.errors import InvalidValueError, shown
 
 
 class SamplingSettings(TypedDict, total=False):
@@ -58,15 +58,15 @@ class Sampling:
     def __post_init__(self) -> None:
         if not is_real(self.temperature) or not 0 <= self.temperature < math.inf:
             raise InvalidValueError(
-                f"temperature must be a number of at least 0; given {self.temperature!r:.80}"
+                f"temperature must be a number of at least 0; given {shown(self.temperature)}"
             )
         if self.top_k is not None and (not is_integer(self.top_k) or self.top_k < 1):
             raise InvalidValueError(
-                f"top_k must be an integer of at least 1; given {self.top_k!r:.80}"
+                f"top_k must be an integer of at least 1; given {shown(self.top_k)}"
             )
         if self.top_p is not None and (not is_real(self.top_p) or not 0 < self.top_p <= 1):
             raise InvalidValueError(
-                f"top_p must be above 0 and at most 1; given {self.top_p!r:.80}"
+                f"top_p must be above 0 and at most 1; given {shown(self.top_p)}"
             )
         check_seed(self.seed)
 

@@ -38,7 +38,7 @@ import numpy as np
 from attnlab.checks import is_integer
 from attnlab.console import PrintedAnywhere
 from attnlab.equations import AnyArray, same
-from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, OutOfRangeError
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, OutOfRangeError, shown
 from attnlab.names import hint_for
 from attnlab.tables import align
 
@@ -625,7 +625,7 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
     *place, name = path.split(".") if isinstance(path, str) else [""]
     part = at(result, ".".join(place)) if place else result
     if not isinstance(part, Result) or name not in part.steps:
-        raise InvalidValueError(f"there is no step {path!r:.80}")
+        raise InvalidValueError(f"there is no step {shown(path)}")
     node = part._run.graph[part._prefix + name]
     return node.needs or tuple(filter(None, [node.whole]))
 
@@ -662,7 +662,7 @@ def at(result: Result, path: str) -> Any:
             there = [*found.children, *found.steps] if isinstance(found, Result) else []
             where = ".".join(gone) or "it"
             has = f"; {where} has {', '.join(there)}" if there else ""
-            raise InvalidValueError(f"there is no part {path!r:.80}{has}")
+            raise InvalidValueError(f"there is no part {shown(path)}{has}")
         gone.append(name)
     return found
 
@@ -720,7 +720,7 @@ class Numbered(PrintedAnywhere, tuple[Value, ...]):
             There is no such result.
         """
         if not is_integer(number):
-            raise InvalidTypeError(f"a {self.kind}'s number is an integer; given {number!r:.80}")
+            raise InvalidTypeError(f"a {self.kind}'s number is an integer; given {shown(number)}")
         try:
             return super().__getitem__(number)
         except IndexError:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from attnlab.console import PrintedAnywhere
 from attnlab.equations import Ids
-from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.steps import Numbered, Part, read_only
 from attnlab.tables import align, printable
 
@@ -194,7 +194,7 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
     except ValueError:
         raise InvalidValueError("token ids must be one row of integers; given rows") from None
     if array.ndim != 1:
-        given = f"shape {array.shape}" if array.ndim else f"{ids!r:.40}"
+        given = f"shape {array.shape}" if array.ndim else f"{shown(ids)}"
         raise InvalidValueError(f"token ids must be one row of integers; given {given}")
     if array.size == 0:
         return np.empty(0, dtype=np.int64)

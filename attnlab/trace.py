@@ -16,7 +16,7 @@ from attnlab.checks import is_integer
 from attnlab.console import PrintedAnywhere
 from attnlab.edits import Edit, edited
 from attnlab.equations import Array
-from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, RecordingError
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, RecordingError, shown
 from attnlab.files import Given
 from attnlab.forward import ForwardPass, KeyValueCache
 from attnlab.parameters import Parameters
@@ -214,7 +214,7 @@ class Trace(ForwardPass):
         """
         vocab = self.config.vocab_size
         if not is_integer(k) or not 1 <= k <= vocab:
-            raise InvalidValueError(f"k must be an integer from 1 to {vocab}; given {k!r}")
+            raise InvalidValueError(f"k must be an integer from 1 to {vocab}; given {shown(k)}")
         logits, probabilities = self.next_logits, equations.softmax(self.next_logits)
         # Only the candidates are sorted, the lowest id first among equals.
         candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])

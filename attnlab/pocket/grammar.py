@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from attnlab.errors import InvalidValueError
+from attnlab.errors import InvalidValueError, shown
 
 Option = TypeVar("Option")
 
@@ -403,7 +403,7 @@ def sample(rng: np.random.Generator, kind: str | None = None) -> Sample:
     if kind is None:
         kind = Dice(rng).one(DECK)
     if kind not in KINDS:
-        raise InvalidValueError(f"kind must be one of {', '.join(KINDS)}; given {kind!r}")
+        raise InvalidValueError(f"kind must be one of {', '.join(KINDS)}; given {shown(kind)}")
     dice = Dice(rng)
     text, links = _without_marks(KINDS[kind](dice))
     if set(text) & set("“”’") and dice.chance():

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.errors import InvalidValueError
+from attnlab.errors import InvalidValueError, shown
 from attnlab.model import GPT2
 from attnlab.pocket.grammar import HELD_OUT_SEED, Sample, sample
 from attnlab.tables import align
@@ -58,7 +58,7 @@ class HeadJobs:
             There is no such job.
         """
         if job not in JOBS:
-            raise InvalidValueError(f"job must be one of {', '.join(JOBS)}; given {job!r}")
+            raise InvalidValueError(f"job must be one of {', '.join(JOBS)}; given {shown(job)}")
         heads = self.attention[JOBS.index(job)]
         layer, head = divmod(int(heads.argmax()), heads.shape[1])
         return layer, head

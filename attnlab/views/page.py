@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from attnlab.equations import Array
-from attnlab.errors import InvalidTypeError, InvalidValueError, WriteError
-from attnlab.files import write_whole
+from attnlab.errors import InvalidValueError, WriteError
+from attnlab.files import as_path, write_whole
 from attnlab.tables import printable
 from attnlab.views.shown import Result, Token
 
@@ -74,10 +74,7 @@ def page(traces: Sequence[Result]) -> str:
 
 def save(path: str | os.PathLike[str], traces: Sequence[Result]) -> None:
     """Write the page to a file, whole or not at all; announce a large one before it is made."""
-    try:
-        file = Path(path)
-    except TypeError:
-        raise InvalidTypeError(f"path must be a str or a Path; given {path!r}") from None
+    file = as_path(path)
     # Told now, not after all layers have been computed.
     if os.path.isdir(file):
         raise WriteError(f"{file} can't be written: it is a directory")

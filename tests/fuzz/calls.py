@@ -128,7 +128,7 @@ def rows_of(name: str) -> Callable[[dict[str, Any]], Arrays]:
         matrix = small_model().parameters[name]
         (ids,) = exact(values, "ids") if "ids" in values else [np.arange(*bounds(values))]
         oracle.require(ids.dtype.kind in "iu", "no integers")
-        oracle.require(bool(np.all((0 <= ids) & (ids < len(matrix)))), "there are no such rows")
+        oracle.require(bool(np.all((ids >= 0) & (ids < len(matrix)))), "there are no such rows")
         return lambda dtype: matrix[ids].astype(dtype)
 
     return of
