@@ -412,7 +412,7 @@ class Run:
     def _refusal(self, path: str) -> InvalidValueError:
         """An error that names the first step whose numbers are not finite, or overflow."""
         silent = self.aside()
-        silent.is_long = silent.tells = False
+        silent.tells = False
         origin: str | None = path
         while origin is not None:
             path, origin = origin, None

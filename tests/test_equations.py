@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import MODELS, REFERENCE
+from conftest import MODELS, REFERENCE, RELATIVES
 from runs import every_step
 
 from attnlab import (
@@ -23,7 +23,7 @@ from attnlab import (
     multi_head_attention,
     self_attention,
 )
-from attnlab.equations import Array, Ids, Mask
+from attnlab.equations import Activation, Array, Ids, Mask
 from attnlab.parameters import ParameterVector, parameter_count
 from attnlab.steps import Result
 
@@ -31,7 +31,10 @@ TOLERANCE = {np.float32: 2e-6, np.float64: 1e-14}
 
 
 def gpt2_by_hand(ids: Ids, parameters: Parameters) -> dict[str, Any]:
-    """GPT-2's forward pass: the page's functions one after the other, every step by its path."""
+    """The forward pass: the page's functions one after the other, every step by its path.
+
+    What GPT-2's relatives do otherwise is in three places: activation, scale, and W_U.
+    """
     config = parameters.config
     H, epsilon, T = config.n_head, config.layer_norm_epsilon, len(ids)
     W_E, W_P = parameters["W_E"], parameters["W_P"]
@@ -42,15 +45,18 @@ def gpt2_by_hand(ids: Ids, parameters: Parameters) -> dict[str, Any]:
     position_embedding = equations.position_embedding(np.arange(T), W_P)
     stream = equations.embedding(token_embedding, position_embedding, None)
     steps |= {"token_embedding": token_embedding, "position_embedding": position_embedding}
-    steps |= {"embedding": stream, "activation": equations.gelu, "by_root": True}
+    activation, by_root = config.activation.function, config.scale_attn_weights
+    steps |= {"embedding": stream, "activation": activation, "by_root": by_root}
 
     for layer in range(config.n_layer):
         block = f"blocks.{layer}."
         names = [name.removeprefix(block) for name in parameters if name.startswith(block)]
         p = {name: parameters[f"{block}{name}"] for name in names}
-        attention = attention_by_hand(stream, p, H, epsilon, steps["mask"])
+        number = layer + 1 if config.scale_attn_by_inverse_layer_idx else None
+        scaled = (by_root, number)
+        attention = attention_by_hand(stream, p, H, epsilon, steps["mask"], scaled)
         mid = equations.residual(stream, attention["output"], None)
-        mlp = mlp_by_hand(mid, p, epsilon)
+        mlp = mlp_by_hand(mid, p, epsilon, activation)
         output = equations.residual(mid, mlp["output"], None)
         steps |= {f"{block}input": stream, f"{block}mid": mid, f"{block}output": output}
         steps |= {f"{block}attention.{name}": value for name, value in attention.items()}
@@ -59,7 +65,7 @@ def gpt2_by_hand(ids: Ids, parameters: Parameters) -> dict[str, Any]:
 
     gain, bias = parameters["gain"], parameters["bias"]
     final = equations.layer_norm(stream, gain, bias, epsilon)
-    W_U = equations.W_U(W_E)
+    W_U = equations.W_U(W_E) if config.tie_word_embeddings else parameters["W_U"]
     steps |= {"gain": gain, "bias": bias, "final": final, "W_U": W_U}
     steps["logits"] = equations.logits(final, W_U)
     steps["next_logits"] = equations.next_logits(final, W_U)
@@ -67,7 +73,12 @@ def gpt2_by_hand(ids: Ids, parameters: Parameters) -> dict[str, Any]:
 
 
 def attention_by_hand(
-    residual: Array, p: dict[str, Array], H: int, epsilon: float, mask: Mask
+    residual: Array,
+    p: dict[str, Array],
+    H: int,
+    epsilon: float,
+    mask: Mask,
+    scaled: tuple[bool, int | None],
 ) -> dict[str, Any]:
     gain, bias, W_QKV, b_QKV, W_O, b_O = (
         p[f"attention.{name}"] for name in ("gain", "bias", "W_QKV", "b_QKV", "W_O", "b_O")
@@ -77,15 +88,17 @@ def attention_by_hand(
     X = memory = equations.layer_norm(residual, gain, bias, epsilon)
     QKV = equations.affine(X, W_QKV, b_QKV)
     Q, K, V = equations.Q(QKV, H), equations.K(QKV, H, None), equations.V(QKV, H, None)
-    chain = chain_by_hand(Q, K, V, mask)
+    scale, layer_number = equations.scale_of_layer(K, *scaled), scaled[1]
+    chain = chain_by_hand(Q, K, V, mask, scale)
     concat = equations.concat(chain["context"])
     output = equations.affine(concat, W_O, b_O)
-    own = {name: value for name, value in locals().items() if name not in ("p", "H", "chain")}
+    other = ("p", "H", "chain", "scaled")
+    own = {name: value for name, value in locals().items() if name not in (*other, "other")}
     steps = own | chain | {"n_head": H}
     Dh = Q.shape[-1]
     for h in range(H):
         columns = slice(h * Dh, (h + 1) * Dh)
-        head = chain_by_hand(Q[h], K[h], V[h], mask)
+        head = chain_by_hand(Q[h], K[h], V[h], mask, scale)
         head |= {"X": X, "memory": X, "W_O": W_O[columns]}
         head |= {"W_Q": W_Q[:, columns], "W_K": W_K[:, columns], "W_V": W_V[:, columns]}
         head |= {"b_Q": b_Q[columns], "b_K": b_K[columns], "b_V": b_V[columns]}
@@ -94,8 +107,7 @@ def attention_by_hand(
     return steps
 
 
-def chain_by_hand(Q: Array, K: Array, V: Array, mask: Mask) -> dict[str, Any]:
-    scale = equations.scale(K)
+def chain_by_hand(Q: Array, K: Array, V: Array, mask: Mask, scale: float) -> dict[str, Any]:
     raw_scores = equations.raw_scores(Q, K)
     scores = equations.scores(raw_scores, scale)
     masked_scores = equations.masked_scores(scores, mask)
@@ -104,24 +116,25 @@ def chain_by_hand(Q: Array, K: Array, V: Array, mask: Mask) -> dict[str, Any]:
     return dict(locals())
 
 
-def mlp_by_hand(mid: Array, p: dict[str, Array], epsilon: float) -> dict[str, Any]:
+def mlp_by_hand(
+    mid: Array, p: dict[str, Array], epsilon: float, activation: Activation
+) -> dict[str, Any]:
     gain, bias, W_1, b_1, W_2, b_2 = (
         p[f"mlp.{name}"] for name in ("gain", "bias", "W_1", "b_1", "W_2", "b_2")
     )
     X = equations.layer_norm(mid, gain, bias, epsilon)
     hidden = equations.affine(X, W_1, b_1)
-    activation = equations.gelu
     activated = equations.activated(hidden, activation)
     output = equations.affine(activated, W_2, b_2)
     return {name: value for name, value in locals().items() if name not in ("mid", "p")}
 
 
 # What a plain run of a text has none of, or what is no number: a step for each is declared.
-ABSENT = ("dropout", "dropout_mask", "_cache", "rows_of_W_E", "layer_number")
+ABSENT = ("dropout", "dropout_mask", "_cache", "rows_of_W_E")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, *RELATIVES])
 def test_the_page_by_hand_is_the_trace(name: str, dtype: str) -> None:
     model = GPT2.from_pretrained(REFERENCE / name, dtype=dtype)
     trace = model.trace(np.load(REFERENCE / name / "expected.npz")["ids"])

@@ -1,5 +1,7 @@
 """Steps as data: what each needs, what its declaration says, and what a run keeps and tells."""
 
+import copy
+import pickle
 import pydoc
 from graphlib import TopologicalSorter
 from typing import Any
@@ -328,3 +330,12 @@ def test_what_is_there_is_not_made_again() -> None:
     mlp = ForwardPass(np.arange(LENGTHS[1]), parameters()).blocks[0].mlp
     plant(mlp, activated=np.zeros((LENGTHS[1], 24), np.float32))
     assert np.array_equal(mlp.output, np.broadcast_to(mlp.b_2, mlp.output.shape))
+
+
+def test_copies_of_many_results_know_what_they_are(odd: GPT2) -> None:
+    heads = odd.trace("the hen").blocks[1].attention.heads
+    for copied in (copy.copy(heads), copy.deepcopy(heads), pickle.loads(pickle.dumps(heads))):
+        assert [head.title for head in copied] == [head.title for head in heads]
+        assert repr(copied) == repr(heads)
+        with pytest.raises(AttnlabError, match="no head 5; heads are 0 to 4"):
+            copied[5]
