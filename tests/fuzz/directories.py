@@ -48,7 +48,11 @@ def folder_of(number: int) -> Folder:
         of_state = base == "trained" and STATE in folder.files and rng.random() < 0.7
         what = None
         while what is None and folder.files:
-            what = rng.choice(OF_STATE if of_state else CHANGES)(folder, rng)
+            try:
+                what = rng.choice(OF_STATE if of_state else CHANGES)(folder, rng)
+            except (ValueError, RecursionError):
+                if not folder.log:  # what has been changed may be too strange for another change
+                    raise
         folder.log.append(what or "nothing is left")
     return folder
 
@@ -205,10 +209,12 @@ class GoingOn(Attacked):
         except oracle.UnsoundError as reason:
             self.state = ascii(str(reason))
         self.absent = not os.path.exists(self.path / STATE)
+        self.saved = place / "saved"
 
     def attack(self) -> Any:
         run = train(str(self.path))
         repr(run)
+        run.model.save(self.saved)
         return run
 
     def judge(self, found: Any) -> tuple[Result, str]:
@@ -240,8 +246,8 @@ class GoingOn(Attacked):
         return self._judge_model(tensors) if ended else (Result.RIGHT, "went on")
 
     def _judge_model(self, tensors: dict[str, oracle.Stored]) -> tuple[Result, str]:
-        """A run that has ended writes the model of its state, whatever the order of its numbers."""
-        written, _ = oracle.safetensors(self.path / WEIGHTS, [])
+        """The model of a run that has ended is that of its state, whatever the numbers' order."""
+        written, _ = oracle.safetensors(self.saved / WEIGHTS, [])
         model = np.sort(np.concatenate([s.numbers().ravel() for s in written.values()]))
         vectors = [tensors[name].numbers().ravel() for name in self.left[0]]
         if not any(np.array_equal(model, np.sort(vector)) for vector in vectors):

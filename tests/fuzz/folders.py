@@ -13,7 +13,7 @@ from typing import Any
 import oracle
 
 REFERENCE = Path(__file__).parents[1] / "reference"
-MODELS = ("odd", "one_head", "float16", "bfloat16", "float64", "sharded")
+MODELS = sorted(config.parent.name for config in REFERENCE.glob("*/config.json"))
 
 CONFIG, VOCABULARY, MERGES = "config.json", "vocab.json", "merges.txt"
 WEIGHTS, INDEX, STATE = "model.safetensors", "model.safetensors.index.json", "training.safetensors"

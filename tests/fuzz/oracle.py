@@ -6,12 +6,13 @@ plainly and without a thought for speed, so that a mistake is not made twice.
 Sources: safetensors' README, "Format" (an 8-byte length, little-endian; JSON; offsets that cover
 the rest without holes or overlaps; no key twice). GPT-2's `model.py` (equations) and `encoder.py`
 (of all neighbours that may be merged, the pair with the lowest rank first). transformers'
-`GPT2Config` and `modeling_gpt2.py` for the names in config.json and of the tensors.
+`GPT2Config`, `modeling_gpt2.py` and `activations.py` for the names in config.json and of the
+tensors, and for what GPT-2's relatives do otherwise.
 
 A directory is unsound (no reader may open it), sound (every reader must), or doubtful: it leans on
 something that a reader may refuse, such as a byte order mark; if it is opened, the numbers must
 still be the ones given here. What attnlab's documentation says that it refuses (numbers that are
-not finite, other activations, an output matrix of its own) is unsound.
+not finite, an output matrix that is not the embedding where the config says so) is unsound.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import math
 import os
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,15 +51,21 @@ LONGEST_HEADER = 100_000_000
 # All models here are tiny. What is larger is one of the sparse files, and never sound.
 LARGEST_FILE = 20_000_000
 
-# What must be so for the equations below to be the model's, where config.json says anything.
+# What changes the equations, and what it is where config.json does not say.
 FLAGS = {
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
-    "reorder_and_upcast_attn": False,
+    "reorder_and_upcast_attn": False,  # changes the order of the same steps
     "add_cross_attention": False,
+    "pruned_heads": {},
     "tie_word_embeddings": True,
 }
+# What must be so for the equations below to be the model's.
+NEEDED = {"add_cross_attention": False, "pruned_heads": False}
 DEFAULTS = {"vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
+
+# What stands before a tensor's name, where the model was a part of something else, and the name.
+WRAPPED = re.compile(r"((?:\w+\.)*?)((?:wte|wpe|ln_f|lm_head|h\.\d+)\..*)", re.DOTALL)
 
 END_OF_TEXT = "<|endoftext|>"
 PIECES = regex.compile(
@@ -97,8 +105,20 @@ def parsed(text: str, name: str, doubts: list[str], twice: str = "") -> Any:
             doubts.append(f"{name}: a key is there twice")
         return dict(items)
 
+    def number(digits: str) -> int | float:
+        value = int(digits) if re.fullmatch(r"-?\d+", digits) else float(digits)
+        if not abs(value) < 1e15:  # more than all that read JSON have in common
+            doubts.append(f"{name}: the number {digits[:40]}")
+        return value
+
     try:
-        return json.loads(text, object_pairs_hook=pairs)
+        return json.loads(
+            text,
+            object_pairs_hook=pairs,
+            parse_int=number,
+            parse_float=number,
+            parse_constant=number,
+        )
     except (ValueError, RecursionError) as error:
         raise UnsoundError(f"{name} is not JSON: {type(error).__name__}") from None
 
@@ -228,7 +248,10 @@ def weights(directory: Path, doubts: list[str]) -> dict[str, Stored]:
         except (UnicodeEncodeError, OSError) as error:
             raise UnsoundError(f"{file!r} is no file name: {error}") from None
         for name, stored in found.items():
-            bare = name.removeprefix("transformer.")
+            wrapped = WRAPPED.fullmatch(name)
+            before, bare = wrapped.groups() if wrapped else ("", name)
+            if before not in ("", "transformer."):
+                doubts.append(f"{before!r} stands before {bare!r}")
             require(bare not in tensors, f"{bare} is there twice")
             tensors[bare] = stored
             if places is not None and places.get(name) != file:
@@ -250,6 +273,18 @@ class Sizes:
     n_head: int
     d_mlp: int
     epsilon: float
+    activation: str
+    flags: dict[str, bool]
+
+    @property
+    def tied(self) -> bool:
+        """Whether the output matrix is the token embedding."""
+        return self.flags["tie_word_embeddings"]
+
+    def scale(self, layer: int) -> float:
+        """What the scores of a layer are divided by."""
+        root = math.sqrt(self.n_embd // self.n_head) if self.flags["scale_attn_weights"] else 1.0
+        return root * (layer + 1 if self.flags["scale_attn_by_inverse_layer_idx"] else 1)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         D, F = self.n_embd, self.d_mlp
@@ -270,21 +305,26 @@ class Sizes:
             "ln_f.weight": (D,),
             "ln_f.bias": (D,),
             **{f"h.{i}.{k}": s for i in range(self.n_layer) for k, s in block.items()},
+            **({} if self.tied else {"lm_head.weight": (self.vocab_size, D)}),
         }
 
 
 def sizes(path: Path, doubts: list[str]) -> Sizes:
     settings = json_object(path, doubts)
     require(settings.get("model_type", "gpt2") == "gpt2", "another model_type")
+    activation = settings.get("activation_function", "gelu_new")
     require(
-        settings.get("activation_function", "gelu_new") in ("gelu_new", "gelu_pytorch_tanh"),
-        "another activation_function",
+        isinstance(activation, str) and activation in ACTIVATIONS,
+        f"activation_function is {activation!r}",
     )
-    for key, needed in FLAGS.items():
-        value = settings.get(key, needed)
-        require(bool(value) == needed and value is not None, f"{key} is {value!r}")
-        if not isinstance(value, bool):
+    flags = {}
+    for key, usual in FLAGS.items():
+        value = settings.get(key, usual)
+        flags[key] = bool(value)
+        require(flags[key] == NEEDED.get(key, flags[key]), f"{key} is {value!r}")
+        if type(value) is not type(usual):
             doubts.append(f"{key} is {value!r}")
+    doubts += [f"{key} is there" for key in settings if "quant" in key.lower()]
 
     def count(key: str, default: int | None) -> int | None:
         if key not in settings and default is not None:
@@ -310,7 +350,7 @@ def sizes(path: Path, doubts: list[str]) -> Sizes:
     require(epsilon < 1e300, "layer_norm_epsilon is not finite")
     inner = count("n_inner", None)
     d_mlp = 4 * counts["n_embd"] if inner is None else inner
-    return Sizes(**counts, d_mlp=d_mlp, epsilon=float(epsilon))
+    return Sizes(**counts, d_mlp=d_mlp, epsilon=float(epsilon), activation=activation, flags=flags)
 
 
 def parameters(
@@ -325,7 +365,9 @@ def parameters(
     shapes = sizes.shapes()
     missing = [name for name in shapes if name not in tensors]
     require(not missing, f"missing: {missing[:1]}")
-    tied = {"lm_head.weight": shapes["wte.weight"]} if "lm_head.weight" in tensors else {}
+    tied = {}
+    if sizes.tied and "lm_head.weight" in tensors:
+        tied = {"lm_head.weight": shapes["wte.weight"]}
     found: dict[str, Array] = {}
     for name, shape in (shapes | tied).items():
         stored = tensors[name]
@@ -467,14 +509,44 @@ def gelu(x: Array) -> Array:
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def exact_gelu(x: Array) -> Array:
+    erf = np.vectorize(math.erf, otypes=[np.float64])(x / math.sqrt(2)).astype(x.dtype)
+    return 0.5 * x * (1 + erf)
+
+
+def quick_gelu(x: Array) -> Array:
+    return x / (1 + np.exp(-1.702 * x))
+
+
+def silu(x: Array) -> Array:
+    return x / (1 + np.exp(-x))
+
+
+def relu(x: Array) -> Array:
+    return np.maximum(x, 0)
+
+
+# By transformers' names, in whose `activations.py` the tanh form has five.
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_accurate"), gelu),
+    **dict.fromkeys(("gelu_python_tanh",), gelu),
+    **dict.fromkeys(("gelu", "gelu_python"), exact_gelu),
+    **dict.fromkeys(("silu", "swish"), silu),
+    "quick_gelu": quick_gelu,
+    "relu": relu,
+}
+
+
 def softmax(x: Array) -> Array:
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
 
 
-def attended(Q: Array, K: Array, V: Array, mask: Array | None) -> tuple[Array, Array]:
+def attended(
+    Q: Array, K: Array, V: Array, mask: Array | None, scale: float | None = None
+) -> tuple[Array, Array]:
     """Weights and context."""
-    scores = Q @ np.swapaxes(K, -1, -2) / math.sqrt(Q.shape[-1])
+    scores = Q @ np.swapaxes(K, -1, -2) / (math.sqrt(Q.shape[-1]) if scale is None else scale)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf)
     weights = softmax(scores)
@@ -498,13 +570,14 @@ def gpt2_logits(p: dict[str, Array], sizes: Sizes, ids: list[int], dtype: str) -
         h = {n.split(".", 2)[2]: t for n, t in p.items() if n.startswith(f"h.{layer}.")}
         a = layer_norm(x, h["ln_1.weight"], h["ln_1.bias"], sizes.epsilon)
         Q, K, V = np.split(a @ h["attn.c_attn.weight"] + h["attn.c_attn.bias"], 3, axis=-1)
-        _, context = attended(*(heads_of(y, sizes.n_head) for y in (Q, K, V)), causal)
+        heads = (heads_of(y, sizes.n_head) for y in (Q, K, V))
+        _, context = attended(*heads, causal, sizes.scale(layer))
         x = x + joined(context) @ h["attn.c_proj.weight"] + h["attn.c_proj.bias"]
         m = layer_norm(x, h["ln_2.weight"], h["ln_2.bias"], sizes.epsilon)
-        m = gelu(m @ h["mlp.c_fc.weight"] + h["mlp.c_fc.bias"])
+        m = ACTIVATIONS[sizes.activation](m @ h["mlp.c_fc.weight"] + h["mlp.c_fc.bias"])
         x = x + m @ h["mlp.c_proj.weight"] + h["mlp.c_proj.bias"]
     x = layer_norm(x, p["ln_f.weight"], p["ln_f.bias"], sizes.epsilon)
-    return x @ p["wte.weight"].T
+    return x @ p["wte.weight" if sizes.tied else "lm_head.weight"].T
 
 
 @dataclass(frozen=True)
@@ -522,15 +595,21 @@ class Range:
 
 
 def in_range(compute: Any, dtype: str) -> Range | None:
-    """What `compute(dtype)` gives in float64, give or take what `dtype` may add.
+    """What `compute` gives in a finer dtype, give or take what `dtype` may add.
 
     How much that is, the same equations in that dtype tell: badly conditioned numbers have wide
-    ranges. None where a number is too large for one of the two, so that anything may come out.
+    ranges. None where a number, or one on the way to it, is too large for one of the two, so that
+    anything may come out.
     """
+    finer = {"float32": "float64", "float64": "longdouble"}[dtype]
+    try:
+        with np.errstate(over="raise", invalid="raise", divide="raise", under="ignore"):
+            exact, rounded = compute(finer).astype(np.float64), compute(dtype)
+    except FloatingPointError:
+        return None
+    if not (np.isfinite(exact).all() and np.isfinite(rounded).all()):
+        return None
     with np.errstate(all="ignore"):
-        exact, rounded = compute("float64"), compute(dtype)
-        if not (np.isfinite(exact).all() and np.isfinite(rounded).all()):
-            return None
         largest = float(np.abs(exact).max(initial=1.0))
         distance = float(np.abs(exact - rounded).max(initial=0.0))
     return Range(exact, 100 * distance + largest * (1e-4 if dtype == "float32" else 1e-10))

@@ -143,8 +143,8 @@ def other_ids(trace: Method) -> Method:
     """A trace of the same ids in another order."""
 
     @functools.wraps(trace)
-    def changed(self: Any, text_or_ids: Any) -> Any:
-        return trace(self, list(text_or_ids)[::-1])
+    def changed(self: Any, text_or_ids: Any, **named: Any) -> Any:
+        return trace(self, list(text_or_ids)[::-1], **named)
 
     return changed
 
@@ -153,16 +153,16 @@ def other_words(encode: Method) -> Method:
     """All ids of a text but the last."""
 
     @functools.wraps(encode)
-    def changed(self: Any, text: str, **named: Any) -> Any:
-        return encode(self, text, **named)[:-1]
+    def changed(*given: Any, **named: Any) -> Any:
+        return encode(*given, **named)[:-1]
 
     return changed
 
 
 def scaled(softmax: Method) -> Method:
     @functools.wraps(softmax)
-    def changed(x: Any, out: Any = None) -> Any:
-        return softmax(x, out) * 1.001
+    def changed(*given: Any, **named: Any) -> Any:
+        return softmax(*given, **named) * 1.001
 
     return changed
 
@@ -170,7 +170,7 @@ def scaled(softmax: Method) -> Method:
 def refusing(method: Method) -> Method:
     @functools.wraps(method)
     def changed(*given: Any, **named: Any) -> Any:
-        raise attnlab.InvalidValueError("no")
+        raise attnlab.AttnlabError("no")
 
     return changed
 

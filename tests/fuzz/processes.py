@@ -154,10 +154,10 @@ def status_of(field: str) -> int:
     return int(found[1]) << 10
 
 
-def clock() -> float:
-    """Seconds, without those in which this process waited for others to leave the processor."""
-    _, waited, _ = Path("/proc/self/schedstat").read_text().split()
-    return time.perf_counter() - int(waited) / 1e9
+def clock(process: int | str = "self") -> float:
+    """Seconds, without those in which a process waited for others to leave the processor."""
+    _, waited, _ = Path(f"/proc/{process}/schedstat").read_text().split()
+    return time.monotonic() - int(waited) / 1e9
 
 
 @contextlib.contextmanager
@@ -283,6 +283,7 @@ def work(prepare: Prepare, numbers: Sequence[int], place: Path, report: int) -> 
             shutil.rmtree(place / "case")
         (place / "case" / "here").mkdir(parents=True)
         os.chdir(place / "case" / "here")
+        (place / "story").write_text("while it was prepared")
         try:
             case = prepare(number, place / "case")
             (place / "story").write_text(printable(case.story()))
@@ -323,13 +324,13 @@ class Fork:
             finally:
                 os._exit(status)
         os.close(report)
-        self.deadline = time.monotonic() + PATIENCE
+        self.heard = clock(self.pid)
 
     def news(self, ready: bool) -> Iterator[Outcome]:
         """The cases that have ended since one last asked."""
         if ready:
             yield from self._reports()
-        elif time.monotonic() > self.deadline:
+        elif clock(self.pid) > self.heard + PATIENCE:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGABRT)  # faulthandler writes where it is
                 time.sleep(0.2)
@@ -344,7 +345,7 @@ class Fork:
             if "broken" in fields:
                 raise RuntimeError(f"case {fields['number']} is broken: {fields['broken']}")
             assert fields["number"] == self.waiting.popleft()
-            self.deadline = time.monotonic() + PATIENCE
+            self.heard = clock(self.pid)
             yield Outcome(**fields | {"result": Result(fields["result"])})
         if not read:
             status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])

@@ -48,6 +48,7 @@ KINDS = ("directories", "calls", "rooms")
 
 def load(kinds: Sequence[str]) -> dict[str, processes.Prepare]:
     """What prepares the cases of each kind. All that they need is loaded before the first one."""
+    print(f"attacked is {processes.PACKAGE}")
     import matplotlib.figure  # noqa: F401
     import tiktoken  # noqa: F401
 

@@ -194,11 +194,17 @@ def found_callables() -> dict[str, tuple[Any, bool]]:
 
 
 def parameters_of(function: Any, bound: bool) -> list[tuple[str, str, str, bool]]:
-    parameters = list(inspect.signature(function).parameters.values())[int(bound) :]
-    return [
-        (p.name, inspect.formatannotation(p.annotation), p.kind.name, p.default is p.empty)
-        for p in parameters
-    ]
+    """Name, annotation, kind and whether it must be given, of each parameter."""
+    found = []
+    for p in list(inspect.signature(function).parameters.values())[int(bound) :]:
+        annotation = inspect.formatannotation(p.annotation)
+        if p.kind is p.VAR_KEYWORD:  # a TypedDict's names; any other name is an error in Python
+            settings = function.__globals__.get(annotation.removeprefix("Unpack[").rstrip("]"))
+            names = getattr(settings, "__annotations__", {})
+            found += [(name, str(kind), "KEYWORD_ONLY", False) for name, kind in names.items()]
+        else:
+            found.append((p.name, annotation, p.kind.name, p.default is p.empty))
+    return found
 
 
 def methods_of(cls: type) -> Iterator[tuple[str, Any, str]]:
@@ -372,8 +378,7 @@ def call(target: Target, arguments: dict[str, str]) -> str:
     for name, _, kind, _ in target.parameters:
         if name in arguments:
             by_place = kind in ("POSITIONAL_ONLY", "VAR_POSITIONAL")
-            shown = f"**{{'{name}': {arguments[name]}}}" if kind == "VAR_KEYWORD" else None
-            parts.append(shown or (arguments[name] if by_place else f"{name}={arguments[name]}"))
+            parts.append(arguments[name] if by_place else f"{name}={arguments[name]}")
     return f"{target.callee}({', '.join(parts)})"
 
 
