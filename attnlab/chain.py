@@ -244,12 +244,7 @@ def rows_of_head(W_O: Array, head: int, n_head: int) -> Array:
 def one_of_heads(x: Any, head: int, n_head: int) -> Any:
     """A head's share of what has a head axis or is the same in all heads, -> (..., Tq, Tk)."""
     shape = (*x.shape[:-3], n_head, *x.shape[-2:])
-    return np.broadcast_to(x, shape)[..., head, :, :]
-
-
-def scale_of_head(scale: Any, head: int, n_head: int) -> float:
-    """The scale, which is one for all heads unless it was edited in one of them."""
-    return float(scale[head, 0, 0]) if isinstance(scale, np.ndarray) else scale
+    return (x if x.shape == shape else np.broadcast_to(x, shape))[..., head, :, :]
 
 
 def all_of_it(x: Any, head: int, n_head: int) -> Any:
@@ -286,7 +281,7 @@ class Head(SelfAttention):
     V = SelfAttention.V.of(one_of_heads, always=True)
     mask = Attention.mask.of(one_of_heads)
     dropout_mask = Attention.dropout_mask.of(one_of_heads)
-    scale = Attention.scale.of(scale_of_head, always=True)
+    scale = Attention.scale.of(all_of_it, always=True)
     raw_scores = Attention.raw_scores.of(one_of_heads)
     scores = Attention.scores.of(one_of_heads)
     masked_scores = Attention.masked_scores.of(one_of_heads)

@@ -93,8 +93,20 @@ def _parser() -> Parser:
             )
         return added
 
-    def text_and_head(added: Parser) -> None:
+    def text(added: Parser) -> None:
         added.add_argument("text", help="the text that is traced")
+        added.add_argument(
+            "--edit",
+            action="append",
+            default=[],
+            type=_edit,
+            metavar="PATH=NUMBER",
+            help="what a step is instead, such as blocks.1.attention.heads.2.context=0; of a mask "
+            "True or False; may be given several times",
+        )
+
+    def text_and_head(added: Parser) -> None:
+        text(added)
         head(added)
 
     def head(added: Parser) -> None:
@@ -116,16 +128,29 @@ def _parser() -> Parser:
     walk = command("walkthrough", _walkthrough, "the published walkthrough, step by step")
     head(walk)
     command("verify", _verify, "hold the model against published figures; status 1 if it differs")
-    html = command("html", _html, "write a page to look around in, for any browser")
-    html.add_argument("text", help="the text that is traced")
+    html = command(
+        "html", _html, "write a page to look around in, for any browser; with edits, of both"
+    )
+    text(html)
     html.add_argument("-o", "--output", default="attention.html", help="(default: %(default)s)")
     after = command("next", _next, "which tokens may follow a text")
-    after.add_argument("text", help="the text that is traced")
+    text(after)
     after.add_argument("-k", type=int, default=5, help="how many (default: %(default)s)")
     download = command("download", _download, "fetch a model into the hub's cache", model=False)
     download.add_argument("name", help="such as gpt2, gpt2-medium, distilgpt2, or owner/name")
     command("info", _info, "a model's sizes, and where its files are")
     return parser
+
+
+def _edit(given: str) -> tuple[str, bool | int | float]:
+    """A path, and the number that takes the place of what it leads to."""
+    path, _, value = given.partition("=")
+    if value in ("True", "False"):
+        return path, value == "True"
+    for number in (int, float):
+        with contextlib.suppress(ValueError):
+            return path, number(value)
+    raise argparse.ArgumentTypeError(f"{given!r:.80} is not PATH=NUMBER")
 
 
 def _model(options: argparse.Namespace) -> GPT2:
@@ -142,8 +167,8 @@ def _which_head(options: argparse.Namespace, model: GPT2) -> dict[str, int]:
 
 
 def _trace(options: argparse.Namespace) -> Report:
-    model = _model(options)
-    trace = model.trace(options.text)
+    model, edits = _model(options), dict(options.edit)
+    trace = model.trace(options.text).edited(edits)
     head = trace.head(options.layer, options.head)
     names = options.step or [n for n in PER_HEAD if n != "dropout_mask"]
     steps = [shown(head, name) for name in names]
@@ -157,6 +182,7 @@ def _trace(options: argparse.Namespace) -> Report:
     content = {
         "model": _title(model),
         "tokens": _token_list(trace.tokens),
+        "edits": edits,
         **_which_head(options, model),
         "steps": [{**_step(step), "axes": [axis.name for axis in step.axes]} for step in steps],
     }
@@ -164,8 +190,8 @@ def _trace(options: argparse.Namespace) -> Report:
 
 
 def _explain(options: argparse.Namespace) -> Report:
-    model = _model(options)
-    trace = model.trace(options.text)
+    model, edits = _model(options), dict(options.edit)
+    trace = model.trace(options.text).edited(edits)
     explanation = trace.head(options.layer, options.head).explain(options.query, options.key)
 
     def draw(terminal: Terminal) -> None:
@@ -174,6 +200,7 @@ def _explain(options: argparse.Namespace) -> Report:
     content = {
         "model": _title(model),
         "tokens": _token_list(trace.tokens),
+        "edits": edits,
         **_which_head(options, model),
         "title": explanation.title,
         "numbers": explanation.numbers,
@@ -221,25 +248,34 @@ def _verify(options: argparse.Namespace) -> Report:
 
 
 def _html(options: argparse.Namespace) -> Report:
-    model = _model(options)
-    model.trace(options.text).save(options.output)
+    model, edits = _model(options), dict(options.edit)
+    trace = model.trace(options.text)
+    trace.save(options.output, trace.edited(edits) if edits else None)
     path = os.path.abspath(options.output)
-    return Report({"model": _title(model), "path": path}, lambda terminal: terminal.write(path))
+    content = {"model": _title(model), "edits": edits, "path": path}
+    return Report(content, lambda terminal: terminal.write(path))
 
 
 def _next(options: argparse.Namespace) -> Report:
-    model = _model(options)
-    trace = model.trace(options.text)
+    model, edits = _model(options), dict(options.edit)
+    trace = model.trace(options.text).edited(edits)
     tokens = trace.next_tokens(options.k)
 
     def draw(terminal: Terminal) -> None:
+        if edits:
+            terminal.heading(trace.title)
         terminal.table(tokens.lines(), left=(1, 2))
 
     following = [
         {**_token(token), "logit": token.logit, "probability": token.probability}
         for token in tokens
     ]
-    content = {"model": _title(model), "tokens": _token_list(trace.tokens), "next": following}
+    content = {
+        "model": _title(model),
+        "tokens": _token_list(trace.tokens),
+        "edits": edits,
+        "next": following,
+    }
     return Report(content, draw)
 
 

@@ -3,11 +3,15 @@
 What does not depend on an edit is shared with the run that was edited: the same arrays, computed
 once, in whichever of the two they are looked at first. What depends on one is computed anew,
 when it is looked at.
+
+An edit is made where the model computes with the step: a head's Q is a share of its layer's, W_Q a
+third of W_QKV. A head's own X, scale and output are not; what the layer makes of them follows.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -15,11 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab import equations
-from attnlab.chain import PER_HEAD
-from attnlab.checks import is_real
+from attnlab.chain import columns_of_head, one_of_heads
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidTypeError, InvalidValueError, shown
-from attnlab.steps import Node, Run, is_finite
+from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.names import hint_for
+from attnlab.steps import Graph, Node, Run, is_finite, read_only
 
 # What takes the place of a step: an array, a number, or a function of what would have been there.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
@@ -27,18 +31,20 @@ Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
 # How a step is made in an edited run, of what would have been there.
 Change: TypeAlias = Callable[["EditedRun", Any], Any]
 
-# Steps that are what they are because of the text and the model's sizes.
+# Steps that are what they are because of the text and the model's sizes, and W_E's second name.
 FIXED = (
-    *("ids", "cached", "n_head", "memory", "rows_of_W_E", "K_cache", "V_cache"),
+    *("ids", "cached", "n_head", "memory", "rows_of_W_E"),
     *("activation", "by_root", "layer_number"),
 )
 
-# W_Q, W_K and W_V are thirds of the matrix that the model multiplies with, and so are biases.
-THIRDS = {
-    f"{kind}_{letter}": (f"{kind}_QKV", third)
-    for kind in "Wb"
-    for third, letter in enumerate("QKV")
-}
+# What a head has of its own, and is no share of what the layer computes with.
+OWN = ("X", "scale", "output")
+
+# How many of the edited steps a title names.
+PATHS_TOLD = 3
+
+# The number of a block or head in a path; of more digits there is none.
+NUMBER = r"(?<=\.)-?\d{1,9}(?=\.|$)"
 
 
 class EditedRun(Run):
@@ -46,21 +52,56 @@ class EditedRun(Run):
 
     Parameters
     ----------
-    base : the run as it would be
-    changes : by path, how a step is made of what would have been there
-    note : what all titles end with
+    base : the run as it would be; what is edited in it is edited here too
+    edits : by path, arrays or functions
+
+    Attributes
+    ----------
+    edits : all of them, in the order in which they were made, those of the base first
     """
 
-    def __init__(self, base: Run, changes: Mapping[str, Change], note: str) -> None:
+    edits: tuple[Mapping[str, Edit], ...]
+
+    def __init__(self, base: Run, edits: Mapping[str, Edit]) -> None:
         vars(self).update(vars(base))
-        self.values, self.base, self.changes = {}, base, dict(changes)
-        self.note = base.note + note
-        self._depends: dict[str, bool] = {}
+        self.base, self.values = base, {}
+        self.edits = (*(base.edits if isinstance(base, EditedRun) else ()), edits)
+        self._plan()
+
+    @property
+    def paths(self) -> list[str]:
+        """Of all edited steps."""
+        return [path for edits in self.edits for path in edits]
+
+    def _plan(self) -> None:
+        """How steps are made otherwise.
+
+        `_changes` are what edits do to a step, a whole's before its parts'; `_follows` what else
+        becomes of a step because another one is edited, by that one's path.
+        """
+        self._changes: dict[str, list[Change]] = {}
+        self._follows: dict[str, dict[str, Change]] = {}
+        for edits in self.edits:
+            self._depends: dict[str, bool] = {}  # of the last ones
+            for path in sorted(edits, key=lambda path: len(wholes(self.graph, path))):
+                *_, place = wholes(self.graph, path)
+                self._changes.setdefault(place, []).append(change_of(path, edits[path]))
+                self._depends[place] = True
+                for other, follow in follows_from(path):
+                    self._follows.setdefault(other, {})[path] = follow
+                    self._depends[other] = True
 
     def __getstate__(self) -> dict[str, Any]:
         # Functions are written as what they made.
-        made = {path: Fixed(self.look(path)) for path in self.changes}
-        return super().__getstate__() | {"changes": made}
+        made = tuple(
+            {path: self.look(path) if callable(edit) else edit for path, edit in edits.items()}
+            for edits in self.edits
+        )
+        return super().__getstate__() | {"edits": made, "_changes": {}, "_follows": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._plan()
 
     def aside(self) -> EditedRun:
         aside = super().aside()
@@ -69,65 +110,104 @@ class EditedRun(Run):
         return aside
 
     def depends(self, path: str) -> bool:
-        """Whether a step is edited, or is made of one that is."""
+        """Whether a step is other than in the base: edited, or made of one that is."""
         if path not in self._depends:
             node = self.graph[path]
             if node.step.after_blocks:  # in order, as a deep model would recurse too far
                 for layer in range(node.number):
                     self.depends(f"blocks.{layer}.output")
-            above = (*node.needs, *filter(None, [node.whole]))
-            self._depends[path] = path in self.changes or any(map(self.depends, above))
+            self._depends[path] = any(map(self.depends, above(node)))
         return self._depends[path]
-
-    def is_there(self, path: str) -> bool:
-        return path in self.values or (not self.depends(path) and self.base.is_there(path))
-
-    def unedited(self, path: str) -> Any:
-        """What would be there, were this one step not edited."""
-        node = self.graph[path]
-        if node.step.is_given:
-            return self.base.look(path)
-        return super()._made(path, node)
-
-    def look(self, path: str) -> Any:
-        return super().look(path) if self.depends(path) else self.base.look(path)
-
-    def _kept(self, path: str) -> Any:
-        return super()._kept(path) if self.depends(path) else self.base._there_or_kept(path)
-
-    def _for_another(self, path: str) -> Any:
-        if path in self.values or self.depends(path):
-            return super()._for_another(path)
-        return self.base._for_another(path)
-
-    def _made(self, path: str, node: Node) -> Any:
-        value = self.unedited(path)
-        return self.changes[path](self, value) if path in self.changes else value
 
     @property
     def edited_steps(self) -> tuple[str, ...]:
-        return (*self.base.edited_steps, *self.changes)
+        return tuple({**self._changes, **self._follows})
 
-    def _is_edited(self, path: str) -> bool:
-        return path in self.changes
+    def is_edited(self, path: str) -> bool:
+        places = {*wholes(self.graph, path), self.graph[path].whole}
+        return any(edit in places or path in wholes(self.graph, edit) for edit in self.paths)
+
+    def unedited(self, path: str) -> Any:
+        node = self.graph[path]
+        if node.whole and path not in self.paths:
+            whole = self.unedited(node.whole)
+            return node.step.of_whole(whole, node.number, self.look(node.n_head))
+        with self.telling():
+            *_, place = wholes(self.graph, path)
+            return part_of(self, path, self._before_edits(place))
+
+    def is_there(self, path: str) -> bool:
+        owner = self._owner(path)
+        return super().is_there(path) if owner is self else owner.is_there(path)
+
+    def look(self, path: str) -> Any:
+        owner = self._owner(path)
+        return super().look(path) if owner is self else owner.look(path)
+
+    def _owner(self, path: str) -> Run:
+        """The run that a step is computed in: this one, or the last before it that changed it."""
+        run: Run = self
+        while isinstance(run, EditedRun) and not run.depends(path):
+            run = run.base
+        return run
+
+    def _kept(self, path: str) -> Any:
+        owner = self._owner(path)
+        if owner is not self:
+            return owner._there_or_kept(path)
+        return self.values.setdefault(path, read_only(super()._kept(path)))  # a parameter too
+
+    def _for_another(self, path: str) -> Any:
+        owner = self._owner(path)
+        return super()._for_another(path) if owner is self else owner._for_another(path)
+
+    def _made(self, path: str, node: Node) -> Any:
+        if not self._is_changed(path):
+            return super()._made(path, node)
+        value = self._before_edits(path)
+        for change in self._changes.get(path, ()):
+            value = change(self, value)
+        return value
+
+    def _before_edits(self, path: str) -> Any:
+        value = self._plain(path)
+        for follow in self._follows.get(path, {}).values():
+            value = follow(self, value)
+        return value
+
+    def _plain(self, path: str) -> Any:
+        """What a step is given, or computed by its equation: in the base where it is the same."""
+        node, run = self.graph[path], self.base
+        if any(map(self.depends, above(node))):
+            return super()._made(path, node)
+        while isinstance(run, EditedRun) and run._is_changed(path):
+            if any(map(run.depends, above(node))):
+                return Run._made(run, path, node)
+            run = run.base
+        return run._for_another(path)
+
+    def _is_changed(self, path: str) -> bool:
+        return path in self._changes or path in self._follows
 
     def _takes_of_whole(self, node: Node) -> bool:
-        return True
+        return super()._takes_of_whole(node) or self._is_changed(node.whole)
 
     def _goes_fast(self, path: str) -> bool:
-        # The fast form of a step passes over those between it and what it is made of.
-        place = path.rpartition(".")[0]
-        return self.is_long and not any(edit.rpartition(".")[0] == place for edit in self.changes)
+        return super()._goes_fast(path) and not any(
+            self._is_changed(step) or self._is_changed(self.graph[step].whole)
+            for step in self._passed_over(path)
+        )
 
-
-class Fixed:
-    """A change that does not look at what would have been there; it can be pickled."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __call__(self, run: EditedRun, value: Any) -> Any:
-        return self.value
+    def _passed_over(self, path: str) -> Iterator[str]:
+        """The steps that the fast form of a step does without."""
+        node = self.graph[path]
+        needs = {need for _, need, is_optional in node.fast_needs if not is_optional}
+        waiting = [*node.needs]
+        while waiting:
+            step = waiting.pop()
+            if step not in needs:
+                yield step
+                waiting += self.graph[step].needs
 
 
 def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
@@ -145,152 +225,188 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
         Edits that are no mapping, or a value that is no array of numbers.
     InvalidValueError
         A path that leads to no step, or to one that can't be edited; an array that does not fit,
-        or that holds NaN or infinite numbers.
+        or that holds what the step can't; a function that fails.
     """
-    if not isinstance(edits, Mapping):
-        raise InvalidTypeError(
-            f"edits are a dict of paths and what takes their place; given {shown(edits)}"
-        )
-    changes: dict[str, Change] = {}
-    for path, edit in edits.items():
-        for place, change in changes_of(run, path, edit):
-            changes[place] = after(changes[place], change) if place in changes else change
-    made = EditedRun(run, changes, f", edited: {', '.join(edits)}")
-    for path in edits:
+    check_paths(run.graph, run.look("n_head"), edits)
+    held = {path: edit if callable(edit) else numbers(path, edit) for path, edit in edits.items()}
+    made = EditedRun(run, held)
+    words = []
+    for path in made.paths:
         value = made.look(path)
         sums = value.sum(axis=-1) if path.endswith(".weights") else np.ones(1)
-        if not np.allclose(sums, 1, atol=1e-4):
-            made.note += f" ({path}: rows do not sum to 1)"
+        note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that do not sum to 1)"
+        words.append(f"{path}{note}")
+    more = f" and {len(words) - PATHS_TOLD} more" if len(words) > PATHS_TOLD else ""
+    made.note = f", edited: {', '.join(words[:PATHS_TOLD])}{more}" if words else ""
     return made
 
 
-def after(first: Change, then: Change) -> Change:
-    """One change after the other."""
-    return lambda run, value: then(run, first(run, value))
+# ---- where an edit is made, and what follows from it ---------------------------------------------
 
 
-def changes_of(run: Run, path: str, edit: Edit) -> Iterator[tuple[str, Change]]:
-    """The steps that an edit changes, and how: those that the model computes with.
+def above(node: Node) -> list[str]:
+    """What a step is made of."""
+    return [*node.needs, *filter(None, [node.whole])]
 
-    A head's arrays are shares of its layer's, and W_Q, W_K, W_V of W_QKV; there they are changed.
-    """
-    place, name = checked_path(run, path)
-    n_head = run.look("n_head")
-    layer, _, head = place.rpartition(".heads.")
-    if (layer and name in PER_HEAD) or (layer and name in ("mask", "scale")):
-        yield f"{layer}.{name}", in_heads(path, edit, int(head), n_head)
-    elif layer and name == "W_O":
-        yield f"{layer}.W_O", in_part(path, edit, lambda W: part_of(len(W), int(head), n_head))
-    elif layer and name == "X":
-        yield path, whole(path, edit)
-        yield f"{layer}.QKV", of_other_input(place, int(head), n_head)
-    elif layer and name == "output":
-        yield path, whole(path, edit)
-        yield f"{layer}.output", lambda run, x: x + run.look(path) - run.unedited(path)
-    elif name in THIRDS:
-        matrix, third = THIRDS[name]
-        n, parts = (third, 3) if not layer else (third * n_head + int(head), 3 * n_head)
-        columns = in_part(path, edit, lambda W: (..., part_of(W.shape[-1], n, parts)))
-        yield f"{layer or place}.{matrix}", columns
+
+def wholes(graph: Graph, path: str) -> list[str]:
+    """A step, what it is a part of, and so on, up to what the model computes with."""
+    node, name = graph[path], graph[path].step.name
+    if node.whole and name not in OWN:
+        whole = node.whole
+    elif node.step.equation in (equations.W_Q, equations.W_K, equations.W_V):
+        whole = node.needs[0]
+    elif name == "next_logits":
+        whole = "logits"
     else:
-        yield path, whole(path, edit)
-        if path == "W_E":
-            yield "rows_of_W_E", lambda run, rows: run.look("W_E")
+        return [path]
+    return [path, *wholes(graph, whole)]
 
 
-def checked_path(run: Run, path: str) -> tuple[str, str]:
-    """Where a step is, and its name, if it can be edited.
+def part_of(run: Run, path: str, whole: AnyArray) -> AnyArray:
+    """A step's part of what the model computes with, a view."""
+    for part in reversed(wholes(run.graph, path)[:-1]):
+        node = run.graph[part]
+        if node.whole:
+            whole = node.step.of_whole(whole, node.number, run.look(node.n_head))
+        elif part == "next_logits":
+            whole = whole[..., -1, :]
+        else:
+            whole = node.step.equation(whole)
+    return whole
+
+
+def change_of(path: str, edit: Edit) -> Change:
+    """What an edit does to the step that it is made in."""
+
+    def change(run: EditedRun, value: Any) -> Any:
+        node = run.graph[path]
+        if len(wholes(run.graph, path)) == 1:
+            return replaced(run, path, edit, value)
+        if node.step.of_whole is one_of_heads:  # a mask may be the same in all heads
+            shape = np.broadcast_shapes(value.shape, (run.look(node.n_head), 1, 1))
+            value = np.broadcast_to(value, shape)
+        changed = np.array(value)
+        part_of(run, path, changed)[...] = replaced(run, path, edit, part_of(run, path, value))
+        return changed
+
+    return change
+
+
+def follows_from(path: str) -> Iterator[tuple[str, Change]]:
+    """What else becomes of other steps where one is edited, beside what they are computed from."""
+    place, _, name = path.rpartition(".")
+    layer, of_head, _ = place.rpartition(".heads.")
+    if path == "W_E":
+        yield "rows_of_W_E", lambda run, rows: run.look("W_E")
+    elif path in ("logits", "next_logits"):
+        yield "next_logits", lambda run, row: run.look("logits")[..., -1, :]
+    elif of_head and name == "output":
+        yield f"{layer}.output", lambda run, x: x + (run.look(path) - run.unedited(path))
+    elif of_head and name == "scale":
+        yield f"{layer}.scores", of_other_scale(place)
+    elif of_head and name == "X":
+        yield f"{place}.memory", lambda run, X: run.look(path)
+        yield f"{layer}.QKV", of_other_X(place)
+
+
+def of_other_scale(head: str) -> Change:
+    """The layer's scores, those of a head by its own scale."""
+
+    def follow(run: EditedRun, scores: AnyArray) -> AnyArray:
+        changed = np.array(scores)
+        part_of(run, f"{head}.scores", changed)[...] = equations.scores(
+            run.look(f"{head}.raw_scores"), run.look(f"{head}.scale")
+        )
+        return changed
+
+    return follow
+
+
+def of_other_X(head: str) -> Change:
+    """The layer's QKV, the columns of a head of its own X."""
+
+    def follow(run: EditedRun, QKV: AnyArray) -> AnyArray:
+        changed, X = np.array(QKV), run.look(f"{head}.X")
+        node = run.graph[f"{head}.X"]
+        for name, third in (("Q", equations.W_Q), ("K", equations.W_K), ("V", equations.W_V)):
+            part = columns_of_head(third(changed), node.number, run.look(node.n_head))
+            part[...] = equations.affine(
+                X, run.look(f"{head}.W_{name}"), run.look(f"{head}.b_{name}")
+            )
+        return changed
+
+    return follow
+
+
+# ---- paths ---------------------------------------------------------------------------------------
+
+
+def check_paths(graph: Graph, n_head: int, edits: object) -> None:
+    """Refuse edits that lead to no step that can be edited; the nearest ones that can are told.
 
     Raises
     ------
-    InvalidValueError
-        It is not there, or can't be edited; the nearest ones that can are told.
+    InvalidTypeError, InvalidValueError
+        As `edited` does.
     """
-    known = paths_near(run, path) if isinstance(path, str) else []
-    if path not in known:
-        near = difflib.get_close_matches(str(path), known, 3, 0.5) or known[:3]
-        raise InvalidValueError(
-            f"{shown(path)} is no step that can be edited; near it are {', '.join(near)}"
+    if not isinstance(edits, Mapping):
+        raise InvalidTypeError(
+            f"edits are a dict of paths and what takes their place; given {edits!r:.80}"
         )
-    place, _, name = path.rpartition(".")
-    return place, name
+    counts = {"blocks": graph.n_layer, "heads": n_head}
+    known = editable(graph)
+    for path in edits:
+        if not isinstance(path, str):
+            raise InvalidTypeError(f"a path is a str, such as 'embedding'; given {path!r:.80}")
+        form = re.sub(NUMBER, "#", path)
+        if form in known and path == numbered(form, path, counts):
+            continue
+        near = difflib.get_close_matches(form, known, 3, cutoff=0)
+        told = ", ".join(numbered(form, path, counts) for form in near)
+        hint = hint_for(path.rpartition(".")[2])
+        raise InvalidValueError(f"{path!r:.80} is no step to edit; near it are {told}{hint}")
 
 
-def paths_near(run: Run, path: str) -> list[str]:
-    """Every step that can be edited in the part that a path leads to, or as far as it leads."""
-    graph, counts = run.graph, {"blocks": run.graph.n_layer, "heads": run.look("n_head")}
-    kind, place = graph.root, ""
-    words = path.split(".")
-    while words and words[0] in kind.children:
-        part = words.pop(0)
-        if part in counts:
-            number = words.pop(0) if words else ""
-            if not (number.isdecimal() and int(number) < counts[part]):
-                number = "0"
-            part = f"{part}.{number}"
-        kind, place = kind.children[part.partition(".")[0]], f"{place}{part}."
-    names = [f"{place}{name}" for name in kind.steps if name not in FIXED]
-    for part, below in kind.children.items():
-        numbered = f"{part}.0" if part in counts else part
-        names += [f"{place}{numbered}.{name}" for name in below.steps if name not in FIXED]
-    return names
+def editable(graph: Graph) -> list[str]:
+    """The paths of all steps that can be edited, # for every number."""
+    found: list[str] = []
+    waiting = [("", graph.root)]
+    while waiting:
+        place, kind = waiting.pop()
+        found += [
+            f"{place}{name}"
+            for name, step in kind.steps.items()
+            if name not in FIXED and not step.optional
+        ]
+        for name, below in kind.children.items():
+            waiting.append((f"{place}{name}.{'#.' * (name in ('blocks', 'heads'))}", below))
+    return found
 
 
-def part_of(length: int, n: int, parts: int) -> slice:
-    """The n-th of so many equal parts."""
-    width = length // parts
-    return slice(n * width, (n + 1) * width)
+def numbered(form: str, path: str, counts: Mapping[str, int]) -> str:
+    """A form with the numbers of a path, as far as there are such blocks and heads."""
+    given = [int(number) for number in re.findall(NUMBER, path)]
+    words = form.split(".")
+    for place, word in enumerate(words):
+        if word == "#":
+            count, number = counts[words[place - 1]], given.pop(0) if given else 0
+            words[place] = str(min(number, count - 1) if number >= 0 else max(number + count, 0))
+    return ".".join(words)
 
 
-def whole(path: str, edit: Edit) -> Change:
-    """All of a step edited."""
-    return lambda run, value: replaced(path, edit, value)
+# ---- values --------------------------------------------------------------------------------------
 
 
-def in_part(path: str, edit: Edit, index_in: Callable[[AnyArray], Any]) -> Change:
-    """A part of an array edited."""
-
-    def change(run: EditedRun, value: AnyArray) -> AnyArray:
-        changed, index = np.array(value), index_in(value)
-        changed[index] = replaced(path, edit, value[index])
-        return changed
-
-    return change
+def numbers(path: str, given: object) -> AnyArray:
+    """What was given as an array that nobody else holds."""
+    try:
+        return read_only(np.array(np.asarray(given)))
+    except Exception as error:  # whatever an object's own __array__ raises
+        raise InvalidTypeError(f"the edit of {path} is no array of numbers: {error}") from None
 
 
-def in_heads(path: str, edit: Edit, head: int, n_head: int) -> Change:
-    """One head's share edited, of what has a head axis or is the same in all heads."""
-
-    def change(run: EditedRun, value: Any) -> AnyArray:
-        if isinstance(value, float):  # the scale
-            scales = np.full((n_head, 1, 1), value)
-            scales[head] = replaced(path, edit, value)
-            return scales
-        shape = (*value.shape[:-3], n_head, *value.shape[-2:])
-        changed = np.array(np.broadcast_to(value, shape))
-        changed[..., head, :, :] = replaced(path, edit, changed[..., head, :, :])
-        return changed
-
-    return change
-
-
-def of_other_input(head_path: str, head: int, n_head: int) -> Change:
-    """Q, K and V of one head, made of an X of its own."""
-    layer = head_path.rpartition(".heads.")[0]
-
-    def change(run: EditedRun, QKV: AnyArray) -> AnyArray:
-        X = run.look(f"{head_path}.X")
-        W, b = run.look(f"{layer}.W_QKV"), run.look(f"{layer}.b_QKV")
-        changed = np.array(QKV)
-        for third in range(3):
-            columns = part_of(QKV.shape[-1], third * n_head + head, 3 * n_head)
-            changed[..., columns] = equations.affine(X, W[:, columns], b[columns])
-        return changed
-
-    return change
-
-
-def replaced(path: str, edit: Edit, value: Any) -> Any:
+def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
     """What takes a value's place, of its shape and dtype.
 
     Raises
@@ -298,22 +414,46 @@ def replaced(path: str, edit: Edit, value: Any) -> Any:
     InvalidTypeError, InvalidValueError
         It does not fit, as `edited` tells it.
     """
-    given = edit(value) if callable(edit) else edit
-    if not isinstance(value, np.ndarray):
-        if not is_real(given) or not np.isfinite(given):
-            raise InvalidValueError(f"{path} is one number; given {shown(given)}")
-        return type(value)(given)
-    try:
-        array = np.asarray(given)
-        if array.dtype.kind not in {"b": "b", "i": "iu"}.get(value.dtype.kind, "iuf"):
-            raise InvalidTypeError(f"{path} holds {value.dtype}; given dtype {array.dtype}")
-        fitted: AnyArray = np.broadcast_to(array, value.shape).astype(value.dtype)
-    except ValueError as error:
-        raise InvalidValueError(f"{path} has shape {value.shape}; given {error}") from None
-    if path.endswith("masked_scores"):  # where -inf is meant
-        finite = is_finite(np.where(np.isneginf(fitted), 0, fitted))
-    else:
-        finite = is_finite(fitted)
-    if not finite:
-        raise InvalidValueError(f"the edit of {path} holds NaN, or is infinite in {value.dtype}")
-    return fitted
+    is_array = isinstance(value, np.ndarray)
+    there = np.asarray(value)
+    with np.errstate(all="ignore"):  # what comes of it is looked at
+        if callable(edit):
+            try:
+                given = edit(read_only(there.view()) if is_array else value)
+            except Exception as error:
+                raise InvalidValueError(f"the edit of {path} raised {error!r}") from error
+            if given is None:
+                raise InvalidTypeError(f"the edit of {path} returned None, and no array")
+            array = numbers(path, given)
+        else:
+            array = np.asarray(edit)
+        if array.dtype.kind not in {"b": "b", "i": "iu"}.get(there.dtype.kind, "iuf"):
+            raise InvalidTypeError(f"{path} holds {there.dtype}; given {array.dtype}")
+        try:
+            fitted = np.broadcast_to(array, there.shape).astype(there.dtype)
+        except ValueError:
+            raise InvalidValueError(
+                f"{path} has shape {there.shape}; given shape {array.shape}"
+            ) from None
+    why = unusable(run, path, fitted)
+    if why:
+        raise InvalidValueError(f"{path} can't be edited so: {why}")
+    return fitted if is_array else fitted.item()
+
+
+def unusable(run: Run, path: str, value: AnyArray) -> str:
+    """Why a step can't hold an array; "" if it can."""
+    name = path.rpartition(".")[2]
+    if not is_finite(np.where(np.isneginf(value), 0, value) if name == "masked_scores" else value):
+        return f"it holds NaN, or is infinite in {value.dtype}"
+    seen = {"mask": value, "masked_scores": np.isfinite(value)}.get(name, np.ones((1, 1), bool))
+    blind = np.argwhere(~seen.any(axis=-1))
+    if len(blind):
+        return f"it leaves query {', '.join(map(str, blind[0]))} no key to attend to"
+    if name == "scale" and not value:
+        return "scores are divided by it"
+    if name == "epsilon" and value < 0:
+        return "a root is taken of it"
+    if name == "positions" and not ((value >= 0) & (value < len(run.look("W_P")))).all():
+        return f"there are {len(run.look('W_P'))} positions"
+    return ""

@@ -38,16 +38,23 @@ class CachedRows:
     ----------
     rows : (H, n_positions, Dh), filled up to `length`
     length : how many tokens there were before the pass
+    cache : whose rows they are; None if they are nobody else's
     """
 
-    def __init__(self, rows: Array, length: int) -> None:
-        self._rows, self._length = rows, length
+    def __init__(self, rows: Array, length: int, cache: KeyValueCache | None = None) -> None:
+        self._rows, self._length, self._cache = rows, length, cache
 
     def extend(self, new: Array) -> Array:
         """All of them, (H, length + T, Dh), the new ones (H, T, Dh) at the end."""
+        if self._cache is None or self._cache.length != self._length:
+            # What follows in the cache is its own by now, and no edit of this pass may change it.
+            return np.concatenate([self._rows[:, : self._length], new], axis=-2)
         end = self._length + new.shape[-2]
         self._rows[:, self._length : end] = new
         return self._rows[:, :end]
+
+    def __reduce__(self) -> tuple[Any, ...]:  # the cache has room for all positions
+        return CachedRows, (self._rows[:, : self._length], self._length)
 
 
 class KeyValueCache:
@@ -73,7 +80,7 @@ class KeyValueCache:
     def as_of_now(self) -> dict[str, CachedRows]:
         """What a pass over the next tokens finds in it, by the paths of the steps that use it."""
         return {
-            f"blocks.{layer}.attention.{name}_cache": CachedRows(rows, self.length)
+            f"blocks.{layer}.attention.{name}_cache": CachedRows(rows, self.length, self)
             for name, layers in zip("KV", self._rows, strict=True)
             for layer, rows in enumerate(layers)
         }

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.checkpoint import Checkpoint, save_parameters
 from attnlab.config import GPT2Config
-from attnlab.edits import Edit
+from attnlab.edits import Edit, check_paths
 from attnlab.errors import InvalidValueError, MissingFileError, VocabularyError
 from attnlab.files import as_path, make_directory
 from attnlab.generation import (
@@ -24,6 +24,7 @@ from attnlab.generation import (
 from attnlab.hub import HOW_TO_GET_GPT2, POCKET, config_and_tokenizer, find_model
 from attnlab.parameters import Parameters, parameter_count
 from attnlab.sampling import Sampling, SamplingSettings
+from attnlab.steps import graph_of
 from attnlab.tokenizer import Tokenizer
 from attnlab.tokens import Tokens
 from attnlab.trace import NextToken, Trace
@@ -206,7 +207,8 @@ class GPT2:
         ------
         InvalidValueError, InvalidTypeError
             Before any work: a prompt that can't be traced, settings out of their range, more tokens
-            than positions without `drop_oldest`, or `drop_oldest` and `trace` together.
+            than positions without `drop_oldest`, `drop_oldest` and `trace` together, or edits of
+            what is no step. At the step that they do not fit: edits, as `Trace.edited` tells it.
         """
         if trace and drop_oldest:
             raise InvalidValueError(
@@ -279,6 +281,8 @@ class GPT2:
         """The prompt's tokens and the steps that continue it, once all is known to be fine."""
         tokens, stops = self.tokenizer.tokens(prompt), stop_bytes(stop)
         check_length(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
+        if edits is not None:
+            check_paths(graph_of(Trace, self.config.n_layer), self.config.n_head, edits)
         return tokens, generation_steps(
             tokens,
             max_new_tokens,

@@ -292,11 +292,7 @@ class Run:
 
         def is_made_again(path: str) -> bool:
             """Whether it is a look at numbers that are written elsewhere, or are parameters."""
-            if path.endswith("_cache"):  # has room for all positions
-                return not self.tokens_before or path.removesuffix("_cache") in values
             node = self.graph[path]
-            if self.tokens_before and f"{path}_cache" in node.needs:
-                return False
             return node.step.view or node.step.always_of_whole or node.whole in values
 
         kept = {path: value for path, value in values.items() if not is_made_again(path)}
@@ -313,6 +309,14 @@ class Run:
         vars(aside).update(vars(self), values=dict(self.values))
         return aside
 
+    def is_edited(self, path: str) -> bool:
+        """Whether a step, or a part of it, is other than its equation says."""
+        return False
+
+    def unedited(self, path: str) -> Any:
+        """What a step would be, were it not edited itself."""
+        return self.look(path)
+
     def is_there(self, path: str) -> bool:
         """Whether a step was given, or has been looked at, or is kept for another one."""
         return path in self.values
@@ -327,17 +331,20 @@ class Run:
         """
         if path in self.values:
             return self.values[path]
-        # What overflows is told, and never becomes a finite number.
-        overflow: Literal["raise", "ignore"] = "raise" if self.tells else "ignore"
-        with np.errstate(over=overflow, invalid=overflow, divide=overflow, under="ignore"):
+        with self.telling():
             return self._kept(path)
+
+    def telling(self) -> np.errstate:
+        """While it lasts, what overflows is told, and never becomes a finite number."""
+        overflow: Literal["raise", "ignore"] = "raise" if self.tells else "ignore"
+        return np.errstate(over=overflow, invalid=overflow, divide=overflow, under="ignore")
 
     def _kept(self, path: str) -> Any:
         node = self.graph[path]
         if node.step.after_blocks:
             self._run_blocks(node.number)
         value = self._made(path, node)
-        if node.step.is_given and not self._is_edited(path):
+        if node.step.is_given:
             return value  # which is kept where it came from
         return self.values.setdefault(path, read_only(value))
 
@@ -345,9 +352,6 @@ class Run:
     def edited_steps(self) -> tuple[str, ...]:
         """The paths of the steps that are other than their equations make them."""
         return ()
-
-    def _is_edited(self, path: str) -> bool:
-        return False
 
     def _run_blocks(self, stop: int) -> None:
         start = stop
@@ -545,6 +549,17 @@ class Result(PrintedAnywhere):
         there: bool = self._run.is_there(self._prefix + name)
         return there
 
+    def is_edited(self, name: str) -> bool:
+        """Whether a step, or a part of it, is other than its equation says."""
+        edited: bool = name in self.steps and self._run.is_edited(self._prefix + name)
+        return edited
+
+    def unedited(self, name: str) -> Any:
+        """What a step would be, were it not edited itself."""
+        if not self.is_edited(name):
+            return getattr(self, name)
+        return self._run.unedited(self._prefix + name)
+
     def _computes_for_repr(self) -> bool:
         """Whether showing the table may compute the steps that nobody looked at yet."""
         return False
@@ -566,7 +581,8 @@ class Result(PrintedAnywhere):
         """What a view of a step is headed with."""
         formula = self.formula_of(name)
         equals = " = " if self._step(name).equation else ": "
-        return f"{name}{equals}{formula}" if formula else name
+        edited = ", edited" * self.is_edited(name)
+        return f"{name}{equals}{formula}{edited}" if formula else f"{name}{edited}"
 
     def _shown(self) -> tuple[str, ...]:
         return self.parts

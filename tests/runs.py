@@ -1,9 +1,12 @@
-"""What a result's run holds, and planting a value in it, such as a wrong one."""
+"""What a result's run holds and computes, and planting a value in it, such as a wrong one."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from attnlab.steps import Result, read_only
+import pytest
+
+from attnlab.equations import same
+from attnlab.steps import Node, Result, Run, read_only
 
 
 def kept(result: Result) -> set[str]:
@@ -31,3 +34,17 @@ def every_step(result: Result) -> Iterator[tuple[Result, str]]:
         found = getattr(result, child)
         for part in (found,) if isinstance(found, Result) else found:
             yield from every_step(part)
+
+
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of all steps that an equation computes from now on, in any run."""
+    paths: list[str] = []
+    made = Run._made
+
+    def told(run: Run, path: str, node: Node) -> Any:
+        if node.step.equation not in (None, same) and not node.step.view and not node.whole:
+            paths.append(path)
+        return made(run, path, node)
+
+    monkeypatch.setattr(Run, "_made", told)
+    return paths

@@ -375,3 +375,73 @@ def test_without_rich(tmp_path: Path) -> None:
     assert "this needs rich: pip install rich" in err
     out, _ = run("info", "--json", PYTHONPATH=str(tmp_path))
     assert json.loads(out)["parameters"] == 55335
+
+
+SILENCED = "blocks.1.attention.heads.2.context=0"
+
+
+def test_edits() -> None:
+    text = "the hen in"
+    trace = GPT2.from_pretrained(ODD).trace(text)
+    edits = {"blocks.1.attention.heads.2.context": 0, "blocks.0.attention.scale": 1.5}
+    edited, options = trace.edited(edits), ("--edit", SILENCED)
+    options += ("--edit", "blocks.0.attention.scale=1.5")
+    content = answer("next", text, "-k", "3", *options)
+    assert content["edits"] == edits
+    assert [token["logit"] for token in content["next"]] == pytest.approx(
+        [token.logit for token in edited.next_tokens(3)], rel=1e-6
+    )
+    assert edited.title in run("next", text, *options, COLUMNS="300")[0]
+    assert "Trace" not in run("next", text)[0]
+    head = ("--layer", "1", "--head", "2")
+    content = answer("trace", text, *head, *options, "--step", "context")
+    assert not np.any(content["steps"][0]["values"])
+    assert content["steps"][0]["heading"] == "context = weights V, edited"
+    assert content["edits"] == edits
+    out, _ = run("trace", text, *head, *options, COLUMNS="300")
+    assert edited.head(1, 2).title in out
+    content = answer("explain", text, "--key", "1", *options)
+    assert content["numbers"]["scale"] == 1.5
+    assert content["numbers"]["unedited"] == {"scale": 7**0.5}
+    content = answer("explain", text, *head, "--edit", "blocks.1.attention.heads.2.mask=True")
+    assert content["edits"] == {"blocks.1.attention.heads.2.mask": True}
+    assert content["numbers"]["unedited"]["mask"] == [True] * len(trace.tokens)
+    out, _ = run("explain", text, "--key", "1", *options)
+    assert "edited here: 1.5 instead of 2.6458" in out
+    content = answer("next", text, "--edit", "positions=0")
+    assert content["next"][0]["id"] == trace.edited({"positions": 0}).next_tokens(1)[0].id
+
+
+def test_a_page_beside_its_edited_self(tmp_path: Path) -> None:
+    file, trace = tmp_path / "page.html", GPT2.from_pretrained(ODD).trace("the hen")
+    content = answer("html", "the hen", "-o", str(file), "--edit", SILENCED)
+    assert content["edits"] == {SILENCED.removesuffix("=0"): 0}
+    edited = trace.edited(content["edits"])
+    assert file.read_text(encoding="utf-8") == trace.to_html(edited)
+    assert answer("html", "the hen", "-o", str(file))["edits"] == {}
+    assert file.read_text(encoding="utf-8") == trace.to_html()
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        ("blocks.1.mid", "'blocks.1.mid' is not PATH=NUMBER"),
+        ("blocks.1.mid=", "is not PATH=NUMBER"),
+        ("blocks.1.mid=two", "is not PATH=NUMBER"),
+        ("blocks.1.mid=true", "is not PATH=NUMBER"),
+        ("blocks.1.mid=0=0", "is not PATH=NUMBER"),
+        ("=0", "'' is no step to edit"),
+        ("blocks.1.middle=0", "near it are blocks.1.mid"),
+        ("blocks.1.mid=nan", "blocks.1.mid can't be edited so"),
+        ("blocks.1.mid=1e999", "blocks.1.mid can't be edited so"),
+        ("blocks.1.mid=True", "blocks.1.mid holds float32; given bool"),
+        ("mask=1", "mask holds bool; given int64"),
+        ("positions=0.0", "positions holds int64; given float64"),
+        ("a\x1b[31m\n=0", r"a\x1b[31m\n"),
+    ],
+)
+def test_edits_that_are_refused(edit: str, told: str) -> None:
+    out, err = run("next", "the hen", "--edit", edit, status=2)
+    assert out == ""
+    assert told in err
+    assert "\x1b" not in err

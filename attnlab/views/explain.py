@@ -19,7 +19,7 @@ import numpy as np
 
 from attnlab.checks import is_integer
 from attnlab.console import PrintedAnywhere
-from attnlab.equations import Array
+from attnlab.equations import AnyArray, Array
 from attnlab.errors import DisagreementError, InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.tables import ELLIPSIS, align, display_width, elide
 from attnlab.views.shown import Result, shown
@@ -35,6 +35,9 @@ ROWS_WHOLE = 9
 
 # How many columns of V the table of a row shows.
 COLUMNS_SHOWN = 7
+
+# The steps of a row of weights.
+STEPS = ("raw_scores", "scores", "masked_scores", "weights")
 
 # What float32 or float64 may lose in a sum, in units of its rounding and of the sum's terms.
 SUM_NOISE = 8.0
@@ -190,8 +193,9 @@ class Row:
     query : its place
     name : how it is called, place and symbol
     keys : how the keys are called
-    q, raw_scores, scores, mask, masked_scores, weights : of the row
+    q, raw_scores, scores, mask, masked_scores, weights, context : of the row
     dropped : its dropout_mask, None where nothing was dropped
+    unedited : by name, what a step that is edited would be
     """
 
     attention: Result
@@ -205,6 +209,8 @@ class Row:
     masked_scores: Array
     dropped: Array | None
     weights: Array
+    context: Array
+    unedited: dict[str, Any]
 
     @classmethod
     def of(cls, attention: Result, query: int) -> Row:
@@ -219,9 +225,17 @@ class Row:
         labels = shown(attention, "mask").axes
         query = place(query, "query", attention.Q.shape[0])
 
-        def row(name: str) -> Array:
-            value: Array = np.asarray(getattr(attention, name)[query], np.float64)
-            return value
+        def row_of(step: AnyArray) -> AnyArray:
+            of_query: AnyArray = step[query]
+            return of_query if step.dtype == bool else of_query.astype(np.float64)
+
+        def row(name: str) -> AnyArray:
+            return row_of(getattr(attention, name))
+
+        edited = [name for name in (*STEPS, "mask", "context") if attention.is_edited(name)]
+        unedited = {name: row_of(attention.unedited(name)) for name in edited}
+        if attention.is_edited("scale"):
+            unedited["scale"] = attention.unedited("scale")
 
         return cls(
             attention=attention,
@@ -231,10 +245,12 @@ class Row:
             q=row("Q"),
             raw_scores=row("raw_scores"),
             scores=row("scores"),
-            mask=attention.mask[query],
+            mask=row("mask"),
             masked_scores=row("masked_scores"),
             dropped=None if attention.dropout_mask is None else row("dropout_mask"),
             weights=row("weights"),
+            context=row("context"),
+            unedited=unedited,
         )
 
     @property
@@ -243,8 +259,24 @@ class Row:
 
     @property
     def scale_in_words(self) -> str:
-        root = f"√{len(self.q)} = " if self.scale == math.sqrt(len(self.q)) else ""
-        return f"{root}{printed(self.scale)}"
+        made = self.unedited.get("scale", self.scale)
+        root = f"√{len(self.q)} = " if made == math.sqrt(len(self.q)) else ""
+        return f"{root}{printed(made)}{edited_here(made, self.scale)}"
+
+    @property
+    def seen(self) -> AnyArray:
+        """The keys that may be seen."""
+        return np.flatnonzero(self.masked_scores > -math.inf)
+
+    def made(self, name: str) -> AnyArray:
+        """What a step's equation makes of the row: what is stored, where it is not edited."""
+        made: AnyArray = self.unedited.get(name, getattr(self, name))
+        return made
+
+    def result(self, name: str, key: int) -> str:
+        """What a step's equation makes, and what is there instead where it is edited."""
+        made, stored = self.made(name)[key], getattr(self, name)[key]
+        return f"{in_words(made)}{edited_here(made, stored)}"
 
     @property
     def largest(self) -> int:
@@ -264,7 +296,7 @@ class Row:
     def softmax(self) -> Array:
         """The weights before dropout: those stored, where nothing was dropped."""
         if self.dropped is None:
-            return self.weights
+            return self.made("weights")
         softmax: Array = self.exponentials / self.exponentials.sum()
         return softmax
 
@@ -285,7 +317,7 @@ class Row:
         A long attention computes its weights in blocks of rows: by what the blocks' scores may
         differ, made larger by exp, is in it too.
         """
-        largest = max(float(self.exponentials[key]), float(self.weights[key]))
+        largest = max(float(self.exponentials[key]), float(self.made("weights")[key]))
         smallest = float(np.finfo(self.attention.Q.dtype).tiny)  # below it exp gives 0
         in_blocks = 2 * self.score_noise * self.attention.by_rows
         noise: float = smallest + largest * (in_blocks + SUM_NOISE * self._eps)
@@ -299,6 +331,18 @@ class Row:
     @property
     def _eps(self) -> float:
         return float(np.finfo(self.attention.Q.dtype).eps)
+
+
+def in_words(value: Any) -> str:
+    """A number rounded, True and False as they are."""
+    return str(value if isinstance(value, bool | np.bool_) else printed(value))
+
+
+def edited_here(made: Any, stored: Any) -> str:
+    """What a line ends with where an equation makes one value and an edit put another there."""
+    if made == stored:
+        return ""
+    return f"; edited here: {in_words(stored)} instead of {in_words(made)}"
 
 
 def place(index: int, kind: str, count: int) -> int:
@@ -331,20 +375,23 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
     for i, (q_i, k_i, p_i) in enumerate(zip(q_, k_, p_, strict=True)):
         check(f"product {i}", q_i * k_i, p_i)
 
+    def made(name: str) -> Printed:
+        return printed(row.made(name)[key])
+
     raw_score, score, scale = map(printed, (row.raw_scores[key], row.scores[key], row.scale))
-    check("raw_scores", total(p_), raw_score, row.sum_noise(row.q * k))
-    check("scores", raw_score / scale, score, row.score_noise)
+    check("raw_scores", total(p_), made("raw_scores"), row.sum_noise(row.q * k))
+    check("scores", raw_score / scale, made("scores"), row.score_noise)
 
     allowed = bool(row.mask[key])
     masked, maximum = printed(row.masked_scores[key]), printed(row.masked_scores.max())
     expected = score.span if allowed else Span(-math.inf, -math.inf)
-    check("masked_scores", expected, masked, row.score_noise)
+    check("masked_scores", expected, made("masked_scores"), row.score_noise)
     shifted, power = printed(row.shifted[key]), printed(row.exponentials[key])
-    if allowed:
+    if math.isfinite(row.masked_scores[key]):
         check("minus the maximum", masked - maximum, shifted)
     check("exp", Span(math.exp(shifted.low), math.exp(shifted.high)), power)
 
-    seen = np.flatnonzero(row.mask)
+    seen = row.seen
     powers = [printed(x) for x in row.exponentials[seen]]
     row_sum = printed(row.exponentials.sum())
     check("the row's sum", total(powers), row_sum)
@@ -353,11 +400,14 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
     check("softmax" if row.dropped is not None else "weights", power / row_sum, softmax, noise)
 
     parts: list[tuple[str, str | list[list[str]]]] = [
-        (attention.heading_of("raw_scores"), f"sum of the {len(k)} products = {raw_score}"),
+        (
+            attention.heading_of("raw_scores"),
+            f"sum of the {len(k)} products = {row.result('raw_scores', key)}",
+        ),
         (attention.heading_of("scale"), row.scale_in_words),
-        (attention.heading_of("scores"), f"{raw_score} / {scale} = {score}"),
-        (attention.heading_of("mask"), str(allowed)),
-        (attention.heading_of("masked_scores"), str(masked)),
+        (attention.heading_of("scores"), f"{raw_score} / {scale} = {row.result('scores', key)}"),
+        (attention.heading_of("mask"), row.result("mask", key)),
+        (attention.heading_of("masked_scores"), row.result("masked_scores", key)),
         (
             "minus the row's maximum",
             f"{masked} - {bracketed(maximum)} = {shifted}"
@@ -368,7 +418,11 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
             f"the row's sum of exp, over the {len(seen)} keys that may be seen",
             f"{written(powers)} = {row_sum}",
         ),
-        (attention.heading_of("weights"), f"{power} / {row_sum} = {softmax}"),
+        (
+            attention.heading_of("weights"),
+            f"{power} / {row_sum} = {softmax}"
+            f"{edited_here(row.made('weights')[key], row.weights[key])}",
+        ),
     ]
     if row.dropped is not None:
         dropped = printed(row.dropped[key])
@@ -392,6 +446,11 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
         "row_sum": float(row.exponentials.sum()),
         "dropout_mask": None if row.dropped is None else float(row.dropped[key]),
         "weights": float(row.weights[key]),
+        "unedited": {
+            name: made if name == "scale" else made[key].item()
+            for name, made in row.unedited.items()
+            if name != "context"
+        },
     }
     title = f"{attention.title}: the weight that query {row.name} gives to key {row.keys[key]}"
     return Explanation(title, numbers, parts, products(q_, k_, p_))
@@ -416,39 +475,43 @@ def written(terms: Sequence[Printed]) -> str:
 def explain_row(attention: Result, query: int) -> Explanation:
     """A row of weights, all keys in a table, then the values that they weigh."""
     row = Row.of(attention, query)
-    columns: dict[str, list[Printed]] = {
-        "raw_scores": [printed(x) for x in row.raw_scores],
-        "scores": [printed(x) for x in row.scores],
-        "masked_scores": [printed(x) for x in row.masked_scores],
-        "- maximum": [printed(x) for x in row.shifted],
-        "exp": [printed(x) for x in row.exponentials],
-    }
+    made = {name: [printed(x) for x in row.made(name)] for name in STEPS}
+    stored = {name: [printed(x) for x in getattr(row, name)] for name in STEPS}
+    shifted, powers = ([printed(x) for x in y] for y in (row.shifted, row.exponentials))
+    scale, maximum = printed(row.scale), printed(row.masked_scores.max())
+    row_sum, weight_sum = printed(row.exponentials.sum()), printed(row.weights.sum())
+    for key, k in enumerate(attention.K.astype(np.float64)):
+        name, terms, score = f"of key {row.keys[key]}", row.q * k, stored["scores"][key]
+        masked, power = stored["masked_scores"][key], powers[key]
+        check(f"raw_scores {name}", sum_of(terms), made["raw_scores"][key], row.sum_noise(terms))
+        quotient = stored["raw_scores"][key] / scale
+        check(f"scores {name}", quotient, made["scores"][key], row.score_noise)
+        if row.mask[key]:
+            expected, lost = score.span, row.score_noise
+        else:
+            expected, lost = Span(-math.inf, -math.inf), 0.0
+        check(f"masked_scores {name}", expected, made["masked_scores"][key], lost)
+        if math.isfinite(row.masked_scores[key]):
+            check(f"- maximum {name}", masked - maximum, shifted[key])
+        exponential = Span(math.exp(shifted[key].low), math.exp(shifted[key].high))
+        check(f"exp {name}", exponential, power)
+        share, noise = power / row_sum, row.weight_noise(key)
+        if row.dropped is not None:
+            softmax, dropped = printed(row.softmax[key]), printed(row.dropped[key])
+            check(f"softmax {name}", share, softmax, noise)
+            share, noise = softmax * dropped, noise * (1 + abs(dropped.high))
+        check(f"weights {name}", share, made["weights"][key], noise)
+    check("the sum of exp", total(powers), row_sum)
+    check("the sum of weights", total(stored["weights"]), weight_sum)
+
+    columns: dict[str, Sequence[object]] = {}
+    for name in ("raw_scores", "scores", "mask", "masked_scores"):
+        columns |= columns_of(row, name)
+    columns |= {"- maximum": shifted, "exp": powers}
     if row.dropped is not None:
         columns["softmax"] = [printed(x) for x in row.softmax]
         columns["dropout_mask"] = [printed(x) for x in row.dropped]
-    columns["weights"] = weights = [printed(x) for x in row.weights]
-    scale, maximum = printed(row.scale), printed(row.masked_scores.max())
-    row_sum, weight_sum = printed(row.exponentials.sum()), printed(row.weights.sum())
-    for key, line in enumerate(zip(*columns.values(), strict=True)):
-        raw_score, score, masked, shifted, power, *dropout, weight = line
-        name = f"of key {row.keys[key]}"
-        terms = row.q * row.attention.K[key].astype(np.float64)
-        check(f"raw_scores {name}", sum_of(terms), raw_score, row.sum_noise(terms))
-        check(f"scores {name}", raw_score / scale, score, row.score_noise)
-        if row.mask[key]:
-            check(f"masked_scores {name}", score.span, masked, row.score_noise)
-            check(f"- maximum {name}", masked - maximum, shifted)
-        else:
-            check(f"masked_scores {name}", Span(-math.inf, -math.inf), masked)
-        check(f"exp {name}", Span(math.exp(shifted.low), math.exp(shifted.high)), power)
-        share, noise = power / row_sum, row.weight_noise(key)
-        if dropout:
-            check(f"softmax {name}", share, dropout[0], noise)
-            share, noise = dropout[0] * dropout[1], noise * (1 + abs(dropout[1].high))
-        check(f"weights {name}", share, weight, noise)
-    check("the sum of exp", total(columns["exp"]), row_sum)
-    check("the sum of weights", total(weights), weight_sum)
-
+    columns |= columns_of(row, "weights")
     table = [["key", *columns]]
     for key, name in enumerate(row.keys):
         table.append([name, *(str(column[key]) for column in columns.values())])
@@ -459,7 +522,6 @@ def explain_row(attention: Result, query: int) -> Explanation:
     formulas = [attention.heading_of(name) for name in steps]
     if row.dropped is not None:
         formulas.append(attention.heading_of("dropout_mask"))
-    context = row.attention.context[row.query].astype(np.float64)
     numbers = {
         "query": row.query,
         "key": None,
@@ -474,7 +536,10 @@ def explain_row(attention: Result, query: int) -> Explanation:
         "exp": row.exponentials.tolist(),
         "dropout_mask": None if row.dropped is None else row.dropped.tolist(),
         "weights": row.weights.tolist(),
-        "context": context.tolist(),
+        "context": row.context.tolist(),
+        "unedited": {
+            name: made if name == "scale" else made.tolist() for name, made in row.unedited.items()
+        },
     }
     parts: list[tuple[str, str | list[list[str]]]] = [
         *((formula, "") for formula in formulas),
@@ -485,7 +550,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
             "",
         ),
         ("", table),
-        (attention.heading_of("context"), values(row, weights, context)),
+        (attention.heading_of("context"), values(row)),
     ]
     title = f"{attention.title}: the weights that query {row.name} gives, and its context"
     return Explanation(title, numbers, parts)
@@ -497,20 +562,33 @@ def sum_of(terms: Array) -> Span:
     return Span(exact, exact)
 
 
-def values(row: Row, weights: list[Printed], context: Array) -> list[list[str]]:
+def columns_of(row: Row, name: str) -> dict[str, list[str]]:
+    """The numbers of a row, after those that an edit took the place of; of a mask, only then."""
+    columns = {name: list(map(in_words, getattr(row, name)))}
+    if name in row.unedited:
+        return {f"{name}, unedited": list(map(in_words, row.unedited[name])), **columns}
+    return {} if name == "mask" else columns
+
+
+def values(row: Row) -> list[list[str]]:
     """V beside the weights, and below it what they add up to; of many columns the first ones."""
-    V = row.attention.V.astype(np.float64)
+    V, weights = row.attention.V.astype(np.float64), [printed(x) for x in row.weights]
     picked = elide(V.shape[1], COLUMNS_SHOWN)
-    cells: dict[int, list[Printed]] = {}
-    for j in (j for j in picked if j is not None):
-        cells[j] = [printed(x) for x in V[:, j]]
-        made = total(w * v for w, v in zip(weights, cells[j], strict=True))
+    columns = [j for j in picked if j is not None]
+    made, cells = row.made("context"), {j: [printed(x) for x in V[:, j]] for j in columns}
+    for j, column in cells.items():
+        sum_ = total(w * v for w, v in zip(weights, column, strict=True))
         noise = row.sum_noise(row.weights * V[:, j])
-        check(f"context {j}", made, printed(context[j]), noise)
-    lines = [["key", "weights", *(ELLIPSIS if j is None else f"V {j}" for j in picked)]]
+        check(f"context {j}", sum_, printed(made[j]), noise)
+
+    def line(name: str, weight: object, numbers: Iterable[object]) -> list[str]:
+        words = dict(zip(columns, map(str, numbers), strict=True))
+        return [name, str(weight), *(ELLIPSIS if j is None else words[j] for j in picked)]
+
+    lines = [line("key", "weights", (f"V {j}" for j in columns))]
     for key, name in enumerate(row.keys):
-        numbers = (ELLIPSIS if j is None else str(cells[j][key]) for j in picked)
-        lines.append([name, str(weights[key]), *numbers])
-    sums = (ELLIPSIS if j is None else str(printed(context[j])) for j in picked)
-    lines.append(["sum of weight · V", "", *sums])
+        lines.append(line(name, weights[key], (column[key] for column in cells.values())))
+    lines.append(line("sum of weight · V", "", map(printed, made[columns])))
+    if "context" in row.unedited:
+        lines.append(line("edited here", "", map(printed, row.context[columns])))
     return lines

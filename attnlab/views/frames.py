@@ -26,7 +26,9 @@ def dataframe(attention: Result, name: str) -> pd.DataFrame:
     step = shown_matrix(attention, name, "take all of them with trace.to_xarray()")
     rows, *columns = step.axes
     names = _index(columns[0]) if columns else pd.Index([name])
-    return pd.DataFrame(step.array, index=_index(rows), columns=names)
+    frame = pd.DataFrame(step.array, index=_index(rows), columns=names)
+    frame.attrs["title"] = f"{attention.title}: {step.heading}"
+    return frame
 
 
 def _index(axis: Axis) -> pd.Index[Any]:

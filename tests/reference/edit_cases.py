@@ -1,0 +1,88 @@
+"""Which edits are recorded, and what takes the place of a step: read by script and tests alike."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Kind: TypeAlias = Literal["zero", "mean", "random", "number", "mask", "reversed"]
+
+# Model, layer and head of what is edited.
+PLACES = (("odd", 1, 2), ("one_head", 0, 0))
+
+ROOT = (
+    *("token_embedding", "position_embedding", "embedding", "W_E", "W_P", "W_U"),
+    *("positions", "mask", "epsilon", "gain", "bias", "final", "logits"),
+)
+BLOCK = ("input", "mid", "output")
+IN_HEADS = (
+    *("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "Q", "K", "V", "scale", "mask"),
+    *("raw_scores", "scores", "masked_scores", "weights", "context"),
+)
+ATTENTION = (
+    *("residual", "gain", "bias", "epsilon", "X", "W_QKV", "b_QKV", "QKV"),
+    *(*IN_HEADS, "concat", "W_O", "b_O", "output"),
+)
+HEAD = ("X", *IN_HEADS, "W_O", "output")
+MLP = ("gain", "bias", "epsilon", "X", "W_1", "b_1", "hidden", "activated", "W_2", "b_2", "output")
+
+KINDS: dict[str, tuple[Kind, ...]] = {
+    "mask": ("mask",),
+    "scale": ("number",),
+    "epsilon": ("number",),
+    "positions": ("reversed",),
+    "masked_scores": ("zero", "random"),  # the mean of -inf is none
+}
+
+
+def cases(layer: int, head: int) -> list[dict[str, Kind]]:
+    """What is edited in one run after the other: each step, and then several at once."""
+    attention = f"blocks.{layer}.attention"
+    one, mlp = f"{attention}.heads.{head}", f"blocks.{layer}.mlp"
+    paths = [
+        *ROOT,
+        *(f"blocks.{layer}.{name}" for name in BLOCK),
+        *(f"{attention}.{name}" for name in ATTENTION),
+        *(f"{one}.{name}" for name in HEAD),
+        *(f"{mlp}.{name}" for name in MLP),
+    ]
+    single: list[dict[str, Kind]] = [
+        {path: kind}
+        for path in paths
+        for kind in KINDS.get(path.rpartition(".")[2], ("zero", "mean", "random"))
+    ]
+    return [
+        *single,
+        {f"{attention}.context": "random", f"{one}.context": "zero"},
+        {f"{attention}.W_QKV": "random", f"{attention}.W_K": "mean", f"{one}.W_K": "zero"},
+        {f"{attention}.X": "random", f"{attention}.K": "mean"},
+        {f"{attention}.weights": "mean", f"{attention}.V": "random"},
+        {f"{one}.output": "zero", f"{mlp}.output": "mean", "embedding": "random"},
+        {f"{one}.output": "random", f"{attention}.output": "mean"},
+        {f"{one}.X": "random", f"{one}.W_Q": "random", f"{one}.scale": "number"},
+        {f"{one}.X": "random", f"{attention}.QKV": "mean"},
+        {f"blocks.{layer}.output": "zero", f"blocks.{layer + 1}.mid": "random", "W_E": "random"},
+    ]
+
+
+def replacement(kind: Kind, x: Any, seed: int) -> Any:
+    """What takes the place of x, of the same shape."""
+    x = np.asarray(x)
+    if kind == "zero":
+        return np.zeros(x.shape)
+    if kind == "mean":
+        return np.broadcast_to(x.mean(axis=max(-2, -x.ndim), keepdims=True), x.shape)
+    if kind == "number":
+        return 0.75
+    if kind == "reversed":
+        return x[::-1].copy()
+    random = even(x.shape, seed)
+    return (random > 0) | np.eye(x.shape[-1], dtype=bool) if kind == "mask" else random
+
+
+def even(shape: tuple[int, ...], seed: int) -> NDArray[np.float64]:
+    """Numbers between -1 and 1, evenly spread: PCG64's bits, which no version of NumPy changes."""
+    bits = np.random.PCG64(seed).random_raw(int(np.prod(shape)))
+    return (bits / 2.0**63 - 1).reshape(shape)

@@ -1,0 +1,231 @@
+"""Record what becomes of a forward pass in transformers where one step of it is edited.
+
+    python tests/reference/make_edits.py    (after make_models.py, whose models it reads)
+
+needs torch and transformers, see README.md beside this file. Writes `edits.npz`.
+
+Steps between modules are edited by hooks on them, parameters in the model itself, and what is
+inside attention in a function that takes the place of transformers' eager one; with nothing edited
+it is checked to give the same.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from edit_cases import PLACES, Kind, cases, replacement
+from make_models import HERE, load_model
+from torch import Tensor, nn
+from transformers import GPT2LMHeadModel
+from transformers.models.gpt2 import modeling_gpt2
+
+TOLERANCE = 1e-12
+LEAST_EFFECT = 1e-3
+
+
+class Edits:
+    """What is edited in one run; `of` gives a step, or what takes its place."""
+
+    def __init__(self, kinds: dict[str, Kind], seed: int) -> None:
+        self.kinds, self.seed = kinds, seed
+
+    def of(self, path: str, x: Tensor) -> Tensor:
+        if path not in self.kinds:
+            return x
+        made = torch.tensor(replacement(self.kinds[path], x.detach().numpy(), self.seed))
+        return made.to(x.dtype).expand(x.shape).clone()
+
+    def of_number(self, path: str, x: float) -> float:
+        return float(self.of(path, torch.tensor(x, dtype=torch.float64)))
+
+    def of_heads(self, place: str, name: str, x: Tensor) -> Tensor:
+        """A step of a layer with the heads first, then of each head."""
+        x = self.of(f"{place}.{name}", x)
+        return torch.stack([self.of(f"{place}.heads.{h}.{name}", one) for h, one in enumerate(x)])
+
+
+def edit_parameters(model: GPT2LMHeadModel, edits: Edits) -> None:
+    """Put what is edited into the model, a whole before its parts."""
+    transformer, D = model.transformer, model.config.n_embd
+    H, Dh = model.config.n_head, model.config.n_embd // model.config.n_head
+
+    def put(path: str, tensor: Tensor) -> None:
+        tensor.copy_(edits.of(path, tensor))
+
+    put("W_E", transformer.wte.weight)
+    model.lm_head.weight = nn.Parameter(model.lm_head.weight.clone())
+    put("W_U", model.lm_head.weight.T)
+    put("W_P", transformer.wpe.weight)
+    put("gain", transformer.ln_f.weight)
+    put("bias", transformer.ln_f.bias)
+    for norm in (module for module in model.modules() if isinstance(module, nn.LayerNorm)):
+        norm.eps = edits.of_number("epsilon", norm.eps)
+    for layer, block in enumerate(transformer.h):
+        place = f"blocks.{layer}.attention"
+        for name, W in (("W", block.attn.c_attn.weight), ("b", block.attn.c_attn.bias)):
+            put(f"{place}.{name}_QKV", W)
+            for n, letter in enumerate("QKV"):
+                put(f"{place}.{name}_{letter}", W[..., n * D : (n + 1) * D])
+                for h in range(H):
+                    columns = W[..., n * D + h * Dh : n * D + (h + 1) * Dh]
+                    put(f"{place}.heads.{h}.{name}_{letter}", columns)
+        put(f"{place}.W_O", block.attn.c_proj.weight)
+        for h in range(H):
+            put(f"{place}.heads.{h}.W_O", block.attn.c_proj.weight[h * Dh : (h + 1) * Dh])
+        put(f"{place}.b_O", block.attn.c_proj.bias)
+        for norm, part in ((block.ln_1, "attention"), (block.ln_2, "mlp")):
+            put(f"blocks.{layer}.{part}.gain", norm.weight)
+            put(f"blocks.{layer}.{part}.bias", norm.bias)
+            norm.eps = edits.of_number(f"blocks.{layer}.{part}.epsilon", norm.eps)
+        for n, linear in ((1, block.mlp.c_fc), (2, block.mlp.c_proj)):
+            put(f"blocks.{layer}.mlp.W_{n}", linear.weight)
+            put(f"blocks.{layer}.mlp.b_{n}", linear.bias)
+
+
+def attention_of(edits: Edits, seen: dict[str, Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """What takes the place of transformers' eager attention."""
+
+    def attend(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
+        place = f"blocks.{module.layer_idx}.attention"
+        Q, K, V = (
+            edits.of_heads(place, name, x[0])
+            for name, x in (("Q", query), ("K", key), ("V", value))
+        )
+        H, T, Dh = Q.shape
+        raw = edits.of_heads(place, "raw_scores", torch.einsum("hqd,hkd->hqk", Q, K))
+        scale = edits.of_number(f"{place}.scale", math.sqrt(Dh))
+        scales = [edits.of_number(f"{place}.heads.{h}.scale", scale) for h in range(H)]
+        scores = edits.of_heads(
+            place, "scores", raw / torch.tensor(scales, dtype=raw.dtype)[:, None, None]
+        )
+        mask = edits.of("mask", torch.ones(T, T, dtype=torch.bool).tril())
+        mask = edits.of(f"{place}.mask", mask).expand(H, T, T)
+        mask = torch.stack([edits.of(f"{place}.heads.{h}.mask", one) for h, one in enumerate(mask)])
+        masked = edits.of_heads(place, "masked_scores", scores.masked_fill(~mask, -math.inf))
+        weights = edits.of_heads(place, "weights", masked.softmax(dim=-1))
+        context = edits.of_heads(place, "context", weights @ V)
+        seen[f"{place}.weights"], seen[f"{place}.context"] = weights, context
+        return context.transpose(0, 1)[None], weights[None]
+
+    return attend
+
+
+def hook_up(model: GPT2LMHeadModel, edits: Edits, seen: dict[str, Tensor]) -> None:
+    """Hooks on all modules whose inputs or outputs are steps."""
+    transformer, D = model.transformer, model.config.n_embd
+    Dh = D // model.config.n_head
+
+    def after(module: nn.Module, path: str) -> None:
+        module.register_forward_hook(lambda _, given, x: edits.of(path, x[0])[None])
+
+    def before(module: nn.Module, path: str) -> None:
+        module.register_forward_pre_hook(
+            lambda _, given: (edits.of(path, given[0][0])[None], *given[1:])
+        )
+
+    def heads_X(linear: nn.Module, place: str) -> None:
+        def hook(_: nn.Module, given: tuple[Tensor, ...], QKV: Tensor) -> Tensor:
+            for h in range(D // Dh):
+                own = linear.forward(edits.of(f"{place}.heads.{h}.X", given[0][0])[None])
+                for start in range(h * Dh, 3 * D, D):
+                    QKV[..., start : start + Dh] = own[..., start : start + Dh]
+            return QKV
+
+        linear.register_forward_hook(hook)
+
+    def heads_output(linear: nn.Module, place: str) -> None:
+        def hook(_: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            for h, context in enumerate(seen[f"{place}.context"]):
+                share = context @ linear.weight[h * Dh : (h + 1) * Dh]
+                output = output + edits.of(f"{place}.heads.{h}.output", share) - share
+            return output
+
+        linear.register_forward_hook(hook)
+
+    def mid(block: nn.Module, path: str) -> None:
+        """What attention adds is made so that its sum with the block's input is the edited one."""
+
+        def keep(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+            seen[f"{path}.input"] = given[0][0]
+
+        def hook(_: nn.Module, __: Any, given: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            stream = seen[f"{path}.input"]
+            seen[path] = edits.of(path, stream + given[0][0])
+            return (seen[path] - stream)[None], given[1]
+
+        block.register_forward_pre_hook(keep)
+        block.attn.register_forward_hook(hook)
+
+    after(transformer.wte, "token_embedding")
+    after(transformer.wpe, "position_embedding")
+    before(transformer.drop, "embedding")
+    for layer, block in enumerate(transformer.h):
+        place = f"blocks.{layer}"
+        before(block, f"{place}.input")
+        before(block.ln_1, f"{place}.attention.residual")
+        after(block.ln_1, f"{place}.attention.X")
+        heads_X(block.attn.c_attn, f"{place}.attention")
+        after(block.attn.c_attn, f"{place}.attention.QKV")
+        before(block.attn.c_proj, f"{place}.attention.concat")
+        heads_output(block.attn.c_proj, f"{place}.attention")
+        after(block.attn.c_proj, f"{place}.attention.output")
+        mid(block, f"{place}.mid")
+        after(block.ln_2, f"{place}.mlp.X")
+        after(block.mlp.c_fc, f"{place}.mlp.hidden")
+        after(block.mlp.act, f"{place}.mlp.activated")
+        after(block.mlp.c_proj, f"{place}.mlp.output")
+        after(block, f"{place}.output")
+    after(transformer.ln_f, "final")
+    after(model.lm_head, "logits")
+
+
+@torch.no_grad()
+def record(model: GPT2LMHeadModel, ids: Tensor, kinds: dict[str, Kind], seed: int) -> np.ndarray:
+    """Some numbers of an edited run: of each row of logits, of the last row more, of late steps."""
+    model, edits = copy.deepcopy(model), Edits(kinds, seed)
+    seen: dict[str, Tensor] = {}
+    edit_parameters(model, edits)
+    hook_up(model, edits, seen)
+    modeling_gpt2.eager_attention_forward = attention_of(edits, seen)
+    positions = edits.of("positions", torch.arange(len(ids)))
+    logits = model(ids[None], position_ids=positions[None], use_cache=False).logits[0]
+    last = f"blocks.{model.config.n_layer - 1}"
+    late = [seen[f"{last}.attention.weights"][:, -1, 0], seen[f"{last}.mid"][-1, :4]]
+    kept = [logits[:, ::66].flatten(), logits[-1, ::33], *late]
+    return torch.cat(kept).numpy()
+
+
+def main() -> None:
+    recorded = {}
+    eager = modeling_gpt2.eager_attention_forward
+    for name, layer, head in PLACES:
+        model = load_model(HERE / name)
+        expected = np.load(HERE / name / "expected.npz")
+        ids = torch.tensor(expected["ids"])
+        modeling_gpt2.eager_attention_forward = eager
+        with torch.no_grad():
+            logits = model(ids[None]).logits[0].numpy()
+        plain = record(model, ids, {}, 0)
+        assert np.abs(plain[: logits[:, ::66].size] - logits[:, ::66].ravel()).max() < TOLERANCE
+        all_kinds = cases(layer, head)
+        recorded[name] = np.array(
+            [record(model, ids, kinds, n) for n, kinds in enumerate(all_kinds)]
+        )
+        for kinds, row in zip(all_kinds, recorded[name], strict=True):
+            # b_K adds the same to all scores of a row, which softmax does not feel.
+            unfelt = all(path.endswith(".b_K") for path in kinds)
+            assert unfelt == (np.abs(row - plain).max() < LEAST_EFFECT), kinds
+    np.savez_compressed(HERE / "edits.npz", **recorded)
+    print({name: rows.shape for name, rows in recorded.items()})
+    print((HERE / "edits.npz").stat().st_size, "bytes")
+
+
+if __name__ == "__main__":
+    main()

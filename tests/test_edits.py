@@ -1,0 +1,938 @@
+"""Edited traces: against transformers with hooks, against equations by hand, and what is shared."""
+
+import copy
+import gc
+import pickle
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE, needs
+from reference.edit_cases import PLACES, cases, replacement
+from runs import computed, kept, plant
+
+import attnlab
+from attnlab import (
+    GPT2,
+    AttnlabError,
+    GPT2Config,
+    Tokenizer,
+    Trace,
+    causal_mask,
+    equations,
+    softmax,
+)
+from attnlab.edits import FIXED
+from attnlab.errors import DisagreementError
+from attnlab.parameters import ParameterVector, parameter_count
+
+TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
+
+
+@pytest.fixture(scope="module")
+def odd() -> GPT2:
+    return GPT2.from_pretrained(REFERENCE / "odd")
+
+
+# ---- the right numbers -----------------------------------------------------------------------
+
+
+def edits_of(trace: Trace, kinds: dict[str, Any], seed: int) -> dict[str, Any]:
+    """What is recorded as kinds, in each of the forms in which an edit may be given."""
+
+    def edit(path: str, kind: str) -> Any:
+        if kind == "zero":
+            return 0
+        if kind in ("mean", "reversed"):
+            return partial(replacement, kind, seed=seed)
+        return replacement(kind, attnlab.at(trace, path), seed)
+
+    return {path: edit(path, kind) for path, kind in kinds.items()}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("name", "layer", "head"), PLACES)
+def test_every_step_edited_against_transformers(
+    name: str, layer: int, head: int, dtype: str
+) -> None:
+    expected = np.load(REFERENCE / "edits.npz")[name]
+    ids = np.load(REFERENCE / name / "expected.npz")["ids"]
+    trace = GPT2.from_pretrained(REFERENCE / name, dtype=dtype).trace(ids)
+    last = f"blocks.{trace.config.n_layer - 1}"
+    for n, (kinds, wanted) in enumerate(zip(cases(layer, head), expected, strict=True)):
+        edited = trace.edited(edits_of(trace, kinds, n))
+        found = [edited.logits[:, ::66].ravel(), edited.next_logits[::33]]
+        found.append(attnlab.at(edited, f"{last}.attention.weights")[:, -1, 0])
+        found.append(attnlab.at(edited, f"{last}.mid")[-1, :4])
+        scale = max(1, np.abs(wanted).max())
+        assert np.abs(np.concatenate(found) - wanted).max() <= TOLERANCE[dtype] * scale, kinds
+        assert {x.dtype for x in found} == {np.dtype(dtype)}, kinds
+
+
+class ByHand(dict[str, Any]):
+    """Every step of an edited pass by path, from the equations, one after the other.
+
+    Parameters
+    ----------
+    trace : whose text and model it is
+    edits : what takes the place of steps, by path
+    """
+
+    def __init__(self, trace: Trace, edits: dict[str, Any]) -> None:
+        self.edits, self.H = edits, trace.config.n_head
+        parameters, self.left = trace.parameters, set(edits)
+        ids, T, L = trace.tokens.ids, len(trace.tokens), trace.config.n_layer
+        self["ids"], self["cached"], self["n_head"] = ids, 0, self.H
+        epsilon = self.put("epsilon", trace.config.layer_norm_epsilon)
+        positions, mask = self.put("positions", np.arange(T)), self.put("mask", causal_mask(T))
+        W_E, W_P = (self.put(name, parameters[name]) for name in ("W_E", "W_P"))
+        self["rows_of_W_E"], W_U = W_E, self.put("W_U", W_E.T)
+        self.put("token_embedding", W_E[ids])
+        self.put("position_embedding", W_P[positions])
+        x = self.put("embedding", self["token_embedding"] + self["position_embedding"])
+        for layer in range(L):
+            x = self.block(f"blocks.{layer}", x, epsilon, mask, parameters)
+        norm = [self.put(name, parameters[name]) for name in ("gain", "bias")]
+        final = self.put("final", equations.layer_norm(x, *norm, epsilon))
+        logits = self.put("logits", final @ W_U)
+        logits = np.vstack([logits[:-1], self.put("next_logits", logits[-1])])
+        self["logits"], self["next_logits"] = logits, logits[-1]
+        assert not self.left, "each edit was made"
+
+    def put(self, path: str, value: Any) -> Any:
+        """Keep a step, or what takes its place."""
+        self.left -= {path}
+        if path in self.edits:
+            edit = self.edits[path]
+            made = edit(value) if callable(edit) else edit
+            value = np.broadcast_to(made, np.shape(value)).astype(np.asarray(value).dtype)
+        self[path] = value
+        return value
+
+    def of_heads(self, place: str, name: str, value: Any) -> Any:
+        """A step of a layer, (H, ...), then of each head."""
+        value = self.put(f"{place}.{name}", value)
+        heads = np.broadcast_to(value, (self.H, *value.shape[-2:]))
+        self[f"{place}.{name}"] = np.stack(
+            [self.put(f"{place}.heads.{h}.{name}", head) for h, head in enumerate(heads)]
+        )
+        return self[f"{place}.{name}"]
+
+    def thirds(self, place: str, name: str, W: Any) -> Any:
+        """W_QKV or b_QKV, then its thirds, then those of each head."""
+        W = self.put(f"{place}.{name}_QKV", W)
+        made = []
+        for letter, third in zip("QKV", np.split(W, 3, axis=-1), strict=True):
+            columns = np.split(self.put(f"{place}.{name}_{letter}", third), self.H, axis=-1)
+            of_heads = [
+                self.put(f"{place}.heads.{h}.{name}_{letter}", one) for h, one in enumerate(columns)
+            ]
+            self[f"{place}.{name}_{letter}"] = np.concatenate(of_heads, axis=-1)
+            made.append(self[f"{place}.{name}_{letter}"])
+        self[f"{place}.{name}_QKV"] = np.concatenate(made, axis=-1)
+        return self[f"{place}.{name}_QKV"]
+
+    def attention(self, place: str, residual: Any, epsilon: Any, mask: Any, given: Any) -> Any:
+        heads, H = [f"{place}.heads.{h}" for h in range(self.H)], self.H
+        residual, epsilon = (
+            self.put(f"{place}.{name}", value)
+            for name, value in (("residual", residual), ("epsilon", epsilon))
+        )
+        gain, bias = (self.put(f"{place}.{n}", given[f"{place}.{n}"]) for n in ("gain", "bias"))
+        X = self.put(f"{place}.X", equations.layer_norm(residual, gain, bias, epsilon))
+        W, b = (self.thirds(place, name, given[f"{place}.{name}_QKV"]) for name in "Wb")
+        self[f"{place}.n_head"], self[f"{place}.memory"] = H, X
+        QKV = np.empty((3, H, len(X), X.shape[1] // H))
+        for h, head in enumerate(heads):
+            self[f"{head}.memory"] = self.put(f"{head}.X", X)
+            own = self[f"{head}.X"] @ W + b
+            QKV[:, h] = own.reshape(len(X), 3, H, -1)[:, :, h].swapaxes(0, 1)
+        QKV = self.put(f"{place}.QKV", QKV.transpose(2, 0, 1, 3).reshape(len(X), -1))
+        QKV = QKV.reshape(len(X), 3, H, -1).transpose(1, 2, 0, 3)
+        Q, K, V = (self.of_heads(place, *one) for one in zip("QKV", QKV, strict=True))
+        scale = self.put(f"{place}.scale", np.sqrt(Q.shape[-1]))
+        scales = np.array([self.put(f"{head}.scale", scale) for head in heads])
+        mask = self.of_heads(place, "mask", mask)
+        raw_scores = self.of_heads(place, "raw_scores", Q @ K.swapaxes(1, 2))
+        scores = self.of_heads(place, "scores", raw_scores / scales[:, None, None])
+        masked = self.of_heads(place, "masked_scores", np.where(mask, scores, -np.inf))
+        weights = self.of_heads(place, "weights", softmax(masked))
+        context = self.of_heads(place, "context", weights @ V)
+        concat = self.put(f"{place}.concat", np.hstack([*context]))
+        W_O = self.put(f"{place}.W_O", given[f"{place}.W_O"])
+        of_heads = [
+            self.put(f"{head}.W_O", one) for head, one in zip(heads, np.split(W_O, H), strict=True)
+        ]
+        W_O = self[f"{place}.W_O"] = np.vstack(of_heads)
+        output = concat @ W_O + self.put(f"{place}.b_O", given[f"{place}.b_O"])
+        for h, head in enumerate(heads):
+            share = context[h] @ of_heads[h]
+            output = output + self.put(f"{head}.output", share) - share
+        return self.put(f"{place}.output", output)
+
+    def block(self, place: str, x: Any, epsilon: Any, mask: Any, given: Any) -> Any:
+        x, mlp = self.put(f"{place}.input", x), f"{place}.mlp"
+        x = x + self.attention(f"{place}.attention", x, epsilon, mask, given)
+        x = self.put(f"{place}.mid", x)
+
+        def parameter(name: str) -> Any:
+            return self.put(f"{mlp}.{name}", given[f"{mlp}.{name}"])
+
+        norm = parameter("gain"), parameter("bias"), self.put(f"{mlp}.epsilon", epsilon)
+        X = self.put(f"{mlp}.X", equations.layer_norm(x, *norm))
+        hidden = self.put(f"{mlp}.hidden", X @ parameter("W_1") + parameter("b_1"))
+        activated = self.put(f"{mlp}.activated", equations.gelu(hidden))
+        output = activated @ parameter("W_2") + parameter("b_2")
+        return self.put(f"{place}.output", x + self.put(f"{mlp}.output", output))
+
+
+def all_paths(trace: Trace) -> list[str]:
+    """Every step that a trace has."""
+
+    def below(result: Any, place: str) -> Iterator[str]:
+        yield from (f"{place}{n}" for n, step in result.steps.items() if not step.optional)
+        for name in result.children:
+            part = getattr(result, name)
+            if isinstance(part, tuple):
+                for n, one in enumerate(part):
+                    yield from below(one, f"{place}{name}.{n}.")
+            else:
+                yield from below(part, f"{place}{name}.")
+
+    return list(below(trace, ""))
+
+
+def check(trace: Trace, by_hand: ByHand, order: list[str]) -> None:
+    """Look at every step, in an order: none shows anything else."""
+    for path in order:
+        if path.endswith(("rows_of_W_E", "activation", "by_root")):
+            continue
+        found, wanted = attnlab.at(trace, path), by_hand[path]
+        if path.endswith(".attention.mask"):  # one for all heads, or one for each
+            wanted = wanted if np.ndim(found) == 3 else wanted[0]
+        assert np.shape(found) == np.shape(wanted), path
+        kept = np.isfinite(wanted)
+        assert np.array_equal(kept, np.isfinite(found)), path
+        off = np.abs(np.subtract(found, wanted, where=kept, out=np.zeros(kept.shape), dtype=float))
+        assert off.max() <= 1e-9 * max(1, np.abs(np.where(kept, wanted, 0)).max()), path
+
+
+def edit_of(trace: Trace, path: str, seed: int) -> Any:
+    """An edit of a step: a function of what would be there, or numbers."""
+    name, value = path.rpartition(".")[2], attnlab.at(trace, path)
+    if name == "positions":
+        return lambda x: x[::-1]
+    if name in ("mask", "scale", "epsilon"):
+        return replacement("mask" if name == "mask" else "number", value, seed)
+    if name == "masked_scores":
+        return lambda x: np.where(np.isneginf(x), -1.0, x / 2)
+    return [0.5, lambda x: x / 2 + 1, replacement("random", value, seed)][seed % 3]
+
+
+def orders(trace: Trace, rng: np.random.Generator) -> list[list[str]]:
+    paths = all_paths(trace)
+    return [paths, paths[::-1], list(rng.permutation(paths))]
+
+
+def editable(trace: Trace) -> list[str]:
+    """What can be edited in the second block and outside of blocks."""
+    fixed = {"ids", "cached", "n_head", "memory", "rows_of_W_E", "activation", "by_root"}
+    places = (
+        "",
+        "blocks.1.",
+        "blocks.1.attention.",
+        "blocks.1.attention.heads.1.",
+        "blocks.1.mlp.",
+    )
+    return [
+        path
+        for path in all_paths(trace)
+        if path.rpartition(".")[2] not in fixed and path[: path.rfind(".") + 1] in places
+    ]
+
+
+def random_model(T: int, n_layer: int) -> GPT2:
+    config = GPT2Config(vocab_size=256, n_positions=T, n_embd=6, n_layer=n_layer, n_head=2)
+    rng = np.random.default_rng(0)
+    vector = rng.standard_normal(parameter_count(config)) / 2
+    return GPT2(ParameterVector(config, vector), Tokenizer.of_bytes())
+
+
+@pytest.mark.parametrize("T", [5, 140], ids=["short", "long"])
+def test_no_step_shows_anything_but_what_follows(T: int) -> None:
+    """Whatever is edited, in whatever order steps are looked at, in the edited trace or before."""
+    model, rng = random_model(T, 3), np.random.default_rng(1)
+    ids = rng.integers(0, 256, T)
+    base = model.trace(ids)
+    plain, paths = ByHand(base, {}), editable(base)
+    assert len(paths) > 70
+    for seed, path in enumerate(paths):
+        edits = {path: edit_of(base, path, seed)}
+        by_hand, order = ByHand(base, edits), orders(base, rng)[seed % 3]
+        fresh = model.trace(ids)
+        edited = fresh.edited(edits)
+        if seed % 2:
+            check(fresh, plain, order)
+        check(edited, by_hand, order)
+        check(fresh, plain, order)
+
+
+@pytest.mark.parametrize("T", [5, 140], ids=["short", "long"])
+def test_several_edits_at_once_in_any_order_and_one_after_the_other(T: int) -> None:
+    """All of them hold: a whole's edit and then its parts', in one dict or in one after another."""
+    model, rng = random_model(T, 3), np.random.default_rng(2)
+    base = model.trace(rng.integers(0, 256, T))
+    paths = editable(base)
+    for seed in range(40):
+        picked = rng.choice(paths, 3, replace=False)
+        edits = {path: edit_of(base, path, seed + n) for n, path in enumerate(picked)}
+        by_hand, backwards = ByHand(base, edits), dict([*edits.items()][::-1])
+        order = orders(base, rng)[seed % 3]
+        check(base.edited(edits), by_hand, order)
+        check(base.edited(backwards), by_hand, order)
+        # One after the other they hold too, as long as no whole is edited after its part.
+        wholes_first = sorted(edits.items(), key=lambda edit: edit[0].count("."))
+        wholes_first.sort(key=lambda edit: edit[0].rpartition(".")[2][-2:] != "KV")
+        step = base
+        for path, edit in wholes_first:
+            step = step.edited({path: edit})
+        check(step, by_hand, order)
+
+
+def test_a_later_edit_of_the_same_step_comes_after(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    path, one = "blocks.1.attention.context", "blocks.1.attention.heads.2.context"
+    twice = trace.edited({one: 1}).edited({path: lambda x: x + 2})
+    assert (twice.head(1, 2).context == 3).all()
+    assert np.array_equal(twice.head(1, 1).context, trace.head(1, 1).context + 2)
+    assert (trace.edited({path: 2}).edited({one: lambda x: x + 1}).head(1, 2).context == 3).all()
+    assert (trace.edited({one: lambda x: x + 1, path: 2}).head(1, 2).context == 3).all()
+    both = trace.edited({"logits": 1}).edited({"next_logits": lambda x: x + 1})
+    assert (both.logits[:-1] == 1).all()
+    assert (both.logits[-1] == 2).all()
+    assert (both.next_logits == 2).all()
+
+
+def test_an_edit_is_made_again_of_what_another_one_makes(odd: GPT2) -> None:
+    """A function gets what would be there; an array stays."""
+    trace = odd.trace("the hen")
+    hidden, doubled = "blocks.1.mlp.hidden", {"embedding": lambda x: 2 * x}
+    seen: list[Any] = []
+    function = trace.edited({hidden: lambda x: seen.append(x) or -x}).edited(doubled)
+    assert len(seen) == 2
+    assert np.array_equal(seen[1], trace.edited(doubled).blocks[1].mlp.hidden)
+    assert np.array_equal(function.blocks[1].mlp.hidden, -seen[1])
+    array = trace.edited({hidden: seen[0]}).edited(doubled)
+    assert np.array_equal(array.blocks[1].mlp.hidden, seen[0])
+
+
+def test_no_edits_change_nothing(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    same = trace.edited({})
+    assert same.logits is trace.logits
+    assert same.title == trace.title
+    assert repr(same) == repr(trace)
+
+
+# ---- what is shared ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["the base", "the edited"])
+def test_what_does_not_depend_on_an_edit_is_the_same_array(odd: GPT2, first: str) -> None:
+    """In whichever of the two it is looked at first."""
+    trace = odd.trace("the hen in")
+    edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
+    one, other = (trace, edited) if first == "the base" else (edited, trace)
+    after = ("context", "concat", "output")
+    for path in all_paths(trace):
+        words = path.split(".")
+        depends = (
+            words[0] in ("final", "logits", "next_logits")
+            or (words[:2] == ["blocks", "1"] and words[-1] in ("mid", *after))
+            or (words[:3] == ["blocks", "1", "mlp"] and words[-1] in ("X", "hidden", "activated"))
+            or (words[:2] == ["blocks", "2"] and words[-1] in (*BLOCK_STEPS, *after))
+        )
+        found = attnlab.at(one, path)
+        if isinstance(found, np.ndarray):
+            assert (found is attnlab.at(other, path)) == (not depends), path
+
+
+# Steps that depend on a block's input, besides those after the weights.
+BLOCK_STEPS = (
+    *("input", "mid", "residual", "X", "memory", "QKV", "Q", "K", "V"),
+    *("raw_scores", "scores", "masked_scores", "weights", "hidden", "activated"),
+)
+
+
+def test_a_late_ablation_costs_the_blocks_after_it(
+    odd: GPT2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = odd.trace("the hen in")
+    trace.next_tokens()
+    paths = computed(monkeypatch)
+    edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
+    edited.next_tokens()
+    in_layer = {path for path in paths if path.startswith("blocks.1.attention")}
+    assert in_layer == {"blocks.1.attention.output"}
+    assert not [path for path in paths if path.startswith("blocks.0") or "embedding" in path]
+    assert paths.count("blocks.2.attention.QKV") == 1
+    assert edited.blocks[2].mlp.output.shape == (6, 35)
+    del paths[:]
+    edited.edited({"blocks.2.mlp.output": 0}).next_tokens()
+    assert set(paths) == {"blocks.2.output", "final", "next_logits"}
+
+
+def test_what_is_edited_first_is_computed_once(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The base is not run to the end for an edit of its middle."""
+    paths = computed(monkeypatch)
+    trace = odd.trace("the hen in")
+    edited = trace.edited({"blocks.1.attention.weights": lambda x: x})
+    assert not [path for path in paths if path.startswith("blocks.2")]
+    for result in (edited, trace):
+        assert result.next_logits.shape == (263,)
+    assert paths.count("blocks.0.output") == paths.count("blocks.1.attention.QKV") == 1
+    assert paths.count("blocks.1.output") == paths.count("blocks.2.output") == 2
+
+
+@pytest.mark.parametrize("path", ["X", "Q", "heads.1.K", "output", "heads.1.output", "W_O", "mask"])
+def test_a_long_edited_text_goes_by_rows_where_it_can(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = random_model(140, 2)
+    trace = model.trace(np.arange(140))
+    edited = trace.edited({f"blocks.1.attention.{path}": lambda x: x[...]})
+    made = []
+    monkeypatch.setattr(
+        attnlab.MultiHeadAttention.raw_scores, "equation", lambda Q, K: made.append(Q)
+    )
+    assert edited.next_logits.shape == (256,)
+    assert not made
+    assert np.allclose(edited.next_logits, trace.next_logits, rtol=1e-12)
+
+
+def test_a_function_is_called_once(odd: GPT2) -> None:
+    trace, calls = odd.trace("the hen"), []
+    paths = [path for path in all_paths(trace) if path.rpartition(".")[2] in ("X", "Q", "W_K")]
+    paths += ["blocks.0.attention.heads.1.output", "blocks.0.mlp.hidden", "W_E", "next_logits"]
+    for path in paths:
+        edited = trace.edited({path: lambda x: calls.append(x) or x / 2})
+        check_same(edited, copy.deepcopy(edited))
+        assert repr(edited.head(0, 1))
+        assert len(calls) == 1, path
+        del calls[:]
+
+
+def check_same(a: Trace, b: Trace) -> None:
+    assert np.array_equal(a.logits, b.logits)
+    assert np.array_equal(a.blocks[1].attention.weights, b.blocks[1].attention.weights)
+    assert a.title == b.title
+
+
+def test_nothing_is_kept_by_showing_an_edited_trace(odd: GPT2) -> None:
+    trace = odd.trace("the hen in a thin inn")
+    edited = trace.edited({"blocks.1.attention.heads.2.weights": 0})
+    for result in (edited, edited.blocks[1], edited.blocks[1].attention, edited.head(1, 2)):
+        held = kept(edited), kept(trace)
+        assert "edited: blocks.1.attention.heads.2.weights" in repr(result)
+        assert result._repr_html_()
+        assert (kept(edited), kept(trace)) == held
+
+
+def test_an_edited_trace_goes_when_nobody_holds_it(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    edited = trace.edited({"blocks.1.attention.heads.2.output": lambda x: x / 2, "W_E": 0.5})
+    again = edited.edited({"blocks.2.attention.heads.0.X": 1})
+    assert again.next_logits.shape == edited.next_logits.shape == (263,)
+    arrays = [weakref.ref(result.blocks[2].output) for result in (again, edited, trace)]
+    gc.disable()
+    try:
+        del again
+        assert arrays[0]() is None
+        trace_ = weakref.ref(trace)
+        del trace
+        assert trace_() is None
+        assert arrays[2]() is not None  # the edited trace may still be asked for it
+        del edited
+        assert [array() for array in arrays] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_copies_and_pickles_of_edited_traces(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    layer = "blocks.1.attention"
+    edits = {
+        f"{layer}.heads.2.output": lambda x: x / 2,
+        f"{layer}.heads.1.X": lambda x: -x,
+        f"{layer}.Q": lambda x: x + 1,
+        f"{layer}.heads.0.weights": np.eye(4),
+        f"{layer}.W_V": lambda x: x / 3,
+        "W_E": lambda x: x * 2,
+        "next_logits": lambda x: x + 1,
+    }
+    further = {"blocks.0.mid": 1, f"{layer}.heads.0.W_Q": lambda x: -x}
+    for several in (*({path: edit} for path, edit in edits.items()), edits):
+        edited = trace.edited(several).edited({"embedding": lambda x: x * 2})
+        made = {path: attnlab.at(edited, path) for path in (*several, "embedding")}
+        for copied in (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
+            check_same(edited, copied(edited))
+        # In a copy, functions are what they made.
+        copied = copy.deepcopy(edited).edited(further)
+        check_same(trace.edited(made).edited(further), copied)
+    pair = pickle.loads(pickle.dumps((trace, trace.edited({f"{layer}.X": 0}))))
+    assert pair[0].blocks[0].output is pair[1].blocks[0].output
+    assert not pair[1].blocks[1].attention.X.flags.writeable
+
+
+def test_threads_that_look_at_one_edited_trace(odd: GPT2) -> None:
+    paths = [path for path in all_paths(odd.trace("the hen")) if "blocks.2" in path]
+    for _ in range(5):
+        trace = odd.trace("the hen")
+        edited = trace.edited({"blocks.1.attention.heads.2.output": 0})
+
+        def look(n: int, edited: Trace = edited) -> list[Any]:
+            order = paths[n:] + paths[:n]
+            found = {path: attnlab.at(edited, path) for path in order}
+            return [found[path] for path in paths]
+
+        with ThreadPoolExecutor(8) as pool:
+            looked = list(pool.map(look, range(0, 80, 10)))
+        for found in zip(*looked, strict=True):
+            assert all(one is found[0] or one == found[0] for one in found)
+
+
+def test_a_deep_model_and_many_edits_do_not_recurse() -> None:
+    config = GPT2Config(vocab_size=256, n_positions=4, n_embd=2, n_layer=400, n_head=1)
+    vector = np.full(parameter_count(config), 0.01)
+    trace = GPT2(ParameterVector(config, vector), Tokenizer.of_bytes()).trace([1, 2])
+    edits = {f"blocks.{layer}.mlp.output": 0 for layer in range(400)}
+    edited = trace.edited({"embedding": 1} | {**edits})
+    assert edited.logits.shape == (2, 256)
+    assert edited.title.endswith(
+        "edited: embedding, blocks.0.mlp.output, blocks.1.mlp.output and 398 more"
+    )
+    step = trace
+    for layer in range(0, 400, 10):
+        step = step.edited({f"blocks.{layer}.mlp.hidden": 0})
+    assert step.next_logits.shape == (256,)
+    assert repr(step)
+    assert np.array_equal(step.blocks[300].mlp.hidden, np.zeros((2, 8)))
+
+
+# ---- writing on ----------------------------------------------------------------------------------
+
+
+def near(mask: Any) -> Any:
+    """A mask of the three tokens before a query and itself, with or without a cache."""
+    queries, keys = mask.shape[-2:]
+    return mask & np.triu(np.ones((queries, keys), bool), keys - queries - 3)
+
+
+ROW_BY_ROW = {
+    "embedding": lambda x: x * 2,
+    "W_E": lambda x: -x,
+    "positions": lambda x: x // 2,
+    "mask": near,
+    "blocks.1.output": lambda x: x + np.linspace(-1, 1, x.shape[-1]),
+    "blocks.1.attention.X": lambda x: -x,
+    "blocks.1.attention.QKV": lambda x: x / 2,
+    "blocks.1.attention.Q": lambda x: x * 3,
+    "blocks.1.attention.K": lambda x: x * 3,
+    "blocks.1.attention.heads.2.K": 0.5,
+    "blocks.1.attention.heads.3.V": lambda x: -x,
+    "blocks.1.attention.heads.3.X": 0.25,
+    "blocks.0.attention.heads.3.scale": 0.1,
+    "blocks.1.attention.heads.3.mask": near,
+    "blocks.1.attention.weights": lambda x: x / 2,
+    "blocks.1.attention.heads.0.W_K": lambda W: -W,
+    "blocks.1.attention.heads.0.output": 0,
+    "blocks.2.mlp.hidden": 0,
+    "final": lambda x: x / 2,
+    "logits": lambda x: -x,
+}
+
+
+@pytest.mark.parametrize("path", [*ROW_BY_ROW, "all"])
+def test_each_step_of_generation_is_an_edited_trace(odd: GPT2, path: str) -> None:
+    """Row by row what one edited trace of all tokens has, keys found in the cache too."""
+    edits = ROW_BY_ROW if path == "all" else {path: ROW_BY_ROW[path]}
+    written = odd.generate("the hen", 5, temperature=0, trace=True, edits=edits)
+    whole = odd.trace(written.tokens).edited(edits)
+    assert written.trace is not None
+    check_close(written.trace, whole)
+    assert written.trace.title == whole.title
+    assert [step.computed for step in written.steps] == [4, 1, 1, 1, 1, 1]
+    for step in written.steps:
+        rows, keys = slice(step.cached, step.cached + step.computed), step.cached + step.computed
+        for layer in range(3):
+            found, wanted = (trace.blocks[layer].attention for trace in (step.trace, whole))
+            for name in ("X", "Q", "context", "output"):
+                check_close(getattr(found, name), getattr(wanted, name)[..., rows, :])
+            check_close(found.weights, wanted.weights[:, rows, :keys])
+            for name in "KV":
+                check_close(getattr(found, name), getattr(wanted, name)[:, :keys])
+        check_close(step.trace.next_logits, whole.logits[keys - 1])
+        if step.token is not None:
+            assert step.token.id == whole.logits[keys - 1].argmax()
+    without = odd.generate("the hen", 5, temperature=0)
+    assert [token.logit for token in without.chosen] != [token.logit for token in written.chosen]
+    streamed = odd.stream("the hen", 5, temperature=0, edits=edits)
+    assert [token.id for token in streamed] == [token.id for token in written.chosen]
+
+
+def check_close(found: Any, wanted: Any) -> None:
+    if isinstance(found, Trace):
+        found, wanted = found.logits, wanted.logits
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= 1e-5 * max(1, np.abs(wanted).max())
+
+
+def test_edits_hold_where_the_oldest_tokens_are_dropped(odd: GPT2) -> None:
+    edits = {"blocks.1.mlp.output": 0}
+    written = odd.generate("the hen", 20, temperature=0, drop_oldest=True, edits=edits)
+    last = odd.trace(written.tokens.ids[-18:-1]).edited(edits)
+    assert written.chosen[-1].id == last.next_logits.argmax()
+    assert written.chosen[-1].logit == pytest.approx(float(last.next_logits.max()))
+
+
+def test_a_step_of_generation_edited_later_leaves_the_others_alone(odd: GPT2) -> None:
+    """The keys that it found are shared, those that it makes are its own."""
+    written = odd.generate("the hen", 4, temperature=0, trace=True)
+    step = written.steps[2].trace
+    others = [one.trace.blocks[1].attention.K.copy() for one in written.steps]
+    edits = {"blocks.0.mlp.output": lambda x: -x, "blocks.1.attention.heads.1.K": lambda x: x / 2}
+    wanted = step.edited(edits)
+    assert not np.array_equal(wanted.blocks[1].attention.K, others[2])
+    for one, K in zip(written.steps, others, strict=True):
+        assert np.array_equal(one.trace.blocks[1].attention.K, K)
+    for copied in (copy.deepcopy(step), pickle.loads(pickle.dumps(step))):
+        assert np.array_equal(copied.blocks[1].attention.K, others[2])
+        check_same(copied.edited(edits), wanted)
+        check_same(copy.deepcopy(copied.edited(edits)), wanted)
+
+
+# ---- what can't be edited ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("blocks.3.mlp.output", "near it are blocks.2.mlp.output"),
+        ("blocks.-1.output", "near it are blocks.2.output"),
+        ("blocks.-9.output", "near it are blocks.0.output"),
+        ("blocks.1.attention.heads.7.weights", "near it are blocks.1.attention.heads.4.weights"),
+        ("blocks.1.attention.wieghts", "near it are blocks.1.attention.weights"),
+        ("block.1.mid", "near it are blocks.1.mid"),
+        ("blocks.1.attn.pattern", "TransformerLens's pattern is blocks"),
+        ("blocks.1.attention.heads.2", "blocks.1.attention.heads.2."),
+        ("blocks.1", "near it are blocks.1.mid"),
+        (" embedding", "near it are embedding"),
+        ("embedding\n", r"'embedding\\n' is no step to edit; near it are embedding"),
+        ("blocks. 0.output", "blocks.0.output"),
+        ("blocks.٠.output", "blocks.0.output"),
+        ("blocks.00.output", "blocks.0.output"),
+        ("blocks.0.output.", "blocks.0.output"),
+        ("blocks.#.output", "blocks.0.output"),
+        ("blocks[0].output", "blocks.0.output"),
+        ("blocks.1e0.output", "blocks.0.output"),
+        (f"blocks.{'9' * 5000}.output", "blocks.0.output"),
+        ("x" * 5000, "near it are"),
+        ("", "'' is no step to edit; near it are"),
+        ("ids", "no step to edit"),
+        ("n_head", "no step to edit"),
+        ("rows_of_W_E", "near it are W_E"),
+        ("blocks.0.attention.memory", "no step to edit"),
+        ("blocks.0.attention.K_cache", "no step to edit"),
+        ("blocks.0.attention.dropout_mask", "near it are blocks.0.attention.mask"),
+        ("blocks.0.mlp_dropout", "no step to edit"),
+        ("tokens", "no step to edit"),
+    ],
+)
+def test_paths_that_lead_to_no_step(odd: GPT2, path: str, told: str) -> None:
+    for ask in (odd.trace("the hen").edited, lambda e: odd.stream("the hen", 2, edits=e)):
+        with pytest.raises(AttnlabError, match=told) as caught:
+            ask({path: 0})
+        assert isinstance(caught.value, ValueError)
+        assert len(str(caught.value)) < 400
+
+
+class Tensor:
+    """Like PyTorch's: it makes an array of itself, unless it needs a gradient."""
+
+    def __init__(self, array: Any, needs_gradient: bool = False) -> None:
+        self.array, self.needs_gradient = np.asarray(array), needs_gradient
+
+    def __array__(self, dtype: Any = None) -> Any:
+        if self.needs_gradient:
+            raise RuntimeError("call detach() first")
+        return self.array.astype(dtype) if dtype else self.array
+
+
+def failing(x: Any) -> Any:
+    raise KeyError("mine")
+
+
+def in_place(x: Any) -> Any:
+    x *= 2
+    return x
+
+
+LAYER = "blocks.1.attention"
+
+
+@pytest.mark.parametrize(
+    ("edits", "kind", "told"),
+    [
+        (None, TypeError, "edits are a dict of paths and what takes their place; given None"),
+        ([("embedding", 0)], TypeError, "edits are a dict"),
+        ("embedding=0", TypeError, "edits are a dict"),
+        ({3: 0}, TypeError, "a path is a str, such as 'embedding'; given 3"),
+        ({"embedding": np.zeros((3, 35))}, ValueError, r"\(4, 35\); given shape \(3, 35\)"),
+        ({"embedding": np.zeros((1, 4, 35))}, ValueError, r"shape \(4, 35\); given .*\(1, 4, 35\)"),
+        ({f"{LAYER}.heads.2.weights": np.zeros((4, 3))}, ValueError, r"heads.2.weights has .*4, 4"),
+        ({f"{LAYER}.heads.2.W_Q": np.zeros((35, 8))}, ValueError, r"heads.2.W_Q has .*\(35, 7\)"),
+        ({f"{LAYER}.scale": [1, 2]}, ValueError, r"scale has shape \(\); given shape \(2,\)"),
+        ({"embedding": "0"}, TypeError, "embedding holds float32; given <U1"),
+        ({"embedding": None}, TypeError, "embedding holds float32; given object"),
+        ({"embedding": 1j}, TypeError, "holds float32; given complex128"),
+        ({"embedding": True}, TypeError, "holds float32; given bool"),
+        ({"embedding": 10**400}, TypeError, "holds float32; given object"),
+        ({"embedding": {"a": 1}}, TypeError, "holds float32; given object"),
+        ({"embedding": [[1.0, 2.0], [3.0]]}, TypeError, "edit of embedding is no array of numbers"),
+        ({"embedding": Tensor(0, True)}, TypeError, r"no array of numbers: call detach\(\) first"),
+        ({"embedding": float("nan")}, ValueError, "embedding can't be .* NaN, or is infinite"),
+        ({f"{LAYER}.heads.2.scores": -np.inf}, ValueError, "heads.2.scores can't be .* infinite"),
+        ({"embedding": 1e300}, ValueError, "infinite in float32"),
+        ({"embedding": lambda x: x * 1e30 * 1e30}, ValueError, "infinite in float32"),
+        ({"embedding": lambda x: x / 0}, ValueError, "NaN, or is infinite"),
+        ({f"{LAYER}.masked_scores": np.nan}, ValueError, "masked_scores can't be .* NaN"),
+        ({f"{LAYER}.masked_scores": -np.inf}, ValueError, "leaves query 0, 0 no key"),
+        ({"mask": False}, ValueError, "mask can't be edited so: it leaves query 0 no key to att"),
+        ({f"{LAYER}.mask": [[1, 0, 0, 0]]}, TypeError, "mask holds bool; given int64"),
+        ({f"{LAYER}.heads.2.mask": ~np.eye(4, dtype=bool)[1:2]}, None, ""),
+        ({f"{LAYER}.heads.2.mask": ~causal_mask(4)}, ValueError, "leaves query 3 no key"),
+        ({f"{LAYER}.scale": 0}, ValueError, "scale can't be edited so: scores are divided by it"),
+        ({f"{LAYER}.heads.2.scale": 0.0}, ValueError, "scores are divided by it"),
+        ({"epsilon": -1}, ValueError, "a root is taken of it"),
+        ({"positions": 17}, ValueError, "positions can't be edited so: there are 17 positions"),
+        ({"positions": -1}, ValueError, "there are 17 positions"),
+        ({"positions": 0.5}, TypeError, "positions holds int64; given float64"),
+        ({"embedding": failing}, ValueError, r"the edit of embedding raised KeyError\('mine'\)"),
+        ({"embedding": lambda: 0}, ValueError, "the edit of embedding raised TypeError"),
+        ({"embedding": in_place}, ValueError, "the edit of embedding raised ValueError.*read-only"),
+        ({f"{LAYER}.heads.2.weights": in_place}, ValueError, "read-only"),
+        ({"blocks.1.mlp.hidden": in_place}, ValueError, "read-only"),
+        ({"W_E": in_place}, ValueError, "read-only"),
+        ({"embedding": lambda x: None}, TypeError, "edit of embedding returned None, and no array"),
+        ({"embedding": lambda x: [[1], [1, 2]]}, TypeError, "no array of numbers"),
+        ({"embedding": lambda x: x[:2]}, ValueError, r"\(4, 35\); given shape \(2, 35\)"),
+        ({"embedding": np.zeros}, ValueError, "raised TypeError"),
+    ],
+)
+def test_edits_that_do_not_fit(odd: GPT2, edits: Any, kind: type | None, told: str) -> None:
+    trace = odd.trace("the hen")
+    if kind is None:
+        assert trace.edited(edits).logits.shape == (4, 263)
+        return
+    with pytest.raises(AttnlabError, match=told) as caught:
+        trace.edited(edits)
+    assert isinstance(caught.value, kind)
+    assert np.array_equal(trace.logits, odd.trace("the hen").logits)
+
+
+def test_what_follows_an_edit_and_overflows_is_told(odd: GPT2) -> None:
+    edited = odd.trace("the hen").edited({"blocks.1.attention.Q": 1e30})
+    with pytest.raises(AttnlabError, match=r"blocks\.1\.attention\.raw_scores overflows"):
+        edited.edited({"blocks.1.attention.K": 1e30}).next_logits  # noqa: B018
+    with pytest.raises(AttnlabError, match="edit of embedding raised KeyError") as caught:
+        odd.generate("the hen", 2, edits={"embedding": failing})
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize(
+    "zero", [0, 0.0, False + 0, np.float64(0), np.int8(0), np.array(0), [0], Tensor(0.0)]
+)
+def test_what_a_number_may_be(odd: GPT2, zero: Any) -> None:
+    trace = odd.trace("the hen")
+    for path in (f"{LAYER}.heads.2.context", "embedding", "W_E", f"{LAYER}.heads.2.b_V"):
+        edited = trace.edited({path: zero})
+        assert not attnlab.at(edited, path).any()
+        assert attnlab.at(edited, path).dtype == np.float32
+    for form in (lambda x: x + 2, lambda x: Tensor(x + 2), lambda x: list(np.array(x + 2))):
+        found = trace.edited({"embedding": form}).embedding
+        assert np.array_equal(found, trace.embedding + np.float32(2))
+
+
+@pytest.mark.parametrize("number", [2, 2.0, np.float32(2), np.array(2), Tensor(2)])
+def test_scales_stay_numbers(odd: GPT2, number: Any) -> None:
+    trace = odd.trace("the hen")
+    layer = trace.edited({f"{LAYER}.scale": number}).blocks[1].attention
+    assert layer.scale == layer.heads[3].scale == 2.0
+    assert type(layer.scale) is type(layer.heads[3].scale) is float
+    edited = trace.edited({f"{LAYER}.heads.3.scale": lambda x: Tensor(x / 2)})
+    assert edited.head(1, 3).scale == pytest.approx(7**0.5 / 2)
+    assert edited.head(1, 2).scale == edited.blocks[1].attention.scale == 7**0.5
+    assert edited.blocks[1].attention.scores.dtype == np.float32
+
+
+def test_an_edit_is_what_it_was_when_it_was_made(odd: GPT2) -> None:
+    trace, given_ = odd.trace("the hen"), np.zeros((4, 35))
+    edited = trace.edited({"embedding": given_})
+    given_ += 7
+    assert not edited.embedding.any()
+    assert not edited.edited({"W_P": 1}).embedding.any()
+    held: list[Any] = []
+    path = "blocks.1.attention.heads.2.weights"
+    edited = trace.edited({path: lambda x: held.append(x) or x[::-1]})
+    assert not held[0].flags.writeable
+    assert np.array_equal(held[0], trace.head(1, 2).weights)
+    assert np.array_equal(edited.head(1, 2).weights, trace.head(1, 2).weights[::-1])
+
+
+def test_weights_that_do_not_sum_to_1_are_told_in_the_title(odd: GPT2) -> None:
+    trace, path = odd.trace("the hen"), "blocks.1.attention.heads.2.weights"
+    told = f"edited: {path} (rows that do not sum to 1)"
+    assert trace.edited({path: lambda x: x / 2}).head(1, 2).title.endswith(told)
+    assert trace.edited({path: 0.25}).title.endswith(f"blocks of 5 heads, edited: {path}")
+    # A further edit upstream leaves an array as it is, and halves what is there by then.
+    assert told in trace.edited({path: lambda x: x / 2}).edited({"embedding": 1}).title
+
+
+def test_a_thousand_edits(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    paths = [path for path in all_paths(trace) if path.rpartition(".")[2] not in FIXED]
+    paths = [path for path in paths if "mask" not in path and not path.endswith("positions")]
+    assert len(paths) > 350
+    edited = trace.edited({path: lambda x: x for path in paths})
+    assert np.allclose(edited.logits, trace.logits, atol=1e-5)
+    assert edited.title.endswith(f"and {len(paths) - 3} more")
+    assert len(edited.title) < 200
+
+
+# ---- shown ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("T", [5, 140], ids=["short", "long"])
+def test_every_edited_step_is_explained(T: int) -> None:
+    trace = random_model(T, 2).trace(np.arange(T))
+    for seed, path in enumerate(editable(trace)):
+        head = trace.edited({path: edit_of(trace, path, seed)}).head(1, 1)
+        for query, key in ((T - 1, 2), (1, T - 1)):
+            one, row = head.explain(query, key), head.explain(query)
+            assert path in one.title
+            for name in ("raw_scores", "scores", "masked_scores", "weights"):
+                stored = getattr(head, name)[query]
+                assert one.numbers[name] == stored[key], path
+                assert row.numbers[name] == stored.tolist(), path
+            assert row.numbers["context"] == head.context[query].tolist()
+            assert ("edited here" in str(one)) <= (path.rpartition(".")[0] in head.path)
+
+
+@pytest.mark.parametrize("place", ["", ".heads.2"], ids=["layer", "head"])
+@pytest.mark.parametrize("name", ["raw_scores", "scores", "masked_scores", "weights"])
+def test_the_arithmetic_goes_up_to_an_edit_and_on_from_it(odd: GPT2, place: str, name: str) -> None:
+    trace = odd.trace("the hen")
+    head = trace.edited({f"blocks.1.attention{place}.{name}": lambda x: x / 4}).head(1, 2)
+    key = int(trace.head(1, 2).weights[3].argmax())
+    numbers = (float(getattr(one, name)[3, key]) for one in (trace.head(1, 2), head))
+    was, now = (f"{number:#.5g}" for number in numbers)
+    explanation = head.explain(3, key)
+    lines = str(explanation).splitlines()
+    assert explanation.numbers["unedited"] == {name: pytest.approx(float(was), rel=1e-4)}
+    assert explanation.numbers[name] == pytest.approx(float(now), rel=1e-4)
+    assert float(now) == pytest.approx(float(was) / 4, rel=1e-4)
+    told = lines[lines.index(head.heading_of(name)) + 1]
+    assert told.endswith(f" {was}; edited here: {now} instead of {was}")
+    assert head.heading_of(name).endswith(", edited")
+    assert str(explanation).count("edited here") == 1
+    after = {"raw_scores": f"\n  {now} / 2.6458 = ", "scores": f"\n  {now}"}.get(name, "")
+    assert after in str(explanation).partition(told)[2]
+    table = head.explain(3).text(200)
+    row = next(line for line in table.splitlines() if f"{name}, unedited" in line)
+    columns = [word.strip() for word in row.split("  ") if word.strip()]
+    assert columns[columns.index(f"{name}, unedited") + 1] == name
+    assert trace.head(1, 2).explain(3, key).numbers["unedited"] == {}
+    other = trace.edited({"blocks.1.attention.heads.0.weights": 0.25}).head(1, 2)
+    assert "edited" not in str(other.explain(3, 1)).partition("Numbers")[2]
+
+
+def test_a_scale_a_mask_and_a_context_that_are_edited_are_explained(odd: GPT2) -> None:
+    trace, layer = odd.trace("the hen"), "blocks.1.attention"
+    for path in (f"{layer}.scale", f"{layer}.heads.2.scale"):
+        head = trace.edited({path: 0.5}).head(1, 2)
+        text = "√7 = 2.6458; edited here: 0.5 instead of 2.6458"
+        assert text in str(head.explain(3, 1))
+        assert text in str(head.explain(3))
+        assert head.explain(3).numbers["unedited"] == {"scale": 7**0.5}
+    for path in (f"{layer}.mask", f"{layer}.heads.2.mask"):
+        head = trace.edited({path: True}).head(1, 2)
+        assert "False; edited here: True instead of False" in str(head.explain(1, 3))
+        assert head.explain(1, 3).numbers["unedited"] == {"mask": False}
+        assert head.explain(1).numbers["unedited"]["mask"] == [True, True, False, False]
+        assert "over the 4 keys that may be seen" in str(head.explain(1, 3))
+        assert "edited here" not in str(head.explain(1, 0))
+    head = trace.edited({f"{layer}.heads.2.context": 0}).head(1, 2)
+    lines = head.explain(3).text(200).splitlines()
+    assert lines[-1].split() == ["edited", "here", *"0000000"]
+    sums = [float(word) for word in lines[-2].split()[5:]]
+    assert sums == pytest.approx(trace.head(1, 2).context[3].tolist(), rel=1e-4)
+
+
+def test_a_stored_number_that_no_edit_explains_is_refused_beside_one(odd: GPT2) -> None:
+    trace, path = odd.trace("the hen"), "blocks.1.attention.heads.2.scores"
+    head = trace.edited({"blocks.1.attention.heads.2.weights": 0.25}).head(1, 2)
+    plant(trace, **{path: trace.head(1, 2).scores + 1e-2})
+    for look in (lambda: head.explain(3, 1), lambda: head.explain(3)):
+        with pytest.raises(DisagreementError, match=r"^scores"):
+            look()
+
+
+def test_tables_pictures_and_frames_say_where_it_was_edited(odd: GPT2) -> None:
+    path = "blocks.1.attention.heads.2.weights"
+    trace = odd.trace("the hen")
+    edited = trace.edited({path: 0.25})
+    head, told = edited.head(1, 2), f"edited: {path}"
+    for result in (edited, edited.blocks[0], edited.blocks[1].mlp, edited.blocks[1].attention):
+        assert result.title.endswith(told)
+        assert told in repr(result).splitlines()[0]
+        assert told in result._repr_html_()
+    assert head.heading_of("weights") == "weights = softmax(masked_scores), edited"
+    assert "softmax(masked_scores), edited" in head._repr_html_()
+    assert edited.blocks[1].attention.is_edited("weights")
+    for same in (
+        edited.head(1, 3),
+        edited.head(0, 2),
+        edited.blocks[0].attention,
+        trace.head(1, 2),
+    ):
+        assert not same.is_edited("weights")
+        assert "edited" not in same.heading_of("weights")
+    assert not edited.blocks[1].attention.is_edited("no step")
+    assert np.array_equal(head.unedited("weights"), trace.head(1, 2).weights)
+    assert np.array_equal(edited.head(1, 3).unedited("weights"), trace.head(1, 3).weights)
+    with pytest.raises(AttributeError, match=r"Head has no z; .*context"):
+        head.unedited("z")
+
+
+def test_pictures_say_where_it_was_edited(odd: GPT2) -> None:
+    needs("matplotlib", "plot")
+    path = "blocks.1.attention.heads.2.weights"
+    edited = odd.trace("the hen").edited({path: 0.25})
+    for ax in (edited.plot(), edited.plot_tokens(1, 2), edited.head(1, 2).plot()):
+        assert path in ax.get_title(loc="left")
+    assert "softmax(masked_scores), edited" in edited.head(1, 2).plot().get_title(loc="left")
+
+
+def test_frames_say_where_it_was_edited(odd: GPT2) -> None:
+    needs("xarray", "frames")
+    path = "blocks.1.attention.heads.2.weights"
+    edited = odd.trace("the hen").edited({path: 0.25})
+    data = edited.to_xarray()
+    assert data.title.endswith(f"edited: {path}")
+    assert (data.weights.sel(layer=1, head=2) == 0.25).all()
+    assert (edited.head(1, 2).to_dataframe() == 0.25).all(axis=None)
+    assert path in edited.head(1, 2).to_dataframe().attrs["title"]
