@@ -68,23 +68,23 @@ class EditedRun(Run):
         self.edits = (*(base.edits if isinstance(base, EditedRun) else ()), edits)
         self._plan()
 
-    @property
-    def paths(self) -> list[str]:
-        """Of all edited steps."""
-        return [path for edits in self.edits for path in edits]
-
     def _plan(self) -> None:
         """How steps are made otherwise.
 
-        `_changes` are what edits do to a step, a whole's before its parts'; `_follows` what else
-        becomes of a step because another one is edited, by that one's path.
+        `_paths` are those of all edits, `_edited` also those of what they are parts of; `_changes`
+        are what edits do to a step, a whole's before its parts'; `_follows` what else becomes of a
+        step because another one is edited, by that one's path.
         """
+        self._paths: set[str] = set()
+        self._edited: set[str] = set()
         self._changes: dict[str, list[Change]] = {}
         self._follows: dict[str, dict[str, Change]] = {}
         for edits in self.edits:
             self._depends: dict[str, bool] = {}  # of the last ones
             for path in sorted(edits, key=lambda path: len(wholes(self.graph, path))):
-                *_, place = wholes(self.graph, path)
+                *_, place = places = wholes(self.graph, path)
+                self._paths.add(path)
+                self._edited.update(places)
                 self._changes.setdefault(place, []).append(change_of(path, edits[path]))
                 self._depends[place] = True
                 for other, follow in follows_from(path):
@@ -124,12 +124,14 @@ class EditedRun(Run):
         return tuple({**self._changes, **self._follows})
 
     def is_edited(self, path: str) -> bool:
-        places = {*wholes(self.graph, path), self.graph[path].whole}
-        return any(edit in places or path in wholes(self.graph, edit) for edit in self.paths)
+        # In whole, or in a part.
+        return path in self._edited or not self._paths.isdisjoint(
+            [*wholes(self.graph, path), self.graph[path].whole]
+        )
 
     def unedited(self, path: str) -> Any:
         node = self.graph[path]
-        if node.whole and path not in self.paths:
+        if node.whole and path not in self._paths:
             whole = self.unedited(node.whole)
             return node.step.of_whole(whole, node.number, self.look(node.n_head))
         with self.telling():
@@ -231,7 +233,7 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     held = {path: edit if callable(edit) else numbers(path, edit) for path, edit in edits.items()}
     made = EditedRun(run, held)
     words = []
-    for path in made.paths:
+    for path in (path for edits in made.edits for path in edits):
         value = made.look(path)
         sums = value.sum(axis=-1) if path.endswith(".weights") else np.ones(1)
         note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that do not sum to 1)"

@@ -520,7 +520,13 @@ class Result(PrintedAnywhere):
 
     @property
     def title(self) -> str:
-        return f"{self._title}{self._run.note}"
+        return f"{self._title}{self.note}"
+
+    @property
+    def note(self) -> str:
+        """What all titles end with: where it was edited."""
+        note: str = self._run.note
+        return note
 
     @property
     def tokens(self) -> Any:

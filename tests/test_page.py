@@ -353,8 +353,8 @@ def test_the_arithmetic_is_numpys(
         {(HERE / "chain.js").read_text(encoding="utf-8")}
         const shape = {{ H: {H}, T: {T}, Tk: {Tk}, Dh: {Dh} }};
         const mask = unpackedMask(bits, {T * Tk});
-        const scale = {wanted.scale};
-        const heads = headsOf(new Float32Array(bytesOf(values).buffer), mask, scale, shape);
+        const scales = [{wanted.scale}, {wanted.scale}];
+        const heads = headsOf(new Float32Array(bytesOf(values).buffer), mask, scales, {{}}, shape);
         const steps = {json.dumps(MATRICES)};
         const rows = (f) => heads.map((head) => Array.from({{ length: {T} }},
             (_, i) => Array.from(f(head, i), (x) => (x === -Infinity ? "-inf" : x))));
@@ -985,3 +985,138 @@ def test_a_row_of_one_token(odd: GPT2, open_page: Open) -> None:
     to_cell(page, 0, 0)
     page.keyboard.press("Enter")
     check_arithmetic(page, odd.trace("a"), 0, 0, 0, 0)
+
+
+# ---- edited traces -----------------------------------------------------------------------------
+
+
+def edited_everywhere(trace: Trace) -> Trace:
+    """Each step of the chain edited in some head, and the mask of one layer."""
+    T = len(trace.tokens)
+    layers = [f"blocks.{layer}.attention" for layer in range(3)]
+    rng = np.random.default_rng(0)
+    return trace.edited(
+        {
+            f"{layers[0]}.heads.1.scale": 0.75,
+            f"{layers[0]}.heads.2.mask": True,
+            f"{layers[0]}.heads.3.raw_scores": lambda x: x - 3,
+            f"{layers[0]}.heads.4.Q": lambda x: -x,
+            f"{layers[1]}.scores": rng.normal(size=(T, T)),
+            f"{layers[1]}.heads.1.masked_scores": lambda x: np.where(np.eye(T) > 0, x, -np.inf),
+            f"{layers[1]}.heads.2.masked_scores": rng.normal(size=(T, T)),
+            f"{layers[1]}.heads.2.weights": lambda x: x / 2,
+            f"{layers[2]}.mask": np.tri(T, T, 2, dtype=bool),
+            f"{layers[2]}.heads.1.weights": rng.normal(size=(T, T)),
+            f"{layers[2]}.heads.2.context": 0.25,
+        }
+    )
+
+
+def test_the_page_computes_on_from_what_is_edited(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    edited = edited_everywhere(trace)
+    page = open_page(trace, edited)
+    for number, one in enumerate((trace, edited)):
+        for layer, h in np.ndindex(3, 5):
+            head = one.head(layer, h)
+            found = page.evaluate(
+                f"""() => {{
+                    const head = headOf(traces[{number}], {layer}, {h});
+                    const rows = (f) => Array.from({{ length: 12 }}, (_, i) =>
+                        Array.from(f(i), (x) => (x === -Infinity ? "-inf" : x)));
+                    return Object.fromEntries(
+                        MATRICES.map((step) => [step, rows((i) => stepRow(head, step, i))]));
+                }}"""
+            )
+            for step in MATRICES:
+                wanted, shown = getattr(head, step), np.array(found[step], dtype=float)
+                assert np.array_equal(np.isneginf(wanted), np.isneginf(shown)), (head.title, step)
+                kept = np.isfinite(wanted)
+                assert np.allclose(shown[kept], wanted[kept], rtol=1e-5, atol=1e-5), step
+
+
+def test_the_arithmetic_tells_what_is_edited(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    edited = edited_everywhere(trace)
+    page = open_page(trace, edited)
+    assert page.locator("#summary").inner_text().endswith(edited.note)
+    for layer, h, names, mask in (
+        (0, 0, (), False),
+        (0, 1, ("scale",), False),
+        (0, 2, (), True),
+        (0, 3, ("raw_scores",), False),
+        (0, 4, (), False),
+        (1, 0, ("scores",), False),
+        (1, 2, ("scores", "masked_scores", "weights"), False),
+        (2, 1, ("weights",), True),
+        (2, 2, ("context",), True),
+    ):
+        page.locator(".map").nth(15 + 5 * layer + h).click()
+        i, j = (3, 9) if (layer, h) in ((0, 2), (2, 1)) else (9, 3)
+        to_cell(page, i, j, nth=1)
+        page.keyboard.press("Enter")
+        head, article = edited.head(layer, h), page.locator('#sums [data-trace="1"]')
+        masked = article.locator('[data-step="masked_scores"]').inner_text()
+        assert ("the mask is True, edited" in masked or "False, edited" in masked) == mask
+        for step in (*MATRICES, "scale", "context"):
+            line = article.locator(f'[data-step="{step}"]')
+            assert ("edited here" in line.inner_text()) == (step in names), (head.path, step)
+            assert line.locator("code").inner_text().endswith(", edited") == (step in names)
+            value, would = getattr(head, step), head.unedited(step)
+            if step != "scale":
+                at = (i, 0) if step == "context" else (i, j)
+                value, would = value[at], would[at]
+            assert agrees(line.locator("strong data"), value, 100), (head.path, step)
+            if step in names:
+                assert agrees(line.locator("data").nth(-2), would, 100), (head.path, step)
+        base = page.locator('#sums [data-trace="0"]')
+        assert "edited" not in base.inner_text()
+        check_arithmetic(page, trace, layer, h, i, j)
+
+
+def test_an_edited_number_is_seen_where_the_mask_lets_none_through(
+    odd: GPT2, open_page: Open
+) -> None:
+    trace = odd.trace(TEXT)
+    weights = np.full((12, 12), 0.25)
+    edited = trace.edited({"blocks.1.attention.heads.3.weights": weights, "mask": True})
+    page = open_page(trace, edited)
+    page.locator(".map").nth(15 + 8).click()
+    assert page.locator("#formula").inner_text().endswith(", edited in B")
+    shown = shown_in(page, 1)
+    assert np.allclose(shown, 0.5, atol=SHADES)
+    assert np.array_equal(np.isnan(shown_in(page, 0)), ~trace.mask)
+    to_cell(page, 2, 9, nth=1)
+    readouts = page.locator(".readout").all_inner_texts()
+    assert ["masked" in text for text in readouts] == [True, False, False]
+    page.locator("#steps input[value=masked_scores]").check(force=True)
+    assert not page.locator("#formula").inner_text().endswith("edited in B")
+    to_cell(page, 2, 9, nth=1)
+    readouts = page.locator(".readout data").all_inner_texts()
+    assert readouts[0] == "-inf"
+    assert float(readouts[1]) == pytest.approx(float(edited.head(1, 3).scores[2, 9]), abs=1e-3)
+    assert readouts[2] == "inf"
+    bound = np.abs(edited.head(1, 3).scores - trace.head(1, 3).scores)[trace.mask].max()
+    assert ticks(page, 2)[1] == pytest.approx([-bound or -1, 0, bound or 1], rel=1e-3)
+
+
+def test_a_page_of_edited_weights_has_the_size_that_is_told(odd: GPT2) -> None:
+    trace = gpt2_shaped(odd, 64, n_layer=2)
+    page = trace.to_html()
+    for edits in (
+        {"blocks.1.attention.heads.3.context": 0, "blocks.0.attention.heads.2.X": 0},
+        {"blocks.1.attention.weights": 0.1, "blocks.0.attention.heads.2.scale": 2},
+    ):
+        edited = trace.edited(edits)
+        size = len(edited.to_html().encode())
+        assert abs(estimated_size([edited]) - size) < 0.02 * size
+    assert size > len(page.encode()) + 12 * 64 * 64 * 5
+    assert described(page)["traces"][0]["edited"] == {}
+
+
+def test_edited_numbers_that_float32_can_not_hold() -> None:
+    trace = GPT2.from_pretrained(REFERENCE / "float64", dtype="float64").trace("the hen")
+    for step in ("weights", "masked_scores", "context"):
+        edited = trace.edited({f"blocks.1.attention.heads.1.{step}": -1e60})
+        with pytest.raises(AttnlabError, match=f"{step} holds NaN or numbers that float32 can't"):
+            edited.to_html()

@@ -60,40 +60,49 @@ function table(caption, heads, rows, foot, marked, onRow) {
 function arithmeticOf(trace) {
   const { layer, head: h, query: i, key: j, component } = opened;
   const head = headOf(trace, layer, h);
-  const { Dh, Tk, Q, K, V } = head;
+  const { Dh, Tk, Q, K, V, given } = head;
   const chosen = Math.min(component, Dh - 1);
-  const steps = Object.fromEntries(
-    ["raw_scores", "scores", "masked_scores"].map((name) => [name, stepRow(head, name, i)]),
-  );
-  const { largest, exponentials, sum, weights } = softmax(steps.masked_scores);
-  const context = contextRow(head, weights);
+  const steps = Object.fromEntries(MATRICES.map((name) => [name, stepRow(head, name, i)]));
+  const { largest, exponentials, sum, weights: shares } = softmax(steps.masked_scores);
+  const { weights } = steps;
+  const mixed = contextRow(head, weights);
+  const context = given.context ? given.context.subarray(i * Dh, (i + 1) * Dh) : mixed;
   const masked = isMasked(head, i, j);
 
   const line = (name, ...parts) =>
     make(
       "li",
       { "data-step": name },
-      make("code", {}, formulaOf(name)),
+      make("code", {}, `${formulaOf(name)}${head.edited.has(name) ? ", edited" : ""}`),
       make("span", { class: "sum" }, ...parts),
     );
-  const result = (x) => make("strong", {}, number(x));
+  const strong = (x) => make("strong", {}, number(x));
+  // What a step's equation makes, or what an edit put in its place.
+  const result = (name, made, x) =>
+    head.edited.has(name)
+      ? make("span", {}, number(made), "; edited here: ", strong(x), " instead")
+      : strong(x);
   const chain = make(
     "ol",
     { class: "chain" },
-    line("raw_scores", `the ${Dh} products added up: `, result(steps.raw_scores[j])),
-    line("scale", `Dk is ${Dh}: `, result(head.scale)),
+    line(
+      "raw_scores",
+      `the ${Dh} products added up: `,
+      result("raw_scores", CELL.raw_scores(head, i, j), steps.raw_scores[j]),
+    ),
+    line("scale", `Dk is ${Dh}: `, result("scale", Math.sqrt(Dh), head.scale)),
     line(
       "scores",
       number(steps.raw_scores[j]),
       " / ",
       number(head.scale),
       " = ",
-      result(steps.scores[j]),
+      result("scores", CELL.scores(head, i, j), steps.scores[j]),
     ),
     line(
       "masked_scores",
-      `the mask is ${masked ? "False" : "True"}: `,
-      result(steps.masked_scores[j]),
+      `the mask is ${masked ? "False" : "True"}${head.edited.has("mask") ? ", edited" : ""}: `,
+      result("masked_scores", CELL.masked_scores(head, i, j), steps.masked_scores[j]),
     ),
     line(
       "weights",
@@ -108,7 +117,7 @@ function arithmeticOf(trace) {
       " / ",
       number(sum),
       " = ",
-      result(weights[j]),
+      result("weights", shares[j], weights[j]),
     ),
     line(
       "context",
@@ -119,7 +128,7 @@ function arithmeticOf(trace) {
       " = ",
       number(weights[j] * V[j * Dh + chosen]),
       "; all keys added up: ",
-      result(context[chosen]),
+      result("context", mixed[chosen], context[chosen]),
     ),
   );
 
@@ -151,7 +160,7 @@ function arithmeticOf(trace) {
       weights[j] * V[j * Dh + d],
       context[d],
     ]),
-    ["sum", "", "", steps.raw_scores[j], "", "", ""],
+    ["sum", "", "", CELL.raw_scores(head, i, j), "", "", ""],
     chosen,
     choose("component"),
   );
@@ -177,7 +186,7 @@ function arithmeticOf(trace) {
       V[n * Dh + chosen],
       weights[n] * V[n * Dh + chosen],
     ]),
-    ["sum", "", "", "", sum, weights.reduce((a, b) => a + b), "", context[chosen]],
+    ["sum", "", "", "", sum, weights.reduce((a, b) => a + b), "", mixed[chosen]],
     j,
     choose("key"),
   );
@@ -185,7 +194,7 @@ function arithmeticOf(trace) {
   keys.dataset.rows = "key";
   keys
     .querySelectorAll("tbody tr")
-    .forEach((row, n) => row.classList.toggle("masked", isMasked(head, i, n)));
+    .forEach((row, n) => row.classList.toggle("masked", !isSeen(head, i * Tk + n)));
 
   const title = make(
     "p",

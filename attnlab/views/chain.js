@@ -1,5 +1,6 @@
-// The chain from Q, K and V to the context vectors, as attnlab/equations.py has it. Numbers go in,
-// numbers come out; nothing here draws. Sums are made in float64, from float32 Q, K and V.
+// The chain from Q, K and V to the context vectors, as attnlab/equations.py has it, but for steps that
+// are edited. Numbers go in, numbers come out; nothing here draws. Sums are made in float64, from
+// float32 Q, K and V.
 
 /** The bytes that a base64 text stands for. */
 function bytesOf(base64) {
@@ -16,35 +17,60 @@ function unpackedMask(base64, size) {
 /**
  * The heads of one layer.
  *
- * values: float32, little-endian: Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh).
- * mask: (T, Tk) of 0 and 1. scale: what raw scores are divided by.
+ * values: float32, little-endian: Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh), then head by head the
+ * steps that are edited in it, (T, Tk) each, the context (T, Dh).
+ * mask: (T, Tk) of 0 and 1. scales: what each head's raw scores are divided by. edited: by head, the
+ * names of the steps that are edited in it, which its `given` has then.
  */
-function headsOf(values, mask, scale, { H, T, Tk, Dh }) {
+function headsOf(values, mask, scales, edited, { H, T, Tk, Dh }) {
   const part = (start, rows, h) =>
     values.subarray(start + h * rows * Dh, start + (h + 1) * rows * Dh);
-  return Array.from({ length: H }, (_, h) => ({
-    T,
-    Tk,
-    Dh,
-    mask,
-    scale,
-    Q: part(0, T, h),
-    K: part(H * T * Dh, Tk, h),
-    V: part(H * (T + Tk) * Dh, Tk, h),
-  }));
+  let end = H * (T + 2 * Tk) * Dh;
+  const next = (size) => values.subarray(end, (end += size));
+  return scales.map((scale, h) => {
+    const names = edited[h] ?? [];
+    const given = Object.fromEntries(
+      names
+        .filter((name) => name !== "scale")
+        .map((name) => [name, next(T * (name === "context" ? Dh : Tk))]),
+    );
+    return {
+      T,
+      Tk,
+      Dh,
+      mask: given.mask ?? mask,
+      scale,
+      given,
+      edited: new Set(names),
+      Q: part(0, T, h),
+      K: part(H * T * Dh, Tk, h),
+      V: part(H * (T + Tk) * Dh, Tk, h),
+    };
+  });
 }
 
 const isMasked = (head, i, j) => head.mask[i * head.Tk + j] === 0;
 
-// One number of each step that is no softmax: query i, key j.
+/** Whether there is a number after the mask: it lets one through, or an edit put one in cell n. */
+function isSeen({ mask, given }, n) {
+  const passes = given.masked_scores ? given.masked_scores[n] > -Infinity : mask[n] !== 0;
+  return passes || (given.weights !== undefined && given.weights[n] !== 0);
+}
+
+/** One number of a step that is no softmax: query i, key j. */
+const cellOf = (head, step, i, j) =>
+  head.given[step] ? head.given[step][i * head.Tk + j] : CELL[step](head, i, j);
+
+// What each step's equation makes of those before it.
 const CELL = {
   raw_scores({ Q, K, Dh }, i, j) {
     let sum = 0;
     for (let d = 0, q = i * Dh, k = j * Dh; d < Dh; d++) sum += Q[q + d] * K[k + d];
     return sum;
   },
-  scores: (head, i, j) => CELL.raw_scores(head, i, j) / head.scale,
-  masked_scores: (head, i, j) => (isMasked(head, i, j) ? -Infinity : CELL.scores(head, i, j)),
+  scores: (head, i, j) => cellOf(head, "raw_scores", i, j) / head.scale,
+  masked_scores: (head, i, j) =>
+    isMasked(head, i, j) ? -Infinity : cellOf(head, "scores", i, j),
 };
 
 /** softmax of a row, and what it passes through: the largest value, exp(x - largest), the sum. */
@@ -59,9 +85,10 @@ function softmax(row) {
 
 /** Row i of a step, one number for each key. */
 function stepRow(head, step, i) {
-  if (step === "weights") return softmax(stepRow(head, "masked_scores", i)).weights;
+  if (step === "weights" && !head.given.weights)
+    return softmax(stepRow(head, "masked_scores", i)).weights;
   const row = new Float64Array(head.Tk);
-  for (let j = 0; j < head.Tk; j++) row[j] = CELL[step](head, i, j);
+  for (let j = 0; j < head.Tk; j++) row[j] = cellOf(head, step, i, j);
   return row;
 }
 

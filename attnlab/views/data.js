@@ -56,7 +56,6 @@ function viewOf(name, shown) {
     Tk: first.Tk,
     layers: first.layers,
     H: first.H,
-    mask: first.mask,
     isDifference: shown.length === 2,
     keyLabels: first.keys.map((_, j) => both(shown.map((trace) => trace.keys[j]))),
     queryLabels: first.tokens.map((_, i) => both(shown.map((trace) => trace.tokens[i]))),
@@ -69,7 +68,8 @@ function headOf(trace, layer, head) {
     const element = document.getElementById(`trace-${trace.number}-layer-${layer}`);
     const values = new Float32Array(bytesOf(element.textContent).buffer);
     element.remove();
-    trace.read.set(layer, headsOf(values, trace.mask, trace.scales[layer], trace));
+    const edited = trace.edited[layer] ?? {};
+    trace.read.set(layer, headsOf(values, trace.mask, trace.scales[layer], edited, trace));
   }
   return trace.read.get(layer)[head];
 }
@@ -88,4 +88,17 @@ function matrixOf(view, { layer, head, step }) {
   return matrix;
 }
 
-const isHidden = (view, step, i, j) => AFTER_MASK.has(step) && view.mask[i * view.Tk + j] === 0;
+/** A test of cells: whether the mask leaves no number of a step there, in none of a view's traces. */
+function hiddenIn(view, { layer, head, step }) {
+  if (!AFTER_MASK.has(step)) return () => false;
+  const heads = view.traces.map((trace) => headOf(trace, layer, head));
+  return (n) => heads.every((one) => !isSeen(one, n));
+}
+
+/** Which traces have a step edited in a head, as the end of its formula. */
+function editedIn(layer, head, step) {
+  const names = traces
+    .filter((trace) => trace.edited[layer]?.[head]?.includes(step))
+    .map(({ name }) => (traces.length === 2 ? ` in ${name}` : ""));
+  return names.length ? `, edited${names.join(" and")}` : "";
+}

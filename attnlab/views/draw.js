@@ -12,7 +12,7 @@ function make(tag, attributes = {}, ...children) {
 const byId = (id) => document.getElementById(id);
 
 function format(x, digits = 4) {
-  if (x === -Infinity) return "-inf";
+  if (Math.abs(x) === Infinity) return x < 0 ? "-inf" : "inf";
   const size = Math.abs(x);
   if (size >= 1e6 || (size > 0 && size < 10 ** -digits)) return x.toExponential(digits - 1);
   return x.toFixed(digits);
@@ -53,7 +53,7 @@ function scaleOf(view, step, bound) {
     // Small weights are many; by their roots they can be told from none.
     return {
       colours: palettes.weights,
-      at: Math.sqrt,
+      at: (x) => Math.sqrt(Math.max(0, x)),
       ticks: [0, 0.01, 0.1, 0.25, 0.5, 1],
       note: "colour by √weight",
     };
@@ -66,12 +66,13 @@ function scaleOf(view, step, bound) {
   };
 }
 
-/** The largest |value| that is shown; 1 where there is none but 0. */
-function boundOf(view, step, matrix) {
+/** The largest finite |value| that is shown; 1 where there is none but 0. */
+function boundOf(view, selected, matrix) {
+  const isHidden = hiddenIn(view, selected);
   let bound = 0;
   for (let n = 0; n < matrix.length; n++) {
     const size = Math.abs(matrix[n]);
-    if (size > bound && (!AFTER_MASK.has(step) || view.mask[n])) bound = size;
+    if (size > bound && size < Infinity && !isHidden(n)) bound = size;
   }
   return bound || 1;
 }

@@ -36,11 +36,12 @@ function* paint(map) {
   const height = Math.min(view.T, MAP_PIXELS);
   const width = Math.min(view.Tk, MAP_PIXELS);
   const values = new Float32Array(width * height).fill(NaN);
+  const isHidden = hiddenIn(view, { layer, head, step: "weights" });
   for (let i = 0; i < view.T; i++) {
     const row = valuesOf(view, layer, head, "weights", i);
     const start = Math.floor((i * height) / view.T) * width;
     for (let j = 0; j < view.Tk; j++) {
-      if (isHidden(view, "weights", i, j)) continue;
+      if (isHidden(i * view.Tk + j)) continue;
       const n = start + Math.floor((j * width) / view.Tk);
       if (!(Math.abs(values[n]) >= Math.abs(row[j]))) values[n] = row[j];
     }

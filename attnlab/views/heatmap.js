@@ -59,20 +59,14 @@ function makeHeatmap(view) {
       : `${view.name} has no layer ${selection.layer}, head ${selection.head}.`;
     for (const part of [readout, frame, legend]) part.hidden = !there;
     matrix = there ? matrixOf(view, selection) : null;
-    return there ? boundOf(view, selection.step, matrix) : 0;
+    return there ? boundOf(view, selection, matrix) : 0;
   }
 
   function colour(bound) {
     if (!matrix) return;
     const { step } = selection;
     scale = scaleOf(view, step, bound);
-    bitmap = bitmapOf(
-      matrix,
-      view.Tk,
-      view.T,
-      scale,
-      (n) => AFTER_MASK.has(step) && view.mask[n] === 0,
-    );
+    bitmap = bitmapOf(matrix, view.Tk, view.T, scale, hiddenIn(view, selection));
     scroller.setAttribute(
       "aria-label",
       `${formulaOf(step)}${labelOf(view)}, layer ${selection.layer}, head ${selection.head}: ` +
@@ -209,7 +203,7 @@ function makeHeatmap(view) {
     row.setAttribute("aria-rowindex", i + 1);
     cursor.setAttribute("aria-colindex", j + 1);
     const value = matrix[i * view.Tk + j];
-    const masked = isHidden(view, selection.step, i, j);
+    const masked = hiddenIn(view, selection)(i * view.Tk + j);
     const shown = Number.isNaN(value) ? 0 : value; // the difference of two -inf
     const words = [
       make("span", {}, `query ${i} `, symbolOf(brief(view.queryLabels[i]))),

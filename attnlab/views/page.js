@@ -16,7 +16,7 @@ function openHead(layer, head) {
 function showHead() {
   const { layer, head, step } = selection;
   byId("head-title").textContent = `Layer ${layer}, head ${head}`;
-  byId("formula").textContent = formulaOf(step);
+  byId("formula").textContent = `${formulaOf(step)}${editedIn(layer, head, step)}`;
   for (const grid of grids) grid.mark();
   for (const text of texts) text.draw();
   const bounds = heatmaps.map((heatmap) => heatmap.compute());
@@ -54,9 +54,10 @@ function zoom(factor) {
 const count = (n, name) => `${n} ${name}${n === 1 ? "" : "s"}`;
 
 function summarise() {
-  const sizes = traces.map(({ name, layers, H, T, cached }) => {
+  const sizes = traces.map(({ name, layers, H, T, cached, note }) => {
     const after = cached ? ` after ${cached} cached` : "";
-    const size = `${count(layers, "layer")} × ${count(H, "head")}, ${count(T, "token")}${after}`;
+    const texts = `${count(T, "token")}${after}${note}`;
+    const size = `${count(layers, "layer")} × ${count(H, "head")}, ${texts}`;
     return traces.length === 2 ? `${name}: ${size}` : size;
   });
   byId("summary").textContent = sizes.join(" · ");

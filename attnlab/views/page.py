@@ -1,9 +1,9 @@
 """A trace as one HTML page that needs nothing else: no network, no other file, no build.
 
 The page carries Q, K and V of every head and computes all other steps itself, in `chain.js`; for a
-long text they would be larger by far. It says what it shows under the names and formulas of the
-steps in `attnlab.chain`. `page.html` is the frame, `page.css` how it looks; the scripts are
-joined to one, and `page.js`, the last, sets all going.
+long text they would be larger by far. Steps that are edited it carries too. It says what it shows
+under the names and formulas of the steps in `attnlab.chain`. `page.html` is the frame, `page.css`
+how it looks; the scripts are joined to one, and `page.js`, the last, sets all going.
 
 Tokens are hostile text. They enter as JSON without a `<`, JavaScript puts them in place as text and
 never as markup, and what the page may load or run is in its Content-Security-Policy: its own style
@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, WriteError
 from attnlab.files import as_path, write_whole
 from attnlab.tables import printable
@@ -39,6 +38,9 @@ SCRIPTS = (
 
 # The steps that the page shows, under the names and formulas that they have.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
+
+# Those that the page carries where they are edited: a scale as a number, the others as arrays.
+CARRIED = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
 # Of how many candidates for the next token the page tells.
 NEXT_TOKENS = 5
@@ -87,11 +89,14 @@ def save(path: str | os.PathLike[str], traces: Sequence[Result]) -> None:
 
 
 def estimated_size(traces: Sequence[Result]) -> int:
-    """How many bytes a page will have: its own files, and Q, K and V of the traces in base64."""
+    """How many bytes a page will have: its own files, and what it carries of traces in base64."""
     size = sum((HERE / name).stat().st_size for name in ("page.html", "page.css", *SCRIPTS))
     for trace in traces:
         T, Tk = trace.mask.shape
         floats = trace.config.n_layer * trace.config.n_embd * (T + 2 * Tk)  # Q, K and V
+        for edited in _edited(trace).values():
+            for names in edited.values():
+                floats += sum(T * (trace.config.d_head if n == "context" else Tk) for n in names)
         size += floats * 4 * 4 // 3  # 4 bytes, of which base64 writes 3 as 4 letters
     return size
 
@@ -116,7 +121,9 @@ def _description(trace: Result) -> dict[str, Any]:
         "H": config.n_head,
         "Dh": config.d_head,
         "cached": trace.cached,
-        "scales": [block.attention.scale for block in trace.blocks],
+        "note": printable(trace.note),
+        "edited": _edited(trace),
+        "scales": [[head.scale for head in block.attention.heads] for block in trace.blocks],
         "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
         "tokens": [
             {**_token(token), "part_of": printable(shared)}
@@ -127,6 +134,19 @@ def _description(trace: Result) -> dict[str, Any]:
             for token in trace.next_tokens(min(NEXT_TOKENS, config.vocab_size))
         ],
     }
+
+
+def _edited(trace: Result) -> dict[int, dict[int, list[str]]]:
+    """The steps that are edited in heads, by layer and head; only of those that have some."""
+    edited = {
+        layer: {
+            h: names
+            for h, head in enumerate(block.attention.heads)
+            if (names := [name for name in CARRIED if head.is_edited(name)])
+        }
+        for layer, block in enumerate(trace.blocks)
+    }
+    return {layer: heads for layer, heads in edited.items() if heads}
 
 
 def _token(token: Token) -> dict[str, Any]:
@@ -140,29 +160,34 @@ def _token(token: Token) -> dict[str, Any]:
 
 
 def _layers(traces: Sequence[Result]) -> list[str]:
-    """One element for each layer of each trace, with its Q, K and V.
+    """One element for each layer of each trace, with its Q, K and V, and its edited steps.
 
     The page reads and drops them one by one, so that it never holds all of them twice.
     """
     element = '<script type="text/plain" id="trace-{}-layer-{}">{}</script>'
     return [
-        element.format(number, layer, _layer(trace, layer))
+        element.format(number, layer, _layer(block.attention, edited.get(layer, {})))
         for number, trace in enumerate(traces)
-        for layer in range(trace.config.n_layer)
+        for edited in [_edited(trace)]
+        for layer, block in enumerate(trace.blocks)
     ]
 
 
-def _layer(trace: Result, layer: int) -> str:
-    """Q, K and V of a layer, float32 one after the other, in base64."""
-    attention = trace.blocks[layer].attention
-    return b64encode(b"".join(_float32(getattr(attention, name)) for name in "QKV")).decode()
+def _layer(attention: Result, edited: dict[int, list[str]]) -> str:
+    """Q, K and V of a layer, then head by head what is edited, float32 in base64."""
+    parts = [_float32(attention, name) for name in "QKV"]
+    for h, names in edited.items():
+        parts += [_float32(attention.heads[h], name) for name in names if name != "scale"]
+    return b64encode(b"".join(parts)).decode()
 
 
-def _float32(values: Array) -> bytes:
+def _float32(result: Result, name: str) -> bytes:
+    values = getattr(result, name)
     with np.errstate(over="ignore"):
         numbers = np.ascontiguousarray(values, dtype="<f4")
-    if not np.isfinite(numbers).all():
+    meant = np.isneginf(values) & (name == "masked_scores")
+    if not (np.isfinite(numbers) | meant).all():
         raise InvalidValueError(
-            "Q, K or V hold NaN or numbers that float32 can't hold, in which a page carries them"
+            f"{name} holds NaN or numbers that float32 can't hold, in which a page carries them"
         )
     return numbers.tobytes()

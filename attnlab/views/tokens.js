@@ -1,5 +1,8 @@
 // A text as its tokens, with lines from the chosen one to those it attends to; and what comes next.
 
+// How strong a weight is drawn; an edited one may be no share.
+const strengthOf = (weight) => Math.min(1, Math.max(0, weight));
+
 function makeText(view) {
   const [trace] = view.traces;
   const canvas = make("canvas", { "aria-hidden": "true" });
@@ -53,14 +56,16 @@ function makeText(view) {
   const draw = onceAFrame(() => {
     const i = Math.min(selection.query, trace.T - 1);
     const { layer, head } = selection;
-    const weights = hasHead(trace, layer, head)
+    const there = hasHead(trace, layer, head);
+    const weights = there
       ? valuesOf(view, layer, head, "weights", i)
       : new Float64Array(trace.Tk);
+    const isHidden = there ? hiddenIn(view, { layer, head, step: "weights" }) : () => true;
     chips.forEach(({ chip, weight }, j) => {
-      const seen = !isHidden(view, "weights", i, j) && hasHead(trace, layer, head);
+      const seen = !isHidden(i * trace.Tk + j);
       chip.classList.toggle("unseen-by-query", !seen);
       chip.classList.toggle("query", j === trace.cached + i);
-      chip.style.setProperty("--weight", Math.sqrt(weights[j]).toFixed(3));
+      chip.style.setProperty("--weight", Math.sqrt(strengthOf(weights[j])).toFixed(3));
       const words = seen ? weights[j].toFixed(2) : "";
       if (weight.textContent !== words) weight.textContent = words;
     });
@@ -80,7 +85,7 @@ function makeText(view) {
     context.translate(0, -flow.scrollTop);
     context.strokeStyle = colourOf(canvas);
     context.lineCap = "round";
-    weights.forEach((weight, j) => {
+    weights.map(strengthOf).forEach((weight, j) => {
       if (weight < 0.002 || j === trace.cached + i) return;
       const to = boxes[j];
       context.globalAlpha = Math.sqrt(weight);
