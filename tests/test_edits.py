@@ -936,3 +936,45 @@ def test_frames_say_where_it_was_edited(odd: GPT2) -> None:
     assert (data.weights.sel(layer=1, head=2) == 0.25).all()
     assert (edited.head(1, 2).to_dataframe() == 0.25).all(axis=None)
     assert path in edited.head(1, 2).to_dataframe().attrs["title"]
+
+
+# ---- what is known of the pocket model -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scene", "sound", "event"),
+    [
+        ("The dog chased the ball, but it", " barked", " rolled"),
+        ("The cat chased the kite, but it", " meowed", " flew"),
+        ("The lamp was chased by the owl, and it", " hooted", " glowed"),
+        ("The bird chased the wheel near the river, and it", " chirped", " turned"),
+    ],
+)
+def test_without_the_head_that_looks_at_the_animal_it_is_the_thing(
+    scene: str, sound: str, event: str
+) -> None:
+    """ "it" may be either; one head of layer 1 looks for the animal, another one for the thing."""
+    trace = GPT2.from_pretrained("pocket").trace(scene)
+
+    def chances(edits: dict[str, Any]) -> tuple[float, float]:
+        following = {x.text: x.probability for x in trace.edited(edits).next_tokens(200)}
+        return following.get(sound, 0.0), following.get(event, 0.0)
+
+    def silenced(head: int) -> tuple[float, float]:
+        return chances({f"blocks.1.attention.heads.{head}.context": 0})
+
+    def evenly(weights: Any) -> Any:
+        return causal_mask(len(weights)) / np.arange(1, len(weights) + 1)[:, None]
+
+    assert min(chances({})) > 0.2
+    for chance in (silenced(2), chances({"blocks.1.attention.heads.2.weights": evenly})):
+        assert chance[0] < 0.02
+        assert chance[1] > 0.85
+    animal, thing = silenced(0)
+    assert animal > 0.8
+    assert thing < 0.05
+    for head in (1, 3):
+        assert min(silenced(head)) > 0.15
+    if "dog" in scene:
+        assert chances({}) == pytest.approx((0.43, 0.54), abs=0.02)
+        assert silenced(2) == pytest.approx((0.001, 0.94), abs=0.02)
