@@ -459,10 +459,12 @@ def _read_header(file: Path) -> dict[str, Entry]:
             if length > LARGEST_HEADER:
                 raise OSError(f"its header would have {length:,} bytes")
             header = stream.read(length)
+            if not header.startswith(b"{"):
+                raise OSError("its header does not begin with a brace")
         with safe_open(file, framework="np"):
             pass
         same = _version(os.stat(file)) == version
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, MemoryError) as error:  # MemoryError: for a file of 1 TB
         raise CheckpointError(f"{file} {_what_it_is(file)} ({error})") from None
     if not same:
         raise CheckpointError(f"{file} was changed while it was opened; open it again")

@@ -209,7 +209,9 @@ def test_an_output_matrix_of_its_own() -> None:
     assert np.array_equal(trace.W_E, stored["transformer.wte.weight"])
     assert not np.array_equal(trace.W_U, trace.W_E.T)
     assert np.allclose(trace.logits, trace.final @ stored["lm_head.weight"].T, rtol=1e-5)
-    assert list(model.parameters)[-1] == "W_U"
+    order = list(model.parameters)
+    assert order[:3] == ["W_E", "W_P", "blocks.0.attention.gain"]
+    assert order[-3:] == ["gain", "bias", "W_U"]
     assert np.shares_memory(trace.W_U, model.parameters["W_U"])
     assert not trace.W_U.flags.writeable
     assert trace.heading_of("W_U") == "W_U = the output matrix, not tied to W_E"

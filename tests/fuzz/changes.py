@@ -50,9 +50,13 @@ ODD = [
     *map(Raw, ("NaN", "Infinity", "-Infinity", "1e400", "1E2", "-0", "01", "1_0", "0x10", "'a'")),
     *map(Raw, ('"\\ud800"', '"\\udc80\\ud800"', '"\\u001b]52;c;Zm9v\\u0007"', "undefined", "//")),
     *map(
-        Raw, ("9" * 5000, "[" * 500 + "]" * 500, "[" * 100_000, '{"a":' * 3000, "1.0e-400", "3.0")
+        Raw, ("9" * 5000, "[" * 200 + "]" * 200, "[" * 100_000, '{"a":' * 3000, "1.0e-400", "3.0")
     ),
 ]
+
+# What stands before the names in files of a model that was part of something else; added heads.
+AROUND = ["_orig_mod.", "module.transformer.", "base_model.model.transformer.", "model.module."]
+HEADS = ["score.weight", "classifier.bias", "qa_outputs.weight", "v_head.summary.weight", "score"]
 
 Change = Callable[[Folder, random.Random], str | None]
 CHANGES: list[Change] = []
@@ -269,6 +273,9 @@ def a_setting(folder: Folder, rng: random.Random) -> str | None:
     key = rng.choice([*keys, *oracle.FLAGS])
     near = [v + d for k, v in pairs if k == key and isinstance(v, int) for d in (-1, 1, -v, v)]
     value = rng.choice(near) if near and rng.random() < 0.3 else rng.choice(ODD)
+    if rng.random() < 0.3:
+        known = {"activation_function": [*oracle.ACTIVATIONS, "gelu_10", "tanh"]}
+        value = rng.choice(known.get(key, [True, False]))
     folder.files[CONFIG] = pairs_text(
         [*((k, v) for k, v in pairs if k != key), (key, value)]
     ).encode()
@@ -592,7 +599,7 @@ def another_layout(folder: Folder, rng: random.Random) -> str | None:
     items = list(arrays.items())
     rng.shuffle(items)
     wider = rng.random() < 0.5
-    prefix = rng.choice(["", "transformer.", None])
+    prefix = rng.choice(["", "transformer.", None, *AROUND])
     changed = {}
     for name, (dtype, shape, content) in items:
         if wider and dtype in ("F32", "F16"):
@@ -601,7 +608,11 @@ def another_layout(folder: Folder, rng: random.Random) -> str | None:
             dtype = "F64"
         bare = name.removeprefix("transformer.")
         ours = rng.choice(["", "transformer."]) if prefix is None else prefix
-        changed[(ours if bare != "lm_head.weight" else "") + bare] = (dtype, shape, content)
+        if bare == "lm_head.weight":
+            ours = ours.removesuffix("transformer.")
+        changed[ours + bare] = (dtype, shape, content)
+    if rng.random() < 0.2:
+        changed[rng.choice(["", *AROUND]) + rng.choice(HEADS)] = ("F32", [1], b"\0\0\xc0\x7f")
     files = rng.choice([1, 1, 2, 5])
     put(folder, changed, files)
     return f"laid out anew: {files} files, prefix {prefix!r}{', F64' if wider else ''}"
