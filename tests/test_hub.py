@@ -505,14 +505,17 @@ def test_a_variant_of_the_weights(hub: Hub, client: Client, model: str) -> None:
         index["weight_map"] = {key: names[file] for key, file in index["weight_map"].items()}
         variant[names[INDEX]] = json.dumps(index).encode()
     hub.add(TINY, published("one_head") | variant)
-    [half, whole] = client.ask(call(TINY, variant="fp16"), call(TINY, variant="int8"))
+    hub.add("someone/halves", {n: c for n, c in variant.items() if n not in stored or n in NEEDED})
+    half, whole, plain = client.ask(
+        call(TINY, variant="fp16"), call(TINY, variant="int8"), call("someone/halves")
+    )
     assert not half.error
     snapshot = Path(half.directory)
     assert half.width == json.loads(stored["config.json"])["n_embd"]
     assert {file.name for file in snapshot.iterdir()} == NEEDED | set(names.values())
-    whole.check("MissingFileError", f"{TINY} on the hub has no model.int8.safetensors")
-    assert "pickle" not in whole.message
-    assert any(name in whole.message for name in names.values())
+    whole.check("MissingFileError", "has no model.int8.safetensors", "leave out `variant`")
+    plain.check("MissingFileError", f"has no {WEIGHTS}", 'variant="fp16"')
+    assert "pickle" not in whole.message + plain.message
     hub.log.clear()
     [again] = client.ask(call(TINY, variant="fp16"))
     [in_directory] = client.ask(call(snapshot, variant="fp16"))

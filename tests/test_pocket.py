@@ -181,7 +181,7 @@ def no_model_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_at_hand_without_gpt2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(hub, "_in_cache", lambda *_: None)
+    monkeypatch.setattr(hub, "_cached", lambda *_: None)
     monkeypatch.setattr(hub, "_download", lambda *_: pytest.fail("must not touch the network"))
     model = GPT2.at_hand()
     assert model.parameters.origin == f"from {POCKET_DIRECTORY}"
@@ -197,7 +197,7 @@ def test_at_hand_without_gpt2(
 def test_at_hand_with_gpt2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(hub, "_in_cache", lambda *_: REFERENCE / "odd")
+    monkeypatch.setattr(hub, "_cached", lambda *_: REFERENCE / "odd")
     assert GPT2.at_hand().parameters.origin == f"from {REFERENCE / 'odd'}"
     assert capsys.readouterr().out == f"Model: gpt2, from {REFERENCE / 'odd'}.\n"
 
