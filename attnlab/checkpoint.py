@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -188,25 +189,12 @@ class Checkpoint(Parameters):
         if not isinstance(config, GPT2Config):
             raise InvalidTypeError(f"config must be a GPT2Config; given {shown(config)}")
         self.config = config
-        self.dtype = _checked_dtype(dtype)
+        self.dtype = checked_dtype(dtype)
         self._kept: dict[str, Array] = {}
-        entries = _entries(self.directory, variant)
-        left_out = [name for name in entries if _head(name)]
-        self._entries = _check_entries(
-            {name: entry for name, entry in entries.items() if name not in left_out},
-            config,
-            self.directory,
+        self._entries, self._copy, left_out = parameters_among(
+            _entries(self.directory, variant), config, str(self.directory)
         )
-        # The embedding that is the output matrix too may be there twice, or under that name.
-        self._copy = self._entries.pop(OUTPUT, None) if config.tie_word_embeddings else None
-        if self._copy is not None:
-            self._entries.setdefault(EMBEDDING, self._copy)
-        kinds = {HEADS[_head(name)] for name in left_out}
-        self.origin = f"from {self.directory}" + (
-            f", without its head for {' and '.join(sorted(kinds))} ({listed(left_out)})"
-            if left_out
-            else ""
-        )
+        self.origin = f"from {self.directory}{left_out}"
 
     def __getitem__(self, path: str) -> Array:
         name = tensor_name(path)
@@ -232,11 +220,7 @@ class Checkpoint(Parameters):
 
     def _check_copy(self, W_E: Array) -> None:
         if self._copy is not None and not np.array_equal(self._read(self._copy, OUTPUT), W_E):
-            raise CheckpointError(
-                f"{OUTPUT} in {self.directory} is not equal to {EMBEDDING}, though config.json "
-                "ties the two. If the model has an output matrix of its own, that should say "
-                '"tie_word_embeddings": false'
-            )
+            raise not_tied(str(self.directory))
 
     def _read(self, entry: Entry, name: str, rows: Ids | None = None) -> Array:
         stored = entry.read() if rows is None else entry.read_rows(rows)
@@ -303,7 +287,7 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     try:
         checked = np.dtype(object if dtype is None else dtype)  # of None NumPy makes float64
     except (TypeError, ValueError, SyntaxError):  # all of which NumPy raises here
@@ -506,12 +490,69 @@ def _what_it_is(file: Path) -> str:
     return "is not a safetensors file, or is truncated"
 
 
-def _check_entries(
-    entries: dict[str, Entry], config: GPT2Config, directory: Path
-) -> dict[str, Entry]:
+class Stored(Protocol):
+    """A tensor as a file or another library keeps it; `dtype` is safetensors' name for it."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def dtype(self) -> str: ...
+
+
+Kept = TypeVar("Kept", bound=Stored)
+
+
+def parameters_among(
+    entries: Mapping[str, Kept], config: GPT2Config, where: str
+) -> tuple[dict[str, Kept], Kept | None, str]:
+    """Of a model's tensors those that are parameters of a GPT-2 with this config.
+
+    Parameters
+    ----------
+    entries : by their bare names
+    where : they are from, in words
+
+    Returns
+    -------
+    The parameters by name; where the config ties the output matrix to the embedding and both are
+    there, the one; and in words, to follow `where`, the head that is left out, or "".
+
+    Raises
+    ------
+    CheckpointError
+        Tensors are missing, unexpected, misshaped or of a dtype that can't be read; they are
+        quantised, or another architecture's.
+    """
+    left_out = [name for name in entries if _head(name)]
+    found = _check_entries(
+        {name: entry for name, entry in entries.items() if name not in left_out}, config, where
+    )
+    # The embedding that is the output matrix too may be there twice, or under that name.
+    copy = found.pop(OUTPUT, None) if config.tie_word_embeddings else None
+    if copy is not None:
+        found.setdefault(EMBEDDING, copy)
+    if not left_out:
+        return found, copy, ""
+    kinds = " and ".join(sorted({HEADS[_head(name)] for name in left_out}))
+    return found, copy, f", without its head for {kinds} ({listed(left_out)})"
+
+
+def not_tied(where: str) -> CheckpointError:
+    """An error of an output matrix that should be the embedding."""
+    return CheckpointError(
+        f"{OUTPUT} in {where} is not equal to {EMBEDDING}, though its config ties the two. If the "
+        'model has an output matrix of its own, that should say "tie_word_embeddings": false'
+    )
+
+
+def _check_entries(entries: Mapping[str, Kept], config: GPT2Config, where: str) -> dict[str, Kept]:
     """The entries that are parameters, if they are those of a GPT-2 with this config.
 
     It takes time that grows with the entries, and not with the numbers in the config.
+
+    Parameters
+    ----------
+    where : they are from, in words
     """
     found = {name: entry for name, entry in entries.items() if not MASK_BUFFER.fullmatch(name)}
     in_block = {NAMES[path]: shape for path, shape in shapes_in_block(config).items()}
@@ -529,7 +570,7 @@ def _check_entries(
 
     expected = {name: shape for name in found if (shape := shape_of(name)) is not None}
     if told := _what_else(found, {*in_block, *outside}):
-        raise CheckpointError(f"{directory} {told}")
+        raise CheckpointError(f"{where} {told}")
     given = set(expected)
     if config.tie_word_embeddings and OUTPUT in given:  # W_E under another name, or twice
         given = given - {OUTPUT} | {EMBEDDING}
@@ -555,12 +596,12 @@ def _check_entries(
     problems = [f"{kind}: {told}" for kind, told in kinds.items() if told]
     if problems:
         raise CheckpointError(
-            f"the tensors in {directory} are not those of its config.json. {'; '.join(problems)}"
+            f"the tensors in {where} are not those of its config. {'; '.join(problems)}"
         )
     return found
 
 
-def _what_else(found: dict[str, Entry], ours: set[str]) -> str:
+def _what_else(found: Mapping[str, Stored], ours: set[str]) -> str:
     """What tensors are, where their names tell that they are not a GPT-2's as it stands."""
 
     def is_ours(name: str) -> bool:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.equations import Array
+from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 
 Rng: TypeAlias = "np.random.Generator | int | None"  # as text: numpy.random loads late
+
+
+def as_numpy(values: Any) -> AnyArray:
+    """What any library keeps as an array, as one of NumPy's; no library is loaded for it.
+
+    A tensor of PyTorch's may need gradients, be on another device, and hold bfloat16.
+    """
+    for step in ("detach", "cpu"):
+        if callable(getattr(values, step, None)):
+            values = getattr(values, step)()
+    if str(getattr(values, "dtype", "")) == "torch.bfloat16":  # which NumPy has not
+        values = values.float()
+    return np.asarray(values)
 
 
 def as_floats(x: ArrayLike, name: str = "x") -> Array:

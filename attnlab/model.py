@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 from numpy.typing import ArrayLike, DTypeLike
 
+from attnlab.arrays import config_of, parameters_in_memory
 from attnlab.checkpoint import Checkpoint, save_parameters
 from attnlab.config import GPT2Config
 from attnlab.edits import Edit, check_paths
@@ -94,6 +95,82 @@ class GPT2:
                 f"and config.json says {config.vocab_size}"
             )
         return cls(checkpoint, tokenizer)
+
+    @classmethod
+    def from_hf(cls, model: Any, tokenizer: Tokenizer, *, dtype: DTypeLike = "float32") -> GPT2:
+        """A GPT-2 of transformers that is in memory, such as one that is being trained.
+
+        Its parameters are copied: what happens to it later does not change this one. A trace is
+        that of the model in eval mode, without dropout.
+
+        Parameters
+        ----------
+        model : a GPT2LMHeadModel or GPT2Model, or one with another head, which is left out; as it
+            is, compiled, or wrapped to be trained in parallel
+        tokenizer : as `from_arrays` takes it
+        dtype : "float32" or "float64", what everything is computed in
+
+        Raises
+        ------
+        InvalidTypeError
+            It is no model of transformers.
+        ConfigError, CheckpointError
+            It is another architecture, or its weights can't be used: LoRA layers that are not
+            merged, quantised weights.
+        VocabularyError
+            The tokenizer does not fit.
+        """
+        config = config_of(model)
+        return cls.from_arrays(config, model.state_dict(), tokenizer, dtype=dtype)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        config: GPT2Config,
+        arrays: Mapping[str, Any],
+        tokenizer: Tokenizer,
+        *,
+        dtype: DTypeLike = "float32",
+    ) -> GPT2:
+        """A GPT-2 of arrays in memory, which are copied.
+
+        Parameters
+        ----------
+        config : the sizes that they must have
+        arrays : NumPy's, or tensors of PyTorch's and the like, by the names of a checkpoint
+            (`transformer.h.0.ln_1.weight`, whatever stands before `h`) or by the paths of
+            parameters (`blocks.0.attention.gain`). Where a block's first matrix is (3 D, D) and
+            not (D, 3 D), all of a block's matrices are those of nn.Linear, as in nanoGPT, and are
+            transposed. Where none of them has a bias, biases are zero.
+        tokenizer : Tokenizer
+        dtype : "float32" or "float64", what everything is computed in
+
+        Raises
+        ------
+        CheckpointError
+            Arrays are missing, unexpected, misshaped, of a dtype that can't be read, not finite.
+        InvalidTypeError, InvalidValueError
+            `config` is no GPT2Config, `arrays` no dict of names; `dtype` is neither of the two.
+        VocabularyError
+            The tokenizer does not fit.
+
+        Examples
+        --------
+        nanoGPT's checkpoint, a pickle, which only who trusts it should load:
+
+        >>> checkpoint = torch.load("ckpt.pt", map_location="cpu")
+        >>> sizes = checkpoint["model_args"]
+        >>> config = GPT2Config(
+        ...     vocab_size=sizes["vocab_size"],
+        ...     n_positions=sizes["block_size"],
+        ...     n_embd=sizes["n_embd"],
+        ...     n_layer=sizes["n_layer"],
+        ...     n_head=sizes["n_head"],
+        ...     activation_function="gelu",
+        ... )
+        >>> model = GPT2.from_arrays(config, checkpoint["model"], tokenizer)
+        """
+        return cls(parameters_in_memory(config, arrays, dtype), tokenizer)
 
     @classmethod
     def at_hand(cls) -> GPT2:

@@ -1,0 +1,381 @@
+"""Models that are made of what is in memory: arrays, tensors, models of transformers.
+
+PyTorch is not needed: what stands for its tensors here behaves as they do, gradients, devices and
+bfloat16 included, and refuses what they refuse.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from attnlab import GPT2, AttnlabError, Checkpoint, GPT2Config, Tokenizer
+from attnlab.arrays import parameters_in_memory
+from attnlab.errors import CheckpointError, ConfigError
+from attnlab.parameters import parameter_shapes
+
+MODELS = ("odd", "one_head", "float16", "float64", "gelu", "relu", "silu", "quick_gelu")
+
+TOKENIZER = Tokenizer.from_directory(REFERENCE / "odd")
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def config_of(model: str) -> GPT2Config:
+    return GPT2Config.from_file(REFERENCE / model / "config.json")
+
+
+def arrays_of(model: str) -> Arrays:
+    """A reference model's tensors by their names in the file."""
+    return load_file(REFERENCE / model / "model.safetensors")
+
+
+def expected_of(model: str) -> Arrays:
+    with np.load(REFERENCE / model / "expected.npz") as file:
+        return dict(file)
+
+
+def check(model: GPT2, expected: Arrays, tolerance: float = 1e-5) -> None:
+    """Logits and every layer's weights are the recorded ones."""
+    trace = model.trace(expected["ids"])
+    np.testing.assert_allclose(trace.logits, expected["logits"], atol=tolerance, rtol=tolerance)
+    for layer, block in enumerate(trace.blocks):
+        weights = expected[f"blocks.{layer}.attention.weights"]
+        np.testing.assert_allclose(block.attention.weights, weights, atol=tolerance)
+
+
+# Arrays
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_arrays_by_the_names_of_a_checkpoint(model: str) -> None:
+    made = GPT2.from_arrays(config_of(model), arrays_of(model), TOKENIZER)
+    assert made.parameters.dtype == np.float32
+    check(made, expected_of(model))
+    in_float64 = GPT2.from_arrays(config_of(model), arrays_of(model), TOKENIZER, dtype="float64")
+    check(in_float64, expected_of(model), 1e-10)
+
+
+@pytest.mark.parametrize("model", ["odd", "silu"])
+def test_arrays_by_the_paths_of_parameters(model: str) -> None:
+    directory = REFERENCE / model
+    paths = dict(Checkpoint(directory, config_of(model)))
+    assert ("W_U" in paths) == (model == "silu")
+    made = GPT2.from_arrays(config_of(model), paths, TOKENIZER)
+    check(made, expected_of(model))
+    again = GPT2.from_arrays(config_of(model), made.parameters, TOKENIZER)
+    for path in paths:
+        np.testing.assert_array_equal(again.parameters[path], paths[path])
+
+
+def test_an_output_matrix_that_is_square() -> None:
+    """No shape tells which way it lies: its name does."""
+    sizes = {"vocab_size": 6, "n_positions": 3, "n_embd": 6, "n_layer": 1, "n_head": 2}
+    config = GPT2Config(**sizes, tie_word_embeddings=False)
+    rng = np.random.default_rng(0)
+    paths = {
+        path: rng.standard_normal(shape).astype(np.float32)
+        for path, shape in parameter_shapes(config).items()
+    }
+    W_U = paths.pop("W_U")
+    by_path = parameters_in_memory(config, paths | {"W_U": W_U})
+    by_name = parameters_in_memory(config, paths | {"lm_head.weight": W_U})
+    np.testing.assert_array_equal(by_path["W_U"], W_U)
+    np.testing.assert_array_equal(by_name["W_U"], W_U.T)
+
+
+@pytest.mark.parametrize("before", ["", "transformer.", "_orig_mod.module.transformer.", "model."])
+def test_what_stands_before_the_names(before: str) -> None:
+    arrays = {
+        before + name.removeprefix("transformer."): array
+        for name, array in arrays_of("odd").items()
+    }
+    check(GPT2.from_arrays(config_of("odd"), arrays, TOKENIZER), expected_of("odd"))
+
+
+@pytest.mark.parametrize("biases", ["biases", "none"])
+def test_matrices_of_linear_layers_as_in_nanogpt(biases: str) -> None:
+    with np.load(REFERENCE / "nanogpt.npz") as file:
+        recorded = dict(file)
+    prefix = f"{biases}.state."
+    state = {n.removeprefix(prefix): a for n, a in recorded.items() if n.startswith(prefix)}
+    assert any(name.endswith("bias") for name in state) == (biases == "biases")
+    sizes = {"vocab_size": 263, "n_positions": 17, "n_embd": 6, "n_layer": 2, "n_head": 2}
+    config = GPT2Config(**sizes, activation_function="gelu")
+    for dtype, tolerance in (("float32", 1e-5), ("float64", 1e-10)):
+        model = GPT2.from_arrays(config, state, TOKENIZER, dtype=dtype)
+        logits = model.trace(recorded["ids"]).logits[:, ::3]
+        np.testing.assert_allclose(logits, recorded[f"{biases}.logits"], atol=tolerance)
+
+
+def test_one_bias_that_is_missing_is_missing() -> None:
+    arrays = arrays_of("odd")
+    del arrays["transformer.h.1.mlp.c_fc.bias"]
+    with pytest.raises(CheckpointError, match=r"missing: h\.1\.mlp\.c_fc\.bias$"):
+        GPT2.from_arrays(config_of("odd"), arrays, TOKENIZER)
+
+
+def test_what_was_given_may_change() -> None:
+    arrays = arrays_of("odd")
+    model = GPT2.from_arrays(config_of("odd"), arrays, TOKENIZER)
+    for array in arrays.values():
+        array[...] = 7
+    check(model, expected_of("odd"))
+    for path in model.parameters:
+        with pytest.raises(ValueError, match="read-only"):
+            model.parameters[path][...] = 1
+    assert model.parameters.origin == "from arrays in memory"
+    assert "from arrays in memory" in repr(model)
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        check(again, expected_of("odd"))
+
+
+def test_lists_are_arrays() -> None:
+    arrays = {name: array.tolist() for name, array in arrays_of("gelu").items()}
+    check(GPT2.from_arrays(config_of("gelu"), arrays, TOKENIZER), expected_of("gelu"))
+
+
+# Tensors
+
+
+class Dtype:
+    """A dtype of PyTorch's, which is printed with its module's name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+
+class Tensor:
+    """A tensor of PyTorch's, as far as one looks at it from outside."""
+
+    def __init__(
+        self, values: NDArray[Any], dtype: str = "", gradients: bool = False, device: str = "cpu"
+    ) -> None:
+        self.values, self.gradients, self.device = values, gradients, device
+        self.dtype = Dtype(dtype or str(values.dtype))
+        self.shape = values.shape
+
+    def detach(self) -> Tensor:
+        return Tensor(self.values, self.dtype.name, False, self.device)
+
+    def cpu(self) -> Tensor:
+        if self.device == "meta":
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        return Tensor(self.values, self.dtype.name, self.gradients)
+
+    def float(self) -> Tensor:
+        return Tensor(self.values.astype(np.float32), "float32", self.gradients, self.device)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if self.gradients:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+        if self.device != "cpu":
+            raise TypeError(f"can't convert {self.device} device type tensor to numpy.")
+        if self.dtype.name == "bfloat16":
+            raise TypeError("Got unsupported ScalarType BFloat16")
+        return self.values if dtype is None else self.values.astype(dtype)
+
+
+def tensors_of(model: str, **more: Any) -> dict[str, Tensor]:
+    return {name: Tensor(array, **more) for name, array in arrays_of(model).items()}
+
+
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        ("odd", {"gradients": True}),
+        ("odd", {"gradients": True, "device": "mps:0"}),
+        ("float16", {"device": "cuda:0"}),
+        ("float64", {"gradients": True}),
+    ],
+)
+def test_tensors(model: str, more: dict[str, Any]) -> None:
+    made = GPT2.from_arrays(config_of(model), tensors_of(model, **more), TOKENIZER)
+    check(made, expected_of(model))
+
+
+def test_tensors_of_bfloat16() -> None:
+    """The file's numbers, which are the upper halves of float32."""
+    checkpoint = Checkpoint(REFERENCE / "bfloat16", config_of("bfloat16"))
+    tensors = {
+        path: Tensor(array, "bfloat16", gradients=True) for path, array in checkpoint.items()
+    }
+    made = GPT2.from_arrays(config_of("bfloat16"), tensors, TOKENIZER)
+    check(made, expected_of("bfloat16"))
+
+
+# What is no GPT-2
+
+
+def without(arrays: Arrays) -> None:
+    del arrays["transformer.wpe.weight"]
+
+
+def of_other_width(arrays: Arrays) -> None:
+    arrays["transformer.h.0.ln_1.weight"] = np.ones(36, np.float32)
+
+
+def whole_numbers(arrays: Arrays) -> None:
+    arrays["transformer.h.0.ln_1.weight"] = np.ones(35, int)
+
+
+def infinite(arrays: Arrays) -> None:
+    arrays["transformer.h.0.ln_1.weight"][3] = np.inf
+
+
+def too_large(arrays: Arrays) -> None:
+    arrays["transformer.h.0.ln_1.weight"] = np.full(35, 1e300)
+
+
+def unknown(arrays: Arrays) -> None:
+    arrays["transformer.h.0.ln_3.weight"] = np.ones(35, np.float32)
+
+
+def twice(arrays: Arrays) -> None:
+    arrays["W_P"] = arrays["transformer.wpe.weight"]
+
+
+def untied(arrays: Arrays) -> None:
+    arrays["lm_head.weight"] = arrays["transformer.wte.weight"] + 1
+
+
+def one_transposed(arrays: Arrays) -> None:
+    name = "transformer.h.1.attn.c_attn.weight"
+    arrays[name] = arrays[name].T.copy()
+
+
+def adapted(arrays: Arrays) -> None:
+    arrays["transformer.h.0.attn.c_attn.lora_A.default.weight"] = np.ones((8, 35), np.float32)
+
+
+def quantised(arrays: Arrays) -> None:
+    arrays["transformer.h.0.attn.c_attn.SCB"] = np.ones(105, np.float32)
+
+
+def in_eight_bits(arrays: Arrays) -> None:
+    name = "transformer.h.0.attn.c_attn.weight"
+    arrays[name] = Tensor(arrays[name], "float8_e4m3fn")  # type: ignore[assignment]
+
+
+def on_no_device(arrays: Arrays) -> None:
+    name = "transformer.h.0.attn.c_attn.weight"
+    arrays[name] = Tensor(arrays[name], device="meta")  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (without, r"missing: wpe\.weight"),
+        (of_other_width, r"h\.0\.ln_1\.weight is \[36\] and not \[35\]"),
+        (whole_numbers, r"h\.0\.ln_1\.weight is INT64 and not one of"),
+        (infinite, r"transformer\.h\.0\.ln_1\.weight holds NaN or infinite"),
+        (too_large, r"transformer\.h\.0\.ln_1\.weight holds NaN or infinite"),
+        (unknown, r"unexpected: h\.0\.ln_3\.weight"),
+        (twice, r"wpe\.weight is there twice, as transformer\.wpe\.weight, W_P"),
+        (untied, r"lm_head\.weight in the arrays is not equal to wte\.weight"),
+        (one_transposed, r"is \[35, 105\] and not|is \[105, 35\] and not"),
+        (adapted, "LoRA"),
+        (quantised, "quantised"),
+        (in_eight_bits, "quantised"),
+        (on_no_device, r"c_attn\.weight can't be read: .*meta tensor"),
+    ],
+)
+def test_arrays_that_are_not_those_of_the_config(
+    damage: Callable[[Arrays], None], told: str
+) -> None:
+    arrays = arrays_of("odd")
+    damage(arrays)
+    with pytest.raises(CheckpointError, match=told):
+        GPT2.from_arrays(config_of("odd"), arrays, TOKENIZER)
+
+
+def test_arguments_of_odd_kinds() -> None:
+    config, arrays = config_of("odd"), arrays_of("odd")
+    for wrong in (5, None, "odd", [("W_E", 1)]):
+        with pytest.raises(TypeError, match="config must be"):
+            GPT2.from_arrays(wrong, arrays, TOKENIZER)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="arrays must be"):
+            GPT2.from_arrays(config, wrong, TOKENIZER)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"GPT2\.from_arrays takes"):
+            GPT2.from_hf(wrong, TOKENIZER)
+    with pytest.raises(TypeError, match="name is a str"):
+        GPT2.from_arrays(config, {5: np.ones(3)}, TOKENIZER)  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="dtype must be"):
+        GPT2.from_arrays(config, arrays, TOKENIZER, dtype="float16")
+    for nothing in ({}, {"W_E": None}, {"W_E": [[1], [1, 2]]}, {"W_E": object()}):
+        with pytest.raises(AttnlabError):
+            GPT2.from_arrays(config, nothing, TOKENIZER)
+
+
+# Models of transformers
+
+
+class Model:
+    """A GPT-2 of transformers, as far as one looks at it from outside."""
+
+    def __init__(self, model: str, tensors: dict[str, Tensor], **settings: object) -> None:
+        told = json.loads((REFERENCE / model / "config.json").read_text())
+        self.config = type("Config", (), {"to_dict": lambda _: told | settings})()
+        self._tensors = tensors
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return self._tensors
+
+
+class Wrapped:
+    """A model inside of another object, which has no config of its own."""
+
+    def __init__(self, place: str, inside: Any) -> None:
+        self.place = place
+        setattr(self, place, inside)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        inside = getattr(self, self.place)
+        return {f"{self.place}.{n}": tensor for n, tensor in inside.state_dict().items()}
+
+
+def test_a_model_of_transformers() -> None:
+    model = Model("odd", tensors_of("odd", gradients=True))
+    check(GPT2.from_hf(model, TOKENIZER), expected_of("odd"))
+    check(GPT2.from_hf(model, TOKENIZER, dtype="float64"), expected_of("odd"), 1e-10)
+
+
+@pytest.mark.parametrize(
+    "places", [("module",), ("_orig_mod",), ("module", "_orig_mod"), ("pretrained_model",)]
+)
+def test_a_wrapped_model(places: tuple[str, ...]) -> None:
+    model: Any = Model("silu", tensors_of("silu", gradients=True))
+    for place in places:
+        model = Wrapped(place, model)
+    check(GPT2.from_hf(model, TOKENIZER), expected_of("silu"))
+
+
+def test_a_model_with_another_head() -> None:
+    tensors = tensors_of("odd") | {"score.weight": Tensor(np.ones((2, 35), np.float32))}
+    made = GPT2.from_hf(Model("odd", tensors), TOKENIZER)
+    check(made, expected_of("odd"))
+    assert made.parameters.origin == (
+        "from arrays in memory, without its head for sequence classification (score.weight)"
+    )
+
+
+def test_a_model_of_another_kind() -> None:
+    with pytest.raises(ConfigError, match="type 'llama'"):
+        GPT2.from_hf(Model("odd", tensors_of("odd"), model_type="llama"), TOKENIZER)
+    quantised = Model("odd", tensors_of("odd"), quantization_config={"quant_method": "bnb"})
+    with pytest.raises(ConfigError, match="quantised"):
+        GPT2.from_hf(quantised, TOKENIZER)
+    with pytest.raises(TypeError, match="given a Wrapped"):
+        GPT2.from_hf(Wrapped("other", Model("odd", tensors_of("odd"))), TOKENIZER)
