@@ -376,6 +376,10 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
             lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], E5[:2], n_head=3),
             "3 heads",
         ),
+        (
+            lambda: multi_head_attention(E5, E5[:2], E5[:2], E7[:2], E7[:3], n_head=2),
+            "3 columns.*2 heads",
+        ),
     ],
 )
 def test_bad_input_is_told(call: Any, message: str) -> None:
@@ -419,7 +423,10 @@ def test_cross_attention_of_a_sequence_to_itself_is_self_attention() -> None:
     crossed = cross_attention(X, X.copy(), *W)
     assert np.array_equal(crossed.context, self_attention(X, *W).context)
     assert "memory" in repr(crossed)
-    assert "memory" not in repr(self_attention(X, *W))
+    to_itself = self_attention(X, *W)
+    for _ in range(2):
+        assert "memory" not in repr(to_itself)
+        assert to_itself.memory is to_itself.X  # and now it is there, under two names
 
 
 def test_public_names_exist() -> None:

@@ -94,6 +94,10 @@ def test_each_step_tells_what_it_computed_and_what_it_found(odd: GPT2) -> None:
         for layer in range(3):
             K, more = (s.trace.blocks[layer].attention.K for s in (before, after))
             assert np.array_equal(K, more[:, : K.shape[1]])
+            assert np.shares_memory(K, more)  # one cache, and nothing is copied
+    for step in generated.steps:
+        head = step.trace.head(1, 2)
+        assert head.scores_shape == head.scores.shape
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -167,6 +171,17 @@ def test_stop(odd: GPT2, stop: Any, length: int) -> None:
     assert b"".join(full.new.bytes) == b"\xdc\x03!!\x03\x03\x03\x03"
     stopped = odd.generate("the hen", 8, temperature=0.4, seed=0, stop=stop)
     assert stopped.new.ids.tolist() == full.new.ids.tolist()[:length]
+
+
+def test_a_stop_inside_a_token() -> None:
+    model = GPT2.from_pretrained("pocket")
+    texts = model.generate("The", 6, temperature=0).new.texts
+    first = next(i for i, text in enumerate(texts) if len(text) > 3)
+    stop = texts[first][-3:-1]
+    length = next(n for n in range(7) if stop in "".join(texts[:n]))
+    written = model.generate("The", 6, temperature=0, stop=stop).new.texts
+    assert written == texts[:length]
+    assert not written[-1].endswith(stop)
 
 
 @pytest.mark.parametrize("vector", VECTORS)
