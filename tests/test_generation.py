@@ -77,6 +77,23 @@ def test_one_square_trace_equals_an_uncached_run(name: str) -> None:
     assert np.allclose(generated.trace.next_logits, uncached.next_logits, rtol=1e-5, atol=3e-5)
 
 
+def test_the_square_trace_has_the_rows_that_the_steps_computed(odd: GPT2) -> None:
+    """To the bit, though another product of more rows may round in another way."""
+    generated = odd.generate("the hen", 9, seed=0, trace=True)
+    joined, steps = generated.trace, [step.trace for step in generated.steps]
+    assert joined is not None
+    for layer, block in enumerate(joined.blocks):
+        for name in ("input", "mid", "output"):
+            rows = [getattr(step.blocks[layer], name) for step in steps]
+            assert np.array_equal(getattr(block, name), np.concatenate(rows))
+        for name in ("Q", "context"):
+            rows = [getattr(step.blocks[layer].attention, name) for step in steps]
+            assert np.array_equal(getattr(block.attention, name), np.concatenate(rows, axis=1))
+        assert np.array_equal(block.attention.K, steps[-1].blocks[layer].attention.K)
+    assert np.array_equal(joined.final, np.concatenate([step.final for step in steps]))
+    assert np.array_equal(joined.next_logits, steps[-1].next_logits)
+
+
 def test_each_step_tells_what_it_computed_and_what_it_found(odd: GPT2) -> None:
     generated = odd.generate("the hen", 3, temperature=0, trace=True)
     counts = [(step.cached, step.computed) for step in generated.steps]
@@ -230,6 +247,23 @@ def test_draws_fit_the_probabilities(settings: dict[str, Any]) -> None:
     quantile = freedom * (1 - 2 / (9 * freedom) + 3.09 * math.sqrt(2 / (9 * freedom))) ** 3
     assert 1 <= freedom <= 10
     assert chi_square < quantile
+
+
+LARGEST_DRAW = 1 - 2**-53
+
+
+@pytest.mark.parametrize(("drawn", "wanted"), [(0.0, 1), (0.4999, 1), (0.5, 3), (LARGEST_DRAW, 3)])
+def test_a_draw_at_the_edges(drawn: float, wanted: int) -> None:
+    """A share from 0 up to but not 1; ids that have no probability are never drawn."""
+
+    class Fixed(np.random.Generator):
+        def random(self) -> float:  # type: ignore[override]
+            return drawn
+
+    rng = Fixed(np.random.PCG64())
+    assert Sampling(top_k=2).draw([0.0, 7.0, 1.0, 7.0, 0.0], rng) == (wanted, 0.5)
+    last = 9 if drawn == LARGEST_DRAW else int(drawn * 10)  # ten times 0.1 is less than 1
+    assert Sampling().draw([3.0] * 10, rng) == (last, pytest.approx(0.1))
 
 
 def test_past_the_positions_only_when_asked(odd: GPT2) -> None:
