@@ -36,7 +36,7 @@ class ConfigError(AttnlabError, ValueError):
 
 
 class VocabularyError(AttnlabError, ValueError):
-    """`vocab.json` and `merges.txt` can't be read, or do not fit each other or the config."""
+    """A tokenizer's files can't be read, or do not fit each other or the model."""
 
 
 class CheckpointError(AttnlabError, ValueError):

@@ -31,8 +31,8 @@ else:
 # The most bytes of a file that is read at once. The largest tokenizer's JSON has 35 MB.
 LARGEST = 64_000_000
 
-# The most digits of an integer in JSON: those of 64 bits.
-DIGITS = 20
+# The most digits of an integer in JSON. transformers writes 10³⁰ for a length without a limit.
+DIGITS = 40
 
 # What a file is called while it is written, 64 random bits in the middle. Short, as the name that
 # it gets in the end may be as long as the file system takes.
@@ -167,7 +167,7 @@ def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) ->
     ------
     unreadable
         It is not JSON or no object; in an object a name stands twice; a number is NaN, infinite or
-        an integer of more than 64 bits.
+        an integer of more than DIGITS digits.
     """
     text = _decoded(content, where, unreadable)
     try:

@@ -58,6 +58,7 @@ class Generation:
     ----------
     prompt, new, tokens : Tokens, what was given, what was written, and both
     text : what was written
+    whole_text : prompt and continuation as one, as `print` shows them
     chosen : the new tokens, each with its logit, and its probability when it was chosen
     trace : with `trace=True` one Trace over prompt and new tokens, else None
     steps : with `trace=True` each step by itself, one for each new token and one that computes the
@@ -68,12 +69,13 @@ class Generation:
     new: Tokens
     tokens: Tokens
     text: str
+    whole_text: str
     chosen: tuple[NextToken, ...]
     trace: Trace | None = None
     steps: tuple[GenerationStep, ...] = ()
 
     def __str__(self) -> str:
-        return b"".join(self.tokens.bytes).decode("utf-8", errors="replace")
+        return self.whole_text
 
     def __repr__(self) -> str:
         lines = [("", "id", "symbol", "text", "logit", "drawn with")]
@@ -111,6 +113,7 @@ def generation_steps(
     positions = parameters.config.n_positions
     cache = KeyValueCache(parameters.config, parameters.dtype)
     rng = sampling.generator()
+    named = vocabulary.ids  # the other rows of the embedding belong to no token: never drawn
 
     def run(ids: list[int]) -> Trace:
         if len(ids) > positions:
@@ -124,13 +127,14 @@ def generation_steps(
         cache.length = len(ids)
         return trace
 
-    ids, written = prompt.ids.tolist(), b""
+    ids = prompt.ids.tolist()
     for _ in range(max_new_tokens):
         trace = run(ids)
-        token = trace.candidate(*sampling.draw(trace.next_logits, rng))
+        drawn, probability = sampling.draw(trace.next_logits[named], rng)
+        token = trace.candidate(int(named[drawn]), probability)
         yield GenerationStep(trace, token)
         ids.append(token.id)
-        written += token.bytes
+        written = vocabulary.decode_bytes(ids[len(prompt) :]) if stops else b""
         if any(stop in written for stop in stops):
             break
     if complete:

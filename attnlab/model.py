@@ -46,7 +46,7 @@ class GPT2:
     def __init__(self, parameters: Parameters, tokenizer: Tokenizer) -> None:
         self.config: GPT2Config = parameters.config
         self.parameters = parameters.still()
-        self.tokenizer = tokenizer
+        self.tokenizer = tokenizer.for_rows(self.config.vocab_size)
 
     @classmethod
     def from_pretrained(
@@ -63,10 +63,11 @@ class GPT2:
         Parameters
         ----------
         name_or_path : a directory with config.json, model.safetensors (or its shards and their
-            index), vocab.json and merges.txt, which never touches the network; or `pocket`, the
-            small model in this package, which does not either; or a name on the hub: `gpt2`,
-            `gpt2-medium`, `gpt2-large`, `gpt2-xl`, `distilgpt2`, or `owner/name` of any GPT-2.
-            A name is looked for in the hub's cache, then downloaded to it.
+            index) and a tokenizer's files, as `Tokenizer.from_directory` takes them, which never
+            touches the network; or `pocket`, the small model in this package, which does not
+            either; or a name on the hub: `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`,
+            `distilgpt2`, or `owner/name` of any GPT-2. A name is looked for in the hub's cache,
+            then downloaded to it.
         dtype : "float32" or "float64", what everything is computed in, whatever the file holds
         revision : branch, tag or commit on the hub; without it the published models are read at
             a pinned commit. Of what is in the cache, the first 7 characters of a commit will do.
@@ -89,12 +90,10 @@ class GPT2:
         )
         config, tokenizer = config_and_tokenizer(directory)
         checkpoint = Checkpoint(directory, config, dtype, variant)
-        if len(tokenizer) != config.vocab_size:
-            raise VocabularyError(
-                f"vocab.json in {directory} has {len(tokenizer)} tokens, "
-                f"and config.json says {config.vocab_size}"
-            )
-        return cls(checkpoint, tokenizer)
+        try:
+            return cls(checkpoint, tokenizer)
+        except VocabularyError as error:
+            raise VocabularyError(f"{directory}: {error}") from None
 
     @classmethod
     def from_hf(cls, model: Any, tokenizer: Tokenizer, *, dtype: DTypeLike = "float32") -> GPT2:
@@ -223,7 +222,8 @@ class GPT2:
         ----------
         text_or_ids : a text, encoded as it is (`<|endoftext|>` as plain characters: for the special
             token give ids, `model.tokenizer.encode(text, special=True)`); or token ids, integers
-            (T,); or Tokens
+            (T,); or Tokens. What the model's own files put around every text, such as BERT's
+            `[CLS]`, is among the tokens.
 
         Returns
         -------
@@ -262,7 +262,9 @@ class GPT2:
 
         Parameters
         ----------
-        prompt : a text, ids or Tokens, as `trace` takes them
+        prompt : a text, ids or Tokens, as `trace` takes them. A tokenizer that ends every text
+            with a token, as BERT's does with `[SEP]`, ends the prompt with it too: to write on
+            before it, give `model.tokenizer.encode(text)[:-1]`.
         max_new_tokens : how many tokens to write at most
         stop : a text or texts; writing ends with the token that completes one of them.
             `<|endoftext|>` is one like any other: without `stop`, nothing ends the text early.
@@ -278,7 +280,8 @@ class GPT2:
         Returns
         -------
         Generation
-            prompt, new, tokens, text, chosen; trace and steps where asked for
+            prompt, new, tokens, text, chosen; trace and steps where asked for. Rows of the
+            embedding that belong to no token are never drawn: the others' probabilities add to 1.
 
         Raises
         ------
@@ -308,6 +311,7 @@ class GPT2:
             new=new,
             tokens=Tokens([*tokens, *new]),
             text=self.tokenizer.decode(new.ids),
+            whole_text=self.tokenizer.decode([*tokens.ids, *new.ids]),
             chosen=tuple(chosen),
             trace=join(kept, self.parameters, self.tokenizer.vocabulary, edits) if trace else None,
             steps=kept,

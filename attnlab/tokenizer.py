@@ -1,148 +1,207 @@
-"""Text to token ids and back, and what each token is made of.
-
-GPT-2 cuts text into pieces with one regular expression, writes each piece as UTF-8 bytes, and
-merges neighbouring bytes, most frequent pairs first (byte-pair encoding). tiktoken does that
-here, built from the checkpoint's own `vocab.json` and `merges.txt`, so nothing is downloaded.
-"""
+"""Text to token ids and back, and what each token is made of."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
-from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError
-from attnlab.files import read_json, read_text, write_whole
+from attnlab.bpe import GPT2Encoding, is_byte_level, is_gpt2
+from attnlab.errors import (
+    AttnlabError,
+    InvalidTypeError,
+    InvalidValueError,
+    MissingExtraError,
+    VocabularyError,
+    shown,
+)
+from attnlab.files import Given, as_path, write_whole
 from attnlab.steps import Part
-from attnlab.tokens import END_OF_TEXT, Tokens, Vocabulary, byte_symbols
+from attnlab.tokenizer_files import byte_pairs, checked, read_settings
+from attnlab.tokens import BYTES, Tokens, Vocabulary, check_ids
 
 if TYPE_CHECKING:
-    import tiktoken
-
-# How text is cut before bytes are merged. Source: GPT-2's `encoder.py`.
-PIECES = (
-    r"'s|'t|'re|'ve|'m|'ll|'d"
-    r"| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
-    r"|\s+(?!\S)|\s+"
-)
+    import tokenizers
 
 
 class Tokenizer:
-    """GPT-2's byte-level byte-pair encoding, with the vocabulary that is given.
+    """What cuts a text into tokens, as a model's files say.
+
+    tiktoken does GPT-2's byte-level byte-pair encoding. Others, such as BERT's WordPiece, are done
+    by the tokenizers library: `pip install "attnlab[tokenizers]"`.
 
     Parameters
     ----------
-    vocabulary : symbol -> id, as in `vocab.json`
-    merges : pairs of symbols, most frequent first, as in `merges.txt`
+    settings : what a `tokenizer.json` holds; that of a tokenizer of transformers is
+        `json.loads(tokenizer.backend_tokenizer.to_str())`
 
     Attributes
     ----------
+    settings : as given
     vocabulary : Vocabulary, what each id stands for
 
     Raises
     ------
+    InvalidTypeError
+        `settings` is no dict.
     VocabularyError
-        Bytes are missing, ids leave gaps, or the merges and the vocabulary do not fit.
+        Something in it can't be used.
+    MissingExtraError
+        The tokens are not written in bytes, and the tokenizers library is not installed.
 
     Notes
     -----
     Nothing is put in front of a text and nothing in it is changed: no marker at the start, no
-    Unicode normalisation, no straightened quotes.
+    Unicode normalisation, no straightened quotes. Where a model's own files ask for it, for a space
+    in front or BERT's `[CLS]`, it is done as transformers does it, and the tokens show it.
     """
 
-    def __init__(self, vocabulary: dict[str, int], merges: Sequence[tuple[str, str]]) -> None:
-        _check_vocabulary(vocabulary, merges)
-        self._merges = tuple(merges)
-        to_bytes = {ord(symbol): chr(byte) for byte, symbol in enumerate(byte_symbols())}
-        symbols = sorted(vocabulary, key=vocabulary.__getitem__)
-        self.vocabulary = Vocabulary(
-            symbols,
-            (
-                (symbol if symbol == END_OF_TEXT else symbol.translate(to_bytes)).encode("latin-1")
-                for symbol in symbols
-            ),
-        )
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = checked(settings)
+        if is_byte_level(self.settings):
+            self.vocabulary = _vocabulary_of_bytes(self.settings)
+        else:
+            self.vocabulary = LibraryVocabulary(self._library)
+        self._gpt2  # noqa: B018 (told now if it can't be made)
 
     @classmethod
-    def from_directory(cls, directory: str | Path) -> Tokenizer:
-        """The tokenizer in a directory's `vocab.json` and `merges.txt`.
+    def from_directory(cls, directory: Given) -> Tokenizer:
+        """The tokenizer that a model's directory holds.
+
+        It is read from `tokenizer.json`, `vocab.json` and `merges.txt`, or BERT's `vocab.txt`, and
+        from `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`, as
+        transformers 4 and 5 read them. Where they differ, it is as 5 does it; but of a
+        GPT2Tokenizer's tokenizer.json, 5 leaves the normalizer out, and it is honoured here.
 
         Raises
         ------
         MissingFileError
-            One of the two files is not there.
+            It holds no tokenizer, or one of two files is not there.
         VocabularyError
-            One can't be read, or they do not fit each other.
+            A file can't be read, or they do not fit each other.
+        MissingExtraError
+            As for `Tokenizer`.
         """
-        vocab_file, merges_file = Path(directory) / "vocab.json", Path(directory) / "merges.txt"
+        path = as_path(directory, "directory")
+        settings = read_settings(path)
         try:
-            return cls(_read_vocabulary(vocab_file), _read_merges(merges_file))
+            return cls(settings)
         except VocabularyError as error:
-            if str(directory) in str(error):
-                raise
-            raise VocabularyError(f"vocabulary in {directory}: {error}") from None
+            raise VocabularyError(f"tokenizer in {path}: {error}") from None
+
+    @classmethod
+    def of_merges(
+        cls, ids: Mapping[str, int], merges: Sequence[tuple[str, str] | str]
+    ) -> Tokenizer:
+        """GPT-2's tokenizer with a vocabulary of your own.
+
+        Parameters
+        ----------
+        ids : symbol -> id, as in `vocab.json`; `<|endoftext|>` is special if it is there
+        merges : pairs of symbols, the first to be merged first, as in `merges.txt`
+
+        Raises
+        ------
+        InvalidTypeError, VocabularyError
+            They are of other types, or do not fit each other.
+        """
+        if (
+            not isinstance(ids, Mapping)
+            or isinstance(merges, str)
+            or not isinstance(merges, Sequence)
+        ):
+            raise InvalidTypeError(
+                "a vocabulary is a dict of ids, and merges are a list of pairs; given "
+                f"{shown(ids)} and {shown(merges)}"
+            )
+        return cls(byte_pairs(dict(ids), merges))
 
     @classmethod
     def of_bytes(cls) -> Tokenizer:
         """The tokenizer whose 256 tokens are the single bytes: no vocabulary to be learned."""
-        return cls({symbol: byte for byte, symbol in enumerate(byte_symbols())}, [])
+        return cls.of_merges(BYTES, [])
 
-    def save(self, directory: str | Path) -> None:
-        """Write `vocab.json` and `merges.txt`.
+    def for_rows(self, rows: int) -> Tokenizer:
+        """The same for an embedding of so many rows; those without a token get a name.
+
+        Raises
+        ------
+        VocabularyError
+            There are more tokens than rows.
+        """
+        if rows == len(self):
+            return self
+        tokenizer = copy(self)
+        tokenizer.vocabulary = self.vocabulary.for_rows(rows)
+        return tokenizer
+
+    def save(self, directory: Given) -> None:
+        """Write the files of which `from_directory` makes the same, and transformers too.
+
+        They are `vocab.json` and `merges.txt` where those say all, else `tokenizer.json` and a
+        `tokenizer_config.json` for it.
 
         Raises
         ------
         WriteError
             The directory can't be written to.
         """
-        vocabulary = {symbol: id for id, symbol in enumerate(self.vocabulary.symbols)}
-        text = json.dumps(vocabulary, ensure_ascii=False)
-        merges = "".join(f"{first} {second}\n" for first, second in self._merges)
-        write_whole(Path(directory) / "vocab.json", text.encode())
-        write_whole(Path(directory) / "merges.txt", f"#version: 0.2\n{merges}".encode())
+        path, model = as_path(directory, "directory"), self.settings["model"]
+        cut = self.settings["pre_tokenizer"] or {}
+        files: dict[str, str] = {}
+        if is_byte_level(self.settings) and self.settings == byte_pairs(
+            model["vocab"], model["merges"]
+        ):
+            in_order = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
+            merges = "".join(f"{first} {second}\n" for first, second in model["merges"])
+            files["vocab.json"] = json.dumps(in_order, ensure_ascii=False)
+            files["merges.txt"] = f"#version: 0.2\n{merges}"
+        else:
+            # transformers 4 takes the space in front from this file alone.
+            space = {name: cut[name] for name in ("add_prefix_space",) if name in cut}
+            config = {"tokenizer_class": "PreTrainedTokenizerFast"} | space
+            files["tokenizer.json"] = json.dumps(self.settings, ensure_ascii=False)
+            files["tokenizer_config.json"] = f"{json.dumps(config, indent=2)}\n"
+        for name, text in files.items():
+            write_whole(path / name, text.encode())
 
-    def __getstate__(
-        self,
-    ) -> dict[str, object]:  # tiktoken's part can't be pickled, and is made anew
-        return {name: value for name, value in vars(self).items() if name != "_encoding"}
-
-    @Part
-    def _encoding(self) -> tiktoken.Encoding:
-        import tiktoken  # here, so that only who has a text waits for it
-
-        ranks = {token: id for id, token in enumerate(self.vocabulary.bytes)}
-        end = END_OF_TEXT.encode()
-        special = {END_OF_TEXT: ranks.pop(end)} if end in ranks else {}
-        return tiktoken.Encoding(
-            "attnlab", pat_str=PIECES, mergeable_ranks=ranks, special_tokens=special
-        )
+    def __getstate__(self) -> dict[str, object]:  # tiktoken's part can't be pickled: made anew
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def __repr__(self) -> str:
-        return f"Tokenizer of {len(self)} tokens"
+        tokens = len(self.vocabulary.ids)
+        rows = len(self) - tokens
+        return f"Tokenizer of {tokens} tokens" + (f", {rows} more rows have none" if rows else "")
 
     def __len__(self) -> int:
-        """Number of tokens in the vocabulary."""
+        """Number of ids, with those of rows that belong to no token."""
         return len(self.vocabulary)
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """The ids of a text's tokens.
 
+        Added tokens that are not special are found in any text. The ids are transformers': with
+        `special` of `tokenizer(text)`, else of `tokenizer(text, split_special_tokens=True)`.
+
         Parameters
         ----------
-        text : any text; "" has no tokens
-        special : whether `<|endoftext|>` in the text is the one token of that name, and not the
-            plain characters
+        text : any text; "" has no tokens but those that the model's files put around every text
+        special : whether the name of a special token in the text, such as `<|endoftext|>` or
+            `<|im_start|>`, is that one token, and not the plain characters
 
         Raises
         ------
         InvalidTypeError
             `text` is not a str.
         InvalidValueError
-            It holds half of a surrogate pair, which is no character and has no UTF-8 bytes; or
-            white space that is too long for tiktoken.
+            It holds half of a surrogate pair, which is no character and has no UTF-8 bytes; a byte
+            that has no token; or white space that is too long for tiktoken.
+        MissingExtraError
+            It takes the tokenizers library, which is not installed.
         """
         if not isinstance(text, str):
             raise InvalidTypeError(f"text must be a str; given {type(text).__name__}")
@@ -152,15 +211,18 @@ class Tokenizer:
             raise InvalidValueError(
                 f"text has half of a surrogate pair, {text[error.start]!r}, at index {error.start}"
             ) from None
-        allowed = {END_OF_TEXT} if special else set()
-        encoding = self._encoding
-        try:
-            return encoding.encode(text, allowed_special=allowed, disallowed_special=())
-        except ValueError as error:  # its regular expression gives up on a million spaces
-            raise InvalidValueError(f"text can't be cut into tokens: {error}") from None
+        if self._gpt2 is not None:
+            ids = self._gpt2.encode(text, special)
+            if ids is not None:
+                return ids
+        library = self._library if special else self._library_for_plain_text
+        with _errors_told(InvalidValueError, "text can't be cut into tokens"):
+            return list(library.encode(text).ids)
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of tokens; bytes that form no character become �.
+
+        It is transformers' `decode(ids, clean_up_tokenization_spaces=False)`.
 
         Raises
         ------
@@ -195,58 +257,73 @@ class Tokenizer:
         ids = self.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
         return self.vocabulary.tokens(ids)
 
+    @Part
+    def _gpt2(self) -> GPT2Encoding | None:
+        return GPT2Encoding(self.settings) if is_gpt2(self.settings) else None
 
-def _read_vocabulary(path: Path) -> dict[str, int]:
-    vocabulary = read_json(path, VocabularyError)
-    wrong = [symbol for symbol, id in vocabulary.items() if type(id) is not int]
-    if wrong:
-        raise VocabularyError(f"{path}: the id of {wrong[0]!r} is no integer")
-    return vocabulary
+    @Part
+    def _library(self) -> tokenizers.Tokenizer:
+        return _library(self.settings)
 
-
-def _read_merges(path: Path) -> list[tuple[str, str]]:
-    merges = []
-    for number, line in enumerate(read_text(path, VocabularyError).split("\n"), start=1):
-        if not line.strip() or (number == 1 and line.startswith("#version")):
-            continue
-        pair = line.split(" ")
-        if len(pair) != 2:
-            raise VocabularyError(f"{path}, line {number}: two symbols expected, found {line!r}")
-        merges.append((pair[0], pair[1]))
-    return merges
+    @Part
+    def _library_for_plain_text(self) -> tokenizers.Tokenizer:
+        library = _library(self.settings)
+        library.encode_special_tokens = True
+        return library
 
 
-def _check_vocabulary(vocabulary: dict[str, int], merges: Sequence[tuple[str, str]]) -> None:
-    """Refuse what tiktoken would panic about, or silently encode in another way than GPT-2.
+class LibraryVocabulary(Vocabulary):
+    """A vocabulary whose tokens' texts only the tokenizers library knows.
 
-    tiktoken knows no merges, only ranks: of all neighbours whose union is a token, it joins those
-    with the lowest id first. That is the order of `merges.txt` when each merge makes a new token
-    and their ids grow from merge to merge, as they do in what GPT-2's training wrote.
+    Side by side they need not be what the text is made of: WordPiece puts spaces between words. A
+    token's bytes are the UTF-8 of its text alone.
     """
-    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-        raise VocabularyError(f"the {len(vocabulary)} ids are not 0 to {len(vocabulary) - 1}")
-    missing = [byte for byte, symbol in enumerate(byte_symbols()) if symbol not in vocabulary]
-    if missing:
-        raise VocabularyError(
-            f"{len(missing)} of the 256 bytes have no token, the first is 0x{missing[0]:02x}: "
-            "not every text could be encoded"
-        )
-    newest, made = -1, set[str]()
-    for number, (first, second) in enumerate(merges, start=1):
-        for symbol in (first, second, first + second):
-            if symbol not in vocabulary:
-                raise VocabularyError(f"merge {number} needs {symbol!r}, which has no id")
-        merged = vocabulary[first + second]
-        if merged <= newest:
-            raise VocabularyError(
-                f"merge {number}, {first} {second}, makes id {merged}, after id {newest}: "
-                "the ids must grow in the order of the merges"
-            )
-        newest = merged
-        made.add(first + second)
-    other = sorted(vocabulary.keys() - made - {*byte_symbols(), END_OF_TEXT})
-    if other:
-        raise VocabularyError(
-            f"{len(other)} tokens are neither a byte, nor made by a merge, nor {END_OF_TEXT}; "
-            f"the first is {other[0]!r}"
-        )
+
+    def __init__(self, library: tokenizers.Tokenizer) -> None:
+        super().__init__({id: symbol for symbol, id in library.get_vocab().items()})
+        self._library = library
+
+    def bytes_of(self, id: int) -> bytes:
+        return self._decoded([id])
+
+    def decode_bytes(self, ids: ArrayLike) -> bytes:
+        return self._decoded(check_ids(ids, len(self)).tolist())
+
+    def _decoded(self, ids: list[int]) -> bytes:
+        with _errors_told(InvalidValueError, "tokens can't be written as text"):
+            return self._library.decode(ids, skip_special_tokens=False).encode()
+
+
+def _vocabulary_of_bytes(settings: Mapping[str, Any]) -> Vocabulary:
+    """The vocabulary of settings whose symbols stand for bytes, and added tokens for themselves."""
+    model = settings["model"]
+    added = {token["id"]: token["content"] for token in settings["added_tokens"]}
+    as_they_are = {id for id, content in added.items() if not content.isascii()}
+    if as_they_are:
+        made = {model["vocab"][first + second] for first, second in model["merges"]}
+        as_they_are -= made | {model["vocab"].get(symbol) for symbol in BYTES}
+    return Vocabulary({id: symbol for symbol, id in model["vocab"].items()} | added, as_they_are)
+
+
+def _library(settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    """The tokenizers library's own tokenizer."""
+    try:
+        import tokenizers
+    except ImportError:
+        raise MissingExtraError(
+            "tiktoken can't cut this text into the tokens of this vocabulary, or is not installed; "
+            "tokenizers can: pip install tokenizers (attnlab's optional extra 'tokenizers')"
+        ) from None
+    with _errors_told(VocabularyError, "the tokenizers library can't take this tokenizer.json"):
+        return tokenizers.Tokenizer.from_str(json.dumps(settings))
+
+
+@contextmanager
+def _errors_told(kind: type[AttnlabError], what: str) -> Iterator[None]:
+    """Raise what the tokenizers library raises, a panic in Rust included, as an error of ours."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise kind(f"{what}: {shown(str(error), 200)}") from None

@@ -5,7 +5,8 @@ Data alone. What cuts a text into tokens is in `attnlab.tokenizer`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from attnlab.console import PrintedAnywhere
 from attnlab.equations import Ids
-from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError, shown
 from attnlab.steps import Numbered, Part, read_only
 from attnlab.tables import align, printable
 
@@ -34,6 +35,9 @@ def byte_symbols() -> list[str]:
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
+BYTES = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
+
+
 @dataclass(frozen=True)
 class Token:
     """One token.
@@ -41,7 +45,8 @@ class Token:
     Attributes
     ----------
     id : its row in the embedding
-    symbol : as `vocab.json` writes it, `Ġvery`
+    symbol : as `vocab.json` writes it, `Ġvery`; `<row 50258>` for a row of the embedding that
+        belongs to no token
     text : as people read it, ` very`; bytes that are only part of a character show as �
     bytes : what it stands for, `b" very"`
     """
@@ -53,8 +58,8 @@ class Token:
 
     @property
     def readable(self) -> str:
-        """As people read it, with Ġ for a space; its symbol if it is only part of a character."""
-        if "�" in self.text:
+        """As people read it, with Ġ for a space; its symbol if it is no text or not all of one."""
+        if not self.text or "�" in self.text:
             return self.symbol
         symbols = byte_symbols()
         return "".join(symbols[ord(c)] if ord(c) < 128 else c for c in self.text)
@@ -134,20 +139,53 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
 
 
 class Vocabulary:
-    """What each id stands for.
+    """What each id stands for, in symbols of bytes as GPT-2 writes them.
 
     Parameters
     ----------
-    symbols, bytes : of id 0, 1, ...
+    symbols : id -> symbol
+    as_they_are : ids whose symbol is their text; in the others each character stands for a byte
+    size : how many rows the embedding has; None for no more than the ids need. A row without a
+        symbol belongs to no token: it is named `<row 50258>`, which no token can be called, as a
+        space is written Ġ, and its bytes are empty.
     """
 
-    def __init__(self, symbols: Iterable[str], bytes: Iterable[bytes]) -> None:
-        self.symbols = tuple(symbols)
-        self.bytes = tuple(bytes)
+    def __init__(
+        self,
+        symbols: Mapping[int, str],
+        as_they_are: Collection[int] = (),
+        size: int | None = None,
+    ) -> None:
+        self._symbols = symbols
+        self._as_they_are = frozenset(as_they_are)
+        self._size = max(symbols, default=-1) + 1 if size is None else size
 
     def __len__(self) -> int:
-        """How many ids there are."""
-        return len(self.symbols)
+        """How many ids there are, with those of rows that belong to no token."""
+        return self._size
+
+    @Part
+    def ids(self) -> Ids:
+        """The ids that belong to a token, int64."""
+        return read_only(np.array(sorted(self._symbols), dtype=np.int64))
+
+    def for_rows(self, rows: int) -> Vocabulary:
+        """The same for an embedding of so many rows.
+
+        Raises
+        ------
+        VocabularyError
+            It has more ids than that.
+        """
+        if len(self) > rows:
+            raise VocabularyError(
+                f"the tokenizer has ids up to {len(self) - 1}, {self.token(len(self) - 1).symbol}, "
+                f"and the embedding {rows} rows, of ids 0 to {rows - 1}. In transformers, "
+                f"model.resize_token_embeddings({len(self)}) gives every token a row"
+            )
+        vocabulary = copy(self)
+        vocabulary._size = rows
+        return vocabulary
 
     def tokens(self, ids: ArrayLike) -> Tokens:
         """The tokens of ids, with symbol, text and bytes of each.
@@ -161,8 +199,16 @@ class Vocabulary:
 
     def token(self, id: int) -> Token:
         """The token of an id that is known to be there."""
-        raw = self.bytes[id]
-        return Token(id, self.symbols[id], raw.decode("utf-8", errors="replace"), raw)
+        symbol = self._symbols.get(id)
+        if symbol is None:
+            return Token(id, f"<row {id}>", "", b"")
+        raw = self.bytes_of(id)
+        return Token(id, symbol, raw.decode("utf-8", errors="replace"), raw)
+
+    def bytes_of(self, id: int) -> bytes:
+        """The bytes of an id that is known to be there."""
+        symbol = self._symbols.get(id, "")
+        return symbol.encode() if id in self._as_they_are else spelled(symbol)
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         """The bytes of tokens; unlike their text, nothing is lost where they end in a character.
@@ -172,7 +218,15 @@ class Vocabulary:
         InvalidTypeError, InvalidValueError
             As `check_ids` does.
         """
-        return b"".join(self.bytes[id] for id in check_ids(ids, len(self)))
+        return b"".join(map(self.bytes_of, check_ids(ids, len(self)).tolist()))
+
+
+def spelled(symbol: str) -> bytes:
+    """The bytes that a symbol's characters stand for; its UTF-8 where one stands for none."""
+    try:
+        return bytes(map(BYTES.__getitem__, symbol))
+    except KeyError:
+        return symbol.encode()
 
 
 def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
@@ -193,8 +247,13 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
         array = np.asarray(ids)
     except ValueError:
         raise InvalidValueError("token ids must be one row of integers; given rows") from None
+    except Exception as error:  # an object may make its array as it likes
+        raise InvalidTypeError(
+            f"token ids must be one row of integers; given {shown(ids, 40)}, of which no array can "
+            f"be made: {shown(error)}"
+        ) from None
     if array.ndim != 1:
-        given = f"shape {array.shape}" if array.ndim else f"{shown(ids)}"
+        given = f"shape {array.shape}" if array.ndim else shown(ids, 40)
         raise InvalidValueError(f"token ids must be one row of integers; given {given}")
     if array.size == 0:
         return np.empty(0, dtype=np.int64)

@@ -312,14 +312,42 @@ def test_missing_tensors_are_counted(odd: Path) -> None:
     assert message.endswith(f" and {12 * (999 - 3) - 12:,} more")
 
 
-def test_a_vocabulary_of_another_size(odd: Path) -> None:
-    vocabulary = json.loads((odd / "vocab.json").read_text())
-    del vocabulary["<|endoftext|>"]
-    (odd / "vocab.json").write_text(json.dumps(vocabulary))
+def test_more_tokens_than_rows(odd: Path) -> None:
+    (odd / "added_tokens.json").write_text('{"<|pad|>": 263, "<|more|>": 264}')
     message = refusal(odd, VocabularyError)
-    assert "262 tokens" in message
-    assert "263" in message
+    assert "ids up to 264, <|more|>, and the embedding 263 rows" in message
+    assert "resize_token_embeddings(265)" in message
     assert str(odd) in message
+
+
+def test_more_rows_than_tokens(odd: Path) -> None:
+    """An embedding that was padded: the rows of tokens are what they were."""
+    expected = np.load(REFERENCE / "odd/expected.npz")
+
+    def pad(tensors: Tensors) -> None:
+        rows = tensors["transformer.wte.weight"]
+        noise = 50 * np.random.default_rng(0).standard_normal((320 - 263, 35), np.float32)
+        tensors["transformer.wte.weight"] = np.concatenate([rows, noise])
+
+    change_tensors(odd, pad)
+    change_config(odd, vocab_size=320)
+    model = GPT2.from_pretrained(odd)
+    padded = model.trace(expected["ids"])
+    assert padded.logits.shape == (11, 320)
+    assert np.allclose(padded.logits[:, :263], expected["logits"], atol=1e-5)
+    best = padded.next_tokens(3)
+    assert all(token.symbol == f"<row {token.id}>" for token in best)
+    assert "<row " in repr(best)
+    assert model.trace([300, 5, 319]).tokens.symbols == ("<row 300>", "&", "<row 319>")
+
+    # No such row is drawn, and the tokens have the probabilities that they have among themselves.
+    whole = GPT2.from_pretrained(REFERENCE / "odd")
+    for how in ({"temperature": 0}, {"seed": 1}, {"seed": 2, "top_k": 5, "temperature": 2.0}):
+        generated = model.generate(expected["ids"], 6, **how)
+        alone = whole.generate(expected["ids"], 6, **how)
+        assert generated.new.ids.tolist() == alone.new.ids.tolist()
+        probabilities = [token.probability for token in alone.chosen]
+        assert [token.probability for token in generated.chosen] == pytest.approx(probabilities)
 
 
 def without_prefix(tensors: Tensors) -> Tensors:

@@ -938,7 +938,7 @@ def test_frames_say_where_it_was_edited(odd: GPT2) -> None:
     assert path in edited.head(1, 2).to_dataframe().attrs["title"]
 
 
-# ---- what is known of the pocket model ------------------------------------------------------------
+# ---- what is known of the pocket model ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import MODELS, REFERENCE
+from conftest import MODELS, REFERENCE, needs
 from runs import every_step
 
-from attnlab import GPT2, AttnlabError, ForwardPass
+from attnlab import GPT2, AttnlabError, ForwardPass, Tokenizer, softmax
 from attnlab.forward import KeyValueCache
 from attnlab.sampling import Sampling
+from attnlab.tokens import byte_symbols
 
 RECORDED = json.loads((REFERENCE / "generation.json").read_text(encoding="utf-8"))
 ARRAYS = np.load(REFERENCE / "generation.npz")
@@ -154,6 +155,10 @@ def test_the_result(odd: GPT2) -> None:
     assert generated.trace is None
     assert generated.steps == ()
     assert len(repr(generated).splitlines()) == 2 + 5
+    # A character of two tokens, one of the prompt and one written, is one in the whole text.
+    split = odd.tokenizer.encode("é")
+    two = odd.generate(split[:1], 1, seed=0)
+    assert two.whole_text == odd.tokenizer.decode([split[0], *two.new.ids])
     none = odd.generate("the hen", 0)
     assert (len(none.new), none.text, str(none)) == (0, "", "the hen")
     nothing_new = odd.generate("the hen", 0, trace=True)
@@ -199,6 +204,54 @@ def test_a_stop_inside_a_token() -> None:
     written = model.generate("The", 6, temperature=0, stop=stop).new.texts
     assert written == texts[:length]
     assert not written[-1].endswith(stop)
+
+
+def test_a_stop_that_no_text_can_hold_stops_nothing(odd: GPT2) -> None:
+    full = odd.generate("the hen", 8, seed=0)
+    for stop in ("\ud800", ["\udfff", "q\ud800"]):
+        assert odd.generate("the hen", 8, seed=0, stop=stop) == full
+
+
+def test_what_the_prompt_holds_stops_nothing(odd: GPT2) -> None:
+    full = odd.generate("the hen", 8, seed=0)
+    assert " hen" not in full.text
+    assert odd.generate("the hen", 8, seed=0, stop=[" hen", "n"]).new == full.new
+
+
+def test_rows_between_tokens_are_never_drawn(odd: GPT2) -> None:
+    ids = {symbol: 263 - id for id, symbol in enumerate(byte_symbols(), start=1)}
+    model = GPT2(odd.parameters, Tokenizer.of_merges(ids, []))
+    trace = model.trace([5, 200])
+    assert trace.tokens.symbols == ("<row 5>", ">")
+    generated = model.generate([5, 200], 8, seed=0)
+    assert all(id >= 7 for id in generated.new.ids)
+    among_tokens = softmax(np.asarray(trace.next_logits[7:], np.float64))
+    first = generated.chosen[0]
+    assert first.probability == pytest.approx(among_tokens[first.id - 7])
+    assert first.logit == trace.next_logits[first.id]
+    best = model.generate([5, 200], 1, temperature=0).chosen[0]
+    assert best.id == 7 + trace.next_logits[7:].argmax()
+
+
+def test_words_of_another_tokenizer() -> None:
+    """BERT's, over a model of more rows: spaces between words are seen by `stop` too."""
+    needs("tokenizers", "tokenizers")
+    parameters = GPT2.from_pretrained(REFERENCE / "odd").parameters
+    model = GPT2(parameters, Tokenizer.from_directory(REFERENCE / "tokenizers/bert"))
+    generated = model.generate("猫吃鱼", 8, seed=3)
+    assert generated.prompt.symbols == ("[CLS]", "猫", "吃", "鱼", "[SEP]")
+    assert not any("<row" in token.symbol for token in generated.chosen)
+    assert generated.text == model.tokenizer.decode(generated.new.ids)
+    assert str(generated) == model.tokenizer.decode(generated.tokens.ids)
+    assert str(generated).startswith("[CLS] 猫 吃 鱼 [SEP] ")
+    two = model.tokenizer.decode(generated.new.ids[2:4])
+    assert " " in two
+    assert len(model.generate("猫吃鱼", 8, seed=3, stop=two).new) == 4
+
+    trace = model.trace("猫吃鱼")
+    assert trace.next_tokens(263)[0].symbol in repr(trace.next_tokens(263))
+    assert "吃" in trace.to_html()
+    assert "吃" in trace.tokens._repr_html_()
 
 
 @pytest.mark.parametrize("vector", VECTORS)

@@ -17,7 +17,7 @@ FLOORS = (
     "errors files names erf equations fast checks tables formats console figures views",
     "steps tokens chain functional config parameters forward sampling",
     "edits sealed recordings trace generation",
-    "tokenizer checkpoint arrays download hub model walkthrough",
+    "bpe tokenizer_files tokenizer checkpoint arrays download hub model walkthrough",
     "training pocket cli __main__",
 )
 ORDER = [room for floor in FLOORS for room in floor.split()]

@@ -1,8 +1,8 @@
 """tokenizer.py against GPT-2's known ids, and on any text."""
 
+import copy
 import json
-import shutil
-from pathlib import Path
+import pickle
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnlab import AttnlabError, Tokenizer, figures
-from attnlab.errors import MissingFileError
-from attnlab.tokens import END_OF_TEXT, byte_symbols
+from attnlab.tokens import END_OF_TEXT, byte_symbols, check_ids
 
 TINY = Tokenizer.from_directory(REFERENCE / "odd")
+TINY_BYTES = TINY.tokens(range(256)).bytes
 WALKTHROUGH = figures.load("walkthrough")
 
 
@@ -95,7 +95,7 @@ def test_any_text_round_trips(text: str) -> None:
 
 @given(st.binary())
 def test_any_bytes_round_trip(data: bytes) -> None:
-    ids = [list(TINY.tokens(range(256)).bytes).index(bytes([byte])) for byte in data]
+    ids = [TINY_BYTES.index(bytes([byte])) for byte in data]
     assert TINY.decode_bytes(ids) == data
     assert TINY.decode(ids) == data.decode("utf-8", errors="replace")
     assert all(line.isprintable() for line in repr(TINY.tokens(ids)).split("\n"))
@@ -141,69 +141,106 @@ def test_bad_input_is_told(call: Any, kind: type[Exception], message: str) -> No
     assert isinstance(caught.value, kind)
 
 
-def damage(vocabulary: dict[str, int], merges: list[str], how: str) -> None:
-    if how == "a byte is missing":
-        vocabulary["xx"] = vocabulary.pop("Ġ")
-    elif how == "ids leave a gap":
-        vocabulary[END_OF_TEXT] = 300
-    elif how == "an id is there twice":
-        vocabulary["the"] = vocabulary["Ġth"]
-    elif how == "a merge has no token":
-        merges.append("x y")
-    elif how == "merges in another order":
-        merges[1], merges[2] = merges[2], merges[1]
-    elif how == "merges cut off":
-        del merges[4:]
-    elif how == "a line of three":
-        merges.append("a b c")
-    elif how == "ids are strings":
-        vocabulary["the"] = "260"
+@pytest.mark.parametrize(
+    "ids",
+    [[84, 72], (84, 72), np.array([84, 72], np.uint8), np.array([84, 72], np.uint64)],
+)
+def test_ids_of_any_integer_type(ids: Any) -> None:
+    assert TINY.decode(ids) == "ui"
+    assert TINY.tokens(ids).ids.dtype == np.int64
+    assert check_ids(ids, 263).dtype == np.int64
+
+
+def test_a_copy_and_a_pickle_do_the_same() -> None:
+    TINY.encode("the hen")  # tiktoken's part, which can't be pickled, is made
+    for other in (copy.copy(TINY), copy.deepcopy(TINY), pickle.loads(pickle.dumps(TINY))):
+        assert other.encode("the hen") == TINY.encode("the hen")
+        assert other.decode([260]) == "the"
+
+
+class Contrary:
+    """What raises whatever is asked of it."""
+
+    def __array__(self, *_: object, **__: object) -> Any:
+        raise RuntimeError("no")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+def own_member() -> list[Any]:
+    members: list[Any] = []
+    members.append(members)
+    return members
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("call", "kind", "message"),
     [
-        ("a byte is missing", "1 of the 256 bytes.*0x20"),
-        ("ids leave a gap", "0 to 262"),
-        ("an id is there twice", "0 to 262"),
-        ("a merge has no token", "merge 7 needs 'x?y?"),
-        ("merges in another order", "merge 3.*after id 258"),
-        ("merges cut off", "2 tokens.*neither"),
-        ("a line of three", "line 8"),
-        ("ids are strings", "id of 'the' is no integer"),
+        (lambda: Tokenizer(5), TypeError, "a dict; given 5"),
+        (lambda: Tokenizer({}), ValueError, "model must be an object; it is None"),
+        (lambda: Tokenizer.of_merges(5, []), TypeError, "given 5 and"),
+        (lambda: Tokenizer.of_merges({}, 5), TypeError, "{} and 5"),
+        (lambda: Tokenizer.of_merges({}, "ab"), TypeError, "and 'ab'"),
+        (lambda: Tokenizer.of_merges({"a": "0"}, []), ValueError, "'a' is no integer: '0'"),
+        (lambda: Tokenizer.of_merges({"a": True}, []), ValueError, "'a' is no integer: True"),
+        (lambda: Tokenizer.of_merges({5: 0}, []), ValueError, "id of 5"),
+        (lambda: Tokenizer.of_merges({"a": -1}, []), ValueError, "'a', -1, has not 32"),
+        (lambda: Tokenizer.of_merges({"a": 2**32}, []), ValueError, "'a', 4294967296, has not"),
+        (lambda: Tokenizer.of_merges({"a": 0, "b": 0}, []), ValueError, "'a' and 'b'.*same id, 0"),
+        (lambda: Tokenizer.of_merges({"\ud800": 0}, []), ValueError, "half of a surrogate"),
+        (lambda: Tokenizer.of_merges({"a": 0}, [5]), ValueError, "merge 1 .* 5 is not"),
+        (lambda: Tokenizer.of_merges({"a": 0}, [("a", [])]), ValueError, "merge 1 "),
+        (lambda: Tokenizer.of_merges({"a": 0, "ab": 1}, ["a b"]), ValueError, "merge 1 .*'a b'"),
+        (lambda: Tokenizer.of_merges({"b": 0, "ab": 1}, ["a b"]), ValueError, "merge 1 .*'a b'"),
+        (lambda: Tokenizer.of_merges({"a": 0, "b": 1}, ["a b"]), ValueError, "merge 1 .*'a b'"),
+        (lambda: TINY.decode([Contrary()]), TypeError, "no array can be made"),
+        (lambda: TINY.decode(Contrary()), TypeError, "one of type Contrary"),
+        (lambda: TINY.decode(own_member()), (TypeError, ValueError), "one row of integers"),
+        (lambda: TINY.decode({"input_ids": [1]}), ValueError, "given {'input_ids"),
+        (lambda: TINY.decode(None), ValueError, "given None"),
+        (lambda: TINY.decode(["1"]), TypeError, "integers; given <U1"),
+        (lambda: TINY.for_rows(262), ValueError, r"up to 262, <\|endoftext\|>.*262 rows"),
     ],
 )
-def test_damaged_vocabulary(tmp_path: Path, how: str, message: str) -> None:
-    vocabulary = json.loads((REFERENCE / "odd/vocab.json").read_text(encoding="utf-8"))
-    merges = (REFERENCE / "odd/merges.txt").read_text(encoding="utf-8").split("\n")
-    head, pairs = merges[:1], [line for line in merges[1:] if line]
-    damage(vocabulary, pairs, how)
-    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-    (tmp_path / "merges.txt").write_text("\n".join(head + pairs), encoding="utf-8")
+def test_odd_values_are_told(call: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(AttnlabError, match=message) as caught:
-        Tokenizer.from_directory(tmp_path)
-    assert isinstance(caught.value, ValueError)
-    assert str(tmp_path) in str(caught.value)
+        call()
+    assert isinstance(caught.value, kind)
 
 
-@pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
-def test_missing_and_unreadable_files(tmp_path: Path, name: str) -> None:
-    for file in ("vocab.json", "merges.txt"):
-        shutil.copy(REFERENCE / "odd" / file, tmp_path)
-    (tmp_path / name).write_bytes(b"\xff\xfe{")
-    with pytest.raises(AttnlabError, match=name):
-        Tokenizer.from_directory(tmp_path)
-    (tmp_path / name).unlink()
-    with pytest.raises(MissingFileError, match=name):
-        Tokenizer.from_directory(tmp_path)
+def test_rows_without_a_token_have_a_name() -> None:
+    padded = TINY.for_rows(270)
+    assert (len(TINY), len(padded), len(padded.vocabulary.ids)) == (263, 270, 263)
+    token = padded.tokens([84, 269])[1]
+    assert (token.symbol, token.text, token.bytes) == ("<row 269>", "", b"")
+    assert token.readable == "<row 269>"
+    assert padded.decode([84, 269, 72]) == "ui"
+    assert padded.encode("<row 269>") == TINY.encode("<row 269>")  # no text makes it
+    assert "7 more rows have none" in repr(padded)
+    with pytest.raises(AttnlabError, match="0 to 269"):
+        padded.tokens([270])
+    assert TINY.for_rows(263) is TINY
+    assert len(TINY.vocabulary.for_rows(263)) == 263
 
 
-def test_windows_line_ends(tmp_path: Path) -> None:
-    shutil.copy(REFERENCE / "odd/vocab.json", tmp_path)
-    merges = (REFERENCE / "odd/merges.txt").read_bytes().replace(b"\n", b"\r\n")
-    (tmp_path / "merges.txt").write_bytes(merges)
-    assert Tokenizer.from_directory(tmp_path).encode("the hen") == TINY.encode("the hen")
+def test_a_gap_between_ids_is_rows_without_a_token() -> None:
+    gap = Tokenizer.of_merges({"a": 0, "b": 2, "ab": 1_000_000}, [("a", "b")])
+    assert gap.encode("abba") == [1_000_000, 2, 0]
+    assert gap.vocabulary.ids.tolist() == [0, 2, 1_000_000]
+    assert gap.tokens([1, 999_999]).symbols == ("<row 1>", "<row 999999>")
 
 
-def test_ids_of_any_integer_dtype() -> None:
-    assert TINY.decode(np.array([84, 72], dtype=np.uint8)) == TINY.decode((84, 72))
+def test_a_byte_without_a_token_is_told_where_a_text_needs_it() -> None:
+    ids = {symbol: id for id, symbol in enumerate(byte_symbols()) if symbol not in "xĠ"}
+    tokenizer = Tokenizer.of_merges(ids, [])
+    assert tokenizer.decode(tokenizer.encode("abc")) == "abc"
+    with pytest.raises(AttnlabError, match=r"byte 0x78.* 2 of the 256"):
+        tokenizer.encode("axb")
+
+
+def test_symbols_that_are_no_bytes_are_their_own_text() -> None:
+    ids = {symbol: id for id, symbol in enumerate(byte_symbols())} | {"猫": 256, "猫Ġ": 257}
+    tokenizer = Tokenizer.of_merges(ids, [])
+    assert tokenizer.tokens([256, 257]).texts == ("猫", "猫Ġ")
+    assert tokenizer.decode(tokenizer.encode("猫")) == "猫"

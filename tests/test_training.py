@@ -415,7 +415,7 @@ def test_another_vocabulary_is_another_run(tmp_path: Path) -> None:
     ids = Tokenizer.of_bytes().encode(TEXT)
     quick(ids, directory=tmp_path)
     symbols = byte_symbols()
-    shuffled = Tokenizer({symbol: 255 - id for id, symbol in enumerate(symbols)}, [])
+    shuffled = Tokenizer.of_merges({symbol: 255 - id for id, symbol in enumerate(symbols)}, [])
     with pytest.raises(ResumeError, match="vocabulary: there 256 tokens, sha256"):
         quick(ids, directory=tmp_path, tokenizer=shuffled)
 

@@ -1,0 +1,150 @@
+"""bpe.py against byte-pair encoding by the list of merges, written here from its description."""
+
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from conftest import needs
+
+from attnlab import Tokenizer
+from attnlab.bpe import Merges
+from attnlab.errors import MissingExtraError
+from attnlab.hub import POCKET_DIRECTORY
+from attnlab.tokens import byte_symbols
+
+Pair = tuple[str, str]
+
+
+def by_merges(piece: str, merges: list[Pair]) -> list[str]:
+    """The pair that stands first in the list is merged first, of several the leftmost."""
+    rank = {pair: number for number, pair in enumerate(merges)}
+    parts = list(piece)
+    while pairs := [(rank[p], place) for place, p in enumerate(pairwise(parts)) if p in rank]:
+        place = min(pairs)[1]
+        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+    return parts
+
+
+def made_up(seed: int) -> tuple[dict[str, int], list[Pair]]:
+    """A vocabulary over a, b and c, its merges and ids now and then in an order of their own."""
+    rng = np.random.default_rng(seed)
+    there, merges = ["a", "b", "c"], []
+    for _ in range(rng.integers(1, 12)):
+        first, second = rng.choice(there, 2).tolist()
+        if len(first + second) <= 6 and (first, second) not in merges:
+            merges.append((first, second))
+            there.append(first + second)
+    made = list(dict.fromkeys(there[3:]))
+    if seed % 8 == 0:
+        merges = [merges[i] for i in rng.permutation(len(merges))]
+    if seed % 8 == 1:
+        made = [made[i] for i in rng.permutation(len(made))]
+    return {symbol: id for id, symbol in enumerate([*byte_symbols(), *made])}, merges
+
+
+def texts(seed: int) -> list[str]:
+    rng = np.random.default_rng(seed + 1_000_000)
+    return ["".join(rng.choice([*"abc"], rng.integers(1, 13))) for _ in range(8)]
+
+
+def test_bba() -> None:
+    ids = {symbol: id for id, symbol in enumerate([*byte_symbols(), "bb", "ba", "bba"])}
+    merges = [("b", "b"), ("b", "a"), ("b", "ba")]
+    assert by_merges("bba", merges) == ["bb", "a"]
+    assert Merges(ids, merges).encode("bba") is None  # tiktoken makes one token of it
+    assert Merges(ids, merges).encode("bbabb") is None
+    assert Merges(ids, merges).encode("bb ba") == [ids["bb"], ids["Ġ"], ids["ba"]]
+    needs("tokenizers", "tokenizers")
+    assert Tokenizer.of_merges(ids, merges).tokens("bba").symbols == ("bb", "a")
+
+
+@pytest.mark.parametrize(
+    ("merges", "text"),
+    [
+        # Of equal ranks the left pair is first: aaa is aa, a.
+        ([("a", "a"), ("a", "aa")], "aaa"),
+        # ab is taken across the border before bc, of which a bc is made, is there.
+        ([("a", "b"), ("b", "c"), ("a", "bc")], "abc"),
+        # The same two parts deep: c | d e, where c d is joined first.
+        ([("c", "d"), ("d", "e"), ("b", "c"), ("bc", "de")], "bcde"),
+        # One token of two merges, and a merge before what it merges is there.
+        ([("a", "b"), ("b", "c"), ("ab", "c"), ("a", "bc")], "abc"),
+        ([("ab", "c"), ("a", "b")], "abc"),
+        ([("a", "bc"), ("b", "c")], "abc"),
+    ],
+)
+def test_what_ranks_do_not_tell_is_left_alone(merges: list[Pair], text: str) -> None:
+    made = dict.fromkeys(first + second for first, second in merges)
+    ids = {symbol: id for id, symbol in enumerate([*byte_symbols(), *made])}
+    assert Merges(ids, merges).encode(text) is None
+
+
+def test_merges_are_followed_in_any_vocabulary() -> None:
+    """2,000 made-up ones; what tiktoken can't do is left to the tokenizers library."""
+    needs("tokenizers", "tokenizers")
+    all_texts = left = otherwise = 0
+    for seed in range(2_000):
+        ids, merges = made_up(seed)
+        tokenizer = Tokenizer.of_merges(ids, merges)
+        assert tokenizer._gpt2 is not None
+        alone = tokenizer._gpt2._merges
+        for text in texts(seed):
+            expected = [ids[symbol] for symbol in by_merges(text, merges)]
+            assert tokenizer.encode(text) == expected, (merges, text)
+            by_tiktoken = alone.encode(text)
+            assert by_tiktoken in (expected, None), (merges, text)
+            all_texts += 1
+            left += by_tiktoken is None
+            assert alone._encoding is not None
+            otherwise += alone._encoding.encode_ordinary(text) != expected
+    assert otherwise > 100  # so often would tiktoken alone have been wrong
+    assert left < all_texts / 2
+
+
+def test_without_the_library_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    told = 0
+    for seed in range(0, 2_000, 20):
+        ids, merges = made_up(seed)
+        tokenizer = Tokenizer.of_merges(ids, merges)
+        for text in texts(seed):
+            expected = [ids[symbol] for symbol in by_merges(text, merges)]
+            assert tokenizer._gpt2 is not None
+            if tokenizer._gpt2.encode(text, special=False) is None:
+                with pytest.raises(MissingExtraError, match="pip install tokenizers"):
+                    tokenizer.encode(text)
+                told += 1
+            else:
+                assert tokenizer.encode(text) == expected
+    assert told > 20
+
+
+@pytest.mark.parametrize(
+    ("merges", "text"),
+    [
+        ([("a", "a"), ("aa", "aa")], "aaaa"),
+        ([("a", "a"), ("a", "b"), ("aa", "ab")], "aaab"),
+        ([("a", "b"), ("ab", "ab"), ("ab", "c"), ("abab", "abc")], "abababc"),
+    ],
+)
+def test_what_ranks_tell_is_done_by_tiktoken(merges: list[Pair], text: str) -> None:
+    made = [first + second for first, second in merges]
+    ids = {symbol: id for id, symbol in enumerate([*byte_symbols(), *made])}
+    expected = [ids[symbol] for symbol in by_merges(text, merges)]
+    assert Merges(ids, merges).encode(text) == expected
+
+
+def test_merges_of_a_training_are_as_tiktoken_takes_them() -> None:
+    model = Tokenizer.from_directory(POCKET_DIRECTORY).settings["model"]
+    merges = Merges(model["vocab"], model["merges"])
+    assert len(model["merges"]) > 200
+    assert merges._in_order
+    assert merges._are_listed(model["vocab"].values())
+
+
+def test_all_of_gpt2s_merges_are_as_tiktoken_takes_them(gpt2_tokenizer: Tokenizer) -> None:
+    model = gpt2_tokenizer.settings["model"]
+    merges = Merges(model["vocab"], model["merges"])
+    assert merges._in_order
+    assert merges._are_listed(range(50256))

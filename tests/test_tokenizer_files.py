@@ -1,0 +1,495 @@
+"""tokenizer_files.py: each way a tokenizer lies on a disk, against transformers 4 and 5."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import REFERENCE, needs
+
+from attnlab import AttnlabError, Tokenizer
+from attnlab.bpe import is_gpt2
+from attnlab.errors import MissingExtraError, MissingFileError, VocabularyError
+from attnlab.tokens import END_OF_TEXT, byte_symbols
+
+RECORDED = json.loads((REFERENCE / "tokenizers.json").read_text(encoding="utf-8"))
+TEXTS = RECORDED["texts"]
+DIRECTORIES = sorted(RECORDED["5"])
+
+# Those whose texts take the tokenizers library, and those of them whose tokens take it too.
+BY_LIBRARY = (
+    "bert",
+    "bert_cased",
+    "bert_saved",
+    "digits",
+    "metaspace",
+    "normalized",
+    "stripped",
+    "unigram",
+)
+WITHOUT_BYTES = ("bert", "bert_cased", "bert_saved", "metaspace", "unigram")
+
+# Here transformers gives END_OF_TEXT an id beyond the vocabulary, as GPT2Tokenizer's own default.
+WITHOUT_END = "trained"
+
+
+def opened(name: str) -> Tokenizer:
+    if name in BY_LIBRARY:
+        needs("tokenizers", "tokenizers")
+    return Tokenizer.from_directory(REFERENCE / "tokenizers" / name)
+
+
+def recorded_values(version: str, name: str) -> list[tuple[str, list[int], list[int], str]]:
+    """Text, ids, ids with special tokens as plain characters, and the text of the first ids."""
+    values = zip(TEXTS, RECORDED[version][name]["values"], strict=True)
+    return [
+        (text, ids, ids if plain is None else plain, decoded)
+        for text, (ids, plain, decoded) in values
+        if not (name == WITHOUT_END and END_OF_TEXT in text)
+    ]
+
+
+def changed(content: dict[str, Any], **values: object) -> dict[str, Any]:
+    """JSON with other values at paths such as model__vocab__the; ... takes one away."""
+    content = json.loads(json.dumps(content))
+    for path, value in values.items():
+        *above, last = path.split("__")
+        part = content
+        for name in above:
+            part = part[int(name) if isinstance(part, list) else name]
+        if value is ...:
+            del part[last]
+        else:
+            part[int(last) if isinstance(part, list) else last] = value
+    return content
+
+
+def test_the_recorded_directories() -> None:
+    assert sorted(path.name for path in (REFERENCE / "tokenizers").iterdir()) == DIRECTORIES
+    assert len(TEXTS) == 12
+    assert {name for name in DIRECTORIES if not is_gpt2_here(name)} == {*BY_LIBRARY}
+
+
+def is_gpt2_here(name: str) -> bool:
+    if name in WITHOUT_BYTES:
+        return False
+    return is_gpt2(Tokenizer.from_directory(REFERENCE / "tokenizers" / name).settings)
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_ids_and_texts_are_those_of_transformers(name: str) -> None:
+    tokenizer = opened(name)
+    for text, ids, plain, decoded in recorded_values("5", name):
+        assert tokenizer.encode(text, special=True) == ids, text
+        assert tokenizer.encode(text) == plain, text
+        assert tokenizer.decode(ids) == decoded, text
+        assert tokenizer.tokens(text).ids.tolist() == plain
+    assert len(tokenizer.vocabulary.ids) == RECORDED["5"][name]["tokens"] - (name == WITHOUT_END)
+
+
+def test_what_transformers_4_does_otherwise() -> None:
+    """Of all else that 4 does, the record says that it is what 5 does."""
+    assert sorted(RECORDED["4"]) == ["bos_and_eos", "trained_fast"]
+    both = opened("bos_and_eos")
+    for text, ids, *_ in recorded_values("4", "bos_and_eos"):  # 4 knows no add_eos_token
+        assert both.encode(text, special=True) == [*ids, both.encode("")[-1]]
+    spaced = opened("trained")  # 4 takes a space in front from tokenizer_config.json alone
+    for text, ids, *_ in recorded_values("4", "trained_fast"):
+        if "<" not in text:
+            assert spaced.encode(text) == ids
+
+
+def test_what_a_file_asks_for_is_seen_in_the_tokens() -> None:
+    assert opened("bos").tokens("the hen").symbols[:2] == (END_OF_TEXT, "Ġthe")
+    assert opened("bos_and_eos").tokens("the").symbols == (END_OF_TEXT, "the", END_OF_TEXT)
+    assert opened("template").tokens("the").symbols[::2] == ("<s>", "</s>")
+    symbols = opened("bert").tokens("猫吃 Unaffable fish").symbols
+    assert " ".join(symbols) == "[CLS] 猫 吃 una ##ff ##able [UNK] [SEP]"
+
+
+def test_tokens_of_words_have_the_bytes_of_their_text() -> None:
+    bert = opened("bert")
+    tokens = bert.tokens("猫 unaffable")
+    assert tokens.texts == ("[CLS]", "猫", "una", "##ff", "##able", "[SEP]")
+    assert tokens.bytes[1] == "猫".encode()
+    assert bert.decode(tokens.ids) == "[CLS] 猫 unaffable [SEP]"
+    assert bert.decode_bytes(tokens.ids) == bert.decode(tokens.ids).encode()
+    assert tokens.part_of == ("",) * 6
+    assert opened("digits").tokens("’").bytes == (b"\xe2\x80", b"\x99")  # symbols are of bytes
+
+
+def test_added_tokens_stand_for_their_own_text() -> None:
+    """Where transformers takes their letters for symbols of bytes, and shows �."""
+    settings = opened("two_files").settings
+    token = {"id": 301, "content": "garçon", "special": False}
+    changed = {**settings, "added_tokens": [*settings["added_tokens"], token]}
+    tokenizer = Tokenizer(changed)
+    tokens = tokenizer.tokens("the garçon")
+    assert tokens[-1].id == 301
+    assert tokens.texts[-1] == "garçon"
+    assert tokenizer.decode(tokens.ids) == "the garçon"
+
+
+def test_an_added_token_that_a_merge_makes_keeps_its_bytes() -> None:
+    settings = opened("two_files").settings
+    ids = settings["model"]["vocab"]
+    tokens = [{"id": ids[symbol], "content": symbol} for symbol in ("Ġthe", "é")]
+    tokenizer = Tokenizer({**settings, "added_tokens": tokens})
+    assert tokenizer.tokens([ids["Ġthe"], ids["é"]]).bytes == (b" the", b"\xe9")
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_what_is_saved_opens_as_the_same(name: str, tmp_path: Path) -> None:
+    tokenizer = opened(name)
+    tokenizer.save(tmp_path)
+    again = Tokenizer.from_directory(tmp_path)
+    assert again.settings == tokenizer.settings
+    everything = range(len(tokenizer))
+    assert again.tokens(everything) == tokenizer.tokens(everything)
+    files = {file.name for file in tmp_path.iterdir()}
+    if name == "two_files":
+        assert files == {"vocab.json", "merges.txt"}
+    else:
+        assert files == {"tokenizer.json", "tokenizer_config.json"}
+
+
+def test_what_is_saved_is_read_by_the_library(tmp_path: Path) -> None:
+    needs("tokenizers", "tokenizers")
+    import tokenizers
+
+    opened("bos").save(tmp_path)
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for text, ids, *_ in recorded_values("5", "bos"):
+        assert library.encode(text).ids == ids
+
+
+def test_settings_of_a_tokenizer_in_memory() -> None:
+    needs("tokenizers", "tokenizers")
+    import tokenizers
+
+    for name in ("saved_by_5", "unigram"):
+        file = REFERENCE / "tokenizers" / name / "tokenizer.json"
+        made = Tokenizer(json.loads(tokenizers.Tokenizer.from_file(str(file)).to_str()))
+        for text, ids, *_ in recorded_values("5", name):
+            assert made.encode(text, special=True) == ids
+
+
+ROBERTA = {"type": "RobertaProcessing", "sep": ["]", 93], "cls": ["[", 91]} | {
+    "trim_offsets": True,
+    "add_prefix_space": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "text", "symbols"),
+    [
+        ({}, "Ab ax", "A b Ġ a x"),
+        ({"model__merges": ["b Ġ"]}, "b a", "b Ġ a"),
+        ({"model__merges": ["b Ġ"], "pre_tokenizer__use_regex": False}, "b a", "bĠ a"),
+        ({"model__ignore_merges": True}, "bx b", "bx Ġ b"),
+        ({"model__vocab__x": ..., "model__unk_token": "?"}, "axb", "a ? b"),
+        ({"model__vocab__x": ..., "model__byte_fallback": True}, "axb", "a <0x78> b"),
+        ({"model__end_of_word_suffix": "x"}, "ab", "a bx"),
+        ({"model__continuing_subword_prefix": "#"}, "ab", "a #b"),
+        ({"post_processor": ROBERTA}, "a", "[ a ]"),
+        ({"post_processor": {"type": "Sequence", "processors": [ROBERTA]}}, "a", "[ a ]"),
+        ({"normalizer": {"type": "Lowercase"}}, "Ab", "a b"),
+        ({"added_tokens__0__rstrip": True}, "<> a", "<> a"),
+        ({"added_tokens__0__lstrip": True}, "a <>", "a <>"),
+        ({"added_tokens__0__single_word": True}, "a<> <>a <>", "a < > Ġ < > a Ġ <>"),
+    ],
+)
+def test_what_gpt2_does_not_ask_for_is_done_by_the_library(
+    values: dict[str, Any], text: str, symbols: str
+) -> None:
+    """By hand, in a vocabulary of bytes, bĠ, bx, #b and two that look special."""
+    needs("tokenizers", "tokenizers")
+    more = ("bĠ", "bx", "#b", "<0x78>", "<>")
+    ids = {symbol: id for id, symbol in enumerate([*byte_symbols(), *more])}
+    settings = changed(Tokenizer.of_merges(ids, []).settings, added_tokens=[])
+    settings["added_tokens"] = [{"id": ids["<>"], "content": "<>"}]
+    tokens = Tokenizer(changed(settings, **values)).tokens(text)
+    assert " ".join(tokens.symbols) == symbols
+
+
+def test_a_library_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    for name in WITHOUT_BYTES:
+        with pytest.raises(MissingExtraError, match="pip install tokenizers"):
+            Tokenizer.from_directory(REFERENCE / "tokenizers" / name)
+    digits = Tokenizer.from_directory(REFERENCE / "tokenizers/digits")
+    assert digits.tokens([256, 257]).texts[0]  # ids do without
+    with pytest.raises(MissingExtraError, match="optional extra 'tokenizers'"):
+        digits.encode("12")
+
+
+def test_where_tiktoken_is_missing_the_library_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("tokenizers", "tokenizers")
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    for name in ("two_files", "added", "bos"):
+        tokenizer = opened(name)
+        for text, ids, plain, _ in recorded_values("5", name):
+            assert tokenizer.encode(text, special=True) == ids
+            assert tokenizer.encode(text) == plain
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(MissingExtraError, match=r"tiktoken .* not installed"):
+        opened("two_files").encode("the")
+
+
+# ------------------------------------------------------------------------- files that do not fit
+
+
+def copied(name: str, directory: Path) -> Path:
+    return Path(shutil.copytree(REFERENCE / "tokenizers" / name, directory / name))
+
+
+def change(file: Path, **values: object) -> None:
+    """Change what a JSON file holds, as `changed` does; it need not be there."""
+    content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    file.write_text(json.dumps(changed(content, **values)), encoding="utf-8")
+
+
+def refusal(directory: Path) -> str:
+    with pytest.raises(VocabularyError) as caught:
+        Tokenizer.from_directory(directory)
+    assert str(directory) in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model__vocab__Ġthe": 999}, "the id of 'Ġthe' is 999 in tokenizer.json and"),
+        ({"model__vocab__new": 999}, "'new' is 999 in tokenizer.json and None in the older"),
+        ({"model__vocab__!": ...}, "'!' is None in tokenizer.json and 0 in the older"),
+        ({"model__merges__0": ["i", "n"]}, r"merge 1 is \('i', 'n'\) in tokenizer.json and"),
+        ({"model__merges": []}, "merge 1 is None in tokenizer.json and"),
+        ({"model__type": "Unigram"}, "tokenizer.json holds a Unigram, and the older files a BPE"),
+    ],
+)
+def test_two_forms_that_do_not_agree(
+    tmp_path: Path, values: dict[str, object], message: str
+) -> None:
+    directory = copied("saved_by_4", tmp_path)
+    change(directory / "tokenizer.json", **values)
+    with pytest.raises(VocabularyError, match=message):
+        Tokenizer.from_directory(directory)
+    refusal(directory)
+
+
+@pytest.mark.parametrize("file", ["vocab.json", "tokenizer.json"])
+def test_an_added_token_may_be_in_the_vocabulary_or_not(tmp_path: Path, file: str) -> None:
+    directory = copied("saved_by_4", tmp_path)
+    where = {"vocab.json": "", "tokenizer.json": "model__vocab__"}[file]
+    change(directory / file, **{f"{where}{END_OF_TEXT}": ...})
+    tokenizer = Tokenizer.from_directory(directory)
+    assert tokenizer.encode(END_OF_TEXT, special=True) == [300]
+
+
+def test_a_map_of_special_tokens_is_older_than_the_settings(tmp_path: Path) -> None:
+    directory = copied("saved_by_4", tmp_path)
+    change(directory / "special_tokens_map.json", pad_token="zzz")
+    assert Tokenizer.from_directory(directory).settings == opened("saved_by_4").settings
+
+
+def test_how_long_a_text_may_be_is_the_models_matter(tmp_path: Path) -> None:
+    directory = copied("saved_by_5", tmp_path)
+    cut = {"max_length": 2, "direction": "Right", "strategy": "LongestFirst", "stride": 0}
+    change(directory / "tokenizer.json", truncation=cut, normalizer={"type": "NFC"})
+    needs("tokenizers", "tokenizers")
+    assert len(Tokenizer.from_directory(directory).encode("the hen is hot")) > 2
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model": 5}, "model must be an object; it is 5"),
+        ({"model__dropout": 0.1}, "dropout 0.1 makes ids random"),
+        ({"model__vocab": []}, "vocabulary must be an object of ids; it is []"),
+        ({"model__vocab__Ġthe": "5"}, "the id of 'Ġthe' is no integer: '5'"),
+        ({"model__merges": {}}, "merges must be a list; it is {}"),
+        ({"model__merges__0": "t h e"}, "make a third one; 't h e' is not"),
+        ({"model__merges__0": ["t", "q"]}, "merge 1 must be"),
+        ({"pre_tokenizer": "ByteLevel"}, "pre_tokenizer must be null or have a type"),
+        ({"decoder": {}}, "decoder must be null or have a type; it is {}"),
+        ({"added_tokens": 5}, "added_tokens must have an id and a content each: 5"),
+        ({"added_tokens__0__id": -1}, "added_tokens must have an id"),
+        ({"added_tokens__0__id": 99}, "the added token '<|endoftext|>' has id 99, and transf"),
+        ({"added_tokens__1__id": 400}, "'<|pad|>' has id 400, and transformers gives it 301"),
+        ({"post_processor": {"type": "TemplateProcessing"}}, "post_processor can't be read"),
+    ],
+)
+def test_a_damaged_tokenizer_json(tmp_path: Path, values: dict[str, object], message: str) -> None:
+    directory = copied("saved_by_5", tmp_path)
+    change(directory / "tokenizer.json", **values)
+    assert message in refusal(directory)
+
+
+def test_merges_as_text_are_merges_as_pairs(tmp_path: Path) -> None:
+    directory = copied("saved_by_5", tmp_path)
+    file = directory / "tokenizer.json"
+    merges = json.loads(file.read_text(encoding="utf-8"))["model"]["merges"]
+    change(file, model__merges=[" ".join(pair) for pair in merges])
+    assert Tokenizer.from_directory(directory).settings == opened("saved_by_5").settings
+
+
+def test_what_the_library_can_not_take_is_told(tmp_path: Path) -> None:
+    needs("tokenizers", "tokenizers")
+    directory = copied("unigram", tmp_path)
+    change(directory / "tokenizer.json", pre_tokenizer={"type": "Tiktokenizer"})
+    assert "the tokenizers library can't take this tokenizer.json" in refusal(directory)
+    assert "PreTokenizer" in refusal(directory)
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "message"),
+    [
+        ("tokenizer_config.json", {"add_prefix_space": 1}, "add_prefix_space must be true or"),
+        ("tokenizer_config.json", {"add_bos_token": "yes"}, "add_bos_token must be true or false"),
+        ("tokenizer_config.json", {"bos_token": 5}, "bos_token must be a text, or have a content"),
+        ("tokenizer_config.json", {"tokenizer_class": "CLIPTokenizer"}, "'CLIPTokenizer' needs a"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"x": {}}}, "decoder can't be read"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"301": {}}}, "must have an id and a"),
+        ("added_tokens.json", {"<|pad|>": 303}, "'<|pad|>' has id 303, and transformers gives it"),
+        ("added_tokens.json", {"!": 301}, "the added token '!' has id 301, and transformers gives"),
+        ("added_tokens.json", {"<|pad|>": "301"}, "must have an id and a content"),
+        ("special_tokens_map.json", {"pad_token": {"id": 1}}, "pad_token must be a text"),
+        ("config.json", {"tokenizer_class": "XLNetTokenizer"}, "'XLNetTokenizer' needs a"),
+    ],
+)
+def test_damaged_settings(
+    tmp_path: Path, file: str, values: dict[str, object], message: str
+) -> None:
+    directory = copied("two_files", tmp_path)
+    change(directory / file, **values)
+    assert message in refusal(directory)
+
+
+def test_a_token_that_is_to_stand_in_front_must_be_there(tmp_path: Path) -> None:
+    directory = copied("two_files", tmp_path)
+    change(directory / "tokenizer_config.json", add_bos_token=True)
+    change(directory / "vocab.json", **{END_OF_TEXT: ...})
+    assert "'<|endoftext|>' is to stand by every text, and has no id" in refusal(directory)
+
+
+def damage(vocabulary: dict[str, Any], merges: list[str], how: str) -> None:
+    if how == "an id is there twice":
+        vocabulary["Ġthe"] = vocabulary["!"]
+    elif how == "a merge has no token":
+        merges.append("x y")
+    elif how == "merges cut off":
+        del merges[4:]
+    elif how == "a line of three":
+        merges.append("a b c")
+    elif how == "ids are strings":
+        vocabulary["Ġthe"] = "260"
+    elif how == "half a character":
+        vocabulary["\ud800"] = 999
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("an id is there twice", "'!' and 'Ġthe' have the same id, 0"),
+        (
+            "a merge has no token",
+            "merge 45 must be of two tokens that make a third one; ['x', 'y']",
+        ),
+        ("merges cut off", "40 tokens are neither a byte, nor made by a merge, nor special"),
+        ("a line of three", "merges.txt, line 46: two symbols expected, found 'a b c'"),
+        ("ids are strings", "id of 'Ġthe' is no integer: '260'"),
+        ("half a character", "half of a surrogate pair"),
+    ],
+)
+def test_damaged_pairs(tmp_path: Path, how: str, message: str) -> None:
+    directory = copied("two_files", tmp_path)
+    vocabulary = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
+    head, *pairs = (directory / "merges.txt").read_text(encoding="utf-8").split("\n")
+    pairs = [line for line in pairs if line]
+    damage(vocabulary, pairs, how)
+    (directory / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    (directory / "merges.txt").write_text("\n".join([head, *pairs]), encoding="utf-8")
+    assert message in refusal(directory)
+
+
+def test_special_tokens_need_no_merge(tmp_path: Path) -> None:
+    directory = copied("two_files", tmp_path)
+    change(directory / "vocab.json", **{"<s>": 301, "[X]": 302, "pad": 303})
+    assert "1 tokens are neither a byte, nor made by a merge, nor special" in refusal(directory)
+    change(directory / "tokenizer_config.json", pad_token="pad")
+    tokenizer = Tokenizer.from_directory(directory)
+    assert tokenizer.tokens([301, 302, 303]).texts == ("<s>", "[X]", "pad")
+    assert 301 not in tokenizer.encode("<s>pad", special=True)  # no file tells that it is special
+    assert 303 in tokenizer.encode("<s>pad", special=True)
+
+
+def test_only_the_first_line_of_merges_is_a_heading(tmp_path: Path) -> None:
+    """`#version` may be a token like others, and begin a merge."""
+    letters = [*"#version:"]
+    made = ["".join(letters[: n + 1]) for n in range(1, len(letters))]
+    merges = [f"{whole[:-1]} {whole[-1]}" for whole in made]
+    assert merges[-1] == "#version :"
+    ids = opened("two_files").settings["model"]["vocab"]
+    ids = {symbol: id for symbol, id in ids.items() if id < 256}
+    ids |= {symbol: id for id, symbol in enumerate(made, start=256)}
+    (tmp_path / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
+    for heading in ("#version: 0.2\n", ""):
+        (tmp_path / "merges.txt").write_text(heading + "\n".join(merges), encoding="utf-8")
+        # `#` and letters are apart in GPT-2's pieces; as one piece it would be one token.
+        merged = Tokenizer.from_directory(tmp_path).settings["model"]["merges"]
+        assert merged[-1] == ("#version", ":")
+        assert len(merged) == 8
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_other_line_ends(tmp_path: Path, end: str) -> None:
+    directory = copied("two_files", tmp_path)
+    text = (directory / "merges.txt").read_text(encoding="utf-8")
+    (directory / "merges.txt").write_bytes(text.replace("\n", end).encode())
+    assert Tokenizer.from_directory(directory).settings == opened("two_files").settings
+
+
+@pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
+def test_one_of_two_files_is_missing_or_unreadable(tmp_path: Path, name: str) -> None:
+    directory = copied("two_files", tmp_path)
+    (directory / name).write_bytes(b"\xff\xfe{")
+    assert name in refusal(directory)
+    (directory / name).unlink()
+    with pytest.raises(MissingFileError, match=f"there is no {name}"):
+        Tokenizer.from_directory(directory)
+
+
+def test_no_tokenizer_at_all(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"neither tokenizer\.json, nor"):
+        Tokenizer.from_directory(tmp_path)
+    (tmp_path / "spiece.model").write_bytes(b"\n")
+    with pytest.raises(MissingFileError, match=r"spiece\.model .*save_pretrained"):
+        Tokenizer.from_directory(tmp_path)
+
+
+def test_one_of_two_files_beside_a_whole_one_says_nothing(tmp_path: Path) -> None:
+    directory = copied("saved_by_5", tmp_path)
+    (directory / "vocab.json").write_text('{"a": 0}')
+    assert Tokenizer.from_directory(directory).settings == opened("saved_by_5").settings
+
+
+def test_an_empty_list_of_words(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").touch()
+    assert "vocab.txt holds no token" in refusal(tmp_path)
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    directory = copied("two_files", tmp_path)
+    with open(directory / "tokenizer_config.json", "wb") as stream:
+        stream.truncate(65_000_000)
+    assert "more than" in refusal(directory)
+
+
+def test_errors_are_of_one_kind(tmp_path: Path) -> None:
+    for given in (5, None, "\0", ""):
+        with pytest.raises(AttnlabError):
+            Tokenizer.from_directory(given)
+    with pytest.raises(MissingFileError):
+        Tokenizer.from_directory(tmp_path / "nowhere")
