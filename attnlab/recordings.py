@@ -12,7 +12,7 @@ A safetensors file, format version 1. Tensors are steps by path:
 | vocabulary.bytes, vocabulary.lengths | uint8 (n,), int32 (vocab,) | the bytes of all tokens one after the other, and how many each has |
 
 The metadata are texts: `format` "attnlab.trace 1"; `config`, `ids` and `symbols` (of the whole
-vocabulary) as JSON; `note`, what the trace's title ends with, such as its edits; `origin`, where the
+vocabulary, null for a row that belongs to no token) as JSON; `note`, what the trace's title ends with, such as its edits; `origin`, where the
 parameters were from, and `origin_sha256`, of the last LayerNorm's gain and bias; and `sha256`, of all
 the rest.
 """  # noqa: E501 (a table)
@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +53,26 @@ class NoParameters(Parameters):
 
     def __getitem__(self, path: str) -> Array:
         raise InvalidValueError(f"needs the model's {path}, and this trace is from a file")
+
+
+class RecordedVocabulary(Vocabulary):
+    """What each id stands for, as a file tells it.
+
+    Parameters
+    ----------
+    symbols : of id 0, 1, ...; None of a row that belongs to no token
+    raw, lengths : the bytes of all of them, one after the other, and how many each has
+    """
+
+    def __init__(self, symbols: list[str | None], raw: bytes, lengths: Iterable[int]) -> None:
+        known = {id: symbol for id, symbol in enumerate(symbols) if symbol is not None}
+        super().__init__(known, size=len(symbols))
+        ends = accumulate(lengths)
+        pairs = zip(symbols, lengths, ends, strict=True)
+        self._raw = [raw[end - length : end] for _, length, end in pairs]
+
+    def bytes_of(self, id: int) -> bytes:
+        return self._raw[id]
 
 
 class Recording(NamedTuple):
@@ -90,13 +111,17 @@ def record(trace: Any, path: Given, parts: Sequence[str] = ()) -> None:
             raise InvalidValueError(f"{shown(name)} is no step, which alone can be recorded")
         tensors[name] = np.asarray(part)
     vocabulary: Vocabulary = trace.vocabulary
-    tensors["vocabulary.bytes"] = np.frombuffer(b"".join(vocabulary.bytes), np.uint8)
-    tensors["vocabulary.lengths"] = np.array([len(raw) for raw in vocabulary.bytes], np.int32)
+    symbols: list[str | None] = [None] * len(vocabulary)
+    for id in vocabulary.ids.tolist():
+        symbols[id] = vocabulary.token(id).symbol
+    raws = [vocabulary.bytes_of(id) for id in range(len(vocabulary))]
+    tensors["vocabulary.bytes"] = np.frombuffer(b"".join(raws), np.uint8)
+    tensors["vocabulary.lengths"] = np.array([len(raw) for raw in raws], np.int32)
     metadata = {
         "format": FORMAT,
         "config": json.dumps(asdict(config)),
         "ids": json.dumps(trace.ids.tolist()),
-        "symbols": json.dumps(vocabulary.symbols),
+        "symbols": json.dumps(symbols),
         "note": trace._run.note,
         "origin": trace.parameters.origin,
         "origin_sha256": hashlib.sha256(trace.gain.tobytes() + trace.bias.tobytes()).hexdigest(),
@@ -124,12 +149,8 @@ def read(path: Given) -> Recording:
     try:
         config = GPT2Config.from_dict(json.loads(metadata["config"]))
         raw, lengths = tensors.pop("vocabulary.bytes"), tensors.pop("vocabulary.lengths")
-        ends = np.cumsum(lengths)
-        vocabulary = Vocabulary(
-            json.loads(metadata["symbols"]),
-            [raw[end - n : end].tobytes() for end, n in zip(ends, lengths, strict=True)],
-        )
-        if lengths.min() < 0 or lengths.sum() != raw.size:
+        vocabulary = RecordedVocabulary(json.loads(metadata["symbols"]), raw.tobytes(), lengths)
+        if lengths.ndim != 1 or lengths.min() < 0 or lengths.sum() != raw.size:
             raise InvalidValueError("the vocabulary's bytes and their lengths do not fit")
         ids = np.array(json.loads(metadata["ids"]), np.int64)
         parameters = NoParameters(config, tensors["embedding"].dtype, metadata["origin"])
