@@ -290,7 +290,7 @@ def test_what_can_not_be_written(
         (tmp_path / "none" / "page.html", OSError, "no directory .*none"),
         (tmp_path / "no\0name", ValueError, "no file's name"),
         (tmp_path / ("long" * 100), OSError, "can't be written"),
-        ("", OSError, "directory"),
+        ("", ValueError, "path is empty"),
         (3, TypeError, "path must be a str or a Path; given 3"),
     ):
         with pytest.raises(AttnlabError, match=message) as caught:
