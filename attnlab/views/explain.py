@@ -480,7 +480,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
     shifted, powers = ([printed(x) for x in y] for y in (row.shifted, row.exponentials))
     scale, maximum = printed(row.scale), printed(row.masked_scores.max())
     row_sum, weight_sum = printed(row.exponentials.sum()), printed(row.weights.sum())
-    for key, k in enumerate(attention.K.astype(np.float64)):
+    for key, k in enumerate(row.attention.K.astype(np.float64)):
         name, terms, score = f"of key {row.keys[key]}", row.q * k, stored["scores"][key]
         masked, power = stored["masked_scores"][key], powers[key]
         check(f"raw_scores {name}", sum_of(terms), made["raw_scores"][key], row.sum_noise(terms))

@@ -123,7 +123,9 @@ def _description(trace: Result) -> dict[str, Any]:
         "cached": trace.cached,
         "note": printable(trace.note),
         "edited": _edited(trace),
-        "scales": [[head.scale for head in block.attention.heads] for block in trace.blocks],
+        "scales": [
+            [head.scale for head in block.attention.heads] for block in trace.aside().blocks
+        ],
         "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
         "tokens": [
             {**_token(token), "part_of": printable(shared)}
