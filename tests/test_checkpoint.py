@@ -961,6 +961,17 @@ def test_a_file_that_was_rewritten_in_its_place(odd: Path) -> None:
         opened.logits  # noqa: B018
 
 
+def test_a_file_that_was_cut_short_and_dated_back(odd: Path) -> None:
+    opened = trace(odd)
+    file = odd / WEIGHTS
+    status = file.stat()
+    os.truncate(file, status.st_size // 2)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (status.st_ino, status.st_mtime_ns)
+    with pytest.raises(CheckpointError, match="was changed after it was opened"):
+        opened.logits  # noqa: B018
+
+
 def test_a_file_that_became_a_pipe(odd: Path) -> None:
     opened = trace(odd)
     (odd / WEIGHTS).unlink()
