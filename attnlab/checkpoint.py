@@ -594,6 +594,12 @@ def _check_entries(entries: Mapping[str, Kept], config: GPT2Config, where: str) 
         "of a dtype that can't be read": listed(unreadable),
     }
     problems = [f"{kind}: {told}" for kind, told in kinds.items() if told]
+    first = tensor_name("blocks.0.attention.W_QKV")
+    if first in expected and found[first].shape == expected[first][::-1]:
+        problems.append(
+            "a block's matrices are the other way round, as nn.Linear and nanoGPT keep them: "
+            "GPT2.from_arrays(config, arrays, tokenizer) takes such"
+        )
     if problems:
         raise CheckpointError(
             f"the tensors in {where} are not those of its config. {'; '.join(problems)}"

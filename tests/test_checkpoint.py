@@ -306,6 +306,25 @@ def test_a_number_in_the_config_costs_no_memory(odd: Path, name: str) -> None:
     assert peak < 500_000
 
 
+def test_matrices_the_other_way_round(odd: Path) -> None:
+    """As nn.Linear keeps them: told in a file, taken from memory."""
+    turned: Tensors = {}
+
+    def change(tensors: Tensors) -> None:
+        for name, tensor in tensors.items():
+            if "attn.c_" in name or "mlp.c_" in name:
+                tensors[name] = np.ascontiguousarray(tensor.T)
+        turned.update(tensors)
+
+    change_tensors(odd, change)
+    message = refusal(odd)
+    assert "h.0.attn.c_attn.weight is [105, 35] and not [35, 105]" in message
+    assert "as nn.Linear and nanoGPT keep them: GPT2.from_arrays" in message
+    opened = GPT2.from_pretrained(REFERENCE / "odd")
+    model = GPT2.from_arrays(opened.config, turned, opened.tokenizer)
+    assert np.allclose(model.trace(PROMPT).logits, opened.trace(PROMPT).logits, atol=1e-5)
+
+
 def test_missing_tensors_are_counted(odd: Path) -> None:
     message = refusal(change_config(odd, n_layer=999))
     assert "missing: h.3.ln_1.weight, h.3.ln_1.bias, " in message

@@ -1,7 +1,8 @@
 """What is no checkpoint that opens here: it is told by its name, with a way that leads on.
 
-The ways are walked where there is a Python with torch and transformers: this one, or the one that
-`ATTNLAB_TORCH` names, such as `ATTNLAB_TORCH=bench/bin/python pytest tests/test_formats.py`.
+The ways are walked, and what transformers saves is opened, where there is a Python with torch and
+transformers: this one, or the one that `ATTNLAB_TORCH` names, such as
+`ATTNLAB_TORCH=bench/bin/python pytest tests/test_formats.py`.
 """
 
 import json
@@ -306,3 +307,64 @@ def test_the_way_from_a_variant(tmp_path: Path) -> None:
     shutil.move(tmp_path / WEIGHTS, tmp_path / "model.fp16.safetensors")
     with pytest.raises(MissingFileError, match=r'variant="fp16"\) opens it'):
         GPT2.from_pretrained(tmp_path)
+
+
+# What transformers itself leaves
+
+TUNE = """
+import os
+import numpy, torch, transformers
+from safetensors.torch import save_model
+from transformers import AutoTokenizer, GPT2LMHeadModel
+
+tokenizer = AutoTokenizer.from_pretrained("BASE")
+ids = torch.randint(263, (4, 12), generator=torch.Generator().manual_seed(1))
+
+
+def leave(name, model, **options):
+    model.save_pretrained(name, **options)
+    tokenizer.save_pretrained(name)
+
+
+for kind in (
+    "GPT2Model", "GPT2ForSequenceClassification", "GPT2ForTokenClassification",
+    "GPT2ForQuestionAnswering", "GPT2DoubleHeadsModel",
+):
+    leave(kind, getattr(transformers, kind).from_pretrained("BASE"))
+model = GPT2LMHeadModel.from_pretrained("BASE")
+optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+for _ in range(5):
+    optimizer.zero_grad()
+    model(ids, labels=ids).loss.backward()
+    optimizer.step()
+leave("tuned", model)
+leave("tuned variant", model, variant="fp16")
+leave("tuned variant in shards", model, variant="fp16", max_shard_size="50KB")
+leave("tuned, written once", model)
+save_model(model, "tuned, written once/model.safetensors")
+numpy.save("ids.npy", ids[0].numpy())
+with torch.no_grad():
+    numpy.save("tuned.npy", model.eval()(ids[:1]).logits[0].numpy())
+"""
+
+
+def test_what_transformers_saves_opens(tmp_path: Path) -> None:
+    """A model as it was published, with each kind of head, and after it was trained a little."""
+    python = python_with("torch", "transformers")
+    copy_model("odd", tmp_path / "BASE")
+    walk(python, TUNE, tmp_path)
+    ids, tuned = np.load(tmp_path / "ids.npy"), np.load(tmp_path / "tuned.npy")
+    original = GPT2.from_pretrained(REFERENCE / "odd").trace(ids).logits
+    assert not np.allclose(tuned, original, atol=0.1)
+    opened = [directory for directory in tmp_path.iterdir() if directory.is_dir()]
+    assert len(opened) == 10
+    for directory in opened:
+        variant = "fp16" if "variant" in directory.name else None
+        model = GPT2.from_pretrained(directory, variant=variant)
+        wanted = tuned if "tuned" in directory.name else original
+        assert np.allclose(model.trace(ids).logits, wanted, atol=1e-4), directory.name
+        assert ("without its head" in model.parameters.origin) == (
+            "For" in directory.name or "Heads" in directory.name
+        )
+        text = "the hen in a thin inn"
+        assert len(model.trace(text).head(1, 3).weights) == len(model.tokenizer.encode(text))
