@@ -125,21 +125,12 @@ def small_model() -> oracle.Model:
     return oracle.read(REFERENCE, "float32", 17)
 
 
-def rows_of(name: str) -> Callable[[dict[str, Any]], Arrays]:
-    """Rows of one of the small model's embeddings, and of nothing else."""
-
-    def of(values: dict[str, Any]) -> Arrays:
-        matrix = small_model().parameters[name]
-        (ids,) = exact(values, "ids") if "ids" in values else [np.arange(*bounds(values))]
-        oracle.require(ids.dtype.kind in "iu", "no integers")
-        oracle.require(bool(np.all((ids >= 0) & (ids < len(matrix)))), "there are no such rows")
-        return lambda dtype: matrix[ids].astype(dtype)
-
-    return of
-
-
-def bounds(values: dict[str, Any]) -> tuple[int, int]:
-    return int(values["start"]), int(values["stop"])
+def rows(values: dict[str, Any]) -> Arrays:
+    """Rows of the small model's token embedding, and of nothing else."""
+    (ids,) = exact(values, "rows")
+    matrix = small_model().parameters["wte.weight"]
+    oracle.require(bool(np.all((ids >= 0) & (ids < len(matrix)))), "there are no such rows")
+    return lambda dtype: matrix[ids].astype(dtype)
 
 
 # For a target's name: what a result shows, and what makes what should be there.
@@ -151,8 +142,7 @@ EQUATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[dict[str, Any]], Arra
     "attnlab.split_heads": (np.asarray, split_heads),
     "attnlab.merge_heads": (np.asarray, simple(oracle.joined, "x")),
     "attnlab.causal_mask": (np.asarray, causal_mask),
-    "Checkpoint.token_embedding": (np.asarray, rows_of("wte.weight")),
-    "Checkpoint.position_embedding": (np.asarray, rows_of("wpe.weight")),
+    "Rows.__getitem__": (np.asarray, rows),
     "attnlab.attention": (lambda result: result.context, context),
     "attnlab.self_attention": (lambda result: result.context, context),
     "attnlab.cross_attention": (lambda result: result.context, context),
@@ -310,13 +300,11 @@ class Calls:
             copy_model(place / "here")
             rng = random.Random(f"{kind} {number}")
             target = rng.choice(choices[number % len(choices)])
-            arguments = arguments_of(target, rng)
-            while True:  # what can't be made is replaced
-                try:
+            while True:
+                with contextlib.suppress(Exception):  # what can't be made is made anew
+                    arguments = arguments_of(target, rng)
                     values = {name: made(text) for name, text in arguments.items()}
                     return CallCase(target, arguments, values)
-                except Exception:
-                    arguments = arguments_of(target, rng)
 
         return case
 

@@ -25,7 +25,7 @@ import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -64,7 +64,7 @@ class Result(StrEnum):
     CRASH = "crash"
 
 
-FINE = (Result.RIGHT, Result.REFUSED)
+FINE = frozenset((Result.RIGHT, Result.REFUSED))
 
 
 class Case(Protocol):
@@ -218,7 +218,7 @@ def outcome_of(number: int, case: Case) -> Outcome:
     else:
         result, what = Result.RAW, in_one_line(error)
     where, lines = "", [case.story()]
-    if error is not None and result not in FINE:
+    if error is not None and result is not Result.REFUSED:
         where = place_in_library(error)
         lines += traceback.format_exception(error, limit=-12)
     return Outcome(number, result, what, where, printable("\n".join(lines)), seconds, grown)
@@ -371,8 +371,17 @@ class Fork:
         shutil.rmtree(self.place, ignore_errors=True)
 
 
-def attack_all(prepare: Prepare, numbers: Sequence[int], processes: int = 2) -> Iterator[Outcome]:
-    """Every case's outcome, in the order in which they end."""
+def attack_all(
+    prepare: Prepare, numbers: Sequence[int], fine: Container[Result] = FINE, processes: int = 2
+) -> Iterator[Outcome]:
+    """Every case's outcome, in the order in which they end.
+
+    Parameters
+    ----------
+    prepare : makes a case of its number and a directory
+    fine : results that need not be looked into
+    processes : how many run at a time
+    """
     batches = deque(numbers[i : i + BATCH] for i in range(0, len(numbers), BATCH))
     forks: list[Fork] = []
     suspects: set[int] = set()
@@ -384,9 +393,9 @@ def attack_all(prepare: Prepare, numbers: Sequence[int], processes: int = 2) -> 
                 ready, _, _ = select.select([fork.channel for fork in forks], [], [], 0.1)
                 for fork in list(forks):
                     for outcome in fork.news(fork.channel in ready):
-                        fine = outcome.result in FINE
-                        if fine or fork.alone:
-                            yield replace(outcome, unsteady=fine and outcome.number in suspects)
+                        passed = outcome.result in fine
+                        if passed or fork.alone:
+                            yield replace(outcome, unsteady=passed and outcome.number in suspects)
                         else:
                             suspects.add(outcome.number)
                             batches.appendleft([outcome.number])

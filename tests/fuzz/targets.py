@@ -72,9 +72,10 @@ FITTING = by_name(
         "corpus": f"{TEXT} * 3  list(range(200))",
         "text": TEXT,
         "ids": "[71, 259, 3]  np.array([71, 3, 5])",
+        "id": "71",
         "name_or_path model": "'model'",
         "directory": "'model'  'out'  '.'",
-        "path": "'page.html'  'model/config.json'  'model/vocab.json'",
+        "path": "'W_E'  'page.html'  'model/config.json'  'blocks.0.attention'",
         "file": "Path('model/model.safetensors')",
         "dtype": "'float32'  np.float64",
         "revision": "None",
@@ -298,9 +299,11 @@ class Finder:
         words = re.findall(r"\w+", annotation)
         fits = [text for text in FITTING.get(name, ()) if allowed(text, words)]
         if "Path" in words and "str" not in words:
-            fits = [f"Path({text})" for text in fits]
+            fits = [f"Path({text})" for text in fits if text.startswith("'")]
+        objects = [self.objects[word] for word in words if word in self.objects]
+        only_objects = set(words) <= {*self.objects, "None"}
+        fits = objects + fits if only_objects else fits + objects
         for word in words:
-            fits += [self.objects[word]] if word in self.objects else []
             if name not in FITTING:
                 fits += BY_WORD.get(word, [])
         if any(word in SEQUENCES for word in words) and name not in FITTING:
