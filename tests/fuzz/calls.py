@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import oracle
-from odd import BIG, NAMES, ODD, made, near
+from odd import BIG, NAMES, ODD, BoomError, made, near
 from processes import LONGEST_QUOTE, Prepare, Result
 from targets import REFERENCE, Target, call, copy_model, found_targets
 
@@ -245,8 +245,9 @@ class CallCase:
             if odd:
                 return Result.MESSAGE, f"repr holds {odd[0]!a}"
         if self.target.name in BY_VOCABULARY:
-            if wrong := wrong_words(self.target.name, self.copies, value):
-                return Result.OTHER, wrong
+            with contextlib.suppress(BoomError):  # of an argument that raises when it is looked at
+                if wrong := wrong_words(self.target.name, self.copies, value):
+                    return Result.OTHER, wrong
         elif self.target.name in EQUATIONS:
             return self._judge_equation(value)
         return Result.RIGHT, ""

@@ -18,9 +18,11 @@ from folders import (
     CONFIG,
     INDEX,
     MERGES,
+    REFERENCE,
     STATE,
     VOCABULARY,
     WEIGHTS,
+    Arrays,
     Folder,
     Raw,
     Special,
@@ -30,6 +32,8 @@ from folders import (
     opened,
     pairs_text,
 )
+
+TOKENIZERS = REFERENCE / "tokenizers"
 
 CLIPBOARD = "\x1b]52;c;Zm9v\x07"  # what makes some terminals put "foo" on the clipboard
 
@@ -125,7 +129,7 @@ def special(folder: Folder, name: str, rng: random.Random) -> str:
     kind = rng.choice(["pipe", "directory", "link", "socket", "sparse", "sparse"])
     target = rng.choice([name, "nowhere", "..", ".", some_file(folder, rng), "x" * 300])
     head = rng.choice([b"", content, content[:8], (90_000_000).to_bytes(8, "little") + b"{"])
-    huge = 10**12 if name in TEXTS else 10**9  # what can be mapped may be mapped
+    huge = 10**12 if is_text(name) else 10**9  # what can be mapped may be mapped
     size = len(head) + rng.choice([1, 1000, 10**6, 300 * 10**6, huge])
     folder.files[name] = Special(kind, target, head, size)
     return f"{name}: {kind} {target if kind == 'link' else ''}{size if kind == 'sparse' else ''}"
@@ -195,12 +199,13 @@ def the_name(folder: Folder, rng: random.Random) -> str:
 # Text files
 
 
-TEXTS = (CONFIG, VOCABULARY, MERGES, INDEX)
+def is_text(name: str) -> bool:
+    return name.endswith((".json", ".txt"))
 
 
 @change
 def the_text(folder: Folder, rng: random.Random) -> str | None:
-    if not (names := [name for name in TEXTS if name in folder.files]):
+    if not (names := [name for name in sorted(folder.files) if is_text(name)]):
         return None
     name = rng.choice(names)
     content = folder.bytes_of(name)
@@ -565,9 +570,9 @@ def the_numbers(folder: Folder, rng: random.Random) -> str | None:
 # What leaves a model sound
 
 
-def all_arrays(folder: Folder) -> dict[str, tuple[str, list[Any], bytes]] | None:
+def all_arrays(folder: Folder) -> Arrays | None:
     """Every tensor of the weights, whole or in shards."""
-    arrays: dict[str, tuple[str, list[Any], bytes]] = {}
+    arrays: Arrays = {}
     for name in folder.weight_files():
         if (stored := opened(folder, name)) is None:
             return None
@@ -575,7 +580,7 @@ def all_arrays(folder: Folder) -> dict[str, tuple[str, list[Any], bytes]] | None
     return arrays or None
 
 
-def put(folder: Folder, arrays: dict[str, tuple[str, list[Any], bytes]], files: int = 1) -> None:
+def put(folder: Folder, arrays: Arrays, files: int = 1) -> None:
     """All tensors as new weights, in so many files."""
     for name in [*folder.weight_files(), INDEX]:
         folder.files.pop(name, None)
@@ -638,21 +643,35 @@ def what_old_files_hold(folder: Folder, rng: random.Random) -> str | None:
     return "mask buffers, or an output matrix"
 
 
+def set_rows(folder: Folder, arrays: Arrays, count: int) -> bool:
+    """Give the embedding, and an output matrix, so many rows; whether that can be done."""
+    config = json_pairs(folder.bytes_of(CONFIG))
+    names = [name for name in arrays if name.endswith(("wte.weight", "lm_head.weight"))]
+    shapes = [arrays[name][1] for name in names]
+    if config is None or not names or any(len(s) != 2 or not all(map(is_size, s)) for s in shapes):
+        return False
+    for name in names:
+        dtype, (rows, columns), content = arrays[name]
+        width = len(content) // rows
+        more = (content * (count // rows + 1))[: count * width]
+        arrays[name] = (dtype, [count, columns], more)
+    put(folder, arrays)
+    sizes = [(k, count if k == "vocab_size" else v) for k, v in config]
+    folder.files[CONFIG] = pairs_text(sizes).encode()
+    return True
+
+
+def is_size(value: object) -> bool:
+    return oracle.is_count(value) and value != 0
+
+
 @change
 def more_merges(folder: Folder, rng: random.Random) -> str | None:
     """More merges of tokens that are there, with their tokens and their rows of the embedding."""
-    arrays = all_arrays(folder)
-    tokens = json_pairs(folder.bytes_of(VOCABULARY))
-    config = json_pairs(folder.bytes_of(CONFIG))
-    if arrays is None or tokens is None or config is None:
+    arrays, tokens = all_arrays(folder), json_pairs(folder.bytes_of(VOCABULARY))
+    if arrays is None or tokens is None:
         return None
-    embedding = next((name for name in arrays if name.endswith("wte.weight")), None)
     lines = folder.bytes_of(MERGES).decode("utf-8", errors="replace").rstrip("\n").split("\n")
-    if embedding is None or "lm_head.weight" in arrays:
-        return None
-    dtype, shape, content = arrays[embedding]
-    if len(shape) != 2 or len(content) % len(tokens):
-        return None
     symbols = [token for token, _ in tokens]
     letters = [s for s in (*"tehinaĠ", "th", "he", "in", "the", "Ġth", "Ġa") if s in symbols]
     added: list[str] = []
@@ -662,17 +681,54 @@ def more_merges(folder: Folder, rng: random.Random) -> str | None:
             symbols.append(first + second)
             added.append(first + second)
             lines.append(f"{first} {second}")
-    width = len(content) // len(tokens)
-    rows = [content[i * width : (i + 1) * width] for i in range(len(tokens))]
-    more = content + b"".join(rng.choice(rows) for _ in added)
-    arrays[embedding] = (dtype, [shape[0] + len(added), shape[1]], more)
-    put(folder, arrays)
+    if not set_rows(folder, arrays, len(tokens) + len(added)):
+        return None
     ids = [(token, len(tokens) + i) for i, token in enumerate(added)]
     folder.files[VOCABULARY] = pairs_text([*tokens, *ids]).encode()
     folder.files[MERGES] = ("\n".join(lines) + "\n").encode()
-    sizes = [(k, len(tokens) + len(added) if k == "vocab_size" else v) for k, v in config]
-    folder.files[CONFIG] = pairs_text(sizes).encode()
     return f"{len(added)} more merges"
+
+
+def change_tree(value: Any, rng: random.Random) -> Any:
+    """JSON with one thing changed, somewhere in it."""
+    if isinstance(value, dict):
+        pairs = list(value.items())
+        if pairs and rng.random() < 0.7:
+            at = rng.randrange(len(pairs))
+            pairs[at] = (pairs[at][0], change_tree(pairs[at][1], rng))
+        else:
+            change_pair(pairs, rng)
+        return Raw(pairs_text(pairs))
+    if isinstance(value, list) and value and rng.random() < 0.8:
+        at = rng.randrange(len(value))
+        changed = rng.choice(
+            [[change_tree(value[at], rng)], [], [value[at]] * 2, [rng.choice(ODD)]]
+        )
+        return [*value[:at], *changed, *value[at + 1 :]]
+    return rng.choice(ODD)
+
+
+@change
+def another_tokenizer(folder: Folder, rng: random.Random) -> str | None:
+    """A tokenizer of the reference, with rows of the embedding for it, whole or changed somewhere.
+
+    What it makes of texts nobody is asked here: that is held against transformers' elsewhere.
+    """
+    choices = sorted(path for path in TOKENIZERS.glob("*") if path.is_dir())
+    arrays = all_arrays(folder)
+    if not choices or arrays is None or not set_rows(folder, arrays, 400):
+        return None
+    tokenizer = rng.choice(choices)
+    for name in (VOCABULARY, MERGES):
+        folder.files.pop(name, None)
+    files = {file.name: file.read_bytes() for file in sorted(tokenizer.iterdir())}
+    folder.files.update(files)
+    name = rng.choice(sorted(files))
+    pairs = json_pairs(files[name])
+    if pairs is None or rng.random() < 0.2:
+        return f"tokenizer {tokenizer.name}"
+    folder.files[name] = str(change_tree(dict(pairs), rng)).encode()
+    return f"tokenizer {tokenizer.name}, {name} changed"
 
 
 @change
@@ -683,6 +739,7 @@ def nothing(folder: Folder, rng: random.Random) -> str:
 # What has most to get wrong has its turn more often.
 CHANGES += [the_header] * 4
 CHANGES += [a_setting, a_token, a_merge, the_index, the_numbers, another_layout, more_merges] * 2
+CHANGES += [another_tokenizer] * 2
 
 
 # The state of a training

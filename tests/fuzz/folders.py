@@ -124,6 +124,9 @@ def json_pairs(content: bytes) -> list[tuple[str, Any]] | None:
 
 # Safetensors
 
+# Dtype, shape and bytes of tensors, by name.
+Arrays = dict[str, tuple[str, list[Any], bytes]]
+
 
 @dataclass
 class Tensors:
@@ -155,7 +158,7 @@ class Tensors:
             and all(map(oracle.is_count, info["data_offsets"]))
         ]
 
-    def arrays(self) -> dict[str, tuple[str, list[Any], bytes]]:
+    def arrays(self) -> Arrays:
         """Dtype, shape and bytes of each tensor."""
         found = {}
         for i in self.entries():
@@ -165,7 +168,7 @@ class Tensors:
         return found
 
     @classmethod
-    def holding(cls, arrays: dict[str, tuple[str, list[Any], bytes]]) -> Tensors:
+    def holding(cls, arrays: Arrays) -> Tensors:
         header, data = [], b""
         for name, (dtype, shape, content) in arrays.items():
             offsets = [len(data), len(data) + len(content)]

@@ -324,7 +324,9 @@ def sizes(path: Path, doubts: list[str]) -> Sizes:
         require(flags[key] == NEEDED.get(key, flags[key]), f"{key} is {value!r}")
         if type(value) is not type(usual):
             doubts.append(f"{key} is {value!r}")
-    doubts += [f"{key} is there" for key in settings if "quant" in key.lower()]
+    doubts += [
+        f"{key} is there" for key in settings if "quant" in key.lower() or "tokenizer" in key
+    ]
 
     def count(key: str, default: int | None) -> int | None:
         if key not in settings and default is not None:
@@ -358,8 +360,9 @@ def parameters(
 ) -> dict[str, Array]:
     """The parameters in float64, rounded to what they are computed in.
 
-    Position embeddings beyond the first `positions` are not looked at by anybody, so what they
-    hold makes a directory doubtful at most.
+    Of position embeddings beyond the first `positions`, and of token embeddings that are not the
+    output matrix too, not every one is looked at, so what they hold makes a directory doubtful at
+    most.
     """
     require(4 + 12 * sizes.n_layer <= len(tensors), "tensors are missing")  # before a long list
     shapes = sizes.shapes()
@@ -375,11 +378,15 @@ def parameters(
         require(stored.dtype in REALS, f"{name} is {stored.dtype}")
         with np.errstate(over="ignore", invalid="ignore"):
             numbers = stored.numbers().astype(dtype).astype(np.float64)
-        used = numbers[:positions] if name == "wpe.weight" else numbers
+        used = numbers
+        if name == "wpe.weight" or (name == "wte.weight" and not sizes.tied):
+            used = numbers[:positions]
         require(bool(np.isfinite(used).all()), f"{name} is not finite")
         if not np.isfinite(numbers).all():
             doubts.append(f"{name} is not finite")
         found[name] = numbers
+        if np.abs(used).max(initial=0) > (1e15 if dtype == "float32" else 1e150):
+            doubts.append(f"squares of {name}'s numbers, in LayerNorm, may be too large")
     if tied:
         equal = np.array_equal(found["lm_head.weight"], found["wte.weight"])
         require(equal, "lm_head.weight is not wte.weight")
@@ -461,13 +468,24 @@ def merged(word: tuple[str, ...], rank: dict[tuple[str, ...], int]) -> tuple[str
         word = tuple(joined)
 
 
-def vocabulary(directory: Path, vocab_size: int, doubts: list[str]) -> Vocabulary:
+# Files with which a directory may ask for another tokenizer than GPT-2's. What that does to a text
+# is not written down here.
+OTHER_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "added_tokens.json", "vocab.txt")
+OTHER_TOKENIZERS += ("special_tokens_map.json",)
+
+
+def vocabulary(directory: Path, vocab_size: int, doubts: list[str]) -> Vocabulary | None:
+    """GPT-2's own tokenizer; None where a directory has files of another."""
+    others = [name for name in OTHER_TOKENIZERS if os.path.lexists(directory / name)]
+    if others:
+        doubts.append(f"a tokenizer of its own, {others[0]}")
+        return None
     ids = json_object(directory / "vocab.json", doubts)
     require(all(map(is_count, ids.values())), "an id is no integer of at least 0")
-    require(sorted(ids.values()) == list(range(len(ids))), "the ids leave gaps or are there twice")
-    require(len(ids) <= vocab_size, "there are more tokens than rows of the embedding")
-    if len(ids) < vocab_size:
-        doubts.append("there are fewer tokens than rows of the embedding")
+    require(len(set(ids.values())) == len(ids), "two tokens have the same id")
+    require(max(ids.values(), default=0) < vocab_size, "a token has no row of the embedding")
+    if sorted(ids.values()) != list(range(vocab_size)):
+        doubts.append("a row of the embedding has no token")
     if not set(SYMBOLS) <= ids.keys():
         doubts.append("a byte has no token")
 
@@ -623,7 +641,7 @@ class Model:
     """A directory that may be opened; `doubts` tell why a reader need not."""
 
     sizes: Sizes
-    vocabulary: Vocabulary
+    vocabulary: Vocabulary | None
     parameters: dict[str, Array]
     doubts: list[str] = field(default_factory=list)
 

@@ -100,7 +100,7 @@ FITTING = by_name(
         "stop": "'the'  ['a', 'b']",
         "vocabulary": "vocabulary()",
         "merges": "merges()  []",
-        "settings": f"dict({CONFIG})",
+        "settings": f"dict({CONFIG})  attnlab.Tokenizer.from_directory('model').settings",
         "arguments": "['info', '--model', 'model']  ['next', 'the', '--model', 'model']  ['model']",
         "rows": "['a', 'b', 'c']",
         "columns": "['a', 'b', 'c', 'd']",
