@@ -262,6 +262,8 @@ def _template(part: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
                 ids = end
             else:
                 ids += part["special_tokens"][item["SpecialToken"]["id"]]["ids"]
+        if {*map(type, front + end)} - {int}:
+            raise TypeError("an id is no integer")
     except (LookupError, TypeError):
         raise VocabularyError(f"post_processor can't be read: {shown(part)}") from None
     return front, end

@@ -288,8 +288,10 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
 
 
 def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    of_torch = type(dtype).__module__ == "torch"
+    named = str(dtype).removeprefix("torch.") if of_torch else dtype
     try:
-        checked = np.dtype(object if dtype is None else dtype)  # of None NumPy makes float64
+        checked = np.dtype(object if named is None else named)  # of None NumPy makes float64
     except (TypeError, ValueError, SyntaxError):  # all of which NumPy raises here
         checked = np.dtype(object)
     if checked not in (np.float32, np.float64):

@@ -29,14 +29,25 @@ def as_numpy(values: Any) -> AnyArray:
 def as_floats(x: ArrayLike, name: str = "x") -> Array:
     """`x` as an array of floats, float32 at least; `name` is what an error calls it."""
     try:
-        array = np.asarray(x)
+        array = as_numpy(x)
     except ValueError as error:
         raise InvalidValueError(f"{name} is not an array of numbers: {error}") from None
+    except Exception as error:  # an object may make its array as it likes
+        raise InvalidTypeError(
+            f"{name} is not an array of numbers: {shown(str(error), 200)}"
+        ) from None
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         raise InvalidTypeError(
             f"{name} must hold real numbers of at most 64 bits; given dtype {array.dtype}"
         )
     return array.astype(np.result_type(array.dtype, np.float32), copy=False)
+
+
+def as_number(value: Any) -> Any:
+    """A number that is kept as an array without axes, NumPy's or PyTorch's; all else as it is."""
+    if getattr(value, "shape", None) == () and callable(getattr(value, "item", None)):
+        return value.item()
+    return value
 
 
 def is_real(value: object) -> bool:

@@ -6,13 +6,21 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
+import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.arrays import config_of, parameters_in_memory
 from attnlab.checkpoint import Checkpoint, save_parameters
+from attnlab.checks import as_number, as_numpy
 from attnlab.config import GPT2Config
 from attnlab.edits import Edit, check_paths
-from attnlab.errors import InvalidValueError, MissingFileError, VocabularyError
+from attnlab.errors import (
+    InvalidTypeError,
+    InvalidValueError,
+    MissingFileError,
+    VocabularyError,
+    shown,
+)
 from attnlab.files import as_path, make_directory
 from attnlab.generation import (
     Generation,
@@ -44,6 +52,8 @@ class GPT2:
     """
 
     def __init__(self, parameters: Parameters, tokenizer: Tokenizer) -> None:
+        if not isinstance(parameters, Parameters):
+            raise InvalidTypeError(f"parameters must be Parameters; given {shown(parameters)}")
         self.config: GPT2Config = parameters.config
         self.parameters = parameters.still()
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)
@@ -222,8 +232,9 @@ class GPT2:
         ----------
         text_or_ids : a text, encoded as it is (`<|endoftext|>` as plain characters: for the special
             token give ids, `model.tokenizer.encode(text, special=True)`); or token ids, integers
-            (T,); or Tokens. What the model's own files put around every text, such as BERT's
-            `[CLS]`, is among the tokens.
+            (T,), as a batch of one (1, T), or as a tokenizer of transformers answers; or Tokens.
+            What the model's own files put around every text, such as BERT's `[CLS]`, is among the
+            tokens.
 
         Returns
         -------
@@ -237,7 +248,7 @@ class GPT2:
         InvalidTypeError
             Ids that are not integers.
         """
-        tokens = self.tokenizer.tokens(text_or_ids)
+        tokens = self._tokens(text_or_ids)
         if not tokens:
             raise InvalidValueError("nothing to trace: no tokens")
         if len(tokens) > self.config.n_positions:
@@ -349,6 +360,11 @@ class GPT2:
         )
         return (step.token for step in steps if step.token is not None)
 
+    def _tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
+        if not isinstance(text_or_ids, str | Tokens):
+            text_or_ids = one_row(text_or_ids)
+        return self.tokenizer.tokens(text_or_ids)
+
     def _steps(
         self,
         prompt: str | ArrayLike | Tokens,
@@ -360,7 +376,8 @@ class GPT2:
         edits: Mapping[str, Edit] | None,
     ) -> tuple[Tokens, Iterator[GenerationStep]]:
         """The prompt's tokens and the steps that continue it, once all is known to be fine."""
-        tokens, stops = self.tokenizer.tokens(prompt), stop_bytes(stop)
+        tokens, stops = self._tokens(prompt), stop_bytes(stop)
+        max_new_tokens = as_number(max_new_tokens)
         check_length(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:
             check_paths(graph_of(Trace, self.config.n_layer), self.config.n_head, edits)
@@ -382,3 +399,31 @@ class GPT2:
             f"{parameter_count(config):,} parameters, {self.parameters.dtype}\n"
             f"{self.parameters.origin}"
         )
+
+
+def one_row(given: Any) -> Any:
+    """The ids of one text, as scripts have them: a tokenizer's answer, a batch of one, a tensor.
+
+    Raises
+    ------
+    InvalidTypeError
+        A mapping that holds no ids.
+    InvalidValueError
+        An attention mask that leaves tokens out.
+    """
+    if isinstance(given, Mapping):
+        if "input_ids" not in given:
+            raise InvalidTypeError(
+                f"of a mapping its input_ids are traced; given one of {shown(list(given), 200)}"
+            )
+        mask = one_row(given.get("attention_mask", 1))
+        if isinstance(mask, np.ndarray) and not mask.all():
+            raise InvalidValueError(
+                "the attention mask leaves tokens out: give ids without padding"
+            )
+        given = given["input_ids"]
+    try:
+        ids = as_numpy(given)
+    except Exception:
+        return given  # which the tokenizer tells
+    return ids[0] if ids.ndim == 2 and len(ids) == 1 else ids

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab import equations
-from attnlab.checks import as_floats, check_seed, is_integer, is_real
+from attnlab.checks import as_floats, as_number, check_seed, is_integer, is_real
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, shown
 
@@ -56,6 +56,8 @@ class Sampling:
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, as_number(value))
         if not is_real(self.temperature) or not 0 <= self.temperature < math.inf:
             raise InvalidValueError(
                 f"temperature must be a number of at least 0; given {shown(self.temperature)}"

@@ -27,6 +27,7 @@ from typing import (
     Generic,
     Literal,
     NamedTuple,
+    NoReturn,
     Self,
     SupportsIndex,
     TypeVar,
@@ -35,7 +36,7 @@ from typing import (
 
 import numpy as np
 
-from attnlab.checks import is_integer
+from attnlab.checks import as_number, is_integer
 from attnlab.console import PrintedAnywhere
 from attnlab.equations import AnyArray, same
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, OutOfRangeError, shown
@@ -505,6 +506,11 @@ class Result(PrintedAnywhere):
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{type(self).__name__} is read-only: {name} can't be deleted")
 
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        raise InvalidTypeError(
+            f"{self.title} holds several arrays: ask for one of them, {', '.join(self._shown())}"
+        )
+
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{type(self).__name__} has no {name}{hint_for(name)}")
 
@@ -741,6 +747,7 @@ class Numbered(PrintedAnywhere, tuple[Value, ...]):
         OutOfRangeError
             There is no such result.
         """
+        number = as_number(number)
         if not is_integer(number):
             raise InvalidTypeError(f"a {self.kind}'s number is an integer; given {shown(number)}")
         try:

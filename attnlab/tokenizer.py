@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,10 @@ class Tokenizer:
             self.vocabulary = _vocabulary_of_bytes(self.settings)
         else:
             self.vocabulary = LibraryVocabulary(self._library)
-        self._gpt2  # noqa: B018 (told now if it can't be made)
+        # What can't be made is told now. Ids alone do without the library where symbols are bytes.
+        if self._gpt2 is None:
+            with suppress(MissingExtraError):
+                self._library  # noqa: B018
 
     @classmethod
     def from_directory(cls, directory: Given) -> Tokenizer:
@@ -164,7 +167,7 @@ class Tokenizer:
             # transformers 4 takes the space in front from this file alone.
             space = {name: cut[name] for name in ("add_prefix_space",) if name in cut}
             config = {"tokenizer_class": "PreTrainedTokenizerFast"} | space
-            files["tokenizer.json"] = json.dumps(self.settings, ensure_ascii=False)
+            files["tokenizer.json"] = json.dumps(self.settings)
             files["tokenizer_config.json"] = f"{json.dumps(config, indent=2)}\n"
         for name, text in files.items():
             write_whole(path / name, text.encode())

@@ -12,7 +12,7 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.chain import Head
-from attnlab.checks import is_integer
+from attnlab.checks import as_number, is_integer
 from attnlab.console import PrintedAnywhere
 from attnlab.edits import Edit, edited
 from attnlab.equations import Array
@@ -46,6 +46,8 @@ class Trace(ForwardPass):
     next_logits : (vocab,), the last row of logits, made without the others
     mask : bool (T, cached + T), True where a query may attend to a key, the same in all heads
     cached : how many tokens before these were found in a cache; 0 but in steps of generation
+    attentions, hidden_states : every layer's weights, and the residual stream, in the shapes of
+        transformers
     vocabulary : what each id stands for
     """
 
@@ -122,6 +124,24 @@ class Trace(ForwardPass):
             The file can't be written.
         """
         record(self, path, parts)
+
+    @property
+    def attentions(self) -> tuple[Array, ...]:
+        """The weights of each layer as transformers' `output_attentions` gives them, (1, H, T, T).
+
+        They take L · H · T² numbers. Viewers made for transformers take them: seaborn and
+        CircuitsVis as they are, BertViz as `[torch.tensor(x) for x in trace.attentions]`.
+        """
+        return tuple(block.attention.weights[np.newaxis] for block in self.blocks)
+
+    @property
+    def hidden_states(self) -> tuple[Array, ...]:
+        """The residual stream as transformers' `output_hidden_states` gives it, L + 1 of (1, T, D).
+
+        They are the embedding, the output of each block but the last, and `final`.
+        """
+        states = (*(block.input for block in self.blocks), self.final)
+        return tuple(state[np.newaxis] for state in states)
 
     def head(self, layer: int, head: int) -> Head:
         """One head, `blocks[layer].attention.heads[head]`.
@@ -212,7 +232,7 @@ class Trace(ForwardPass):
         InvalidValueError
             k is not an integer from 1 to the size of the vocabulary.
         """
-        vocab = self.config.vocab_size
+        vocab, k = self.config.vocab_size, as_number(k)
         if not is_integer(k) or not 1 <= k <= vocab:
             raise InvalidValueError(f"k must be an integer from 1 to {vocab}; given {shown(k)}")
         logits, probabilities = self.next_logits, equations.softmax(self.next_logits)

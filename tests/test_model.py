@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from collections import UserDict
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from conftest import REFERENCE
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from attnlab import GPT2, AttnlabError, Checkpoint, GPT2Config, Tokenizer
+from attnlab import GPT2, AttnlabError, Checkpoint, GPT2Config, Tokenizer, self_attention
 from attnlab.arrays import parameters_in_memory
 from attnlab.errors import CheckpointError, ConfigError
 from attnlab.parameters import parameter_shapes
@@ -150,6 +151,8 @@ def test_lists_are_arrays() -> None:
 class Dtype:
     """A dtype of PyTorch's, which is printed with its module's name."""
 
+    __module__ = "torch"
+
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -174,6 +177,9 @@ class Tensor:
         if self.device == "meta":
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         return Tensor(self.values, self.dtype.name, self.gradients)
+
+    def item(self) -> Any:
+        return self.values.item()
 
     def float(self) -> Tensor:
         return Tensor(self.values.astype(np.float32), "float32", self.gradients, self.device)
@@ -379,3 +385,137 @@ def test_a_model_of_another_kind() -> None:
         GPT2.from_hf(quantised, TOKENIZER)
     with pytest.raises(TypeError, match="given a Wrapped"):
         GPT2.from_hf(Wrapped("other", Model("odd", tensors_of("odd"))), TOKENIZER)
+
+
+# What scripts have
+
+
+@pytest.fixture(scope="module")
+def odd() -> GPT2:
+    return GPT2.from_pretrained(REFERENCE / "odd")
+
+
+IDS = [71, 259, 3]
+
+# transformers' BatchEncoding is such a dict.
+FORMS: dict[str, Any] = {
+    "a batch of one": np.array([IDS]),
+    "a list of one": [IDS],
+    "a list of one array": [np.array(IDS)],
+    "a tensor": Tensor(np.array(IDS)),
+    "a tensor on a device": Tensor(np.array([IDS]), device="cuda:0"),
+    "int32": np.array(IDS, np.int32),
+    "an answer": UserDict(input_ids=IDS, attention_mask=[1, 1, 1]),
+    "an answer for a batch": {"input_ids": [IDS], "attention_mask": [[1, 1, 1]]},
+    "an answer of tensors": {
+        "input_ids": Tensor(np.array([IDS])),
+        "attention_mask": Tensor(np.ones((1, 3), int)),
+    },
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ids_as_scripts_have_them(odd: GPT2, form: str) -> None:
+    trace = odd.trace(FORMS[form])
+    assert trace.tokens.ids.tolist() == IDS
+    np.testing.assert_array_equal(trace.final, odd.trace(IDS).final)
+    written = odd.generate(FORMS[form], 2, temperature=0)
+    assert written.tokens.ids.tolist()[:3] == IDS
+    drawn = [token.id for token in odd.stream(FORMS[form], 2, temperature=0)]
+    assert written.new.ids.tolist() == drawn
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([IDS, IDS], r"one row of integers; given shape \(2, 3\)"),
+        (np.array([[IDS]]), r"one row of integers; given shape \(1, 1, 3\)"),
+        ({"ids": IDS}, r"input_ids are traced; given one of \['ids'\]"),
+        ({"input_ids": [[0, *IDS]], "attention_mask": [[0, 1, 1, 1]]}, "leaves tokens out"),
+        ({"input_ids": IDS, "attention_mask": Tensor(np.array([1, 1, 0]))}, "leaves tokens out"),
+        (Tensor(np.array([0.5])), "must be integers; given float64"),
+        (Tensor(np.array(IDS), device="meta"), "one row of integers"),
+        ({"input_ids": []}, "no tokens"),
+        ([[]], "no tokens"),
+        ([[1], [1, 2]], "given rows"),
+    ],
+)
+def test_ids_that_are_none(odd: GPT2, given: Any, told: str) -> None:
+    for call in (odd.trace, lambda ids: odd.generate(ids, 1)):
+        with pytest.raises(AttnlabError, match=told):
+            call(given)
+
+
+def number(value: float) -> Tensor:
+    return Tensor(np.array(value))
+
+
+def test_numbers_without_axes(odd: GPT2) -> None:
+    settings = {"temperature": 0.5, "top_k": 5, "top_p": 0.9, "seed": 3}
+    plain = odd.generate(IDS, 3, **settings)
+    for wrap in (number, np.array, lambda value: np.array(value)[()]):
+        wrapped = {name: wrap(value) for name, value in settings.items()}
+        assert repr(odd.generate(IDS, wrap(3), **wrapped)) == repr(plain)
+        trace = odd.trace(IDS)
+        assert trace.head(wrap(1), wrap(2)).path == "blocks.1.attention.heads.2"
+        assert trace.blocks[wrap(-1)].path == "blocks.2"
+        assert trace.next_tokens(wrap(2)) == trace.next_tokens(2)
+        assert str(trace.head(0, 0).explain(wrap(2), wrap(1))) == str(
+            trace.head(0, 0).explain(2, 1)
+        )
+        for half in (wrap(0.5), wrap(True)):
+            with pytest.raises(TypeError, match="number is an integer"):
+                trace.head(half, 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dtypes(dtype: str) -> None:
+    for given in (dtype, np.dtype(dtype), getattr(np, dtype), Dtype(dtype)):
+        model = GPT2.from_pretrained(REFERENCE / "odd", dtype=given)
+        assert model.parameters.dtype == dtype
+    for wrong in (Dtype("bfloat16"), Dtype("float16"), Dtype("nothing")):
+        with pytest.raises(ValueError, match=rf"float32 or float64; given {wrong}"):
+            GPT2.from_pretrained(REFERENCE / "odd", dtype=wrong)  # type: ignore[arg-type]
+
+
+def test_matrices_of_tensors() -> None:
+    rng = np.random.default_rng(0)
+    X, W = rng.standard_normal((3, 4)), rng.standard_normal((4, 2))
+    expected = self_attention(X, W, W, W)
+    made = self_attention(
+        *(Tensor(array, gradients=True, device="mps:0") for array in (X, W, W, W))
+    )
+    np.testing.assert_array_equal(made.context, expected.context)
+    with pytest.raises(TypeError, match=r"W_Q is not an array of numbers: .*meta"):
+        self_attention(X, Tensor(W, device="meta"), W, W)
+
+
+def test_a_result_is_no_array(odd: GPT2) -> None:
+    trace = odd.trace(IDS)
+    results = {trace: "logits", trace.blocks[0]: "mid", trace.blocks[0].mlp: "activated"}
+    for result, name in (results | {trace.head(0, 0): "weights"}).items():
+        with pytest.raises(TypeError, match=rf"{result.title} holds several arrays: .*\b{name}\b"):
+            np.asarray(result)
+        with pytest.raises(AttnlabError):
+            np.array([result, result])
+
+
+@pytest.mark.parametrize("model", ["odd", "silu"])
+def test_attentions_and_hidden_states_as_transformers_gives_them(model: str) -> None:
+    """The recorded ones were held against its output_attentions and output_hidden_states."""
+    expected = expected_of(model)
+    made = GPT2.from_pretrained(REFERENCE / model, dtype="float64")
+    config, T = made.config, len(expected["ids"])
+    trace = made.trace(expected["ids"])
+    attentions, states = trace.attentions, trace.hidden_states
+    assert isinstance(attentions, tuple)
+    assert isinstance(states, tuple)
+    assert [x.shape for x in attentions] == [(1, config.n_head, T, T)] * config.n_layer
+    assert [x.shape for x in states] == [(1, T, config.n_embd)] * (config.n_layer + 1)
+    recorded = [expected[f"blocks.{layer}.input"] for layer in range(config.n_layer)]
+    for state, wanted in zip(states, [*recorded, expected["final"]], strict=True):
+        np.testing.assert_allclose(state[0], wanted, atol=1e-10)
+    for layer, weights in enumerate(attentions):
+        wanted = expected[f"blocks.{layer}.attention.weights"]
+        np.testing.assert_allclose(weights[0], wanted, atol=1e-10)
+        assert not weights.flags.writeable

@@ -279,6 +279,15 @@ def test_two_forms_that_do_not_agree(
     refusal(directory)
 
 
+def around(ids: object) -> dict[str, Any]:
+    """A post_processor with a token in front that has these ids."""
+    return {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "x", "type_id": 0}}],
+        "special_tokens": {"x": {"id": "x", "ids": ids, "tokens": ["x"]}},
+    }
+
+
 @pytest.mark.parametrize("file", ["vocab.json", "tokenizer.json"])
 def test_an_added_token_may_be_in_the_vocabulary_or_not(tmp_path: Path, file: str) -> None:
     directory = copied("saved_by_4", tmp_path)
@@ -319,6 +328,8 @@ def test_how_long_a_text_may_be_is_the_models_matter(tmp_path: Path) -> None:
         ({"added_tokens__0__id": 99}, "the added token '<|endoftext|>' has id 99, and transf"),
         ({"added_tokens__1__id": 400}, "'<|pad|>' has id 400, and transformers gives it 301"),
         ({"post_processor": {"type": "TemplateProcessing"}}, "post_processor can't be read"),
+        ({"post_processor": around(["300"])}, "post_processor can't be read"),
+        ({"post_processor": around("30")}, "post_processor can't be read"),
     ],
 )
 def test_a_damaged_tokenizer_json(tmp_path: Path, values: dict[str, object], message: str) -> None:
@@ -335,9 +346,10 @@ def test_merges_as_text_are_merges_as_pairs(tmp_path: Path) -> None:
     assert Tokenizer.from_directory(directory).settings == opened("saved_by_5").settings
 
 
-def test_what_the_library_can_not_take_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["unigram", "digits"])
+def test_what_the_library_can_not_take_is_told(tmp_path: Path, name: str) -> None:
     needs("tokenizers", "tokenizers")
-    directory = copied("unigram", tmp_path)
+    directory = copied(name, tmp_path)
     change(directory / "tokenizer.json", pre_tokenizer={"type": "Tiktokenizer"})
     assert "the tokenizers library can't take this tokenizer.json" in refusal(directory)
     assert "PreTokenizer" in refusal(directory)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.checks import is_integer
+from attnlab.checks import as_number, is_integer
 from attnlab.console import PrintedAnywhere
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import DisagreementError, InvalidTypeError, InvalidValueError, OutOfRangeError
@@ -353,6 +353,7 @@ def place(index: int, kind: str, count: int) -> int:
     OutOfRangeError, InvalidTypeError
         There is no such place; it is not an integer.
     """
+    index = as_number(index)
     if not is_integer(index):
         raise InvalidTypeError(f"the number of a {kind} is an integer; given {index!r:.80}")
     if not -count <= index < count:
