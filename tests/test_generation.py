@@ -183,10 +183,7 @@ def test_stream_gives_each_token_when_it_is_drawn(odd: GPT2) -> None:
 
 @pytest.mark.parametrize(
     ("stop", "length"),
-    [
-        *(("!", 3), ("!!", 4), ("\x03!", 3), (["@@", "\x03\x03"], 6), ("@@", 8), (None, 8)),
-        ("\ud800", 8),  # half of a character, which no token's bytes are
-    ],
+    [("!", 3), ("!!", 4), ("\x03!", 3), (["@@", "\x03\x03"], 6), ("@@", 8), (None, 8)],
 )
 def test_stop(odd: GPT2, stop: Any, length: int) -> None:
     full = odd.generate("the hen", 8, temperature=0.4, seed=0)
@@ -209,7 +206,7 @@ def test_a_stop_inside_a_token() -> None:
 def test_a_stop_that_no_text_can_hold_stops_nothing(odd: GPT2) -> None:
     full = odd.generate("the hen", 8, seed=0)
     for stop in ("\ud800", ["\udfff", "q\ud800"]):
-        assert odd.generate("the hen", 8, seed=0, stop=stop) == full
+        assert odd.generate("the hen", 8, seed=0, stop=stop).new == full.new
 
 
 def test_what_the_prompt_holds_stops_nothing(odd: GPT2) -> None:
