@@ -4,9 +4,36 @@ Each is an `AttnlabError`, so that one `except` catches them all, and also the b
 that fits, so that code which knows nothing of the library can catch it too.
 """
 
+from __future__ import annotations
+
+import re
+
+# The longest piece of what was given that a message quotes whole.
+LONGEST = 180
+
 
 class AttnlabError(Exception):
-    """What the library raises: it says what was given, what was expected, and where."""
+    """What the library raises: it says what was given, what was expected, and where.
+
+    Names of files and tensors, and whatever else is foreign in a message, may move a terminal's
+    cursor or be no text at all: here, for all messages, they become printable.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_shortened(_escaped(message)))
+
+
+def _escaped(text: str) -> str:
+    """With escapes for what can't be printed, line ends aside."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def _shortened(text: str) -> str:
+    """Without the middle of pieces that are too long."""
+    half = LONGEST // 2
+    return re.sub(rf"(\S{{{half}}})\S{{{LONGEST - 2 * half},}}(\S{{{half}}})", r"\1…\2", text)
 
 
 class InvalidValueError(AttnlabError, ValueError):

@@ -8,6 +8,7 @@ the tokenizers library writes them. Older models have `vocab.json` and `merges.t
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -173,8 +174,8 @@ def _read_settings(directory: Path) -> Settings:
     config = _read(directory / "tokenizer_config.json")
     kind = config.get("tokenizer_class") or _read(directory / "config.json").get("tokenizer_class")
     whole = directory / "tokenizer.json"
-    older = _older(directory, kind, whole.exists())
-    if whole.exists():
+    older = _older(directory, kind, os.path.exists(whole))
+    if os.path.exists(whole):
         settings = checked(read_json(whole, VocabularyError))
         if older is not None:
             _compare(settings, older)
@@ -204,10 +205,10 @@ def _read_settings(directory: Path) -> Settings:
 def _older(directory: Path, kind: str | None, whole: bool) -> Settings | None:
     """What the files say that older models have: of two formats, that of the class."""
     vocab, merges, words = (directory / name for name in ("vocab.json", "merges.txt", "vocab.txt"))
-    some = vocab.exists() or merges.exists()
-    if words.exists() and (kind in BERT_CLASSES or not some):
+    some = os.path.exists(vocab) or os.path.exists(merges)
+    if os.path.exists(words) and (kind in BERT_CLASSES or not some):
         return _word_pieces(words)
-    if (vocab.exists() and merges.exists()) or (some and not whole):
+    if (os.path.exists(vocab) and os.path.exists(merges)) or (some and not whole):
         return _byte_pairs(vocab, merges)
     return None
 

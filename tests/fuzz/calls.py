@@ -154,7 +154,7 @@ def wrong_words(name: str, values: dict[str, Any], found: Any) -> str:
     """What is wrong with ids or logits that the small model gave, "" if nothing is."""
     text = values.get("text", values.get("text_or_ids"))
     if isinstance(text, str):
-        special = bool(values.get("special", False))
+        special = values.get("special") is True
         (ids, *_) = small_model().vocabulary.encoded(str(text), special)
     else:
         ids = np.array(getattr(text, "ids", text)).tolist()
