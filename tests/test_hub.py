@@ -946,7 +946,7 @@ def stopped(hub: Hub, client: Client, number: int) -> tuple[int, str]:
         while incomplete(client) != [1024] and time.monotonic() < deadline:
             time.sleep(0.05)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=5)
+        _, errors = process.communicate(timeout=60)
     assert incomplete(client) == [1024]
     return process.returncode, errors
 
