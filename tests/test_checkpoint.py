@@ -772,7 +772,7 @@ def test_an_index_that_names_no_file(sharded: Path, name: object) -> None:
 def test_an_index_that_names_a_shard_that_is_not_there(sharded: Path, name: str) -> None:
     point_to(sharded, name)
     message = refusal(sharded, MissingFileError)
-    assert (name[:199] if name.isprintable() else repr(name)[1:-1]) in message
+    assert (name[:80] if name.isprintable() else repr(name)[1:-1]) in message
     assert str(sharded / INDEX) in message
 
 
