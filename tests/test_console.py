@@ -8,6 +8,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from pathlib import Path
 from typing import IO
 
@@ -107,8 +108,11 @@ def test_ctrl_c_while_nobody_reads() -> None:
     )
     process = start("-c", code)
     assert process.stdout is not None
-    while waiting_in(process.stdout) < 60_000:  # until the pipe is full, and what follows waits
+    seen, waiting = -1, 0
+    while not waiting or seen != waiting:  # until the pipe is full, and what follows waits
         assert process.poll() is None
+        time.sleep(0.5)
+        seen, waiting = waiting, waiting_in(process.stdout)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=30) == 130
     process.communicate()
