@@ -208,7 +208,7 @@ class GPT2:
         return model
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the four files of which `from_pretrained` makes a model, and transformers too.
+        """Write the files of which `from_pretrained` makes the same model, and transformers too.
 
         Parameters
         ----------

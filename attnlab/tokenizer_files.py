@@ -108,26 +108,37 @@ def checked(settings: object) -> Settings:
         raise VocabularyError(f"model.dropout {shown(model['dropout'])} makes ids random")
     added = settings.get("added_tokens") or []
     if not isinstance(added, list) or not all(map(_is_added_token, added)):
-        raise VocabularyError(f"added_tokens must have an id and a content each: {shown(added)}")
+        raise VocabularyError(f"added_tokens must have an id and a text each: {shown(added)}")
     done = Settings(
         version="1.0",
         **parts,
         model={"type": "BPE" if "merges" in model else None} | model,
         added_tokens=[dict.fromkeys(FLAGS, False) | token for token in added],
     )
-    if is_byte_level(done):
-        _check_vocabulary(model.get("vocab"))
-        done["model"]["merges"] = _pairs(model.get("merges"), model["vocab"])
+    kind, vocabulary = done["model"]["type"], model.get("vocab")
+    if kind in ("BPE", "WordPiece", "WordLevel"):
+        _check_vocabulary(vocabulary)
+    if kind == "BPE":
+        ids = vocabulary if is_byte_level(done) else None
+        done["model"]["merges"] = _pairs(model.get("merges"), ids)
     return done
 
 
 def _is_added_token(token: object) -> bool:
     return (
         isinstance(token, dict)
-        and isinstance(token.get("content"), str)
+        and _is_text(token.get("content"))
         and type(token.get("id")) is int
         and 0 <= token["id"] < MOST_IDS
     )
+
+
+def _is_text(value: object) -> bool:
+    """Whether it is a str without half a surrogate pair, which is no character."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def _check_vocabulary(ids: object) -> None:
@@ -144,16 +155,14 @@ def _check_vocabulary(ids: object) -> None:
         twice = Counter(ids.values()).most_common(1)[0][0]
         one, other = [shown(symbol) for symbol, id in ids.items() if id == twice][:2]
         raise VocabularyError(f"{one} and {other} have the same id, {twice}")
-    try:
-        "".join(ids).encode()
-    except UnicodeEncodeError:
-        raise VocabularyError("a token holds half of a surrogate pair, which is no text") from None
+    if not _is_text("".join(ids)):
+        raise VocabularyError("a token holds half of a surrogate pair, which is no text")
 
 
-def _pairs(merges: object, ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Merges as pairs, told as pairs or as text, once each and what it makes is known to be there.
+def _pairs(merges: object, ids: Mapping[str, int] | None) -> list[tuple[str, str]]:
+    """Merges as pairs, told as pairs or as text with a space between the two.
 
-    Text has a space between the two.
+    With `ids`, once each of the two and what they make is known to have one.
     """
     if not isinstance(merges, Sequence):
         raise VocabularyError(f"merges must be a list; it is {shown(merges)}")
@@ -161,7 +170,9 @@ def _pairs(merges: object, ids: Mapping[str, int]) -> list[tuple[str, str]]:
     for number, merge in enumerate(merges, start=1):
         try:
             first, second = merge.split(" ") if isinstance(merge, str) else merge
-            ids[first], ids[second], ids[first + second]
+            made = first + second
+            if ids is not None:
+                ids[first], ids[second], ids[made]
         except (LookupError, TypeError, ValueError):
             raise VocabularyError(
                 f"merge {number} must be of two tokens that make a third one; {shown(merge)} is not"
@@ -171,12 +182,11 @@ def _pairs(merges: object, ids: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 def _read_settings(directory: Path) -> Settings:
-    config = _read(directory / "tokenizer_config.json")
-    kind = config.get("tokenizer_class") or _read(directory / "config.json").get("tokenizer_class")
-    whole = directory / "tokenizer.json"
-    older = _older(directory, kind, os.path.exists(whole))
-    if os.path.exists(whole):
-        settings = checked(read_json(whole, VocabularyError))
+    config = _read(directory, "tokenizer_config.json")
+    kind = config.get("tokenizer_class") or _read(directory, "config.json").get("tokenizer_class")
+    older = _older(directory, kind)
+    if _is_there(directory, "tokenizer.json"):
+        settings = checked(read_json(directory / "tokenizer.json", VocabularyError))
         if older is not None:
             _compare(settings, older)
     elif older is None:
@@ -187,29 +197,31 @@ def _read_settings(directory: Path) -> Settings:
         )
     else:
         settings = older
-    if kind in BERT_CLASSES or (settings is older and older["model"]["type"] == "WordPiece"):
-        defaults, apply = BERT_SPECIAL, _bert_rules
-    elif kind in (None, *GPT2_CLASSES):
-        defaults, apply = GPT2_SPECIAL, _gpt2_rules
-    else:
-        defaults, apply = {}, None
+    is_older = settings is older
+    is_bert = settings["model"]["type"] == "WordPiece" if is_older else kind in BERT_CLASSES
+    is_gpt2 = not is_bert and kind in (None, *GPT2_CLASSES)
+
+    defaults = BERT_SPECIAL if is_bert else GPT2_SPECIAL if is_gpt2 else {}
     special = _special_tokens(directory, config, defaults)
-    settings["added_tokens"] = _numbered(settings, directory, config, special, [*defaults.values()])
-    if apply is not None:
-        apply(settings, config, special, settings is older)
-    if older is not None:
+    named = {token["content"]: token for tokens in special.values() for token in tokens}
+    told = settings["added_tokens"] + _told_apart(directory, config, named)
+    settings["added_tokens"] = _numbered(settings["model"], told, named, defaults.values())
+    if is_bert:
+        _bert_rules(settings, config, special, is_older)
+    if is_gpt2:
+        _gpt2_rules(settings, config, special, is_older)
+    if is_older and not is_bert:
         _check_all_made(settings)
     return settings
 
 
-def _older(directory: Path, kind: str | None, whole: bool) -> Settings | None:
+def _older(directory: Path, kind: str | None) -> Settings | None:
     """What the files say that older models have: of two formats, that of the class."""
-    vocab, merges, words = (directory / name for name in ("vocab.json", "merges.txt", "vocab.txt"))
-    some = os.path.exists(vocab) or os.path.exists(merges)
-    if os.path.exists(words) and (kind in BERT_CLASSES or not some):
-        return _word_pieces(words)
-    if (os.path.exists(vocab) and os.path.exists(merges)) or (some and not whole):
-        return _byte_pairs(vocab, merges)
+    pairs = [_is_there(directory, name) for name in ("vocab.json", "merges.txt")]
+    if _is_there(directory, "vocab.txt") and (kind in BERT_CLASSES or not any(pairs)):
+        return _word_pieces(directory / "vocab.txt")
+    if all(pairs) or (any(pairs) and not _is_there(directory, "tokenizer.json")):
+        return _byte_pairs(directory / "vocab.json", directory / "merges.txt")
     return None
 
 
@@ -269,6 +281,7 @@ def _word_pieces(path: Path) -> Settings:
             "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
             "model": {
                 "type": "WordPiece",
+                "unk_token": BERT_SPECIAL["unk_token"],
                 "continuing_subword_prefix": "##",
                 "max_input_chars_per_word": 100,
                 "vocab": ids,
@@ -306,7 +319,7 @@ def _special_tokens(
     """The tokens that the files call special, by what they call them."""
     told = dict(config)
     if "added_tokens_decoder" not in config:
-        told |= _read(directory / "special_tokens_map.json")
+        told |= _read(directory, "special_tokens_map.json")
     found = {}
     for name in SPECIAL:
         given = told.get(name, defaults.get(name))
@@ -320,46 +333,48 @@ def _special_tokens(
 def _token(given: object, name: str) -> Part:
     """A special token as an added token, without its id."""
     token = {"content": given} if isinstance(given, str) else given
-    if not isinstance(token, dict) or not isinstance(token.get("content"), str):
+    if not isinstance(token, dict) or not _is_text(token.get("content")):
         raise VocabularyError(f"{name} must be a text, or have a content; it is {shown(given)}")
     flags = {flag: token[flag] for flag in FLAGS if flag in token}
     return {"content": token["content"], **flags, "special": True}
 
 
 def _numbered(
-    settings: Settings,
-    directory: Path,
-    config: Part,
-    special: Special,
-    defaults: Collection[str],
+    model: Part, told: Sequence[Part], named: Mapping[str, Part], defaults: Collection[str]
 ) -> list[Part]:
     """All added tokens, each with its id.
 
-    transformers numbers those that are not in the vocabulary from its end on, one after the other;
-    files that tell other ids are refused. Special tokens that a class has without being told are
-    left out where the vocabulary has none of that name.
+    transformers numbers what is not in the vocabulary from its end on, one after the other; files
+    that tell other ids are refused. Special tokens that a class has without being told are left out
+    where the vocabulary has none of that name.
+
+    Parameters
+    ----------
+    told : added tokens, with the ids that files tell
+    named : special tokens by content
+    defaults : those that the class has without being told
     """
-    ids = _ids(settings["model"])
-    named = {token["content"]: token for tokens in special.values() for token in tokens}
+    ids = dict(_ids(model))
+    next_id = len(ids)
     added: dict[str, Part] = {}
 
     def add(token: Part) -> None:
-        next_id = max(len(ids), *(other["id"] + 1 for other in added.values()), 0)
-        content = token["content"]
-        id = added[content]["id"] if content in added else ids.get(content, next_id)
+        nonlocal next_id
+        id = ids.setdefault(token["content"], next_id)
+        next_id = max(next_id, id + 1)
         if token.get("id", id) != id:
             raise VocabularyError(
-                f"the added token {shown(content)} has id {token['id']}, and transformers gives it "
-                f"{id}: what is not in the vocabulary is numbered from its end on"
+                f"the added token {shown(token['content'])} has id {token['id']}, and transformers "
+                f"gives it {id}: what is not in the vocabulary is numbered from its end on"
             )
-        added[content] = dict.fromkeys(FLAGS, False) | token | {"id": id}
+        added[token["content"]] = dict.fromkeys(FLAGS, False) | token | {"id": id}
 
-    for token in settings["added_tokens"] + _told_apart(directory, config, named):
+    for token in told:
         add(token)
     for content, token in named.items():
-        if content in added or content in ids:
+        if content in ids:
             add(added.get(content, token) | {"special": True})
-    nameless = [token for content, token in named.items() if content not in added]
+    nameless = [token for content, token in named.items() if content not in ids]
     if any(token["content"] not in defaults for token in nameless):
         for token in nameless:
             add(token)
@@ -377,7 +392,7 @@ def _told_apart(directory: Path, config: Part, named: Mapping[str, Part]) -> lis
                 "special": content in named,
                 "normalized": content not in named,
             }
-            for content, id in _read(directory / "added_tokens.json").items()
+            for content, id in _read(directory, "added_tokens.json").items()
         ]
     else:
         try:
@@ -386,7 +401,7 @@ def _told_apart(directory: Path, config: Part, named: Mapping[str, Part]) -> lis
             raise VocabularyError(f"added_tokens_decoder can't be read: {shown(told)}") from None
     for token in tokens:
         if not _is_added_token(token):
-            raise VocabularyError(f"an added token must have an id and a content: {shown(token)}")
+            raise VocabularyError(f"an added token must have an id and a text: {shown(token)}")
     return sorted(tokens, key=lambda token: token["id"])
 
 
@@ -421,7 +436,8 @@ def _bert_rules(settings: Settings, config: Part, special: Special, is_older: bo
             "lowercase": _flag(config, "do_lower_case", True),
         }
     if is_older:
-        settings["model"]["unk_token"] = special["unk_token"][0]["content"]
+        for token in special["unk_token"]:
+            settings["model"]["unk_token"] = token["content"]
         settings["post_processor"] = _template(settings, special["cls_token"], special["sep_token"])
 
 
@@ -455,8 +471,6 @@ def _template(settings: Settings, front: Sequence[Part], end: Sequence[Part]) ->
 
 def _check_all_made(settings: Settings) -> None:
     """Refuse a list of merges that seems to have been cut off."""
-    if settings["model"]["type"] != "BPE":
-        return
     made = {first + second for first, second in settings["model"]["merges"]}
     added = {token["content"] for token in settings["added_tokens"]}
     other = settings["model"]["vocab"].keys() - made - added - BYTES.keys()
@@ -472,11 +486,15 @@ def _no_tokenizer(directory: Path) -> MissingFileError:
         f"there is no tokenizer in {directory}: neither tokenizer.json, nor vocab.json and "
         "merges.txt, nor vocab.txt"
     )
-    if pieces := [name for name in SENTENCE_PIECE if (directory / name).exists()]:
+    if pieces := [name for name in SENTENCE_PIECE if _is_there(directory, name)]:
         message += f". {pieces[0]} is SentencePiece's: it takes a tokenizer.json. {HOW_TO_CONVERT}"
     return MissingFileError(message)
 
 
-def _read(path: Path) -> Part:
+def _is_there(directory: Path, name: str) -> bool:
+    return os.path.exists(directory / name)
+
+
+def _read(directory: Path, name: str) -> Part:
     """What a JSON file holds; nothing, if it is not there."""
-    return read_json(path, VocabularyError) if path.exists() else {}
+    return read_json(directory / name, VocabularyError) if _is_there(directory, name) else {}

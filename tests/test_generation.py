@@ -4,6 +4,7 @@ import json
 import math
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -230,7 +231,7 @@ def test_rows_between_tokens_are_never_drawn(odd: GPT2) -> None:
     assert best.id == 7 + trace.next_logits[7:].argmax()
 
 
-def test_words_of_another_tokenizer() -> None:
+def test_words_of_another_tokenizer(tmp_path: Path) -> None:
     """BERT's, over a model of more rows: spaces between words are seen by `stop` too."""
     needs("tokenizers", "tokenizers")
     parameters = GPT2.from_pretrained(REFERENCE / "odd").parameters
@@ -244,6 +245,9 @@ def test_words_of_another_tokenizer() -> None:
     two = model.tokenizer.decode(generated.new.ids[2:4])
     assert " " in two
     assert len(model.generate("猫吃鱼", 8, seed=3, stop=two).new) == 4
+
+    model.save(tmp_path)
+    assert GPT2.from_pretrained(tmp_path).generate("猫吃鱼", 8, seed=3).whole_text == str(generated)
 
     trace = model.trace("猫吃鱼")
     assert trace.next_tokens(263)[0].symbol in repr(trace.next_tokens(263))

@@ -267,6 +267,9 @@ def refusal(directory: Path) -> str:
         ({"model__merges__0": ["i", "n"]}, r"merge 1 is \('i', 'n'\) in tokenizer.json and"),
         ({"model__merges": []}, "merge 1 is None in tokenizer.json and"),
         ({"model__type": "Unigram"}, "tokenizer.json holds a Unigram, and the older files a BPE"),
+        ({"decoder": None, "model__vocab": 5}, "vocabulary must be an object of ids; it is 5"),
+        ({"decoder": None, "model__merges": 5}, "merges must be a list; it is 5"),
+        ({"decoder": None, "model__merges__0": ["i", "n"]}, r"merge 1 is \('i', 'n'\) in"),
     ],
 )
 def test_two_forms_that_do_not_agree(
@@ -323,8 +326,9 @@ def test_how_long_a_text_may_be_is_the_models_matter(tmp_path: Path) -> None:
         ({"model__merges__0": ["t", "q"]}, "merge 1 must be"),
         ({"pre_tokenizer": "ByteLevel"}, "pre_tokenizer must be null or have a type"),
         ({"decoder": {}}, "decoder must be null or have a type; it is {}"),
-        ({"added_tokens": 5}, "added_tokens must have an id and a content each: 5"),
+        ({"added_tokens": 5}, "added_tokens must have an id and a text each: 5"),
         ({"added_tokens__0__id": -1}, "added_tokens must have an id"),
+        ({"added_tokens__0__content": "\ud800"}, "added_tokens must have an id and a text"),
         ({"added_tokens__0__id": 99}, "the added token '<|endoftext|>' has id 99, and transf"),
         ({"added_tokens__1__id": 400}, "'<|pad|>' has id 400, and transformers gives it 301"),
         ({"post_processor": {"type": "TemplateProcessing"}}, "post_processor can't be read"),
@@ -366,7 +370,7 @@ def test_what_the_library_can_not_take_is_told(tmp_path: Path, name: str) -> Non
         ("tokenizer_config.json", {"added_tokens_decoder": {"301": {}}}, "must have an id and a"),
         ("added_tokens.json", {"<|pad|>": 303}, "'<|pad|>' has id 303, and transformers gives it"),
         ("added_tokens.json", {"!": 301}, "the added token '!' has id 301, and transformers gives"),
-        ("added_tokens.json", {"<|pad|>": "301"}, "must have an id and a content"),
+        ("added_tokens.json", {"<|pad|>": "301"}, "must have an id and a text"),
         ("special_tokens_map.json", {"pad_token": {"id": 1}}, "pad_token must be a text"),
         ("config.json", {"tokenizer_class": "XLNetTokenizer"}, "'XLNetTokenizer' needs a"),
     ],
@@ -485,6 +489,32 @@ def test_one_of_two_files_beside_a_whole_one_says_nothing(tmp_path: Path) -> Non
     directory = copied("saved_by_5", tmp_path)
     (directory / "vocab.json").write_text('{"a": 0}')
     assert Tokenizer.from_directory(directory).settings == opened("saved_by_5").settings
+
+
+def test_words_that_do_not_fit(tmp_path: Path) -> None:
+    directory = copied("bert", tmp_path)
+    (directory / "vocab.txt").write_text("a\nb\n[UNK]\n[SEP]\n")
+    assert "'[CLS]' is to stand by every text, and has no id" in refusal(directory)
+    shutil.copy(REFERENCE / "tokenizers/bert_saved/tokenizer.json", directory)
+    assert "the id of 'a' is" in refusal(directory)
+    change(directory / "tokenizer.json", model__vocab=[])
+    assert "a vocabulary must be an object of ids; it is []" in refusal(directory)
+
+
+def test_words_without_an_unknown_one(tmp_path: Path) -> None:
+    needs("tokenizers", "tokenizers")
+    directory = copied("bert", tmp_path)
+    change(directory / "tokenizer_config.json", unk_token=None)
+    assert Tokenizer.from_directory(directory).tokens("猫").symbols == ("[CLS]", "猫", "[SEP]")
+
+
+def test_very_many_added_tokens(tmp_path: Path) -> None:
+    """Numbered in a time that grows with them, and not with their square."""
+    directory = copied("two_files", tmp_path)
+    added = {f"<{n}>": 301 + n for n in range(20_000)}
+    (directory / "added_tokens.json").write_text(json.dumps(added))
+    tokenizer = Tokenizer.from_directory(directory)
+    assert tokenizer.encode("a<19999>")[1:] == [20_300]
 
 
 def test_an_empty_list_of_words(tmp_path: Path) -> None:

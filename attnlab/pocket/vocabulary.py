@@ -32,8 +32,6 @@ def learn_vocabulary(text: str, directory: str | Path) -> Tokenizer:
     ------
     MissingExtraError
         tokenizers is not installed.
-    VocabularyError
-        A merge makes a token that an earlier one made, which tiktoken can't tell apart.
 
     Notes
     -----
