@@ -199,7 +199,7 @@ def _read_settings(directory: Path) -> Settings:
         settings = older
     is_older = settings is older
     is_bert = settings["model"]["type"] == "WordPiece" if is_older else kind in BERT_CLASSES
-    is_gpt2 = not is_bert and kind in (None, *GPT2_CLASSES)
+    is_gpt2 = kind in (None, *GPT2_CLASSES)
 
     defaults = BERT_SPECIAL if is_bert else GPT2_SPECIAL if is_gpt2 else {}
     special = _special_tokens(directory, config, defaults)

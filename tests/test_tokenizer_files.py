@@ -508,6 +508,43 @@ def test_words_without_an_unknown_one(tmp_path: Path) -> None:
     assert Tokenizer.from_directory(directory).tokens("猫").symbols == ("[CLS]", "猫", "[SEP]")
 
 
+def test_words_need_no_class(tmp_path: Path) -> None:
+    """Of two older formats, the class says which; where there is only one, it needs none."""
+    needs("tokenizers", "tokenizers")
+    directory = copied("bert", tmp_path)
+    for name in ("vocab.json", "merges.txt"):
+        shutil.copy(REFERENCE / "tokenizers/two_files" / name, directory)
+    assert Tokenizer.from_directory(directory).settings == opened("bert").settings
+    (directory / "tokenizer_config.json").unlink()
+    assert Tokenizer.from_directory(directory).settings == opened("two_files").settings
+    (directory / "vocab.json").unlink()
+    (directory / "merges.txt").unlink()
+    assert Tokenizer.from_directory(directory).settings == opened("bert").settings
+
+
+def test_berts_settings_are_those_of_its_config(tmp_path: Path) -> None:
+    """And not those in tokenizer.json: so do transformers 4 and 5."""
+    needs("tokenizers", "tokenizers")
+    directory = copied("bert_saved", tmp_path)
+    change(directory / "tokenizer_config.json", do_lower_case=False)
+    symbols = Tokenizer.from_directory(directory).tokens("the RUNNING").symbols
+    assert symbols == ("[CLS]", "the", "RU", "##NN", "##ING", "[SEP]")
+
+
+def test_a_special_token_without_an_id_comes_behind_the_vocabulary(tmp_path: Path) -> None:
+    directory = copied("trained_fast", tmp_path)
+    change(directory / "tokenizer_config.json", mask_token="<mask>")
+    assert Tokenizer.from_directory(directory).encode("<mask>", special=True) == [303]
+
+
+def test_merges_may_make_other_symbols_where_they_are_not_of_bytes() -> None:
+    needs("tokenizers", "tokenizers")
+    model = {"type": "BPE", "continuing_subword_prefix": "##", "merges": ["a ##b"]}
+    model |= {"vocab": {"a": 0, "##b": 1, "ab": 2}}
+    settings = {"model": model, "pre_tokenizer": {"type": "Whitespace"}}
+    assert Tokenizer(settings).tokens("ab a").symbols == ("ab", "a")
+
+
 def test_very_many_added_tokens(tmp_path: Path) -> None:
     """Numbered in a time that grows with them, and not with their square."""
     directory = copied("two_files", tmp_path)
