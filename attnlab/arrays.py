@@ -1,10 +1,11 @@
-"""GPT-2's parameters from arrays in memory: NumPy's, PyTorch's, those of a model of transformers.
+"""A GPT-2 of what is in memory: arrays, tensors, a model and a tokenizer of transformers.
 
 What another library keeps is known by what it can do: that library is not loaded here.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,11 +31,14 @@ from attnlab.errors import (
     InvalidTypeError,
     InvalidValueError,
     UnknownParameterError,
+    VocabularyError,
     shown,
 )
+from attnlab.files import parse_json
 from attnlab.formats import listed
 from attnlab.parameters import ParameterVector, Shape, parameter_shapes
 from attnlab.steps import is_finite
+from attnlab.tokenizer import NoTokenizer, Tokenizer
 
 # A block's matrices. As nn.Linear keeps them, as nanoGPT does, they are transposed.
 MATRICES = {NAMES[path] for path in ("attention.W_QKV", "attention.W_O", "mlp.W_1", "mlp.W_2")}
@@ -180,3 +184,35 @@ def config_of(model: Any) -> GPT2Config:
         "a GPT-2 of transformers has a config and a state_dict(); given a "
         f"{type(model).__name__}. GPT2.from_arrays takes arrays by their names"
     )
+
+
+def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
+    """A tokenizer of transformers, or of the tokenizers library, as it is now; ours as it is.
+
+    Parameters
+    ----------
+    tokenizer : None for that of a model that takes ids alone
+    rows : of the embedding
+
+    Raises
+    ------
+    InvalidTypeError
+        It is none of these.
+    VocabularyError, MissingExtraError
+        As `Tokenizer` raises them.
+    """
+    if tokenizer is None:
+        return NoTokenizer(rows)
+    if isinstance(tokenizer, Tokenizer):
+        return tokenizer
+    fast = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if callable(getattr(fast, "to_str", None)):
+        return Tokenizer(parse_json(fast.to_str().encode(), "the tokenizer", VocabularyError))
+    if not callable(getattr(tokenizer, "save_pretrained", None)):
+        raise InvalidTypeError(
+            "tokenizer must be a Tokenizer, or one of transformers or of the tokenizers library; "
+            f"given a {type(tokenizer).__name__}"
+        )
+    with tempfile.TemporaryDirectory() as directory:  # one written in Python
+        tokenizer.save_pretrained(directory)
+        return Tokenizer.from_directory(directory)

@@ -282,7 +282,8 @@ def _download(
     if begun is None:
         name_commit(cache, revision or "main", commit)
     bring([name for name in SMALL if name in names])
-    config_and_tokenizer(snapshot)
+    config, tokenizer = config_and_tokenizer(snapshot)
+    tokenizer.for_rows(config.vocab_size)  # told, if it does not fit, before gigabytes come
     if _missing_weights(snapshot, variant):
         bring([whole if whole in names else index])
         bring(_missing_weights(snapshot, variant))

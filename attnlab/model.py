@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from attnlab.arrays import config_of, parameters_in_memory
+from attnlab.arrays import config_of, parameters_in_memory, tokenizer_in_memory
 from attnlab.checkpoint import Checkpoint, save_parameters
 from attnlab.checks import as_number, as_numpy
 from attnlab.config import GPT2Config
@@ -106,7 +106,7 @@ class GPT2:
             raise VocabularyError(f"{directory}: {error}") from None
 
     @classmethod
-    def from_hf(cls, model: Any, tokenizer: Tokenizer, *, dtype: DTypeLike = "float32") -> GPT2:
+    def from_hf(cls, model: Any, tokenizer: Any = None, *, dtype: DTypeLike = "float32") -> GPT2:
         """A GPT-2 of transformers that is in memory, such as one that is being trained.
 
         Its parameters are copied: what happens to it later does not change this one. A trace is
@@ -126,8 +126,8 @@ class GPT2:
         ConfigError, CheckpointError
             It is another architecture, or its weights can't be used: LoRA layers that are not
             merged, quantised weights.
-        VocabularyError
-            The tokenizer does not fit.
+        VocabularyError, MissingExtraError
+            As `from_arrays` raises them.
         """
         config = config_of(model)
         return cls.from_arrays(config, model.state_dict(), tokenizer, dtype=dtype)
@@ -137,7 +137,7 @@ class GPT2:
         cls,
         config: GPT2Config,
         arrays: Mapping[str, Any],
-        tokenizer: Tokenizer,
+        tokenizer: Any = None,
         *,
         dtype: DTypeLike = "float32",
     ) -> GPT2:
@@ -151,7 +151,8 @@ class GPT2:
             parameters (`blocks.0.attention.gain`). Where a block's first matrix is (3 D, D) and
             not (D, 3 D), all of a block's matrices are those of nn.Linear, as in nanoGPT, and are
             transposed. Where none of them has a bias, biases are zero.
-        tokenizer : Tokenizer
+        tokenizer : a Tokenizer, or one of transformers or of the tokenizers library. None where
+            only ids are traced: then each id's symbol is its number, and it has no text.
         dtype : "float32" or "float64", what everything is computed in
 
         Raises
@@ -159,9 +160,11 @@ class GPT2:
         CheckpointError
             Arrays are missing, unexpected, misshaped, of a dtype that can't be read, not finite.
         InvalidTypeError, InvalidValueError
-            `config` is no GPT2Config, `arrays` no dict of names; `dtype` is neither of the two.
-        VocabularyError
-            The tokenizer does not fit.
+            `config` is no GPT2Config, `arrays` no dict of names, `tokenizer` none; `dtype` is
+            neither of the two.
+        VocabularyError, MissingExtraError
+            The tokenizer has more tokens than the embedding rows, or can't be used; it takes the
+            tokenizers library.
 
         Examples
         --------
@@ -179,7 +182,8 @@ class GPT2:
         ... )
         >>> model = GPT2.from_arrays(config, checkpoint["model"], tokenizer)
         """
-        return cls(parameters_in_memory(config, arrays, dtype), tokenizer)
+        parameters = parameters_in_memory(config, arrays, dtype)
+        return cls(parameters, tokenizer_in_memory(tokenizer, config.vocab_size))
 
     @classmethod
     def at_hand(cls) -> GPT2:

@@ -508,7 +508,7 @@ class Result(PrintedAnywhere):
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise InvalidTypeError(
-            f"{self.title} holds several arrays: ask for one of them, {', '.join(self._shown())}"
+            f"{self.title} holds several arrays: ask for one, .{', .'.join(self._shown())}"
         )
 
     def __getattr__(self, name: str) -> Any:

@@ -21,7 +21,7 @@ from attnlab.errors import (
 )
 from attnlab.files import Given, as_path, write_whole
 from attnlab.steps import Part
-from attnlab.tokenizer_files import byte_pairs, checked, read_settings
+from attnlab.tokenizer_files import Settings, byte_pairs, checked, read_settings
 from attnlab.tokens import BYTES, Tokens, Vocabulary, check_ids
 
 if TYPE_CHECKING:
@@ -273,6 +273,51 @@ class Tokenizer:
         library = _library(self.settings)
         library.encode_special_tokens = True
         return library
+
+
+class NoTokenizer(Tokenizer):
+    """Of a model that came with none: it takes ids alone, and each id's symbol is its number.
+
+    Parameters
+    ----------
+    rows : of the embedding
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.settings = Settings()
+        self.vocabulary = Numbers({id: str(id) for id in range(rows)})
+
+    def encode(self, text: str, *, special: bool = False) -> list[int]:
+        """No ids: there is nothing that cuts a text.
+
+        Raises
+        ------
+        InvalidTypeError
+            Always.
+        """
+        raise InvalidTypeError("this model came without a tokenizer: give ids and not a text")
+
+    def save(self, directory: Given) -> None:
+        """Nothing: there is nothing to write.
+
+        Raises
+        ------
+        InvalidValueError
+            Always.
+        """
+        raise InvalidValueError(
+            "this model came without a tokenizer, and no directory is a model without one"
+        )
+
+    def __repr__(self) -> str:
+        return f"No tokenizer, {len(self)} ids"
+
+
+class Numbers(Vocabulary):
+    """Ids that stand for no text."""
+
+    def bytes_of(self, id: int) -> bytes:
+        return b""
 
 
 class LibraryVocabulary(Vocabulary):

@@ -6,17 +6,16 @@ transformers: this one, or the one that `ATTNLAB_TORCH` names, such as
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import REFERENCE
 from files import WEIGHTS, copy_model
+from pytorch import python_with, walk
 
 from attnlab import GPT2
 from attnlab.errors import CheckpointError, MissingFileError
@@ -161,24 +160,6 @@ def test_a_wrong_directory(tmp_path: Path) -> None:
 
 
 # The ways
-
-
-def python_with(*libraries: str) -> str:
-    """A Python that has torch and transformers."""
-    python = os.environ.get("ATTNLAB_TORCH", sys.executable)
-    has = f"from importlib.util import find_spec; print(all(map(find_spec, {libraries})))"
-    run = subprocess.run([python, "-c", has], capture_output=True, text=True, check=True)
-    if run.stdout.split() != ["True"]:
-        pytest.skip(f"{' and '.join(libraries)}: ATTNLAB_TORCH names no Python that has them")
-    return python
-
-
-def walk(python: str, code: str, directory: Path) -> None:
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(
-        [python, "-c", code], cwd=directory, env=environment, capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stderr
 
 
 def way_from(directory: Path) -> str:

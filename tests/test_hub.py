@@ -480,13 +480,15 @@ def test_small_files_come_first_and_are_read_before_the_weights_are_fetched(
         "someone/llama": {"config.json": json.dumps(config | {"model_type": "llama"}).encode()},
         "someone/cut": {"config.json": published("odd")["config.json"][:40]},
         "someone/gap": {"vocab.json": b'{"a": 0, "b": 0.5}'},
+        "someone/few": {"config.json": json.dumps(config | {"vocab_size": 262}).encode()},
     }
     for name, files in wrong.items():
         hub.add(name, published("odd") | files)
-    llama, cut, gap = client.ask(*map(call, wrong))
+    llama, cut, gap, few = client.ask(*map(call, wrong))
     llama.check("ConfigError", "llama", "config.json")
     cut.check("ConfigError", "JSON")
     gap.check("VocabularyError", "integer")
+    few.check("VocabularyError", "262 rows")
     assert WEIGHTS not in hub.sent()
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import shutil
 from collections import UserDict
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +23,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from attnlab import GPT2, AttnlabError, Checkpoint, GPT2Config, Tokenizer, self_attention
-from attnlab.arrays import parameters_in_memory
-from attnlab.errors import CheckpointError, ConfigError
+from attnlab.arrays import parameters_in_memory, tokenizer_in_memory
+from attnlab.errors import CheckpointError, ConfigError, VocabularyError
 from attnlab.parameters import parameter_shapes
 
 MODELS = ("odd", "one_head", "float16", "float64", "gelu", "relu", "silu", "quick_gelu")
@@ -385,6 +388,95 @@ def test_a_model_of_another_kind() -> None:
         GPT2.from_hf(quantised, TOKENIZER)
     with pytest.raises(TypeError, match="given a Wrapped"):
         GPT2.from_hf(Wrapped("other", Model("odd", tensors_of("odd"))), TOKENIZER)
+
+
+# Tokenizers
+
+
+class Fast:
+    """A tokenizer of transformers that the tokenizers library does."""
+
+    def __init__(self, name: str) -> None:
+        self.backend_tokenizer = Backend(name)
+
+
+class Backend:
+    """One of the tokenizers library's own."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def to_str(self) -> str:
+        file = REFERENCE / "tokenizers" / self.name / "tokenizer.json"
+        return file.read_text(encoding="utf-8")
+
+
+class Slow:
+    """A tokenizer of transformers that is written in Python."""
+
+    def save_pretrained(self, directory: str) -> None:
+        for name in ("vocab.json", "merges.txt"):
+            shutil.copy(REFERENCE / "tokenizers" / "two_files" / name, directory)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "name"),
+    [
+        (Fast("saved_by_5"), "saved_by_5"),
+        (Backend("saved_by_5"), "saved_by_5"),
+        (Slow(), "two_files"),
+        (Tokenizer.from_directory(REFERENCE / "tokenizers" / "added"), "added"),
+    ],
+    ids=["fast", "backend", "slow", "ours"],
+)
+def test_tokenizers_in_memory(tokenizer: Any, name: str) -> None:
+    """Against the ids that transformers gives."""
+    recorded = json.loads((REFERENCE / "tokenizers.json").read_text(encoding="utf-8"))
+    made = tokenizer_in_memory(tokenizer, 400)
+    for text, (ids, *_) in zip(recorded["texts"], recorded["5"][name]["values"], strict=True):
+        assert made.encode(text, special=True) == ids
+
+
+def test_a_tokenizer_with_more_tokens_than_rows() -> None:
+    config = replace(config_of("odd"), vocab_size=262)
+    arrays = arrays_of("odd")
+    arrays["transformer.wte.weight"] = arrays["transformer.wte.weight"][:262]
+    with pytest.raises(VocabularyError, match="262"):
+        GPT2.from_arrays(config, arrays, TOKENIZER)
+    assert GPT2.from_arrays(config, arrays).trace([5, 261]).tokens.symbols == ("5", "261")
+
+
+def test_no_tokenizer(tmp_path: Path) -> None:
+    """Ids alone: each one's symbol is its number, and it has no text."""
+    expected = expected_of("odd")
+    model = GPT2.from_arrays(config_of("odd"), arrays_of("odd"))
+    check(model, expected)
+    trace = model.trace(expected["ids"])
+    assert trace.tokens.symbols == tuple(map(str, expected["ids"].tolist()))
+    assert set(trace.tokens.texts) == {""}
+    assert set(trace.tokens.bytes) == {b""}
+    assert trace.tokens[0].readable == str(expected["ids"][0])
+    with_texts = GPT2.from_pretrained(REFERENCE / "odd")
+    prompt = expected["ids"][:3]
+    written = model.generate(prompt, 4, temperature=0)
+    assert (
+        written.new.ids.tolist() == with_texts.generate(prompt, 4, temperature=0).new.ids.tolist()
+    )
+    assert written.text == str(written) == ""
+    assert str(trace.tokens[1].id) in repr(trace.tokens)
+    assert str(trace.next_tokens(1)[0].id) in repr(trace.next_tokens(1))
+    assert trace.head(0, 0).explain(2, 0).text(100)
+    with pytest.raises(TypeError, match="came without a tokenizer"):
+        model.trace("the hen")
+    with pytest.raises(ValueError, match="came without a tokenizer"):
+        model.save(tmp_path)
+    check(pickle.loads(pickle.dumps(model)), expected)
+
+
+@pytest.mark.parametrize("wrong", [5, "odd", b"", {"model": {}}, object(), lambda text: [1]])
+def test_what_is_no_tokenizer(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="tokenizer must be a Tokenizer, or one of transformers"):
+        GPT2.from_arrays(config_of("odd"), arrays_of("odd"), wrong)
 
 
 # What scripts have

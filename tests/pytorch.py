@@ -1,0 +1,38 @@
+"""Code that is run where PyTorch is: in this Python, or in the one that `ATTNLAB_TORCH` names.
+
+Such as `ATTNLAB_TORCH=bench/bin/python pytest tests/test_pytorch.py`. What that Python lacks is
+skipped, and told.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def python_with(*libraries: str) -> str:
+    """A Python that has torch, transformers and the like."""
+    python = os.environ.get("ATTNLAB_TORCH", sys.executable)
+    has = f"from importlib.util import find_spec; print(all(map(find_spec, {libraries})))"
+    run = subprocess.run([python, "-c", has], capture_output=True, text=True, check=True)
+    if run.stdout.split() != ["True"]:
+        pytest.skip(f"{' and '.join(libraries)}: ATTNLAB_TORCH names no Python that has them")
+    return python
+
+
+def walk(python: str, code: str, directory: Path) -> None:
+    """Run code in a directory, with this attnlab."""
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
+    run = subprocess.run(
+        [python, "-c", code], cwd=directory, env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr

@@ -1,0 +1,151 @@
+"""Beside transformers and BertViz themselves, where there is a Python that has them."""
+
+from pathlib import Path
+
+from conftest import REFERENCE
+from pytorch import python_with, walk
+
+TRAINED = f"""
+import copy
+import numpy as np, torch
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
+import attnlab
+
+reference = {str(REFERENCE)!r}
+tokenizer = AutoTokenizer.from_pretrained(f"{{reference}}/odd")
+torch.manual_seed(0)
+config = GPT2Config(
+    n_embd=24, n_layer=2, n_head=3, n_positions=32, vocab_size=len(tokenizer),
+    bos_token_id=None, eos_token_id=None, attn_implementation="eager",
+)
+theirs = GPT2LMHeadModel(config)
+optimizer = torch.optim.AdamW(theirs.parameters(), lr=1e-2)
+answer = tokenizer("the hen in a thin inn and a thin hen", return_tensors="pt")
+batch = answer["input_ids"][:, :32]
+for step in range(6):
+    loss = theirs(batch, labels=batch).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+theirs.eval()
+
+def of_theirs(model):
+    with torch.no_grad():
+        return model(batch, output_attentions=True, output_hidden_states=True)
+
+def check(ours, theirs, tolerance=1e-5):
+    trace, expected = ours.trace(batch), of_theirs(theirs)
+    pairs = [
+        *zip(trace.attentions, expected.attentions, strict=True),
+        *zip(trace.hidden_states, expected.hidden_states, strict=True),
+    ]
+    if "logits" in expected:
+        pairs.append((trace.logits[None], expected.logits))
+    for mine, wanted in pairs:
+        np.testing.assert_allclose(mine, wanted, rtol=tolerance, atol=tolerance, strict=True)
+"""
+
+NEWCOMER = """
+theirs.save_pretrained("model")
+tokenizer.save_pretrained("model")
+opened = attnlab.GPT2.from_pretrained("model")
+check(opened, theirs)
+text = "the hen <|endoftext|> in Ünn"
+made = attnlab.GPT2.from_hf(theirs, tokenizer)
+check(made, theirs)
+for model in (opened, made):
+    assert model.tokenizer.encode(text, special=True) == tokenizer(text)["input_ids"]
+"""
+
+IN_MEMORY = """
+made = attnlab.GPT2.from_hf(theirs, tokenizer)
+before = copy.deepcopy(theirs)
+loss = theirs(batch, labels=batch).loss
+loss.backward()
+optimizer.step()
+check(made, before)  # what happens to it later changes nothing here
+
+check(attnlab.GPT2.from_hf(before.transformer), before.transformer)
+check(attnlab.GPT2.from_hf(torch.nn.DataParallel(before)), before)
+rounded = copy.deepcopy(before).to(torch.bfloat16)
+check(attnlab.GPT2.from_hf(rounded), rounded.float())
+exact = copy.deepcopy(before).double()
+check(attnlab.GPT2.from_hf(exact, dtype=torch.float64), exact, 1e-10)
+untied = GPT2LMHeadModel(GPT2Config(**config.to_dict() | {"tie_word_embeddings": False}))
+untied.set_attn_implementation("eager")
+check(attnlab.GPT2.from_hf(untied.eval()), untied)
+
+asked = attnlab.GPT2.from_hf(before, tokenizer)
+texts = [asked.trace(form).tokens for form in (answer, [batch[0]], batch, batch[0], batch.tolist())]
+assert texts == [texts[0]] * 5
+number = torch.tensor
+assert asked.trace(answer).head(number(1), number(-1)).path == "blocks.1.attention.heads.2"
+written = [
+    asked.generate(answer, make(4), temperature=make(0.5), top_k=make(9), seed=make(3)).new
+    for make in (number, lambda value: value)
+]
+assert written[0] == written[1]
+
+parameters = [torch.nn.Parameter(torch.randn(4, 2)) for _ in range(3)]
+X = torch.randn(3, 4).to(torch.bfloat16)
+assert attnlab.self_attention(X, *parameters).context.dtype == np.float32
+with torch.device("meta"):
+    nowhere = GPT2LMHeadModel(config)
+try:
+    attnlab.GPT2.from_hf(nowhere)
+except attnlab.AttnlabError as error:
+    assert "wte.weight can't be read" in str(error)
+else:
+    raise AssertionError("numbers from nowhere")
+"""
+
+TOKENIZERS = f"""
+import json, shutil
+from pathlib import Path
+from transformers import AutoTokenizer
+from attnlab.arrays import tokenizer_in_memory
+
+reference = Path({str(REFERENCE)!r})
+texts = json.loads((reference / "tokenizers.json").read_text(encoding="utf-8"))["texts"]
+for name in ("saved_by_5", "added", "bos", "prefix_space", "template", "bert", "unigram"):
+    shutil.copytree(reference / "tokenizers" / name, name)
+    (Path(name) / "config.json").write_text('{{"model_type": "gpt2"}}')
+    theirs = AutoTokenizer.from_pretrained(name)
+    for tokenizer in (theirs, theirs.backend_tokenizer):
+        ours = tokenizer_in_memory(tokenizer, 0)
+        for text in texts:
+            assert ours.encode(text, special=True) == theirs(text)["input_ids"], (name, text)
+"""
+
+VIEWS = f"""
+import json, re
+import numpy as np, torch
+from bertviz import head_view, model_view
+import attnlab
+
+trace = attnlab.GPT2.from_pretrained({str(REFERENCE / "odd")!r}).trace("the hen in a thin inn")
+attention = [torch.tensor(x) for x in trace.attentions]
+for view in (head_view, model_view):
+    html = view(attention, trace.tokens.symbols, prettify_tokens=False, html_action="return").data
+    drawn = json.loads(re.search(r'"attn": (\\[.*?\\]\\]\\]\\])', html)[1])
+    np.testing.assert_array_equal(np.float32(drawn), np.concatenate(trace.attentions))
+    names = json.loads(re.search(r'"left_text": (\\[.*?\\])', html)[1])
+    assert names == list(trace.tokens.symbols)
+"""
+
+
+def test_a_newcomers_own_gpt2(tmp_path: Path) -> None:
+    """Trained, saved, opened, and seen: each head's weights are those of transformers."""
+    walk(python_with("torch", "transformers"), TRAINED + NEWCOMER, tmp_path)
+
+
+def test_models_in_memory(tmp_path: Path) -> None:
+    walk(python_with("torch", "transformers"), TRAINED + IN_MEMORY, tmp_path)
+
+
+def test_tokenizers_in_memory(tmp_path: Path) -> None:
+    walk(python_with("torch", "transformers", "tokenizers"), TOKENIZERS, tmp_path)
+
+
+def test_bertviz_takes_attentions(tmp_path: Path) -> None:
+    walk(python_with("torch", "bertviz", "IPython"), VIEWS, tmp_path)
