@@ -169,18 +169,18 @@ def limits(memory: int, seconds: float = SECONDS) -> Iterator[None]:
             raise LateError
 
     started = clock()
-    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    outside = resource.getrlimit(resource.RLIMIT_AS)
     fence = status_of("VmSize") + memory + SLACK
     AT_WORK.append(True)
     signal.signal(signal.SIGALRM, late)
-    resource.setrlimit(resource.RLIMIT_AS, (fence, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_AS, (min(fence, outside[1]), outside[1]))
     signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)  # and again, if too early
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         AT_WORK.pop()
-        resource.setrlimit(resource.RLIMIT_AS, unlimited)
+        resource.setrlimit(resource.RLIMIT_AS, outside)
 
 
 def outcome_of(number: int, case: Case) -> Outcome:
@@ -259,7 +259,9 @@ def stay_in(place: Path) -> None:
 
 
 def settle(place: Path) -> None:
-    """Give a fork streams of its own, a group of its own, and a directory that it stays in."""
+    """Give a fork streams, a group and a directory of its own, and a limit to all its memory."""
+    most = status_of("VmSize") + 3 * LARGEST
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     os.setpgid(0, 0)  # so that it is killed with all that it started
     output = os.open(place / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     nothing = os.open(place / "nothing", os.O_RDONLY | os.O_CREAT)
@@ -294,6 +296,14 @@ def work(prepare: Prepare, numbers: Sequence[int], place: Path, report: int) -> 
 
 
 # In the process that asks
+
+
+def end_group(pid: int) -> None:
+    """End a fork and all that it started. Only then its number may become another process's."""
+    for kill in (os.kill, os.killpg):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
 class Fork:
@@ -348,8 +358,10 @@ class Fork:
             self.heard = clock(self.pid)
             yield Outcome(**fields | {"result": Result(fields["result"])})
         if not read:
-            status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-            ending = f"status {status}" if status >= 0 else signal.Signals(-status).name
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+            by_itself = ended.si_code == os.CLD_EXITED
+            status = ended.si_status
+            ending = f"status {status}" if by_itself else signal.Signals(status).name
             yield self._lost(Result.CRASH, f"the process ended with {ending}")
 
     def _lost(self, result: Result, what: str) -> Outcome:
@@ -363,10 +375,7 @@ class Fork:
 
     def end(self) -> None:
         """Leave nothing behind: neither processes, nor files."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+        end_group(self.pid)
         os.close(self.channel)
         shutil.rmtree(self.place, ignore_errors=True)
 
@@ -423,10 +432,10 @@ def answer_of(function: Callable[[Path], Any], seconds: float = 60.0) -> Any:
                 traceback.print_exc()
                 os._exit(0)
         deadline = time.monotonic() + seconds
-        while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
+        running = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        while os.waitid(os.P_PID, pid, running) is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
+        end_group(pid)
         if not answer.exists():
             output = (place / "output").read_text(encoding="utf-8", errors="replace")
             raise ChildProcessError(f"{function.__name__} gave no answer:\n{output[-3000:]}")
