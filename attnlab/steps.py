@@ -672,27 +672,33 @@ def at(result: Result, path: str) -> Any:
 
     Raises
     ------
-    InvalidValueError
+    InvalidValueError, InvalidTypeError
         There is no such part; the message tells what there is where the path ends.
 
     Examples
     --------
     >>> at(trace, "blocks.3.attention.heads.5.weights")    # trace.head(3, 5).weights
     """
+    if not isinstance(path, str):
+        raise InvalidTypeError(f"a path is a str, such as 'blocks.0.mid'; given {shown(path)}")
     found: Any = result
     gone: list[str] = []
-    for name in path.split(".") if isinstance(path, str) else [""]:
-        if isinstance(found, Numbered) and name.isdecimal():
-            found = found[int(name)]
-        elif isinstance(found, Result) and (name in found.steps or name in found.children):
-            found = getattr(found, name)
-        else:
-            there = [*found.children, *found.steps] if isinstance(found, Result) else []
+    for name in path.split("."):
+        there = parts_of(found)
+        if name not in there:
             where = ".".join(gone) or "it"
             has = f"; {where} has {', '.join(there)}" if there else ""
-            raise InvalidValueError(f"there is no part {shown(path)}{has}")
+            raise InvalidValueError(f"there is no part {shown(path)}{has}{hint_for(name)}")
+        found = found[int(name)] if isinstance(found, Numbered) else getattr(found, name)
         gone.append(name)
     return found
+
+
+def parts_of(found: Any) -> list[str]:
+    """The names in a path that lead on from a result, or from blocks or heads."""
+    if isinstance(found, Numbered):
+        return [str(n) for n in range(len(found))]
+    return [*found.children, *found.steps] if isinstance(found, Result) else []
 
 
 def describe(value: AnyArray | float) -> tuple[str, str, str, str]:

@@ -82,18 +82,21 @@ class Trace(ForwardPass):
         edits : by path, as it is typed to look at a step, such as
             `blocks.3.attention.heads.5.weights`, `blocks.0.mlp.hidden`, `embedding`, `mask`, or a
             parameter, `blocks.0.attention.heads.2.W_Q`: an array that fits the step's shape, a
-            number for all of it, or a function of what would have been there
+            number for all of it, or a function of what would have been there. All of them hold, a
+            layer's before its heads', in whatever order they are given.
 
         Returns
         -------
         Trace
-            like any other, whose titles say where it was edited; it may be edited again
+            like any other, whose titles say where it was edited. It may be edited again, and then
+            earlier edits hold too: an array stays, a function is asked anew. In a copy or a pickle
+            functions are what they made.
 
         Raises
         ------
         InvalidTypeError, InvalidValueError
             A path that leads to no step, the nearest ones are told; a value that does not fit, or
-            holds NaN or infinite numbers.
+            that the step can't hold, such as NaN; a function that fails.
 
         Examples
         --------

@@ -29,6 +29,7 @@ from attnlab import (
 from attnlab.edits import FIXED
 from attnlab.errors import DisagreementError
 from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.views.shown import shown
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 
@@ -660,6 +661,40 @@ def test_paths_that_lead_to_no_step(odd: GPT2, path: str, told: str) -> None:
         assert len(str(caught.value)) < 400
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("blocks.3.mid", "no part 'blocks.3.mid'; blocks has 0, 1, 2"),
+        ("blocks.-1", "blocks has 0, 1, 2"),
+        ("blocks.٠.mid", "blocks has 0, 1, 2"),
+        ("blocks.00.mid", "blocks has 0, 1, 2"),
+        (f"blocks.{'9' * 5000}", "blocks has 0, 1, 2"),
+        ("blocks.0.attn", "blocks.0 has attention, mlp"),
+        (
+            "blocks.0.attention.pattern",
+            r"TransformerLens's pattern is blocks\[l\].attention.weights",
+        ),
+        ("", "it has blocks"),
+        ("embedding.0", "there is no part 'embedding.0'$"),
+        ("_run", "it has blocks"),
+        (3, "a path is a str, .* given 3"),
+        (["embedding"], r"given \['embedding'\]"),
+    ],
+)
+def test_parts_that_are_not_there(odd: GPT2, path: Any, told: str) -> None:
+    with pytest.raises(AttnlabError, match=told) as caught:
+        attnlab.at(odd.trace("the hen"), path)
+    assert len(str(caught.value)) < 500
+
+
+def test_parts_by_their_paths(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    assert attnlab.at(trace, "blocks.1.attention.heads.2.weights") is trace.head(1, 2).weights
+    assert attnlab.at(trace, "blocks.1.attention") is trace.blocks[1].attention
+    assert attnlab.at(trace.blocks[1], "mlp.hidden") is trace.blocks[1].mlp.hidden
+    assert attnlab.at(trace, "blocks") is trace.blocks
+
+
 class Tensor:
     """Like PyTorch's: it makes an array of itself, unless it needs a gradient."""
 
@@ -925,6 +960,26 @@ def test_pictures_say_where_it_was_edited(odd: GPT2) -> None:
     for ax in (edited.plot(), edited.plot_tokens(1, 2), edited.head(1, 2).plot()):
         assert path in ax.get_title(loc="left")
     assert "softmax(masked_scores), edited" in edited.head(1, 2).plot().get_title(loc="left")
+
+
+def test_an_edited_number_under_the_mask_is_seen(odd: GPT2) -> None:
+    trace, hidden = odd.trace("the hen"), ~causal_mask(4)
+    edited = trace.edited({"blocks.1.attention.heads.2.weights": 0.25})
+    scored = trace.edited({"blocks.1.attention.masked_scores": 1.5})
+    put = trace.edited({"blocks.1.attention.heads.2.weights": lambda w: w + np.eye(4, k=2)})
+    for one, name, masked in (
+        (trace, "weights", hidden),
+        (edited, "weights", hidden & False),
+        (edited, "masked_scores", hidden),
+        (scored, "masked_scores", hidden & False),
+        (scored, "weights", hidden & False),
+        (put, "weights", hidden & (np.eye(4, k=2) == 0)),
+        (put, "mask", hidden),
+    ):
+        assert np.array_equal(shown(one.head(1, 2), name).masked, masked)
+    assert trace.head(1, 2)._repr_html_().count("masked") > edited.head(1, 2)._repr_html_().count(
+        "masked"
+    )
 
 
 def test_frames_say_where_it_was_edited(odd: GPT2) -> None:

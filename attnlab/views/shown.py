@@ -139,6 +139,8 @@ def shown(result: Result, name: str) -> Shown:
     masked = None
     if axes[-2:] == ["Tq", "Tk"] and result.parts.index(name) >= result.parts.index("mask"):
         masked = np.broadcast_to(~aside.mask, array.shape)
+        if name in ("masked_scores", "weights"):  # an edit may put a number there
+            masked = masked & ((array == 0) | np.isneginf(array))
     return Shown(name, result.heading_of(name), array, named, masked)
 
 
