@@ -28,6 +28,7 @@ from attnlab import (
 )
 from attnlab.edits import FIXED
 from attnlab.errors import DisagreementError
+from attnlab.forward import KeyValueCache
 from attnlab.parameters import ParameterVector, parameter_count
 from attnlab.views.shown import shown
 
@@ -487,6 +488,25 @@ def test_copies_and_pickles_of_edited_traces(odd: GPT2) -> None:
     pair = pickle.loads(pickle.dumps((trace, trace.edited({f"{layer}.X": 0}))))
     assert pair[0].blocks[0].output is pair[1].blocks[0].output
     assert not pair[1].blocks[1].attention.X.flags.writeable
+
+
+def test_a_pickle_has_what_is_in_memory_once(odd: GPT2) -> None:
+    """Views of an array are not written beside it, and of a cache what is in it."""
+    written = odd.generate("the hen", 3, temperature=0, trace=True, edits={"embedding": 1})
+    for trace in (odd.trace("the hen"), written.trace, written.steps[0].trace):
+        trace.logits  # noqa: B018 (runs all blocks)
+        for layer in range(3):
+            trace.blocks[layer].attention.context  # noqa: B018
+        size = len(pickle.dumps(trace._run))
+        for layer in range(3):
+            for h in range(5):
+                assert trace.head(layer, h).K.base is not None
+                assert trace.head(layer, h).context.base is not None
+            assert trace.blocks[layer].attention.concat.shape == (len(trace.tokens), 35)
+        assert len(pickle.dumps(trace._run)) < size + 5000
+    cache = KeyValueCache(odd.config, "float32")
+    step = Trace(odd.tokenizer.tokens("the"), odd.tokenizer.vocabulary, odd.parameters, cache)
+    assert len(pickle.dumps(step._run.values["blocks.0.attention.K_cache"])) < 1000
 
 
 def test_threads_that_look_at_one_edited_trace(odd: GPT2) -> None:

@@ -1078,26 +1078,39 @@ def test_an_edited_number_is_seen_where_the_mask_lets_none_through(
     odd: GPT2, open_page: Open
 ) -> None:
     trace = odd.trace(TEXT)
-    weights = np.full((12, 12), 0.25)
-    edited = trace.edited({"blocks.1.attention.heads.3.weights": weights, "mask": True})
+    edited = trace.edited(
+        {
+            "blocks.0.attention.mask": True,
+            "blocks.1.attention.heads.3.weights": 0.25,
+            "blocks.2.attention.masked_scores": np.random.default_rng(0).normal(size=(12, 12)),
+        }
+    )
     page = open_page(trace, edited)
-    page.locator(".map").nth(15 + 8).click()
-    assert page.locator("#formula").inner_text().endswith(", edited in B")
-    shown = shown_in(page, 1)
-    assert np.allclose(shown, 0.5, atol=SHADES)
-    assert np.array_equal(np.isnan(shown_in(page, 0)), ~trace.mask)
-    to_cell(page, 2, 9, nth=1)
-    readouts = page.locator(".readout").all_inner_texts()
-    assert ["masked" in text for text in readouts] == [True, False, False]
-    page.locator("#steps input[value=masked_scores]").check(force=True)
-    assert not page.locator("#formula").inner_text().endswith("edited in B")
-    to_cell(page, 2, 9, nth=1)
+
+    def look(layer: int, h: int, step: str) -> None:
+        page.locator(".map").nth(15 + 5 * layer + h).click()
+        page.locator(f"#steps input[value={step}]").check(force=True)
+        to_cell(page, 2, 9, nth=1)
+
+    for layer, h, step in ((0, 0, "weights"), (1, 3, "weights"), (2, 1, "masked_scores")):
+        look(layer, h, step)
+        is_edited = page.locator("#formula").inner_text().endswith(", edited in B")
+        assert is_edited == (layer > 0)
+        values = getattr(edited.head(layer, h), step)
+        wanted = (values / np.abs(values).max() + 1) / 2 if layer == 2 else np.sqrt(values)
+        if layer < 2:
+            assert np.allclose(shown_in(page, 1), wanted, rtol=0, atol=SHADES)
+        assert not np.isnan(shown_in(page, 1)).any()
+        assert np.array_equal(np.isnan(shown_in(page, 0)), ~trace.mask)
+        readouts = page.locator(".readout").all_inner_texts()
+        assert ["masked" in text for text in readouts] == [True, False, False]
+    look(1, 3, "masked_scores")
+    assert np.array_equal(np.isnan(shown_in(page, 1)), np.zeros((12, 12), bool))
+    look(0, 0, "masked_scores")
     readouts = page.locator(".readout data").all_inner_texts()
-    assert readouts[0] == "-inf"
-    assert float(readouts[1]) == pytest.approx(float(edited.head(1, 3).scores[2, 9]), abs=1e-3)
-    assert readouts[2] == "inf"
-    bound = np.abs(edited.head(1, 3).scores - trace.head(1, 3).scores)[trace.mask].max()
-    assert ticks(page, 2)[1] == pytest.approx([-bound or -1, 0, bound or 1], rel=1e-3)
+    assert [readouts[0], readouts[2]] == ["-inf", "inf"]
+    assert float(readouts[1]) == pytest.approx(float(edited.head(0, 0).scores[2, 9]), abs=1e-3)
+    assert ticks(page, 2)[1] == [-1, 0, 1]  # no finite difference
 
 
 def test_a_page_of_edited_weights_has_the_size_that_is_told(odd: GPT2) -> None:
