@@ -68,12 +68,15 @@ class Merges:
         return ids if self._are_listed(ids) else None
 
     @Part
-    def _encoding(self) -> tiktoken.Encoding | None:
+    def _encoding(self) -> tiktoken.Encoding | None:  # of merges that are in order
         try:
             import tiktoken  # here, so that only who has a text waits for it
         except ImportError:
             return None
-        ranks = {spelled(symbol): id for symbol, id in (self._bytes | self._made).items()}
+        raw = {symbol: spelled(symbol) for symbol in self._bytes}
+        for (first, second), made in zip(self._merges, self._made, strict=True):
+            raw[made] = raw[first] + raw[second]
+        ranks = dict(zip(raw.values(), (self._bytes | self._made).values(), strict=True))
         return tiktoken.Encoding(
             "attnlab", pat_str=PIECES, mergeable_ranks=ranks, special_tokens={}
         )

@@ -12,10 +12,8 @@ Source: huggingface_hub's guide "Understand caching".
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -193,6 +191,8 @@ class Download:
             file = open(path, "ab", buffering=0)  # noqa: SIM115 (closed below)
         except OSError as error:
             raise WriteError(f"{path} can't be written: {error}") from None
+        import shutil  # here, as it brings all that unpacks archives
+
         with file, tqdm(total=size, desc=self.name, unit="B", unit_scale=True, disable=None) as bar:
             while (start := file.seek(0, os.SEEK_END)) != size:
                 if start > size:
@@ -223,6 +223,8 @@ class Download:
         """Whether a large file is what the hub says, whose ETag is then its content's SHA-256."""
         if not re.fullmatch("[0-9a-f]{64}", etag):
             return
+        import hashlib  # here, so that only who needs it waits for OpenSSL
+
         digest = hashlib.sha256()
         with open(path, "rb") as file:
             while chunk := file.read(2**20):

@@ -10,7 +10,6 @@ third of W_QKV. A head's own X, scale and output are not; what the layer makes o
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -364,6 +363,8 @@ def check_paths(graph: Graph, n_head: int, edits: object) -> None:
         form = re.sub(NUMBER, "#", path)
         if form in known and path == numbered(form, path, counts):
             continue
+        import difflib  # here, so that only who mistypes waits for it
+
         near = difflib.get_close_matches(form, known, 3, cutoff=0)
         told = ", ".join(numbered(form, path, counts) for form in near)
         hint = hint_for(path.rpartition(".")[2])

@@ -33,6 +33,7 @@ LARGEST = 64_000_000
 
 # The most digits of an integer in JSON. transformers writes 10³⁰ for a length without a limit.
 DIGITS = 40
+MANY_DIGITS = re.compile(rf"\d{{{DIGITS + 1}}}")
 
 # What a file is called while it is written, 64 random bits in the middle. Short, as the name that
 # it gets in the end may be as long as the file system takes.
@@ -176,7 +177,7 @@ def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) ->
             object_pairs_hook=_distinct,
             parse_constant=_no_number,
             parse_float=_finite,
-            parse_int=_integer,
+            parse_int=_integer if MANY_DIGITS.search(text) else None,
         )
     except RecursionError:
         raise unreadable(f"{where} can't be read as JSON: it is nested too deeply") from None

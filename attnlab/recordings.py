@@ -19,7 +19,6 @@ the rest.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -33,7 +32,7 @@ from attnlab.equations import Array, Ids
 from attnlab.errors import AttnlabError, InvalidValueError, RecordingError, shown
 from attnlab.files import Given, as_path
 from attnlab.parameters import Parameters, parameter_shapes
-from attnlab.sealed import read_sealed, write_sealed
+from attnlab.sealed import read_sealed, sha256, write_sealed
 from attnlab.steps import Result, at
 from attnlab.tokens import Vocabulary
 
@@ -124,7 +123,7 @@ def record(trace: Any, path: Given, parts: Sequence[str] = ()) -> None:
         "symbols": json.dumps(symbols),
         "note": trace._run.note,
         "origin": trace.parameters.origin,
-        "origin_sha256": hashlib.sha256(trace.gain.tobytes() + trace.bias.tobytes()).hexdigest(),
+        "origin_sha256": sha256([trace.gain.tobytes(), trace.bias.tobytes()]),
     }
     write_sealed(as_path(path), tensors, metadata)
 

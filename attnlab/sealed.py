@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from attnlab.errors import AttnlabError, MissingFileError
 from attnlab.files import Given, open_regular, write_whole
 
 SEAL = "sha256"
+
+Buffer: TypeAlias = bytes | memoryview
 
 
 def write_sealed(path: Given, tensors: Mapping[str, AnyArray], metadata: Mapping[str, str]) -> None:
@@ -65,7 +68,15 @@ def read_sealed(
 def checksum(metadata: Mapping[str, str], tensors: Mapping[str, AnyArray]) -> str:
     """sha256 of the metadata, and of the tensors with their names, dtypes and shapes."""
     shapes = {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()}
-    digest = hashlib.sha256(json.dumps([metadata, shapes], sort_keys=True).encode())
-    for name in sorted(tensors):
-        digest.update(tensors[name].tobytes())
+    about = json.dumps([metadata, shapes], sort_keys=True)
+    return sha256([about.encode()], (tensors[name].tobytes() for name in sorted(tensors)))
+
+
+def sha256(*pieces: Iterable[Buffer]) -> str:
+    """SHA-256 of pieces of bytes, one after the other, in hexadecimal digits."""
+    import hashlib  # here, so that only who needs it waits for OpenSSL
+
+    digest = hashlib.sha256()
+    for piece in chain.from_iterable(pieces):
+        digest.update(piece)
     return digest.hexdigest()

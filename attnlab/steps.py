@@ -640,10 +640,8 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
 
     Raises
     ------
-    InvalidValueError
+    InvalidValueError, InvalidTypeError
         The result has no such step.
-    OutOfRangeError
-        There is no such layer or head.
 
     Examples
     --------

@@ -170,14 +170,13 @@ def _pairs(merges: object, ids: Mapping[str, int] | None) -> list[tuple[str, str
     for number, merge in enumerate(merges, start=1):
         try:
             first, second = merge.split(" ") if isinstance(merge, str) else merge
-            made = first + second
-            if ids is not None:
-                ids[first], ids[second], ids[made]
+            if ids is not None and not (first in ids and second in ids and first + second in ids):
+                raise LookupError
+            pairs.append((first, second))
         except (LookupError, TypeError, ValueError):
             raise VocabularyError(
                 f"merge {number} must be of two tokens that make a third one; {shown(merge)} is not"
             ) from None
-        pairs.append((first, second))
     return pairs
 
 
@@ -199,7 +198,7 @@ def _read_settings(directory: Path) -> Settings:
         settings = older
     is_older = settings is older
     is_bert = settings["model"]["type"] == "WordPiece" if is_older else kind in BERT_CLASSES
-    is_gpt2 = kind in (None, *GPT2_CLASSES)
+    is_gpt2 = not is_bert and kind in (None, *GPT2_CLASSES)
 
     defaults = BERT_SPECIAL if is_bert else GPT2_SPECIAL if is_gpt2 else {}
     special = _special_tokens(directory, config, defaults)
@@ -255,17 +254,16 @@ def byte_pairs(ids: object, merges: object) -> Settings:
     )
 
 
-def _read_merges(path: Path) -> list[list[str]]:
+def _read_merges(path: Path) -> list[str]:
     lines = read_text(path, VocabularyError).split("\n")
     if lines[0].startswith("#version"):  # in any other line that is a merge like others
         lines[0] = ""
-    merges = [line.split(" ") for line in lines if line]
-    if {*map(len, merges)} - {2}:
-        number, line = next(
-            (n, line) for n, line in enumerate(lines, 1) if line and line.count(" ") != 1
-        )
-        raise VocabularyError(f"{path}, line {number}: two symbols expected, found {shown(line)}")
-    return merges
+    for number, line in enumerate(lines, start=1):
+        if line and line.count(" ") != 1:
+            raise VocabularyError(
+                f"{path}, line {number}: two symbols expected, found {shown(line)}"
+            )
+    return [*filter(None, lines)]
 
 
 def _word_pieces(path: Path) -> Settings:

@@ -87,9 +87,9 @@ def test_parts_that_were_asked_for(trace: Trace, tmp_path: Path) -> None:
     for wrong, message in (
         ("blocks.1", "no step"),
         ("blocks.1.mlp", "no step"),
-        ("blocks.9.mid", "no layer 9"),
+        ("blocks.9.mid", "blocks has 0, 1, 2"),
         ("blocks.0.attention.pattern", "no part"),
-        (5, "no part"),
+        (5, "a path is a str"),
     ):
         with pytest.raises(AttnlabError, match=message):
             trace.record(tmp_path / "none.trace", [wrong])  # type: ignore[list-item]

@@ -109,8 +109,8 @@ def test_needs_are_asked_of_a_part_and_answered_from_the_whole(odd: GPT2) -> Non
         *[(path, "no part") for path in (".logits", "0.logits", "blocks.one.mid")],
         *[(path, "no part") for path in ("blocks.0.1.mid", "blocks.².mid")],
         (np.array(["final", "logits"]), "no step"),
-        ("blocks.3.mid", "no layer 3; layers are 0 to 2"),
-        ("blocks.0.attention.heads.5.Q", "no head 5; heads are 0 to 4"),
+        ("blocks.3.mid", "blocks has 0, 1, 2"),
+        ("blocks.0.attention.heads.5.Q", "heads has 0, 1, 2, 3, 4"),
     ],
 )
 def test_needs_of_what_is_not_there(odd: GPT2, path: Any, message: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import os
 import sys
@@ -25,6 +24,7 @@ from attnlab.forward import ForwardPass
 from attnlab.functional import drawn_dropout
 from attnlab.model import GPT2
 from attnlab.parameters import parameter_count
+from attnlab.sealed import sha256
 from attnlab.tokenizer import Tokenizer
 from attnlab.tokens import Tokens, check_ids
 from attnlab.training.gradients import cross_entropy, loss_and_gradients
@@ -473,7 +473,7 @@ def _identity(
     """What makes two runs the same run."""
 
     def digest(content: bytes) -> str:
-        return f"sha256 {hashlib.sha256(content).hexdigest()[:16]}"
+        return f"sha256 {sha256([content])[:16]}"
 
     words = [] if tokenizer is None else tokenizer.tokens(range(len(tokenizer))).symbols
     told = {

@@ -13,7 +13,6 @@ this and the tensors:
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import ResumeError, shown
 from attnlab.files import LARGEST, open_regular, parse_json, write_whole
+from attnlab.sealed import sha256
 from attnlab.tables import printable
 
 # Of another format's states nobody knows what they mean.
@@ -146,7 +146,5 @@ def _not_whole(file: Path) -> ResumeError:
 
 def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, AnyArray]) -> str:
     """What tells that nothing was changed: sha256 of the metadata and of the tensors by name."""
-    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
-    for name in sorted(tensors):
-        digest.update(tensors[name].data)
-    return digest.hexdigest()
+    about = json.dumps(metadata, sort_keys=True)
+    return sha256([about.encode()], (tensors[name].data for name in sorted(tensors)))
