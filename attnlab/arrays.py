@@ -18,12 +18,11 @@ from attnlab.checkpoint import (
     IN_BLOCK,
     NAMES,
     bare_name,
-    checked_dtype,
     not_tied,
     parameters_among,
     tensor_name,
 )
-from attnlab.checks import as_numpy
+from attnlab.checks import as_numpy, attribute, check_kind, checked_dtype
 from attnlab.config import GPT2Config
 from attnlab.equations import Array, transpose
 from attnlab.errors import (
@@ -101,8 +100,7 @@ def parameters_in_memory(
     InvalidTypeError, InvalidValueError
         `config` is no GPT2Config, `arrays` no mapping of names; `dtype` is neither of the two.
     """
-    if not isinstance(config, GPT2Config):
-        raise InvalidTypeError(f"config must be a GPT2Config; given {shown(config)}")
+    check_kind(config, GPT2Config, "config")
     if not isinstance(arrays, Mapping):
         raise InvalidTypeError(f"arrays must be a dict of names and arrays; given {shown(arrays)}")
     checked = checked_dtype(dtype)
@@ -139,8 +137,10 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, Held]:
             )
         try:
             held = array if hasattr(array, "dtype") else np.asarray(array)
-        except ValueError as error:  # lists of different lengths
-            raise InvalidValueError(f"{listed([name])} is no array: {error}") from None
+        except Exception as error:  # lists of different lengths, and whatever an object raises
+            raise InvalidValueError(
+                f"{listed([name])} is no array: {shown(str(error), 200)}"
+            ) from None
         entries[bare] = Held(name, held, transposed=name == "W_U")
     matrices = {bare: path for bare in entries if (path := _matrix(bare))}
     D = config.n_embd
@@ -173,12 +173,12 @@ def config_of(model: Any) -> GPT2Config:
     ConfigError
         It is another architecture's, or has a setting that is not implemented.
     """
-    inside = model if callable(getattr(model, "state_dict", None)) else None
+    inside = model if callable(attribute(model, "state_dict")) else None
     for _ in INSIDE:
-        to_dict = getattr(getattr(inside, "config", None), "to_dict", None)
+        to_dict = attribute(attribute(inside, "config"), "to_dict")
         if callable(to_dict):
             return GPT2Config.from_dict(to_dict())
-        found = (getattr(inside, name, None) for name in INSIDE)
+        found = (attribute(inside, name) for name in INSIDE)
         inside = next((one for one in found if one is not None), None)
     raise InvalidTypeError(
         "a GPT-2 of transformers has a config and a state_dict(); given a "
@@ -205,10 +205,10 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
         return NoTokenizer(rows)
     if isinstance(tokenizer, Tokenizer):
         return tokenizer
-    fast = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    if callable(getattr(fast, "to_str", None)):
-        return Tokenizer(parse_json(fast.to_str().encode(), "the tokenizer", VocabularyError))
-    if not callable(getattr(tokenizer, "save_pretrained", None)):
+    to_str = attribute(attribute(tokenizer, "backend_tokenizer") or tokenizer, "to_str")
+    if callable(to_str):
+        return Tokenizer(parse_json(to_str().encode(), "the tokenizer", VocabularyError))
+    if not callable(attribute(tokenizer, "save_pretrained")):
         raise InvalidTypeError(
             "tokenizer must be a Tokenizer, or one of transformers or of the tokenizers library; "
             f"given a {type(tokenizer).__name__}"

@@ -19,7 +19,7 @@ import numpy as np
 
 from attnlab import equations, fast
 from attnlab.equations import Array, Mask
-from attnlab.steps import Numbered, Part, Result, Run, Step
+from attnlab.steps import Numbered, Part, Result, Run, Step, view_of
 from attnlab.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -211,9 +211,10 @@ class SelfAttention(Attention):
         return axes.replace("D'", "D") if self._is_to_itself() else axes
 
     def formula_of(self, name: str) -> str:
+        formula = super().formula_of(name)
         if not self._is_to_itself():
-            return super().formula_of(name)
-        return "X" if name == "memory" else super().formula_of(name).replace("memory", "X")
+            return formula
+        return "X" if name == "memory" else formula.replace("memory", "X")
 
     def _shown(self) -> tuple[str, ...]:
         hidden = {"memory"} if self._is_to_itself() else set()
@@ -291,10 +292,10 @@ class Head(SelfAttention):
     output = Step("Tq D", "context W_O", equations.head_output, finite=True)
 
     def _step(self, name: str) -> Step[Any]:
-        if name not in ("X", "memory"):
-            return super()._step(name)
-        layer = self._run.graph.kind_at(self.path.split(".")[:-2])
-        step: Step[Any] = layer.steps[name]
+        step = super()._step(name)
+        if name in ("X", "memory"):
+            layer = self._run.graph.kind_at(self.path.split(".")[:-2])
+            step = layer.steps[name]
         return step
 
     @property
@@ -358,7 +359,7 @@ class MultiHeadAttention(SelfAttention):
         return Numbered(
             "head",
             (
-                Head(f"{self._title}, head {h}", self._run, f"{self._prefix}heads.{h}")
+                view_of(Head, f"{self._title}, head {h}", self._run, f"{self._prefix}heads.{h}")
                 for h in range(self.n_head)
             ),
         )

@@ -12,11 +12,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from attnlab.checks import as_array, check_kind, checked_dtype
 from attnlab.config import GPT2Config
 from attnlab.equations import AnyArray, Array, Ids, transpose
 from attnlab.errors import (
@@ -24,6 +25,7 @@ from attnlab.errors import (
     InvalidTypeError,
     InvalidValueError,
     MissingFileError,
+    OutOfRangeError,
     shown,
 )
 from attnlab.files import Given, as_path, open_regular, parse_json, read_json, write_whole
@@ -71,6 +73,7 @@ OUTSIDE_OF_BLOCKS = {
     "W_U": "lm_head.weight",
 }
 EMBEDDING, OUTPUT = OUTSIDE_OF_BLOCKS["W_E"], OUTSIDE_OF_BLOCKS["W_U"]
+EMBEDDINGS = (EMBEDDING, OUTSIDE_OF_BLOCKS["W_P"])
 IN_BLOCK = re.compile(r"h\.(0|[1-9]\d*)\.(.+)")
 
 # What stands before the names where the model was part of something else: compiled, trained in
@@ -175,7 +178,8 @@ class Checkpoint(Parameters):
         it is not finite, its file was changed, or the output matrix is not the embedding, though
         the config ties the two.
     InvalidValueError, InvalidTypeError
-        `dtype` is neither of the two; `config` is no GPT2Config, `directory` no path.
+        `dtype` is neither of the two; `config` is no GPT2Config, `directory` no path, `variant` no
+        part of a name.
     """
 
     def __init__(
@@ -186,8 +190,8 @@ class Checkpoint(Parameters):
         variant: str | None = None,
     ) -> None:
         self.directory = as_path(directory, "directory")
-        if not isinstance(config, GPT2Config):
-            raise InvalidTypeError(f"config must be a GPT2Config; given {shown(config)}")
+        check_kind(config, GPT2Config, "config")
+        check_variant(variant)
         self.config = config
         self.dtype = checked_dtype(dtype)
         self._kept: dict[str, Array] = {}
@@ -216,7 +220,8 @@ class Checkpoint(Parameters):
 
     def rows(self, path: str) -> Array | Rows:
         """What gives rows of an embedding: the whole where it has been read, else those rows."""
-        return self._kept[path] if path in self._kept else Rows(self, tensor_name(path))
+        name = tensor_name(path)
+        return self[path] if path in self._kept or name not in EMBEDDINGS else Rows(self, name)
 
     def _check_copy(self, W_E: Array) -> None:
         if self._copy is not None and not np.array_equal(self._read(self._copy, OUTPUT), W_E):
@@ -241,9 +246,26 @@ class Rows:
     name: str
 
     def __getitem__(self, rows: Ids) -> Array:
-        distinct, places = np.unique(rows, return_inverse=True)
-        read = self.checkpoint._read(self.checkpoint._entries[self.name], self.name, distinct)
-        return read[places.reshape(rows.shape)]  # flat before NumPy 2
+        """Those rows.
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            They are no integers.
+        OutOfRangeError
+            There are none of such numbers.
+        """
+        numbers, entry = as_array(rows, "rows"), self.checkpoint._entries[self.name]
+        if not numbers.size:
+            return np.empty((*numbers.shape, entry.shape[1]), self.checkpoint.dtype)
+        if numbers.dtype.kind not in "iu":
+            raise InvalidTypeError(f"rows of {self.name} are integers; given {shown(rows)}")
+        count = entry.shape[0]
+        if ((numbers < 0) | (numbers >= count)).any():
+            raise OutOfRangeError(f"rows of {self.name} are 0 to {count - 1}; given {shown(rows)}")
+        distinct, places = np.unique(numbers.astype(np.int64), return_inverse=True)
+        read = self.checkpoint._read(entry, self.name, distinct)
+        return read[places.reshape(numbers.shape)]  # flat before NumPy 2
 
 
 @dataclass(frozen=True)
@@ -287,16 +309,23 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    of_torch = type(dtype).__module__ == "torch"
-    named = str(dtype).removeprefix("torch.") if of_torch else dtype
-    try:
-        checked = np.dtype(object if named is None else named)  # of None NumPy makes float64
-    except (TypeError, ValueError, SyntaxError):  # all of which NumPy raises here
-        checked = np.dtype(object)
-    if checked not in (np.float32, np.float64):
-        raise InvalidValueError(f"dtype must be float32 or float64; given {shown(dtype)}")
-    return checked
+def check_variant(variant: object) -> None:
+    """Refuse what can't be a part of a file's name.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        It is something else.
+    """
+    if variant is None:
+        return
+    if not isinstance(variant, str):
+        raise InvalidTypeError(f"variant must be a str; given {shown(variant)}")
+    if not re.fullmatch(r"\w[\w.-]{0,99}", variant, re.ASCII):
+        raise InvalidValueError(
+            f'variant must be part of the weights\' name, such as "fp16"; given '
+            f"{shown(variant, 200)}"
+        )
 
 
 def weights_name(variant: str | None = None) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
@@ -19,23 +22,28 @@ def as_numpy(values: Any) -> AnyArray:
     A tensor of PyTorch's may need gradients, be on another device, and hold bfloat16.
     """
     for step in ("detach", "cpu"):
-        if callable(getattr(values, step, None)):
+        if callable(attribute(values, step)):
             values = getattr(values, step)()
-    if str(getattr(values, "dtype", "")) == "torch.bfloat16":  # which NumPy has not
+    if str(attribute(values, "dtype")) == "torch.bfloat16":  # which NumPy has not
         values = values.float()
     return np.asarray(values)
 
 
-def as_floats(x: ArrayLike, name: str = "x") -> Array:
-    """`x` as an array of floats, float32 at least; `name` is what an error calls it."""
+def as_array(values: Any, name: str) -> AnyArray:
+    """As `as_numpy` makes it, where that can be done; `name` is what an error calls it."""
     try:
-        array = as_numpy(x)
+        return as_numpy(values)
     except ValueError as error:
         raise InvalidValueError(f"{name} is not an array of numbers: {error}") from None
     except Exception as error:  # an object may make its array as it likes
         raise InvalidTypeError(
             f"{name} is not an array of numbers: {shown(str(error), 200)}"
         ) from None
+
+
+def as_floats(x: ArrayLike, name: str = "x") -> Array:
+    """`x` as an array of floats, float32 at least; `name` is what an error calls it."""
+    array = as_array(x, name)
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         raise InvalidTypeError(
             f"{name} must hold real numbers of at most 64 bits; given dtype {array.dtype}"
@@ -43,22 +51,123 @@ def as_floats(x: ArrayLike, name: str = "x") -> Array:
     return array.astype(np.result_type(array.dtype, np.float32), copy=False)
 
 
+def attribute(value: object, name: str) -> Any:
+    """What something that may be anything has under a name; None where it has nothing, or fails."""
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        return None
+
+
 def as_number(value: Any) -> Any:
     """A number that is kept as an array without axes, NumPy's or PyTorch's; all else as it is."""
-    if getattr(value, "shape", None) == () and callable(getattr(value, "item", None)):
-        return value.item()
-    return value
+    if isinstance(value, np.ma.MaskedArray) or not callable(attribute(value, "item")):
+        return value
+    number = value.item() if attribute(value, "shape") == () else value
+    return number if is_real(number) else value
 
 
 def is_real(value: object) -> bool:
     """Whether a value is a number; True and False are none here."""
-    real = int | float | np.integer | np.floating
-    return isinstance(value, real) and not isinstance(value, bool)
+    return isinstance(value, float | np.floating) or is_integer(value)
 
 
 def is_integer(value: object) -> bool:
-    """Whether a number is whole by its type; True and False are not numbers here."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    """Whether a number is whole by its type; True and False are not numbers here, nor is a time."""
+    integer = isinstance(value, int | np.integer)
+    return integer and not isinstance(value, bool | np.timedelta64)
+
+
+def as_count(value: Any, name: str, least: int = 0, most: int = sys.maxsize) -> int:
+    """An integer as Python has it, of at least `least` and at most `most`.
+
+    Raises
+    ------
+    InvalidValueError
+        It is none.
+    """
+    number = as_number(value)
+    if is_integer(number) and least <= number <= most:
+        return int(number)
+    is_bounded = most < sys.maxsize or (is_integer(number) and number > most)
+    bounds = f"from {least} to {most}" if is_bounded else f"of at least {least}"
+    raise InvalidValueError(f"{name} must be an integer {bounds}; given {shown(value)}")
+
+
+def as_float(value: Any, name: str, least: float = 0.0) -> float:
+    """A finite number as Python has it, of at least `least`.
+
+    Raises
+    ------
+    InvalidValueError
+        It is none.
+    """
+    number = as_number(value)
+    if not is_real(number) or not least <= number <= sys.float_info.max:
+        raise InvalidValueError(
+            f"{name} must be a number of at least {least:g}; given {shown(value)}"
+        )
+    return float(number)
+
+
+def as_flag(value: object, name: str) -> bool:
+    """True or False, NumPy's too.
+
+    Raises
+    ------
+    InvalidTypeError
+        It is something else, whose truth could be a matter of taste.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidTypeError(f"{name} must be True or False; given {shown(value)}")
+    return bool(value)
+
+
+def check_kind(value: object, kind: type, name: str) -> None:
+    """Refuse what is no instance of a class.
+
+    Raises
+    ------
+    InvalidTypeError
+        It is of another one.
+    """
+    if not isinstance(value, kind):
+        article = "" if kind.__name__.endswith("s") else "a "  # no word for several has one
+        raise InvalidTypeError(f"{name} must be {article}{kind.__name__}; given {shown(value)}")
+
+
+@contextmanager
+def memory_for(what: str) -> Iterator[None]:
+    """Tell where there is no memory for an array that is made.
+
+    Raises
+    ------
+    InvalidValueError
+        There is none.
+    """
+    try:
+        yield
+    except (MemoryError, ValueError, OverflowError):  # the last two: more than one can address
+        raise InvalidValueError(f"there is no memory for {what}") from None
+
+
+def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """What everything is computed in.
+
+    Raises
+    ------
+    InvalidValueError
+        It is neither float32 nor float64.
+    """
+    of_torch = type(dtype).__module__ == "torch"
+    named = str(dtype).removeprefix("torch.") if of_torch else dtype
+    try:
+        checked = np.dtype(object if named is None else named)  # of None NumPy makes float64
+    except Exception:  # NumPy raises all kinds here
+        checked = np.dtype(object)
+    if checked not in (np.float32, np.float64):
+        raise InvalidValueError(f"dtype must be float32 or float64; given {shown(dtype)}")
+    return checked
 
 
 def check_seed(rng: object) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import TextIO
 
 from attnlab.errors import AttnlabError
-from attnlab.tables import printable
 
 CLOSED_PIPE = 141
 INTERRUPTED = 130
@@ -62,8 +61,20 @@ class PrintedAnywhere:
     """
 
     def __str__(self) -> str:
-        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-        return repr(self).encode(encoding, "backslashreplace").decode(encoding)
+        return _for_stdout(repr(self))
+
+
+class PrintedText(str):
+    """A text that `print` shows on any terminal, as what is `PrintedAnywhere`."""
+
+    def __str__(self) -> str:
+        return _for_stdout(self)
+
+
+def _for_stdout(text: str) -> str:
+    """With escapes for what stdout can't print."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def prepare_script() -> None:
@@ -86,7 +97,7 @@ def _escape_what_is_lacking() -> None:
 
 def _tell(*lines: str) -> None:
     try:
-        print(*map(printable, lines), sep="\n", file=sys.stderr)
+        print(*lines, sep="\n", file=sys.stderr)
     except OSError:  # nobody reads what is wrong either
         _drop(sys.stderr)
 

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from attnlab import equations
 from attnlab.chain import columns_of_head, one_of_heads
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.names import hint_for
 from attnlab.steps import Graph, Node, Run, is_finite, read_only
 
@@ -353,13 +353,13 @@ def check_paths(graph: Graph, n_head: int, edits: object) -> None:
     """
     if not isinstance(edits, Mapping):
         raise InvalidTypeError(
-            f"edits are a dict of paths and what takes their place; given {edits!r:.80}"
+            f"edits are a dict of paths and what takes their place; given {shown(edits)}"
         )
     counts = {"blocks": graph.n_layer, "heads": n_head}
     known = editable(graph)
     for path in edits:
         if not isinstance(path, str):
-            raise InvalidTypeError(f"a path is a str, such as 'embedding'; given {path!r:.80}")
+            raise InvalidTypeError(f"a path is a str, such as 'embedding'; given {shown(path)}")
         form = re.sub(NUMBER, "#", path)
         if form in known and path == numbered(form, path, counts):
             continue
@@ -368,7 +368,7 @@ def check_paths(graph: Graph, n_head: int, edits: object) -> None:
         near = difflib.get_close_matches(form, known, 3, cutoff=0)
         told = ", ".join(numbered(form, path, counts) for form in near)
         hint = hint_for(path.rpartition(".")[2])
-        raise InvalidValueError(f"{path!r:.80} is no step to edit; near it are {told}{hint}")
+        raise InvalidValueError(f"{shown(path)} is no step to edit; near it are {told}{hint}")
 
 
 def editable(graph: Graph) -> list[str]:
@@ -424,7 +424,7 @@ def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
             try:
                 given = edit(read_only(there.view()) if is_array else value)
             except Exception as error:
-                raise InvalidValueError(f"the edit of {path} raised {error!r}") from error
+                raise InvalidValueError(f"the edit of {path} raised {shown(error, 200)}") from error
             if given is None:
                 raise InvalidTypeError(f"the edit of {path} returned None, and no array")
             array = numbers(path, given)

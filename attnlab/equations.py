@@ -221,11 +221,13 @@ def third(x: Array, n: int) -> Array:
 
 
 def split_heads(x: Array, n_head: int) -> Array:
-    return x.reshape(*x.shape[:-1], n_head, -1).swapaxes(-3, -2)  # (T, H·Dh) -> (H, T, Dh)
+    width = x.shape[-1] // n_head
+    return x.reshape(*x.shape[:-1], n_head, width).swapaxes(-3, -2)  # (T, H·Dh) -> (H, T, Dh)
 
 
 def merge_heads(x: Array) -> Array:
-    return x.swapaxes(-3, -2).reshape(*x.shape[:-3], x.shape[-2], -1)  # (H, T, Dh) -> (T, H·Dh)
+    *leading, n_head, T, width = x.shape
+    return x.swapaxes(-3, -2).reshape(*leading, T, n_head * width)  # (H, T, Dh) -> (T, H·Dh)
 
 
 def transpose(x: Array) -> Array:

@@ -11,6 +11,9 @@ import re
 # The longest piece of what was given that a message quotes whole.
 LONGEST = 180
 
+# The longest message.
+LONGEST_MESSAGE = 2000
+
 
 class AttnlabError(Exception):
     """What the library raises: it says what was given, what was expected, and where.
@@ -20,7 +23,8 @@ class AttnlabError(Exception):
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(_shortened(_escaped(message)))
+        text = message if isinstance(message, str) else shown(message)
+        super().__init__(_shortened(_escaped(text)))
 
 
 def _escaped(text: str) -> str:
@@ -31,9 +35,11 @@ def _escaped(text: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Without the middle of pieces that are too long."""
+    """Without the middle of pieces that are too long, and of all if that is too long."""
     half = LONGEST // 2
-    return re.sub(rf"(\S{{{half}}})\S{{{LONGEST - 2 * half},}}(\S{{{half}}})", r"\1…\2", text)
+    text = re.sub(rf"(\S{{{half}}})\S{{{LONGEST - 2 * half},}}(\S{{{half}}})", r"\1…\2", text)
+    half = LONGEST_MESSAGE // 2
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[: half - 1]}…{text[-half:]}"
 
 
 class InvalidValueError(AttnlabError, ValueError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import stat
@@ -12,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 from attnlab.errors import (
     AttnlabError,
@@ -31,7 +30,8 @@ else:
 # The most bytes of a file that is read at once. The largest tokenizer's JSON has 35 MB.
 LARGEST = 64_000_000
 
-# The most digits of an integer in JSON. transformers writes 10³⁰ for a length without a limit.
+# The most digits that an integer in JSON has, one of more is a float. transformers writes 10³⁰ for
+# a length without a limit.
 DIGITS = 40
 MANY_DIGITS = re.compile(rf"\d{{{DIGITS + 1}}}")
 
@@ -74,7 +74,7 @@ def as_path(given: Given, name: str = "path") -> Path:
     """
     try:
         text = os.fspath(given)
-    except TypeError:
+    except Exception:  # an object may make its path as it likes
         text = None
     if not isinstance(text, str):
         raise InvalidTypeError(f"{name} must be a str or a Path; given {shown(given)}")
@@ -159,6 +159,9 @@ def read_json(path: Given, unreadable: type[AttnlabError]) -> dict[str, Any]:
 def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) -> dict[str, Any]:
     """One JSON object, taken strictly: what two readers could read in two ways is refused.
 
+    Numbers are as Python reads them, NaN and Infinity too, and what is longer than DIGITS is a
+    float: under a name that matters they are refused by who asks for that name.
+
     Parameters
     ----------
     content : UTF-8
@@ -167,18 +170,12 @@ def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) ->
     Raises
     ------
     unreadable
-        It is not JSON or no object; in an object a name stands twice; a number is NaN, infinite or
-        an integer of more than DIGITS digits.
+        It is not JSON or no object; in an object a name stands twice.
     """
     text = _decoded(content, where, unreadable)
     try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_distinct,
-            parse_constant=_no_number,
-            parse_float=_finite,
-            parse_int=_integer if MANY_DIGITS.search(text) else None,
-        )
+        parse_int = _integer if MANY_DIGITS.search(text) else None
+        value = json.loads(text, object_pairs_hook=_distinct, parse_int=parse_int)
     except RecursionError:
         raise unreadable(f"{where} can't be read as JSON: it is nested too deeply") from None
     except ValueError as error:
@@ -395,18 +392,5 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError(f"{digits:.20} is too large a number")
-    return number
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > DIGITS:
-        raise ValueError(f"an integer of {len(digits):,} digits is too large")
-    return int(digits)
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= DIGITS else float(digits)

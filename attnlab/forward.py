@@ -15,6 +15,7 @@ Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,13 +23,14 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab import equations, fast
 from attnlab.chain import MultiHeadAttention, is_small
+from attnlab.checks import as_floats, check_kind
 from attnlab.config import GPT2Config
 from attnlab.equations import Activation, Array, Ids, Mask
 from attnlab.errors import InvalidValueError, shown
 from attnlab.functional import causal_mask
 from attnlab.parameters import Parameters
-from attnlab.steps import Formulas, Numbered, Part, Result, Run, Step, graph_of
-from attnlab.tokens import Tokens, check_ids
+from attnlab.steps import Formulas, Numbered, Part, Result, Run, Step, graph_of, view_of
+from attnlab.tokens import Tokens, as_ids, check_ids
 
 
 class CachedRows:
@@ -69,13 +71,20 @@ class KeyValueCache:
 
     Attributes
     ----------
+    config : as given
     length : how many tokens are in it
     """
 
     def __init__(self, config: GPT2Config, dtype: DTypeLike) -> None:
+        self.config = config
         shape = (2, config.n_layer, config.n_head, config.n_positions, config.d_head)
         self._rows = np.empty(shape, dtype)
         self.length = 0
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the keys and values."""
+        return self._rows.dtype
 
     def as_of_now(self) -> dict[str, CachedRows]:
         """What a pass over the next tokens finds in it, by the paths of the steps that use it."""
@@ -250,12 +259,13 @@ class Block(Result):
     @Part
     def attention(self) -> BlockAttention:
         layer = self.path.rpartition(".")[2]
-        return BlockAttention(f"Layer {layer}, attention", self._run, f"{self.path}.attention")
+        title, path = f"Layer {layer}, attention", f"{self.path}.attention"
+        return view_of(BlockAttention, title, self._run, path)
 
     @Part
     def mlp(self) -> MLP:
         layer = self.path.rpartition(".")[2]
-        return MLP(f"Layer {layer}, MLP", self._run, f"{self.path}.mlp")
+        return view_of(MLP, f"Layer {layer}, MLP", self._run, f"{self.path}.mlp")
 
 
 class ForwardPass(Result):
@@ -276,7 +286,8 @@ class ForwardPass(Result):
     ------
     InvalidTypeError, InvalidValueError
         Ids that are not integers, none at all, one outside the vocabulary, or more of them than
-        positions; dropout at a path where nothing can be dropped.
+        positions; parameters that are none; a cache of another model's, or for several texts;
+        dropout at a path where nothing can be dropped, or of another shape.
 
     Attributes
     ----------
@@ -346,22 +357,28 @@ class ForwardPass(Result):
         ids: ArrayLike,
         parameters: Parameters,
         cache: KeyValueCache | None = None,
-        dropout: dict[str, Array] | None = None,
+        dropout: Mapping[str, Array] | None = None,
     ) -> None:
-        given = checked_dropout(dropout or {}, parameters.config)
-        self._begin(ids, parameters, cache, given)
+        self._begin(ids, parameters, cache, {} if dropout is None else dropout)
 
     def _begin(
         self,
         ids: ArrayLike,
         parameters: Parameters,
         cache: KeyValueCache | None,
-        given: dict[str, Any],
+        dropout: Mapping[str, Array],
         tokens: Tokens | None = None,
+        known: Mapping[str, Array] | None = None,
     ) -> None:
+        """As `__init__`; `known` are steps that need not be computed, by path."""
+        check_kind(parameters, Parameters, "parameters")
         config = parameters.config
-        cached = 0 if cache is None else cache.length
+        cached = 0 if cache is None else checked_cache(cache, parameters).length
         checked = checked_ids(ids, config, cached)
+        if cache is not None and checked.ndim > 1:
+            raise InvalidValueError(
+                f"a cache is of one text: give one row of ids; given shape {checked.shape}"
+            )
         T = checked.shape[-1]
         values = {
             "ids": checked,
@@ -374,7 +391,8 @@ class ForwardPass(Result):
             "by_root": config.scale_attn_weights,
             **layer_numbers(config),
             **({} if cache is None else cache.as_of_now()),
-            **given,
+            **checked_dropout(dropout, config, checked.shape, cached),
+            **(known or {}),
         }
         parameters = parameters.still()
         own = () if config.tie_word_embeddings else ("W_U",)
@@ -389,10 +407,11 @@ class ForwardPass(Result):
             is_long=checked.size > fast.SHORT,
         )
         after = f" after {cached} cached ones" if cached else ""
-        super().__init__(
+        self._stand(
             f"{self.kind} of {' x '.join(map(str, checked.shape))} tokens{after} through "
             f"{config.n_layer} blocks of {config.n_head} heads",
             run,
+            path="",
         )
         vars(self).update(parameters=parameters, config=config)
 
@@ -400,28 +419,67 @@ class ForwardPass(Result):
     def blocks(self) -> Numbered[Block]:
         layers = range(self.config.n_layer)
         return Numbered(
-            "layer", (Block(f"Block {layer}", self._run, f"blocks.{layer}") for layer in layers)
+            "layer",
+            (view_of(Block, f"Block {layer}", self._run, f"blocks.{layer}") for layer in layers),
         )
 
 
-def checked_dropout(dropout: dict[str, Array], config: GPT2Config) -> dict[str, Array]:
+def checked_cache(cache: KeyValueCache, parameters: Parameters) -> KeyValueCache:
+    """A cache, once it is known to be one for the model.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        As `ForwardPass` does.
+    """
+    check_kind(cache, KeyValueCache, "cache")
+    if (cache.config, cache.dtype) != (parameters.config, parameters.dtype):
+        raise InvalidValueError("the cache holds keys and values of another model")
+    return cache
+
+
+def dropout_shapes(
+    config: GPT2Config, ids_shape: tuple[int, ...], cached: int = 0
+) -> dict[str, tuple[int, ...]]:
+    """What can be dropped of a pass over ids (..., T), by path, each with its shape."""
+    *leading, T = ids_shape
+    residual, weights = (*ids_shape, config.n_embd), (*leading, config.n_head, T, cached + T)
+    shapes: dict[str, tuple[int, ...]] = {"embedding_dropout": residual}
+    for layer in range(config.n_layer):
+        shapes |= {
+            f"blocks.{layer}.attention.dropout_mask": weights,
+            f"blocks.{layer}.attention_dropout": residual,
+            f"blocks.{layer}.mlp_dropout": residual,
+        }
+    return shapes
+
+
+def checked_dropout(
+    dropout: Mapping[str, Array], config: GPT2Config, ids_shape: tuple[int, ...], cached: int
+) -> dict[str, Array]:
     """What is dropped, by path, as views: what makes those read-only leaves the caller's alone.
 
     Raises
     ------
-    InvalidValueError
+    InvalidTypeError, InvalidValueError
         As `ForwardPass` does.
     """
-    in_block = ("attention.dropout_mask", "attention_dropout", "mlp_dropout")
-    known = {f"blocks.{layer}.{name}" for layer in range(config.n_layer) for name in in_block}
-    for path in dropout:
-        if path not in known and path != "embedding_dropout":
+    check_kind(dropout, Mapping, "dropout")
+    shapes = dropout_shapes(config, ids_shape, cached)
+    checked = {}
+    for path, given in dropout.items():
+        if not isinstance(path, str) or path not in shapes:
             raise InvalidValueError(
-                f"nothing is dropped at {shown(path)}; it is at "
-                f"embedding_dropout, and in each of the "
-                f"{config.n_layer} blocks at {', '.join(in_block)}"
+                f"nothing is dropped at {shown(path)}; it is at embedding_dropout, and in each of "
+                f"the {config.n_layer} blocks at attention.dropout_mask, attention_dropout, "
+                "mlp_dropout"
             )
-    return {path: array.view() for path, array in dropout.items()}
+        checked[path] = as_floats(given, path).view()
+        if checked[path].shape != shapes[path]:
+            raise InvalidValueError(
+                f"what is dropped at {path} has shape {shapes[path]}; given {checked[path].shape}"
+            )
+    return checked
 
 
 def layer_numbers(config: GPT2Config) -> dict[str, int]:
@@ -452,10 +510,7 @@ def checked_ids(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
     InvalidTypeError, InvalidValueError
         As `ForwardPass` does.
     """
-    try:
-        array = np.asarray(ids)
-    except ValueError:
-        raise InvalidValueError("ids must be rows of equal length") from None
+    array = as_ids(ids)
     flat = check_ids(array.ravel(), config.vocab_size)
     *_, T = (0, *array.shape)
     if not array.ndim or not flat.size or not config.n_positions - cached >= T:

@@ -12,10 +12,20 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab import equations, fast
 from attnlab.chain import Attention, MultiHeadAttention, SelfAttention
-from attnlab.checks import Rng, as_floats, check_seed, is_integer, is_real
+from attnlab.checks import (
+    Rng,
+    as_count,
+    as_float,
+    as_floats,
+    as_number,
+    check_seed,
+    is_integer,
+    is_real,
+    memory_for,
+)
 from attnlab.equations import Array, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
-from attnlab.steps import Run, graph_of
+from attnlab.steps import Run, graph_of, view_of
 
 Chain = TypeVar("Chain", bound=Attention)
 
@@ -35,15 +45,12 @@ def causal_mask(T: int, cached: int = 0) -> Mask:
     Raises
     ------
     InvalidValueError
-        T is not a positive integer, or cached is below 0.
+        T is not a positive integer, or cached is below 0; there is no memory for so many.
     """
-    if not is_integer(T) or T < 1:
-        raise InvalidValueError(
-            f"a causal mask needs a positive integer of tokens; given {shown(T)}"
-        )
-    if not is_integer(cached) or cached < 0:
-        raise InvalidValueError(f"cached must be an integer of at least 0; given {shown(cached)}")
-    return np.tri(T, cached + T, cached, dtype=bool)
+    T, cached = as_count(T, "T", least=1), as_count(cached, "cached")
+    with memory_for(f"a mask of {T} x {cached + T}"):
+        np.empty((T, cached + T), bool)  # what is too large is told at once
+        return np.tri(T, cached + T, cached, dtype=bool)
 
 
 def split_heads(x: ArrayLike, n_head: int) -> Array:
@@ -57,8 +64,7 @@ def split_heads(x: ArrayLike, n_head: int) -> Array:
     x = as_floats(x)
     if x.ndim < 2:
         raise InvalidValueError(f"splitting needs x of shape (..., T, H·Dh); given {x.shape}")
-    _check_heads(x.shape[-1], n_head)
-    return equations.split_heads(x, n_head)
+    return equations.split_heads(x, _heads(x.shape[-1], n_head))
 
 
 def merge_heads(x: ArrayLike) -> Array:
@@ -242,13 +248,12 @@ def multi_head_attention(
     -----
     Source: "Attention Is All You Need" (2017), section 3.2.2; GPT-2's `model.py`, `attn`.
     """
-    if not is_integer(n_head) or n_head < 1:
-        raise InvalidValueError(f"n_head must be a positive integer; given {shown(n_head)}")
+    n_head = as_count(n_head, "n_head", least=1)
     sources = {} if memory is None else {"memory": memory}
     parameters = {"W_Q": W_Q, "b_Q": b_Q, "W_K": W_K, "b_K": b_K, "W_V": W_V, "b_V": b_V}
     given = _floats(X=X, **sources, **parameters, W_O=W_O, b_O=b_O)
-    shape = _projected(given, int(n_head))
-    given["n_head"] = int(n_head)
+    shape = _projected(given, n_head)
+    given["n_head"] = n_head
     return _chain(MultiHeadAttention, "Multi-head attention", given, shape, mask, dropout, rng)
 
 
@@ -313,7 +318,7 @@ def _projected(given: dict[str, Any], n_head: int | None = None) -> tuple[int, .
     if n_head is not None:
         heads = (n_head,)
         for name in ("W_K", "W_V"):
-            _check_heads(given[name].shape[1], n_head)
+            _heads(given[name].shape[1], n_head)
     try:
         leading = np.broadcast_shapes(X.shape[:-2], memory.shape[:-2])
     except ValueError:
@@ -323,9 +328,12 @@ def _projected(given: dict[str, Any], n_head: int | None = None) -> tuple[int, .
     return (*leading, *heads, X.shape[-2], memory.shape[-2])
 
 
-def _check_heads(columns: int, n_head: int) -> None:
-    if not is_integer(n_head) or n_head < 1 or columns % n_head:
+def _heads(columns: int, n_head: int) -> int:
+    """How many heads there are, once they are known to divide the columns."""
+    n_head = as_number(n_head)
+    if not is_integer(n_head) or n_head < 1 or columns % int(n_head):
         raise InvalidValueError(f"{columns} columns can't be split into {shown(n_head)} heads")
+    return int(n_head)
 
 
 def _chain(
@@ -348,7 +356,8 @@ def _chain(
             scores_shape, dropout, np.random.default_rng(rng), dtype
         )
     is_long = scores_shape[-2] > fast.SHORT
-    return kind(title, Run(graph_of(kind), given, scores_shape=scores_shape, is_long=is_long))
+    run = Run(graph_of(kind), given, scores_shape=scores_shape, is_long=is_long)
+    return view_of(kind, title, run)
 
 
 def drawn_dropout(
@@ -370,7 +379,7 @@ def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask
         return np.ones(last_two, dtype=bool)
     try:
         given = np.array(mask)
-    except ValueError:
+    except Exception:  # an object may make its array as it likes
         given = np.array(None)
     if given.dtype != bool:
         raise InvalidTypeError(
@@ -479,7 +488,7 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
     Raises
     ------
     InvalidValueError
-        The shapes do not fit.
+        The shapes do not fit; eps is no number of at least 0.
 
     Notes
     -----
@@ -493,7 +502,7 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
             "layer_norm needs x of shape (..., D), gain and bias of shape (D,); "
             f"given {x.shape}, {gain.shape} and {bias.shape}"
         )
-    return equations.layer_norm(x, gain, bias, eps)
+    return equations.layer_norm(x, gain, bias, as_float(eps, "eps"))
 
 
 def gelu(x: ArrayLike) -> Array:

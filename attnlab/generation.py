@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnlab.checks import is_integer
+from attnlab.checks import as_count
 from attnlab.edits import Edit
 from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
@@ -17,7 +17,7 @@ from attnlab.sampling import Sampling
 from attnlab.steps import Result
 from attnlab.tables import align
 from attnlab.tokens import Tokens, Vocabulary
-from attnlab.trace import NextToken, Trace
+from attnlab.trace import NextToken, Trace, trace_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,11 +171,11 @@ def join(
             joined(f"blocks.{layer}.attention.", attentions, name)
     joined("", traces, "final")
     values["next_logits"] = traces[-1].next_logits
-    return Trace(tokens, vocabulary, parameters, values=values)
+    return trace_of(tokens, vocabulary, parameters, values)
 
 
-def check_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_oldest: bool) -> None:
-    """Refuse what would not fit, before any work is done.
+def checked_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_oldest: bool) -> int:
+    """How many tokens to write, once they are known to fit, before any work is done.
 
     Raises
     ------
@@ -184,16 +184,14 @@ def check_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_oldes
     """
     if not prompt:
         raise InvalidValueError("nothing to continue: the prompt has no tokens")
-    if not is_integer(max_new_tokens) or max_new_tokens < 0:
-        raise InvalidValueError(
-            f"max_new_tokens must be an integer of at least 0; given {shown(max_new_tokens)}"
-        )
+    max_new_tokens = as_count(max_new_tokens, "max_new_tokens")
     wanted = len(prompt) + max_new_tokens
     if wanted > positions and not drop_oldest:
         raise InvalidValueError(
             f"a prompt of {len(prompt)} tokens and {max_new_tokens} new ones are {wanted}, more "
             f"than the model's {positions} positions; drop_oldest=True goes on without the oldest"
         )
+    return max_new_tokens
 
 
 def stop_bytes(stop: str | Sequence[str] | None) -> tuple[bytes, ...]:
@@ -207,7 +205,8 @@ def stop_bytes(stop: str | Sequence[str] | None) -> tuple[bytes, ...]:
         An empty text, which would stop at once.
     """
     stops = () if stop is None else (stop,) if isinstance(stop, str) else stop
-    if not isinstance(stops, Sequence) or not all(isinstance(text, str) for text in stops):
+    texts = isinstance(stops, Sequence) and not isinstance(stops, bytes | bytearray | memoryview)
+    if not texts or not all(isinstance(text, str) for text in stops):
         raise InvalidTypeError(f"stop must be a text or texts; given {shown(stop)}")
     if "" in stops:
         raise InvalidValueError("stop must not be an empty text")

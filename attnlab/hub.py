@@ -8,7 +8,8 @@ from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from attnlab.checkpoint import WEIGHTS, index_name, shard_names, weights_name
+from attnlab.checkpoint import WEIGHTS, check_variant, index_name, shard_names, weights_name
+from attnlab.checks import as_flag
 from attnlab.config import GPT2Config
 from attnlab.download import (
     cache_of,
@@ -95,8 +96,9 @@ def find_model(
     WriteError
         The cache can't be written to.
     """
+    local_files_only = as_flag(local_files_only, "local_files_only")
     _check_revision(revision)
-    _check_variant(variant)
+    check_variant(variant)
     is_pocket = isinstance(name_or_path, str) and name_or_path.lower() == POCKET
     path = POCKET_DIRECTORY if is_pocket else as_path(name_or_path, "a model's name or path")
     if os.path.isdir(path):
@@ -148,18 +150,6 @@ def _check_revision(revision: object) -> None:
     if not 0 < len(revision) <= 200 or re.search(r"[^ -~\w]|[\s\\:~^?*\[]|\.\.|^/", revision):
         raise InvalidValueError(
             f"revision must be a branch, tag or commit on the hub; given {shown(revision, 200)}"
-        )
-
-
-def _check_variant(variant: object) -> None:
-    if variant is None:
-        return
-    if not isinstance(variant, str):
-        raise InvalidTypeError(f"variant must be a str; given {shown(variant)}")
-    if not re.fullmatch(r"\w[\w.-]{0,99}", variant, re.ASCII):
-        raise InvalidValueError(
-            f'variant must be part of the weights\' name, such as "fp16"; given '
-            f"{shown(variant, 200)}"
         )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.arrays import config_of, parameters_in_memory, tokenizer_in_memory
 from attnlab.checkpoint import Checkpoint, save_parameters
-from attnlab.checks import as_number, as_numpy
+from attnlab.checks import as_flag, as_numpy, check_kind
 from attnlab.config import GPT2Config
 from attnlab.edits import Edit, check_paths
 from attnlab.errors import (
@@ -25,7 +25,7 @@ from attnlab.files import as_path, make_directory
 from attnlab.generation import (
     Generation,
     GenerationStep,
-    check_length,
+    checked_length,
     generation_steps,
     join,
     stop_bytes,
@@ -52,8 +52,8 @@ class GPT2:
     """
 
     def __init__(self, parameters: Parameters, tokenizer: Tokenizer) -> None:
-        if not isinstance(parameters, Parameters):
-            raise InvalidTypeError(f"parameters must be Parameters; given {shown(parameters)}")
+        check_kind(parameters, Parameters, "parameters")
+        check_kind(tokenizer, Tokenizer, "tokenizer")
         self.config: GPT2Config = parameters.config
         self.parameters = parameters.still()
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)
@@ -305,6 +305,7 @@ class GPT2:
             than positions without `drop_oldest`, `drop_oldest` and `trace` together, or edits of
             what is no step. At the step that they do not fit: edits, as `Trace.edited` tells it.
         """
+        trace, drop_oldest = as_flag(trace, "trace"), as_flag(drop_oldest, "drop_oldest")
         if trace and drop_oldest:
             raise InvalidValueError(
                 "one trace has room for n_positions tokens: ask for trace or for drop_oldest"
@@ -360,7 +361,13 @@ class GPT2:
             As `generate` does, at the call and not at the first token.
         """
         _, steps = self._steps(
-            prompt, max_new_tokens, Sampling(**sampling), stop, drop_oldest, False, edits
+            prompt,
+            max_new_tokens,
+            Sampling(**sampling),
+            stop,
+            as_flag(drop_oldest, "drop_oldest"),
+            False,
+            edits,
         )
         return (step.token for step in steps if step.token is not None)
 
@@ -381,13 +388,12 @@ class GPT2:
     ) -> tuple[Tokens, Iterator[GenerationStep]]:
         """The prompt's tokens and the steps that continue it, once all is known to be fine."""
         tokens, stops = self._tokens(prompt), stop_bytes(stop)
-        max_new_tokens = as_number(max_new_tokens)
-        check_length(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
+        count = checked_length(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:
             check_paths(graph_of(Trace, self.config.n_layer), self.config.n_head, edits)
         return tokens, generation_steps(
             tokens,
-            max_new_tokens,
+            count,
             self.parameters,
             self.tokenizer.vocabulary,
             sampling,

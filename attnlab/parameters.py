@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from attnlab.checks import check_kind, checked_dtype, memory_for
 from attnlab.config import GPT2Config
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, UnknownParameterError, shown
@@ -104,7 +105,7 @@ class Parameters(Mapping[str, Array]):
     def __getitem__(self, path: str) -> Array: ...
 
     def __contains__(self, path: object) -> bool:
-        return path in parameter_shapes(self.config)
+        return isinstance(path, str) and path in parameter_shapes(self.config)
 
     def __iter__(self) -> Iterator[str]:
         return parameter_paths(self.config)
@@ -124,6 +125,8 @@ class Parameters(Mapping[str, Array]):
 
     def given(self, path: str) -> Any:
         """What a run is given: a parameter, or what gives rows of it, as `rows_of_W_E`."""
+        if not isinstance(path, str):
+            raise no_parameter(path)
         name = path.removeprefix("rows_of_")
         return self[path] if name == path else self.rows(name)
 
@@ -149,8 +152,8 @@ class ParameterVector(Parameters):
 
     Raises
     ------
-    InvalidValueError
-        There is no memory for so many.
+    InvalidTypeError, InvalidValueError
+        There is no memory for so many; `config` is no GPT2Config; the vector is of another length.
     """
 
     origin = "in memory"
@@ -158,8 +161,19 @@ class ParameterVector(Parameters):
     def __init__(
         self, config: GPT2Config, vector: Array | None = None, dtype: DTypeLike = "float32"
     ) -> None:
-        self.config = config
-        self.vector = _zeros(parameter_count(config), dtype) if vector is None else vector
+        check_kind(config, GPT2Config, "config")
+        self.config, count = config, parameter_count(config)
+        if vector is None:
+            kind = checked_dtype(dtype)
+            with memory_for(f"the {count:,} parameters of such a model"):
+                vector = np.zeros(count, kind)
+        check_kind(vector, np.ndarray, "vector")
+        if vector.shape != (count,) or vector.dtype.kind != "f":
+            raise InvalidValueError(
+                f"a vector of such a model's parameters holds {count:,} floats; given shape "
+                f"{vector.shape}, dtype {vector.dtype}"
+            )
+        self.vector = vector
         self.dtype = self.vector.dtype
         self._views: dict[str, Array] = {}
         start = 0
@@ -169,10 +183,9 @@ class ParameterVector(Parameters):
             start = stop
 
     def __getitem__(self, path: str) -> Array:
-        try:
-            return self._views[path]
-        except (KeyError, TypeError):
-            raise no_parameter(path) from None
+        if not isinstance(path, str) or path not in self._views:
+            raise no_parameter(path)
+        return self._views[path]
 
     def __reduce__(self) -> tuple[Any, ...]:  # so that the views are views of the vector again
         return _unpickled, (self.config, self.vector, self.vector.flags.writeable)
@@ -195,15 +208,6 @@ def no_parameter(path: object) -> UnknownParameterError:
         f"there is no parameter {shown(path)}: they are called W_E, W_P, gain, bias, and "
         "blocks.0.attention.W_QKV and the like; list(parameters) has them all"
     )
-
-
-def _zeros(count: int, dtype: DTypeLike) -> Array:
-    try:
-        return np.zeros(count, dtype)
-    except (MemoryError, ValueError):  # ValueError: more than an address can count
-        raise InvalidValueError(
-            f"there is no memory for the {count:,} parameters of such a model"
-        ) from None
 
 
 def _unpickled(config: GPT2Config, vector: Array, writeable: bool) -> ParameterVector:

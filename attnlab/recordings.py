@@ -27,13 +27,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attnlab.checks import check_kind
 from attnlab.config import GPT2Config
 from attnlab.equations import Array, Ids
 from attnlab.errors import AttnlabError, InvalidValueError, RecordingError, shown
 from attnlab.files import Given, as_path
 from attnlab.parameters import Parameters, parameter_shapes
 from attnlab.sealed import read_sealed, sha256, write_sealed
-from attnlab.steps import Result, at
+from attnlab.steps import at
 from attnlab.tokens import Vocabulary
 
 FORMAT = "attnlab.trace 1"
@@ -70,7 +71,7 @@ class RecordedVocabulary(Vocabulary):
         pairs = zip(symbols, lengths, ends, strict=True)
         self._raw = [raw[end - length : end] for _, length, end in pairs]
 
-    def bytes_of(self, id: int) -> bytes:
+    def _bytes_of(self, id: int) -> bytes:
         return self._raw[id]
 
 
@@ -99,14 +100,17 @@ def record(trace: Any, path: Given, parts: Sequence[str] = ()) -> None:
     """Write a trace file, see `Trace.record`."""
     if trace.tokens_before:
         raise InvalidValueError("a step of generation has no file: record its generation's .trace")
+    file = as_path(path)
     config: GPT2Config = trace.config
     paths = [*shapes(config, len(trace.tokens))]
     of_parameters = (*parameter_shapes(config), "rows_of_W_E")
     paths += [path for path in trace.edited_steps if path not in of_parameters]
     tensors = {name: np.asarray(at(trace, name)) for name in paths}
-    for name in [parts] if isinstance(parts, str) else parts:
+    parts = [parts] if isinstance(parts, str) else parts
+    check_kind(parts, Sequence, "parts, paths of steps,")
+    for name in parts:
         part = at(trace, name)
-        if isinstance(part, Result) or part is None or not np.size(part):
+        if not isinstance(part, np.ndarray | int | float) or not np.size(part):
             raise InvalidValueError(f"{shown(name)} is no step, which alone can be recorded")
         tensors[name] = np.asarray(part)
     vocabulary: Vocabulary = trace.vocabulary
@@ -125,7 +129,7 @@ def record(trace: Any, path: Given, parts: Sequence[str] = ()) -> None:
         "origin": trace.parameters.origin,
         "origin_sha256": sha256([trace.gain.tobytes(), trace.bias.tobytes()]),
     }
-    write_sealed(as_path(path), tensors, metadata)
+    write_sealed(file, tensors, metadata)
 
 
 def read(path: Given) -> Recording:

@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab import equations
-from attnlab.checks import as_floats, as_number, check_seed, is_integer, is_real
+from attnlab.checks import (
+    as_count,
+    as_float,
+    as_floats,
+    as_number,
+    check_kind,
+    check_seed,
+    is_real,
+)
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, shown
 
@@ -58,14 +66,9 @@ class Sampling:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             object.__setattr__(self, name, as_number(value))
-        if not is_real(self.temperature) or not 0 <= self.temperature < math.inf:
-            raise InvalidValueError(
-                f"temperature must be a number of at least 0; given {shown(self.temperature)}"
-            )
-        if self.top_k is not None and (not is_integer(self.top_k) or self.top_k < 1):
-            raise InvalidValueError(
-                f"top_k must be an integer of at least 1; given {shown(self.top_k)}"
-            )
+        as_float(self.temperature, "temperature")
+        if self.top_k is not None:
+            as_count(self.top_k, "top_k", least=1)
         if self.top_p is not None and (not is_real(self.top_p) or not 0 < self.top_p <= 1):
             raise InvalidValueError(
                 f"top_p must be above 0 and at most 1; given {shown(self.top_p)}"
@@ -111,7 +114,14 @@ class Sampling:
         return np.random.default_rng(self.seed)
 
     def draw(self, logits: Array, rng: np.random.Generator) -> tuple[int, float]:
-        """An id, and the probability that it had."""
+        """An id, and the probability that it had.
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            As `probabilities` raises them; `rng` is no NumPy generator.
+        """
+        check_kind(rng, np.random.Generator, "rng")
         probabilities = self.probabilities(logits)
         cumulative = probabilities.cumsum()
         id = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))

@@ -497,7 +497,14 @@ class Result(PrintedAnywhere):
         own = {name: step for name, step in vars(cls).items() if isinstance(step, Step)}
         cls.steps = cls.steps | own
 
-    def __init__(self, title: str, run: Run, path: str = "") -> None:
+    def __init__(self, *_: object, **__: object) -> None:
+        raise InvalidTypeError(
+            f"{type(self).__name__} is not made by hand: attention and the functions beside it, "
+            "model.trace and ForwardPass return results, and those have their parts"
+        )
+
+    def _stand(self, title: str, run: Run, path: str) -> None:
+        """Become a view of a run, from a path on."""
         vars(self).update(_title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -557,20 +564,26 @@ class Result(PrintedAnywhere):
         return beside
 
     def is_there(self, name: str) -> bool:
-        """Whether a step was given, or has been looked at, or is kept for another one."""
-        there: bool = self._run.is_there(self._prefix + name)
+        """Whether a step was given, or has been looked at, or is kept for another one.
+
+        Raises
+        ------
+        InvalidValueError
+            There is no such step; so of what else asks for a step's name.
+        """
+        there: bool = self._run.is_there(self._path_of(name))
         return there
 
     def is_edited(self, name: str) -> bool:
         """Whether a step, or a part of it, is other than its equation says."""
-        edited: bool = name in self.steps and self._run.is_edited(self._prefix + name)
+        edited: bool = self._run.is_edited(self._path_of(name))
         return edited
 
     def unedited(self, name: str) -> Any:
         """What a step would be, were it not edited itself."""
         if not self.is_edited(name):
             return getattr(self, name)
-        return self._run.unedited(self._prefix + name)
+        return self._run.unedited(self._path_of(name))
 
     def _computes_for_repr(self) -> bool:
         """Whether showing the table may compute the steps that nobody looked at yet."""
@@ -578,7 +591,18 @@ class Result(PrintedAnywhere):
 
     def _step(self, name: str) -> Step[Any]:
         """The declaration that says what a step is."""
+        if not isinstance(name, str) or name not in self.steps:
+            hint = hint_for(name) if isinstance(name, str) else ""
+            raise InvalidValueError(
+                f"{self.title} has no step {shown(name)}; its steps are "
+                f"{', '.join(self.steps)}{hint}"
+            )
         return self.steps[name]
+
+    def _path_of(self, name: str) -> str:
+        """A step's path from the whole."""
+        path: str = self._prefix + self._step(name).name
+        return path
 
     def axes_of(self, name: str) -> str:
         """The names of a step's axes, those that lead it apart."""
@@ -624,6 +648,16 @@ class Result(PrintedAnywhere):
         from attnlab.views.notebook import result_view
 
         return result_view(self)
+
+
+Kind = TypeVar("Kind", bound=Result)
+
+
+def view_of(kind: type[Kind], title: str, run: Run, path: str = "") -> Kind:
+    """A result of a kind: what a run has from a path on."""
+    result = object.__new__(kind)
+    result._stand(title, run, path)
+    return result
 
 
 def needs(result: Result, path: str) -> tuple[str, ...]:
@@ -758,7 +792,7 @@ class Numbered(PrintedAnywhere, tuple[Value, ...]):
             return super().__getitem__(number)
         except IndexError:
             raise OutOfRangeError(
-                f"there is no {self.kind} {number}; {self.kind}s are 0 to {len(self) - 1}"
+                f"there is no {self.kind} {shown(number)}; {self.kind}s are 0 to {len(self) - 1}"
             ) from None
 
     def __repr__(self) -> str:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.checks import is_integer
-from attnlab.errors import InvalidValueError
+from attnlab.checks import as_array, as_count
+from attnlab.console import PrintedText
+from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 
 ELLIPSIS = "…"
+
+# How many lines a repr shows: as many as GPT-2 takes tokens.
+MOST_LINES = 1024
+
+# The most digits after the point; a float64 has no more than 17 that tell it from others.
+MOST_DECIMALS = 100
 
 
 def display_width(text: str) -> int:
@@ -46,6 +52,13 @@ def elide(count: int, limit: int) -> list[int | None]:
     return [*range(limit - 1), None, count - 1]
 
 
+def shortened(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """A header and what is below it, of very many lines the first ones, a gap, and the last."""
+    header, *lines = rows
+    gap = (ELLIPSIS,) * len(header)
+    return [header, *(gap if i is None else lines[i] for i in elide(len(lines), MOST_LINES))]
+
+
 def table(
     values: ArrayLike,
     *,
@@ -66,9 +79,9 @@ def table(
 
     Raises
     ------
-    InvalidValueError
+    InvalidValueError, InvalidTypeError
         `values` is not a matrix of numbers, the labels are not as many as its rows or columns, or
-        decimals or limits that can't be used.
+        decimals, limits or labels that can't be used.
 
     Examples
     --------
@@ -77,26 +90,17 @@ def table(
     a  1.0   2.0
     b  3.0  -inf
     """
-    matrix = np.asarray(values)
+    matrix = as_array(values, "values")
     if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
         raise InvalidValueError(
             f"a table shows a matrix of numbers, such as weights[head]; "
             f"given shape {matrix.shape}, dtype {matrix.dtype}"
         )
-    least = ((decimals, 0), (max_rows, 2), (max_columns, 2))
-    if not all(is_integer(number) and number >= smallest for number, smallest in least):
-        raise InvalidValueError(
-            f"decimals must be an integer of at least 0, max_rows and max_columns of at least 2; "
-            f"given {decimals!r:.40}, {max_rows!r:.40} and {max_columns!r:.40}"
-        )
-    labels = []
-    for axis, (given, count) in enumerate(zip((rows, columns), matrix.shape, strict=True)):
-        labels.append([printable(str(n)) for n in (range(count) if given is None else given)])
-        if len(labels[axis]) != count:
-            raise InvalidValueError(
-                f"{len(labels[axis])} labels given for {count} {('rows', 'columns')[axis]}"
-            )
-    row_labels, column_labels = labels
+    decimals = as_count(decimals, "decimals", most=MOST_DECIMALS)
+    max_rows = as_count(max_rows, "max_rows", least=2)
+    max_columns = as_count(max_columns, "max_columns", least=2)
+    row_labels = _labels(rows, len(matrix), "rows")
+    column_labels = _labels(columns, matrix.shape[1], "columns")
     shown_columns = elide(matrix.shape[1], max_columns)
     lines = [["", *(ELLIPSIS if j is None else column_labels[j] for j in shown_columns)]]
     for i in elide(len(matrix), max_rows):
@@ -107,4 +111,17 @@ def table(
                 ELLIPSIS if j is None else f"{matrix[i, j]:z.{decimals}f}" for j in shown_columns
             )
             lines.append([row_labels[i], *numbers])
-    return align(lines)
+    return PrintedText(align(lines))
+
+
+def _labels(given: Iterable[object] | None, count: int, of: str) -> list[str]:
+    """The labels of rows or columns as text."""
+    try:
+        labels = [printable(str(label)) for label in (range(count) if given is None else given)]
+    except Exception:  # an object may raise what it likes when it is gone through, or shown
+        raise InvalidTypeError(
+            f"{of} must be {count} labels, such as tokens.symbols; given {shown(given)}"
+        ) from None
+    if len(labels) != count:
+        raise InvalidValueError(f"{len(labels)} labels given for {count} {of}")
+    return labels

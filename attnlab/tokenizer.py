@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import ArrayLike
 
 from attnlab.bpe import GPT2Encoding, is_byte_level, is_gpt2
+from attnlab.checks import as_count, as_flag
 from attnlab.errors import (
     AttnlabError,
     InvalidTypeError,
@@ -133,9 +134,12 @@ class Tokenizer:
 
         Raises
         ------
+        InvalidValueError
+            `rows` is no integer of at least 1.
         VocabularyError
             There are more tokens than rows.
         """
+        rows = as_count(rows, "rows", least=1)
         if rows == len(self):
             return self
         tokenizer = copy(self)
@@ -199,7 +203,7 @@ class Tokenizer:
         Raises
         ------
         InvalidTypeError
-            `text` is not a str.
+            `text` is not a str, `special` neither True nor False.
         InvalidValueError
             It holds half of a surrogate pair, which is no character and has no UTF-8 bytes; a byte
             that has no token; or white space that is too long for tiktoken.
@@ -208,6 +212,7 @@ class Tokenizer:
         """
         if not isinstance(text, str):
             raise InvalidTypeError(f"text must be a str; given {type(text).__name__}")
+        special = as_flag(special, "special")
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -316,7 +321,7 @@ class NoTokenizer(Tokenizer):
 class Numbers(Vocabulary):
     """Ids that stand for no text."""
 
-    def bytes_of(self, id: int) -> bytes:
+    def _bytes_of(self, id: int) -> bytes:
         return b""
 
 
@@ -331,7 +336,7 @@ class LibraryVocabulary(Vocabulary):
         super().__init__({id: symbol for symbol, id in library.get_vocab().items()})
         self._library = library
 
-    def bytes_of(self, id: int) -> bytes:
+    def _bytes_of(self, id: int) -> bytes:
         return self._decoded([id])
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:

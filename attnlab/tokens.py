@@ -5,7 +5,8 @@ Data alone. What cuts a text into tokens is in `attnlab.tokenizer`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, overload
@@ -13,11 +14,12 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
+from attnlab.checks import as_count, check_kind
 from attnlab.console import PrintedAnywhere
-from attnlab.equations import Ids
+from attnlab.equations import AnyArray, Ids
 from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError, shown
 from attnlab.steps import Numbered, Part, read_only
-from attnlab.tables import align, printable
+from attnlab.tables import align, printable, shortened
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -49,12 +51,22 @@ class Token:
         belongs to no token
     text : as people read it, ` very`; bytes that are only part of a character show as �
     bytes : what it stands for, `b" very"`
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        An id that is no integer of at least 0; a symbol or a text that is no str; no bytes.
     """
 
     id: int
     symbol: str
     text: str
     bytes: bytes
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", as_count(self.id, "a token's id"))
+        for name, kind in (("symbol", str), ("text", str), ("bytes", bytes)):
+            check_kind(getattr(self, name), kind, f"a token's {name}")
 
     @property
     def readable(self) -> str:
@@ -73,10 +85,15 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
     ids : int64 (T,), read-only
     symbols, texts, bytes : T of each, see `Token`
     part_of : for each token the characters that it shares with its neighbours, such as "’", else ""
+
+    Raises
+    ------
+    InvalidTypeError
+        They are no tokens.
     """
 
     def __init__(self, tokens: Iterable[Token]) -> None:
-        self._tokens = tuple(tokens)
+        self._tokens = checked_tokens(tokens)
         self._numbered = Numbered("token", self._tokens)
         self.ids: Ids = read_only(np.array([token.id for token in self._tokens], dtype=np.int64))
         self.symbols = tuple(token.symbol for token in self._tokens)
@@ -91,6 +108,9 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
         if isinstance(index, slice):
             return Tokens(self._tokens[index])
         return self._numbered[index]
+
+    def __iter__(self) -> Iterator[Token]:
+        return iter(self._tokens)
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -130,12 +150,30 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
         return lines
 
     def __repr__(self) -> str:
-        return align(self.lines(), left=(2, 3, 4, 5))
+        return align(shortened(self.lines()), left=(2, 3, 4, 5))
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import tokens_view
 
         return tokens_view(self)
+
+
+def checked_tokens(tokens: Iterable[Token]) -> tuple[Token, ...]:
+    """Tokens in order, once they are known to be some.
+
+    Raises
+    ------
+    InvalidTypeError
+        They are something else.
+    """
+    with contextlib.suppress(Exception):  # an object may do what it likes when it is gone through
+        kept = tuple(tokens)
+        if all(isinstance(token, Token) for token in kept):
+            return kept
+    raise InvalidTypeError(
+        "Tokens are made of a list of Token, and by a model's tokenizer.tokens(text); given "
+        f"{shown(tokens)}"
+    )
 
 
 class Vocabulary:
@@ -174,9 +212,12 @@ class Vocabulary:
 
         Raises
         ------
+        InvalidValueError
+            `rows` is no integer of at least 1.
         VocabularyError
             It has more ids than that.
         """
+        rows = as_count(rows, "rows", least=1)
         if len(self) > rows:
             raise VocabularyError(
                 f"the tokenizer has ids up to {len(self) - 1}, {self.token(len(self) - 1).symbol}, "
@@ -195,18 +236,28 @@ class Vocabulary:
         InvalidTypeError, InvalidValueError
             As `check_ids` does.
         """
-        return Tokens(self.token(int(id)) for id in check_ids(ids, len(self)))
+        return Tokens([self.token(id) for id in check_ids(ids, len(self)).tolist()])
 
     def token(self, id: int) -> Token:
-        """The token of an id that is known to be there."""
+        """The token of an id.
+
+        Raises
+        ------
+        InvalidValueError
+            There is no such id; so of what else asks for one.
+        """
+        id = as_count(id, "a token's id", most=len(self) - 1)
         symbol = self._symbols.get(id)
         if symbol is None:
             return Token(id, f"<row {id}>", "", b"")
-        raw = self.bytes_of(id)
+        raw = self._bytes_of(id)
         return Token(id, symbol, raw.decode("utf-8", errors="replace"), raw)
 
     def bytes_of(self, id: int) -> bytes:
-        """The bytes of an id that is known to be there."""
+        """The bytes of an id."""
+        return self._bytes_of(as_count(id, "a token's id", most=len(self) - 1))
+
+    def _bytes_of(self, id: int) -> bytes:
         symbol = self._symbols.get(id, "")
         return symbol.encode() if id in self._as_they_are else spelled(symbol)
 
@@ -218,7 +269,7 @@ class Vocabulary:
         InvalidTypeError, InvalidValueError
             As `check_ids` does.
         """
-        return b"".join(map(self.bytes_of, check_ids(ids, len(self)).tolist()))
+        return b"".join(map(self._bytes_of, check_ids(ids, len(self)).tolist()))
 
 
 def spelled(symbol: str) -> bytes:
@@ -243,15 +294,7 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
     InvalidValueError
         They are not one row of integers, or one is outside 0 ... vocab_size - 1.
     """
-    try:
-        array = np.asarray(ids)
-    except ValueError:
-        raise InvalidValueError("token ids must be one row of integers; given rows") from None
-    except Exception as error:  # an object may make its array as it likes
-        raise InvalidTypeError(
-            f"token ids must be one row of integers; given {shown(ids, 40)}, of which no array can "
-            f"be made: {shown(error)}"
-        ) from None
+    array = as_ids(ids)
     if array.ndim != 1:
         given = f"shape {array.shape}" if array.ndim else shown(ids, 40)
         raise InvalidValueError(f"token ids must be one row of integers; given {given}")
@@ -267,3 +310,25 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
             f"ids are 0 to {vocab_size - 1}"
         )
     return array.astype(np.int64)
+
+
+def as_ids(ids: ArrayLike) -> AnyArray:
+    """What is said to be token ids, as an array of whatever it holds.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        No array can be made of it.
+    """
+    try:
+        return np.asarray(ids)
+    except ValueError:
+        raise InvalidValueError(
+            "token ids must be one row of integers, or rows of equal length; given rows that are "
+            f"not: {shown(ids)}"
+        ) from None
+    except Exception as error:  # an object may make its array as it likes
+        raise InvalidTypeError(
+            f"token ids must be one row of integers; given {shown(ids, 40)}, of which no array can "
+            f"be made: {shown(error)}"
+        ) from None

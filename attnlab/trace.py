@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -12,17 +13,17 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.chain import Head
-from attnlab.checks import as_number, is_integer
+from attnlab.checks import as_count, as_float, check_kind
 from attnlab.console import PrintedAnywhere
 from attnlab.edits import Edit, edited
 from attnlab.equations import Array
-from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, RecordingError, shown
+from attnlab.errors import AttnlabError, InvalidTypeError, RecordingError
 from attnlab.files import Given
 from attnlab.forward import ForwardPass, KeyValueCache
 from attnlab.parameters import Parameters
 from attnlab.recordings import read, record
 from attnlab.steps import Step
-from attnlab.tables import align
+from attnlab.tables import align, shortened
 from attnlab.tokens import Token, Tokens, Vocabulary
 
 if TYPE_CHECKING:
@@ -66,9 +67,20 @@ class Trace(ForwardPass):
         vocabulary: Vocabulary,
         parameters: Parameters,
         cache: KeyValueCache | None = None,
-        values: dict[str, Array] | None = None,
     ) -> None:
-        self._begin(tokens.ids, parameters, cache, values or {}, tokens)
+        self._begin_text(tokens, vocabulary, parameters, cache)
+
+    def _begin_text(
+        self,
+        tokens: Tokens,
+        vocabulary: Vocabulary,
+        parameters: Parameters,
+        cache: KeyValueCache | None = None,
+        known: Mapping[str, Array] | None = None,
+    ) -> None:
+        check_kind(tokens, Tokens, "tokens")
+        check_kind(vocabulary, Vocabulary, "vocabulary")
+        self._begin(tokens.ids, parameters, cache, {}, tokens, known)
         vars(self).update(vocabulary=vocabulary)
 
     def edited(self, edits: Mapping[str, Edit]) -> Self:
@@ -235,9 +247,7 @@ class Trace(ForwardPass):
         InvalidValueError
             k is not an integer from 1 to the size of the vocabulary.
         """
-        vocab, k = self.config.vocab_size, as_number(k)
-        if not is_integer(k) or not 1 <= k <= vocab:
-            raise InvalidValueError(f"k must be an integer from 1 to {vocab}; given {shown(k)}")
+        k = as_count(k, "k", least=1, most=self.config.vocab_size)
         logits, probabilities = self.next_logits, equations.softmax(self.next_logits)
         # Only the candidates are sorted, the lowest id first among equals.
         candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])
@@ -245,9 +255,17 @@ class Trace(ForwardPass):
         return NextTokens(self.candidate(int(id), float(probabilities[id])) for id in best)
 
     def candidate(self, id: int, probability: float) -> NextToken:
-        """A token that may follow the last one, with the probability that it was given."""
+        """A token that may follow the last one, with the probability that it was given.
+
+        Raises
+        ------
+        InvalidValueError
+            There is no such token; `probability` is no number of at least 0.
+        """
         token = self.vocabulary.token(id)
-        return NextToken(**vars(token), logit=float(self.next_logits[id]), probability=probability)
+        return NextToken(
+            **vars(token), logit=float(self.next_logits[token.id]), probability=probability
+        )
 
     def to_html(self, other: Trace | None = None) -> str:
         """One page to look at every head in, which needs no network and no other file.
@@ -301,6 +319,15 @@ class Trace(ForwardPass):
         return [self, other]
 
 
+def trace_of(
+    tokens: Tokens, vocabulary: Vocabulary, parameters: Parameters, known: Mapping[str, Array]
+) -> Trace:
+    """A trace of which some steps are there already, by path."""
+    trace = object.__new__(Trace)
+    trace._begin_text(tokens, vocabulary, parameters, known=known)
+    return trace
+
+
 def open_trace(path: Given) -> Trace:
     """The trace in a file that `Trace.record` wrote.
 
@@ -315,7 +342,7 @@ def open_trace(path: Given) -> Trace:
     """
     ids, vocabulary, parameters, values, note = read(path)
     try:
-        trace = Trace(vocabulary.tokens(ids), vocabulary, parameters, values=values)
+        trace = trace_of(vocabulary.tokens(ids), vocabulary, parameters, values)
     except AttnlabError as error:
         raise RecordingError(f"{path} is no whole trace file: {error}") from None
     trace._run.note = f"{note}, from a file"
@@ -324,10 +351,21 @@ def open_trace(path: Given) -> Trace:
 
 @dataclass(frozen=True)
 class NextToken(Token):
-    """A token that may come next, with its logit and its probability."""
+    """A token that may come next, with its logit and its probability.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        As of `Token`; a logit or a probability that is no number.
+    """
 
     logit: float
     probability: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        as_float(self.logit, "logit", least=-sys.float_info.max)
+        as_float(self.probability, "probability")
 
 
 class NextTokens(PrintedAnywhere, tuple[NextToken, ...]):
@@ -342,4 +380,4 @@ class NextTokens(PrintedAnywhere, tuple[NextToken, ...]):
         return lines
 
     def __repr__(self) -> str:
-        return align(self.lines(), left=(1, 2))
+        return align(shortened(self.lines()), left=(1, 2))

@@ -48,7 +48,7 @@ def test_causal_mask() -> None:
 
 @pytest.mark.parametrize("T", [0, -1, 2.0, True, "3"])
 def test_causal_mask_refuses(T: Any) -> None:
-    with pytest.raises(AttnlabError, match="positive"):
+    with pytest.raises(AttnlabError, match="T must be an integer of at least 1; given "):
         causal_mask(T)
 
 
@@ -503,3 +503,44 @@ def test_odd_shapes_against_loops(of_X: Any, of_memory: Any, of_mask: Any) -> No
         assert head.scores_shape == head.scores.shape == (*leading, 3, memory.shape[-2])
         assert repr(head)
     assert repr(result)
+
+
+def test_small_integers_of_numpy_do_not_overflow() -> None:
+    assert causal_mask(2, np.uint8(255)).shape == (2, 257)
+    assert causal_mask(np.int8(100), np.int8(100)).shape == (100, 200)
+    assert attnlab.split_heads(np.zeros((2, 600)), np.uint8(3)).shape == (3, 2, 200)
+
+
+def test_heads_of_nothing() -> None:
+    assert attnlab.split_heads(np.zeros((0, 4)), 2).shape == (2, 0, 2)
+    assert attnlab.split_heads(np.zeros((3, 0)), 2).shape == (2, 3, 0)
+    assert attnlab.merge_heads(np.zeros((2, 0, 3))).shape == (0, 6)
+
+
+@pytest.mark.parametrize(
+    "given", [{"T": 2**62}, {"T": 10**18}, {"T": 2, "cached": 2**62}, {"T": 2**63 - 1, "cached": 9}]
+)
+def test_masks_that_no_memory_holds(given: dict[str, int]) -> None:
+    with pytest.raises(AttnlabError, match="there is no memory for a mask of "):
+        causal_mask(**given)
+
+
+@pytest.mark.parametrize("T", [0, 1.0, True, None, [3], 10**400, np.timedelta64(1, "s")], ids=str)
+def test_a_mask_is_of_some_tokens(T: Any) -> None:
+    with pytest.raises(AttnlabError, match="T must be an integer "):
+        causal_mask(T)
+    X, W = random(3, 4), random(4, 4)
+    with pytest.raises(AttnlabError, match="n_head must be an integer "):
+        multi_head_attention(X, W, W, W, W, n_head=None if T == 1 else T)
+
+
+class Contrary:
+    """What NumPy finds no array in."""
+
+    def __array__(self, *_: object) -> Any:
+        raise RuntimeError("no array")
+
+
+def test_a_mask_of_which_no_array_can_be_made() -> None:
+    with pytest.raises(AttnlabError, match="a mask is boolean"):
+        attention(random(3, 4), random(3, 4), random(3, 4), mask=Contrary())

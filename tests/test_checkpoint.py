@@ -26,6 +26,7 @@ from attnlab import GPT2, GPT2Config, Tokenizer, Trace
 from attnlab.checkpoint import Checkpoint, tensor_name, tensor_shapes
 from attnlab.config import LARGEST
 from attnlab.errors import (
+    AttnlabError,
     CheckpointError,
     ConfigError,
     InvalidTypeError,
@@ -1293,3 +1294,60 @@ def test_a_model_with_an_output_matrix_is_saved_over_itself(tmp_path: Path) -> N
     model.save(tmp_path)
     for either in (model, GPT2.from_pretrained(tmp_path)):
         assert np.array_equal(either.trace([1, 2, 3]).logits, expected)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        *([17], [-1], np.array([[3, 100]]), np.array([2**63], np.uint64), [0.5], ["a"], "a", None),
+        *([True], [[1, 2], [3]], np.array([1], "m8[s]")),
+    ],
+    ids=str,
+)
+def test_rows_that_an_embedding_has_not(rows: Any) -> None:
+    parameters = Checkpoint(REFERENCE / "odd", GPT2Config.from_file(REFERENCE / "odd/config.json"))
+    with pytest.raises(AttnlabError, match="rows"):
+        parameters.rows("W_P")[rows]
+
+
+def test_rows_of_any_parameter_are_its_rows() -> None:
+    parameters = Checkpoint(REFERENCE / "odd", GPT2Config.from_file(REFERENCE / "odd/config.json"))
+    stored = load_file(REFERENCE / "odd" / WEIGHTS)
+    prefix = "transformer." if "transformer.wpe.weight" in stored else ""
+    assert np.array_equal(
+        parameters.rows("W_P")[[2, 0, 2]], stored[f"{prefix}wpe.weight"][[2, 0, 2]]
+    )
+    assert parameters.rows("W_P")[[]].shape == (0, 35)
+    assert np.array_equal(parameters.rows("gain")[[1]], stored[f"{prefix}ln_f.weight"][[1]])
+
+
+@pytest.mark.parametrize("path", [5, None, ["W_E"], np.array("W_E"), {}, str, "blocks.9.mlp.W_1"])
+def test_what_is_no_parameters_path(path: Any) -> None:
+    on_disk = Checkpoint(REFERENCE / "odd", GPT2Config.from_file(REFERENCE / "odd/config.json"))
+    for parameters in (on_disk, ParameterVector(on_disk.config)):
+        assert path not in parameters
+        for asked in (parameters.given, parameters.rows, parameters.__getitem__):
+            with pytest.raises(UnknownParameterError, match="there is no parameter "):
+                asked(path)
+
+
+@pytest.mark.parametrize("variant", [5, [1] * 100_000, "a/b", "", " " * 1000, "\x1b[2J"], ids=str)
+def test_what_is_no_variant(variant: Any) -> None:
+    config = GPT2Config.from_file(REFERENCE / "odd/config.json")
+    with pytest.raises(AttnlabError, match="variant must be"):
+        Checkpoint(REFERENCE / "odd", config, variant=variant)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"config": 5}, "config must be a GPT2Config; given 5"),
+        ({"vector": [1.0]}, r"vector must be a ndarray; given \[1.0\]"),
+        ({"vector": np.zeros(3)}, r"holds .* floats; given shape \(3,\)"),
+        ({"dtype": "int8"}, "dtype must be float32 or float64"),
+    ],
+)
+def test_what_no_vector_of_parameters_is_made_of(given: Any, told: str) -> None:
+    config = GPT2Config.from_file(REFERENCE / "odd/config.json")
+    with pytest.raises(AttnlabError, match=told):
+        ParameterVector(**{"config": config} | given)

@@ -202,3 +202,20 @@ def test_the_library_leaves_stdout_alone() -> None:
     )
     out, err = start("-c", code, PYTHONIOENCODING="ascii").communicate(timeout=60)
     assert (out, err) == (b"strict True\n", b"")
+
+
+TABLE = """
+import attnlab
+table = attnlab.table([[1.5]], rows=["猫"], columns=["âĢ"])
+assert table.splitlines()[1].startswith("猫") and table == "".join(table), ascii(table)
+print(table)
+"""
+
+
+@pytest.mark.parametrize("encoding", NO_LETTERS)
+def test_tables_print_on_terminals_that_lack_characters(encoding: str) -> None:
+    process = start("-c", TABLE, PYTHONIOENCODING=encoding, PYTHONUTF8="1")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, b"")
+    expected = "âĢ".encode(encoding.partition(":")[0], "backslashreplace")
+    assert out.splitlines()[0].strip() == expected

@@ -264,3 +264,15 @@ def test_what_floats_lose_near_zero_is_no_disagreement(scale: float) -> None:
     for query in range(3):
         assert attention.explain(query).numbers
         assert attention.explain(query, 1).numbers
+
+
+@pytest.mark.parametrize(
+    "width", [0, -1, 5.5, math.nan, True, None, "a", (2,), np.ma.masked_equal(0, 0)], ids=str
+)
+def test_a_width_is_a_number_of_columns(toy: Attention, width: Any) -> None:
+    with pytest.raises(AttnlabError, match="width must be an integer of at least 1; given "):
+        toy.explain(2, 0).text(width)
+
+
+def test_the_least_width_there_is(toy: Attention) -> None:
+    assert toy.explain(2, 0).text(1).replace("\n", "").startswith("Self-attention:")

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import math
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 import attnlab.files
 from attnlab import GPT2, GPT2Config, Tokenizer, figures
 from attnlab.errors import (
+    AttnlabError,
     ConfigError,
     InvalidTypeError,
     InvalidValueError,
@@ -91,6 +93,11 @@ def ascii_id(value: object) -> str:
     return ascii(shown(value))
 
 
+class Raising:
+    def __fspath__(self) -> Any:
+        raise RuntimeError
+
+
 class Odd:
     def __fspath__(self) -> Any:
         return 5
@@ -100,7 +107,7 @@ class Odd:
 
 
 @pytest.mark.parametrize(
-    "given", [5, 0, True, None, b"name", ["name"], Odd(), 10**5000], ids=ascii_id
+    "given", [5, 0, True, None, b"name", ["name"], Odd(), Raising(), 10**5000], ids=ascii_id
 )
 def test_what_is_no_path(given: Any) -> None:
     for call in (as_path, make_directory, lambda path: write_whole(path, b"")):
@@ -142,6 +149,35 @@ def test_what_a_message_shows() -> None:
     assert shown(Odd()) == "one of type Odd"
     assert shown(10**5000) == "one of type int"
     assert shown([7] * 100, 10) == "[7, 7, 7,…"
+
+
+class Wordless:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (2, "2"),
+        (None, "None"),
+        ([1], "[1]"),
+        (Wordless(), "one of type Wordless"),
+        ("a\x1b[2J\nb", "a\\x1b[2J\nb"),
+        ("x" * 1000, "x" * 90 + "…" + "x" * 90),
+    ],
+)
+def test_whatever_is_told_becomes_a_message(message: Any, told: str) -> None:
+    assert str(AttnlabError(message)) == told
+
+
+def test_a_message_has_a_longest_length() -> None:
+    told = str(AttnlabError("first " + "word " * 1000 + "last"))
+    assert len(told) == 2000
+    assert told.startswith("first word ")
+    assert told.endswith(" word last")
 
 
 def test_a_directory_that_can_not_be_made(here: Path) -> None:
@@ -548,13 +584,6 @@ def test_a_byte_order_mark_and_line_ends(here: Path) -> None:
         (b'{"a": {"b": 1, "c": 1, "c": 2}}', "'c' stands there twice"),
         (b'{"\\u0061": 1, "a": 2}', "'a' stands there twice"),
         (b'{"%s": 1, "%s": 2}' % (b"x" * 999, b"x" * 999), "xxx… stands there twice"),
-        (b'{"a": NaN}', "NaN is no number"),
-        (b'{"a": [Infinity]}', "Infinity is no number"),
-        (b'{"a": -Infinity}', "-Infinity is no number"),
-        (b'{"a": 1e400}', "1e400 is too large a number"),
-        (b'{"a": -1%s.5}' % (b"0" * 400), "-1000000000000000000 is too large a number"),
-        (b'{"a": 1%s}' % (b"0" * 5000), "an integer of 5,001 digits is too large"),
-        (b'{"a": -1%s}' % (b"0" * 40), "an integer of 42 digits is too large"),
         (b'{"a": %s1%s}' % (b"[" * 100_000, b"]" * 100_000), "it is nested too deeply"),
         (b'{"a": %s1%s}' % (b'{"a": ' * 100_000, b"}" * 100_000), "it is nested too deeply"),
         (b"", "line 1 column 1"),
@@ -576,6 +605,10 @@ def test_json_that_is_taken() -> None:
     )
     expected = {"a": {"a": [1, -2500.0, None, True]}, "": 2**64 - 1, "😀": 0.1}
     assert parse_json(content, "the file", ConfigError) == expected
+    odd = b'{"a": [Infinity, -1e400, 1%s, -1%s], "b": NaN}' % (b"0" * 5000, b"0" * 40)
+    taken = parse_json(odd, "the file", ConfigError)
+    assert taken["a"] == [math.inf, -math.inf, math.inf, -1e40]
+    assert math.isnan(taken["b"])
     for content in (b"[]", b"1", b'"{}"', b"null"):
         with pytest.raises(ConfigError, match="the file must hold one JSON object, and holds a "):
             parse_json(content, "the file", ConfigError)

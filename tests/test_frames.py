@@ -133,3 +133,27 @@ def test_without_the_libraries(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> No
             patch.delitem(sys.modules, "attnlab.views.frames", raising=False)
             with pytest.raises(AttnlabError, match=f"needs {library}: pip install {library}"):
                 trace.to_xarray()
+
+
+class Speechless:
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("name", [5, [Speechless()], Speechless(), np.arange(3), "z" * 1000])
+def test_what_is_no_step_is_shown_as_far_as_it_can_be(odd: GPT2, name: Any) -> None:
+    trace = odd.trace("the hen")
+    for call in (
+        trace.head(0, 0).to_dataframe,
+        trace.to_xarray,
+        lambda name: trace.to_xarray([name]),
+    ):
+        with pytest.raises(AttnlabError, match=r"step|one of type") as caught:
+            call(name)
+        assert len(str(caught.value)) < 1000
+
+
+def test_a_long_list_of_what_is_no_step(odd: GPT2) -> None:
+    with pytest.raises(AttnlabError, match="steps are names") as caught:
+        odd.trace("the hen").to_xarray([1] * 100_000)
+    assert len(str(caught.value)) < 200

@@ -1,6 +1,8 @@
 """ops.py against PyTorch's values, hand-worked ones and invariants."""
 
+import decimal
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,3 +144,24 @@ def test_float32_agrees_with_float64(x: Array) -> None:
     noise = 1e-6 * (1 + np.abs(wide).max(axis=-1, keepdims=True)) / spread
     difference = np.abs(layer_norm(narrow, gain, bias) - layer_norm(wide, gain, bias))
     assert (difference <= 1e-5 + noise).all()
+
+
+@pytest.mark.parametrize(
+    "eps",
+    [
+        *(-5.0, math.nan, math.inf, 10**400, True, None, "a", np.str_("a"), 1j, decimal.Decimal(1)),
+        *([1.0], [[]], np.ones((3, 3)), np.ma.masked_equal(1e-5, 1e-5), np.timedelta64(1, "s")),
+    ],
+    ids=str,
+)
+def test_epsilon_is_a_number(eps: Any) -> None:
+    with pytest.raises(AttnlabError, match="eps must be a number of at least 0; given "):
+        layer_norm(np.eye(3), np.ones(3), np.ones(3), eps)
+
+
+def test_epsilon_may_be_an_array_without_axes() -> None:
+    x = np.float32([[1, 2, 4]])
+    normalised = layer_norm(x, np.ones(3, "f4"), np.zeros(3, "f4"), np.array(0.5))
+    assert normalised.dtype == np.float32
+    # By hand: the mean is 7/3, the variance 14/9.
+    assert np.allclose(normalised, (x - 7 / 3) / math.sqrt(14 / 9 + 0.5))

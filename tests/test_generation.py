@@ -404,3 +404,41 @@ def test_one_model_used_from_8_threads() -> None:
         assert np.array_equal(logits, expected[i])
         assert np.array_equal(weights, alone.trace(prompts[0]).blocks[2].attention.weights)
         assert ids == written[i]
+
+
+@pytest.mark.parametrize("name", ["trace", "drop_oldest"])
+@pytest.mark.parametrize("given", [1, None, [True], np.array([1, 2]), "no"])
+def test_flags_are_true_or_false(odd: GPT2, name: str, given: Any) -> None:
+    with pytest.raises(AttnlabError, match=f"{name} must be True or False; given "):
+        odd.generate("the", 1, **{name: given})
+
+
+@pytest.mark.parametrize("stop", [b"", b"a", bytearray(), range(2), {"a"}, 5, [b"a"], [None]])
+def test_stops_are_texts(odd: GPT2, stop: Any) -> None:
+    with pytest.raises(AttnlabError, match="stop must be a text or texts; given "):
+        odd.generate("the", 1, stop=stop)
+
+
+@pytest.mark.parametrize("rng", [None, 1, [1], np.float64(1), np.random.Generator, object()])
+def test_draws_come_from_a_generator(rng: Any) -> None:
+    with pytest.raises(AttnlabError, match="rng must be a Generator; given "):
+        Sampling().draw(np.zeros(3), rng)
+    with pytest.raises(AttnlabError, match="logits must hold real numbers"):
+        Sampling().draw("a", np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"temperature": 10**400},
+        {"temperature": np.timedelta64(1, "s")},
+        {"temperature": np.ma.masked_equal(1.0, 1.0)},
+        {"top_k": np.timedelta64(1, "s")},
+        {"top_k": np.datetime64("NaT")},
+        {"seed": np.timedelta64(1, "s")},
+    ],
+    ids=str,
+)
+def test_what_only_looks_like_a_number(settings: Any) -> None:
+    with pytest.raises(AttnlabError, match=r"must be|is an integer"):
+        Sampling(**settings)

@@ -24,7 +24,7 @@ from attnlab.config import ACTIVATIONS
 from attnlab.equations import Activation, Array
 from attnlab.errors import InvalidValueError
 from attnlab.forward import MLP
-from attnlab.steps import Run, graph_of
+from attnlab.steps import Run, graph_of, view_of
 from attnlab.training import (
     ParameterVector,
     attention_gradient,
@@ -128,7 +128,7 @@ def test_mlp(activation: Activation) -> None:
 
     def mlp() -> MLP:
         copies: dict[str, Any] = {name: value.copy() for name, value in values.items()}
-        return MLP("MLP", Run(graph_of(MLP), copies | {"activation": activation}))
+        return view_of(MLP, "MLP", Run(graph_of(MLP), copies | {"activation": activation}))
 
     d_X, parameters = mlp_gradient(mlp(), d_output)
     check(

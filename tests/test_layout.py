@@ -14,7 +14,7 @@ PACKAGE = Path(attnlab.__file__).parent
 # Each room may import those before it, wherever the import stands: at the top, in a function, or
 # for types alone.
 FLOORS = (
-    "errors files names erf equations fast checks tables formats console figures views",
+    "errors files names erf equations fast checks console tables formats figures views",
     "steps tokens chain functional config parameters forward sampling",
     "edits sealed recordings trace generation",
     "bpe tokenizer_files tokenizer checkpoint arrays download hub model walkthrough",

@@ -611,3 +611,36 @@ def test_attentions_and_hidden_states_as_transformers_gives_them(model: str) -> 
         wanted = expected[f"blocks.{layer}.attention.weights"]
         np.testing.assert_allclose(weights[0], wanted, atol=1e-10)
         assert not weights.flags.writeable
+
+
+class Contrary:
+    """What raises whatever it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("no attribute")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_a_model_takes_a_tokenizer() -> None:
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    odd: list[Any] = [None, 5, Path(), Tokenizer, Contrary()]
+    for tokenizer in odd:
+        with pytest.raises(AttnlabError, match="tokenizer must be a Tokenizer"):
+            GPT2(model.parameters, tokenizer)
+
+
+def test_what_raises_whatever_it_is_asked_for() -> None:
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    with pytest.raises(AttnlabError, match="given a Contrary"):
+        GPT2.from_hf(Contrary())
+    with pytest.raises(AttnlabError, match="given a Contrary"):
+        GPT2.from_arrays(model.config, model.parameters, Contrary())
+    with pytest.raises(AttnlabError, match="is no array: 'no attribute'"):
+        GPT2.from_arrays(model.config, {"wte.weight": Contrary()}, None)
+    for call in (model.trace, lambda given: model.generate(given, 1)):
+        with pytest.raises(AttnlabError, match="token ids"):
+            call(Contrary())
+    with pytest.raises(AttnlabError, match="temperature must be a number"):
+        model.generate("the", 1, temperature=Contrary())

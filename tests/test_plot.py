@@ -240,3 +240,11 @@ def test_without_matplotlib(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AttnlabError, match=told) as caught:
         odd.trace("the hen").plot()
     assert isinstance(caught.value, ImportError)
+
+
+@pytest.mark.parametrize("ax", [5, "a", [], np.arange(3), Path("a"), object()])
+def test_pictures_are_drawn_on_axes(odd: GPT2, ax: Any) -> None:
+    trace = odd.trace("the hen")
+    for draw in (trace.plot, trace.head(0, 0).plot, lambda ax: trace.plot_tokens(0, 0, ax=ax)):
+        with pytest.raises(AttnlabError, match="ax must be Axes; given "):
+            draw(ax=ax)

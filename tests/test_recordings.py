@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,3 +194,12 @@ def test_a_file_of_version_1_opens(trace: Trace) -> None:
     assert opened.tokens == trace.tokens
     assert np.allclose(opened.head(2, 4).weights, trace.head(2, 4).weights, atol=1e-6)
     assert np.allclose(opened.next_logits, trace.next_logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("parts", [5, {}, iter(["embedding"]), None, [5], [None], ["activation"]])
+def test_parts_are_paths_of_steps(trace: Trace, parts: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        AttnlabError, match=r"parts, paths of steps, must be|a path is a str|no step"
+    ):
+        trace.record(tmp_path / "a.trace", parts)
+    assert not [*tmp_path.iterdir()]

@@ -120,7 +120,7 @@ def test_needs_of_what_is_not_there(odd: GPT2, path: Any, message: str) -> None:
 
 @pytest.mark.parametrize("path", ["", "blocks.0.nope", "logits.T", 5, None, [], np.array(["Q"])])
 def test_what_is_at_no_path(odd: GPT2, path: Any) -> None:
-    with pytest.raises(AttnlabError, match="no part"):
+    with pytest.raises(AttnlabError, match="no part" if isinstance(path, str) else "is a str"):
         at(odd.trace("the hen"), path)
 
 
@@ -340,3 +340,29 @@ def test_copies_of_many_results_know_what_they_are(odd: GPT2) -> None:
         assert repr(copied) == repr(heads)
         with pytest.raises(AttnlabError, match="no head 5; heads are 0 to 4"):
             copied[5]
+
+
+# ---- what is no step, and what is made by hand ---------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["z", "", 5, None, ["weights"], np.arange(3), {}, iter("weights")])
+def test_what_is_no_steps_name(odd: GPT2, name: Any) -> None:
+    trace = odd.trace("the hen")
+    results = (trace, trace.blocks[0], trace.blocks[0].attention, trace.head(0, 0), heads_of(3))
+    for result in results:
+        for asked in (
+            *(result.axes_of, result.formula_of, result.heading_of),
+            *(result.is_there, result.is_edited, result.unedited),
+        ):
+            with pytest.raises(AttnlabError, match=r"has no step .*; its steps are "):
+                asked(name)
+
+
+@pytest.mark.parametrize("kind", [Attention, SelfAttention, Head, MultiHeadAttention, MLP, Block])
+def test_results_are_not_made_by_hand(kind: type[Result]) -> None:
+    run = heads_of(3)._run
+    for given in ((), ("title", run), ("title", run, "blocks.0"), ([], None, 5)):
+        with pytest.raises(AttnlabError, match=f"{kind.__name__} is not made by hand"):
+            kind(*given)
+    with pytest.raises(AttnlabError, match="by hand"):
+        kind(title="title", run=run)

@@ -70,3 +70,33 @@ def test_examples_in_docstrings() -> None:
         results = doctest.testmod(module, extraglobs=names)
         assert results.attempted > 0
         assert results.failed == 0
+
+
+class Contrary:
+    """What raises whatever is done with it."""
+
+    def __array__(self, *_: object) -> Any:
+        raise RuntimeError("no array")
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("no members")
+
+
+@pytest.mark.parametrize(
+    ("values", "settings", "message"),
+    [
+        ([[1], [2, 3]], {}, "values is not an array of numbers"),
+        (Contrary(), {}, "values is not an array of numbers: 'no array'"),
+        ([[1]], {"rows": 5}, r"rows must be 1 labels, .*; given 5"),
+        ([[1]], {"columns": Contrary()}, "columns must be 1 labels"),
+        ([[1]], {"columns": [Contrary()]}, "columns must be 1 labels"),
+        ([[1]], {"decimals": 10**18}, "decimals must be an integer from 0 to 100"),
+        ([[1]], {"decimals": np.timedelta64(1, "s")}, "decimals must be an integer"),
+    ],
+)
+def test_what_no_table_can_be_made_of(values: Any, settings: Any, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message):
+        table(values, **settings)

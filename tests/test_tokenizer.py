@@ -11,7 +11,7 @@ from conftest import REFERENCE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnlab import AttnlabError, Tokenizer, figures
+from attnlab import AttnlabError, Token, Tokenizer, Tokens, figures
 from attnlab.tokens import END_OF_TEXT, byte_symbols, check_ids
 
 TINY = Tokenizer.from_directory(REFERENCE / "odd")
@@ -244,3 +244,59 @@ def test_symbols_that_are_no_bytes_are_their_own_text() -> None:
     tokenizer = Tokenizer.of_merges(ids, [])
     assert tokenizer.tokens([256, 257]).texts == ("猫", "猫Ġ")
     assert tokenizer.decode(tokenizer.encode("猫")) == "猫"
+
+
+@pytest.mark.parametrize("tokens", [5, int, "ab", [None], [71], np.arange(3), Contrary(), None])
+def test_tokens_are_made_of_tokens(tokens: Any) -> None:
+    with pytest.raises(AttnlabError, match=r"Tokens are made of a list of Token.*; given "):
+        Tokens(tokens)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"id": "a"}, "token's id must be an integer of at least 0; given 'a'"),
+        ({"id": -1}, "at least 0; given -1"),
+        ({"symbol": 5}, "token's symbol must be a str; given 5"),
+        ({"text": None}, "token's text must be a str; given None"),
+        ({"bytes": "a"}, "token's bytes must be bytes; given 'a'"),
+    ],
+)
+def test_a_token_has_an_id_symbol_text_and_bytes(changed: Any, told: str) -> None:
+    with pytest.raises(AttnlabError, match=told):
+        Token(**{"id": 1, "symbol": "a", "text": "a", "bytes": b"a"} | changed)
+
+
+@pytest.mark.parametrize(
+    "id", [-1, 263, 10**400, 2.0, True, None, "a", [71], np.arange(3), np.ma.masked_equal(71, 71)]
+)
+def test_ids_that_a_vocabulary_has_not(id: Any) -> None:
+    for asked in (TINY.vocabulary.token, TINY.vocabulary.bytes_of):
+        with pytest.raises(AttnlabError, match=r"token's id must be an integer from 0 to 262"):
+            asked(id)
+    assert TINY.vocabulary.token(np.uint8(84)).id.__class__ is int
+
+
+@pytest.mark.parametrize("rows", [0, -1, 263.0, True, None, "a", np.arange(3), json, 10**400])
+def test_rows_are_a_number(rows: Any) -> None:
+    for asked in (TINY.for_rows, TINY.vocabulary.for_rows):
+        with pytest.raises(AttnlabError, match=r"rows must be an integer (of at least|from) 1"):
+            asked(rows)
+
+
+@pytest.mark.parametrize("special", [1, None, "a", np.array([1, 2]), []])
+def test_special_is_true_or_false(special: Any) -> None:
+    with pytest.raises(AttnlabError, match="special must be True or False; given "):
+        TINY.encode("the", special=special)
+
+
+def test_of_very_many_tokens_the_first_ones_and_the_last_are_shown() -> None:
+    lines = repr(TINY.tokens([84] * 1024)).split("\n")
+    assert [line.split()[0] for line in lines[1:]] == [str(n) for n in range(1024)]
+    lines = repr(TINY.tokens([84] * 100_000)).split("\n")
+    assert len(lines) == 1025
+    assert [line.split()[:2] for line in lines[-3:]] == [
+        ["1022", "84"],
+        ["…", "…"],
+        ["99999", "84"],
+    ]

@@ -1,7 +1,9 @@
 """Traces against transformers' values, and what a trace promises besides numbers."""
 
 import copy
+import dataclasses
 import gc
+import math
 import weakref
 from pathlib import Path
 from typing import Any
@@ -19,12 +21,14 @@ from attnlab import (
     ForwardPass,
     GPT2Config,
     Tokenizer,
+    Trace,
     causal_mask,
     gelu,
     softmax,
 )
 from attnlab.fast import ACTIVATION_ROWS
-from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.forward import KeyValueCache
+from attnlab.parameters import Parameters, ParameterVector, parameter_count
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 STEPS = ("raw_scores", "scores", "masked_scores", "weights", "context")
@@ -358,3 +362,68 @@ def test_sequences_side_by_side_are_each_as_if_alone(odd: GPT2) -> None:
     )
     assert "... T D" in repr(together)
     assert "... H Tq Tk  2 x 3 x 5 x 17 x 17" in repr(together.blocks[0].attention)
+
+
+class Contrary:
+    """What raises whatever is done with it."""
+
+    def __array__(self, *_: object) -> Any:
+        raise RuntimeError("no array")
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("no attribute")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"parameters": [1]}, r"parameters must be Parameters; given \[1\]"),
+        ({"parameters": Parameters}, "parameters must be Parameters; given <class"),
+        ({"ids": Contrary()}, "integers; given one of type Contrary"),
+        ({"cache": np.zeros(3)}, r"cache must be a KeyValueCache; given array"),
+        ({"dropout": 0.1}, "dropout must be a Mapping; given 0.1"),
+        ({"dropout": np.zeros(3)}, "dropout must be a Mapping"),
+        ({"dropout": {5: np.zeros((3, 35))}}, "nothing is dropped at 5"),
+        ({"dropout": {"embedding_dropout": np.ones((3, 1))}}, r"has shape \(3, 35\); given \(3, 1"),
+        ({"dropout": {"embedding_dropout": "a"}}, "embedding_dropout must hold real numbers"),
+        ({"dropout": {"blocks.0.attention.dropout_mask": np.ones((3, 3))}}, r"shape \(5, 3, 3\)"),
+    ],
+)
+def test_what_a_forward_pass_can_not_be_made_of(odd: GPT2, given: Any, told: str) -> None:
+    with pytest.raises(AttnlabError, match=told):
+        ForwardPass(**{"ids": [1, 2, 3], "parameters": odd.parameters} | given)
+
+
+def test_a_cache_is_of_one_model_and_of_one_text(odd: GPT2) -> None:
+    other = dataclasses.replace(odd.config, layer_norm_epsilon=0.5)
+    for cache in (KeyValueCache(odd.config, "float64"), KeyValueCache(other, "float32")):
+        with pytest.raises(AttnlabError, match="another model"):
+            ForwardPass([1, 2], odd.parameters, cache)
+    with pytest.raises(AttnlabError, match=r"of one text.*\(2, 1\)"):
+        ForwardPass([[1], [2]], odd.parameters, KeyValueCache(odd.config, "float32"))
+
+
+def test_what_a_trace_can_not_be_made_of(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    tokens, vocabulary = trace.tokens, trace.vocabulary
+    with pytest.raises(AttnlabError, match="tokens must be Tokens; given 5"):
+        Trace(5, vocabulary, odd.parameters)
+    with pytest.raises(AttnlabError, match=r"vocabulary must be a Vocabulary; given \[None\]"):
+        Trace(tokens, [None], odd.parameters)
+    with pytest.raises(AttnlabError, match="parameters must be Parameters; given 'a'"):
+        Trace(tokens, vocabulary, "a")
+
+
+def test_a_candidate_is_a_token_that_there_is(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    token = trace.candidate(np.array(71), np.float32(0.5))
+    assert (token.id, token.logit) == (71, float(trace.next_logits[71]))
+    for id in (-1, 263, 71.5, True, None, [71], "71", 10**400):
+        with pytest.raises(AttnlabError, match=r"token's id must be an integer from 0 to 262"):
+            trace.candidate(id, 0.5)
+    for probability in ("a", -0.5, None, math.nan, math.inf, 10**400):
+        with pytest.raises(AttnlabError, match="probability must be a number of at least 0"):
+            trace.candidate(71, probability)

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import DTypeLike
 
+from attnlab.checks import check_kind
 from attnlab.config import GPT2Config
-from attnlab.errors import InvalidTypeError, shown
 from attnlab.parameters import ParameterVector
 
 
@@ -37,10 +37,8 @@ def initial_parameters(
     Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.3; 0.02 from
     "Improving Language Understanding by Generative Pre-Training" (2018), section 4.1.
     """
-    if not isinstance(config, GPT2Config):
-        raise InvalidTypeError(f"config must be a GPT2Config; given {shown(config)}")
-    if not isinstance(rng, np.random.Generator):
-        raise InvalidTypeError(f"rng must be a NumPy generator; given {shown(rng)}")
+    check_kind(config, GPT2Config, "config")
+    check_kind(rng, np.random.Generator, "rng")
     parameters = ParameterVector(config, dtype=dtype)
     deviation = 0.02
     of_residual = deviation / math.sqrt(2 * config.n_layer)

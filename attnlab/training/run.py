@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.checkpoint import INDEX, WEIGHTS
-from attnlab.checks import is_integer, is_real
+from attnlab.checks import as_count, as_flag, check_kind, is_integer, is_real
 from attnlab.config import GPT2Config
 from attnlab.equations import Array, Ids
 from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError, shown
 from attnlab.files import as_path, held, make_directory
-from attnlab.forward import ForwardPass
+from attnlab.forward import ForwardPass, dropout_shapes
 from attnlab.functional import drawn_dropout
 from attnlab.model import GPT2
 from attnlab.parameters import parameter_count
@@ -321,14 +321,12 @@ def train(
     >>> run.model.generate("to be", 15, temperature=0).text
     ' or not to be, '
     """
-    if not isinstance(config, GPT2Config):
-        raise InvalidTypeError(f"config must be a GPT2Config; given {shown(config)}")
-    if not isinstance(tokenizer, Tokenizer | None):
-        raise InvalidTypeError(f"tokenizer must be a Tokenizer; given {shown(tokenizer)}")
+    check_kind(config, GPT2Config, "config")
+    if tokenizer is not None:
+        check_kind(tokenizer, Tokenizer, "tokenizer")
     if watch is not None and not callable(watch):
         raise InvalidTypeError(f"watch must be a function; given {shown(watch)}")
-    if not isinstance(progress, bool):
-        raise InvalidTypeError(f"progress must be True or False; given {shown(progress)}")
+    progress = as_flag(progress, "progress")
     if tokenizer is None and config.vocab_size == len(Tokenizer.of_bytes()):
         tokenizer = Tokenizer.of_bytes()
     place = None if directory is None else as_path(directory, "directory")
@@ -343,10 +341,7 @@ def train(
         dropout=dropout,
         seed=seed,
     )
-    if not is_integer(save_every) or save_every < 1:
-        raise InvalidValueError(
-            f"save_every must be an integer of at least 1; given {shown(save_every)}"
-        )
+    save_every = as_count(save_every, "save_every", least=1)
     _check_memory(config, settings)
     ids = _corpus_ids(corpus, tokenizer, config, settings.sequence_length)
     try:
@@ -452,11 +447,10 @@ def evaluate(
     InvalidValueError, InvalidTypeError
         A corpus shorter than one sequence, ids outside the vocabulary.
     """
-    if not isinstance(model, GPT2):
-        raise InvalidTypeError(f"model must be a GPT2; given {shown(model)}")
-    T = model.config.n_positions if sequence_length is None else sequence_length
-    if not is_integer(T) or T < 1:
-        raise InvalidValueError(f"sequence_length must be a positive integer; given {shown(T)}")
+    check_kind(model, GPT2, "model")
+    T = model.config.n_positions
+    if sequence_length is not None:
+        T = as_count(sequence_length, "sequence_length", least=1)
     ids = _corpus_ids(corpus, model.tokenizer, model.config, T)
     count = (len(ids) - 1) // T
     inputs, targets = ids[: count * T].reshape(-1, T), ids[1 : count * T + 1].reshape(-1, T)
@@ -509,16 +503,7 @@ def draw_dropout(
     """What one forward pass over ids (..., T) drops, by path; None if the share is 0."""
     if not share:
         return None
-
-    *leading, T = ids_shape
-    residual, weights = (*ids_shape, config.n_embd), (*leading, config.n_head, T, T)
-    shapes = {"embedding_dropout": residual}
-    for layer in range(config.n_layer):
-        shapes |= {
-            f"blocks.{layer}.attention.dropout_mask": weights,
-            f"blocks.{layer}.attention_dropout": residual,
-            f"blocks.{layer}.mlp_dropout": residual,
-        }
+    shapes = dropout_shapes(config, ids_shape)
     return {path: drawn_dropout(shape, share, rng, np.float32) for path, shape in shapes.items()}
 
 

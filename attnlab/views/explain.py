@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.checks import as_number, is_integer
+from attnlab.checks import as_count, as_number, is_integer
 from attnlab.console import PrintedAnywhere
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import DisagreementError, InvalidTypeError, InvalidValueError, OutOfRangeError
+from attnlab.errors import shown as quoted
 from attnlab.tables import ELLIPSIS, align, display_width, elide
 from attnlab.views.shown import Result, shown
 
@@ -133,7 +134,14 @@ class Explanation(PrintedAnywhere):
     _products: list[list[str]] = field(default_factory=list)
 
     def text(self, width: int = WIDTH) -> str:
-        """The lines, none longer than `width` where its longest number fits."""
+        """The lines, none longer than `width` where its longest number fits.
+
+        Raises
+        ------
+        InvalidValueError
+            `width` is no integer of at least 1.
+        """
+        width = as_count(width, "width", least=1)
         blocks = [[*textwrap.wrap(self.title, width), *textwrap.wrap(NOTE, width)]]
         if self._products:
             blocks.append(["the products", halve(self._products, width)])
@@ -355,10 +363,10 @@ def place(index: int, kind: str, count: int) -> int:
     """
     index = as_number(index)
     if not is_integer(index):
-        raise InvalidTypeError(f"the number of a {kind} is an integer; given {index!r:.80}")
+        raise InvalidTypeError(f"the number of a {kind} is an integer; given {quoted(index)}")
     if not -count <= index < count:
         kinds = {"query": "queries", "key": "keys"}[kind]
-        raise OutOfRangeError(f"there is no {kind} {index}; {kinds} are 0 to {count - 1}")
+        raise OutOfRangeError(f"there is no {kind} {quoted(index)}; {kinds} are 0 to {count - 1}")
     return int(index) % count
 
 

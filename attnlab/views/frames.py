@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.errors import shown as quoted
 from attnlab.views.shown import Axis, Result, missing_extra, per_head, shown, shown_matrix
 
 try:
@@ -43,12 +44,12 @@ def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
     if isinstance(steps, str):
         steps = [steps]
     if not isinstance(steps, Sequence) or not all(isinstance(name, str) for name in steps):
-        raise InvalidTypeError(f"steps are names, such as ['weights', 'Q']; given {steps!r}")
+        raise InvalidTypeError(f"steps are names, such as ['weights', 'Q']; given {quoted(steps)}")
     known = (*trace.parts, *trace.blocks[0].parts, *per_head(trace.blocks[0].attention))
     for name in steps:
         if name not in known:
             raise InvalidValueError(
-                f"there is no step {name!r} to be had; steps are {', '.join(known)}"
+                f"there is no step {quoted(name)} to be had; steps are {', '.join(known)}"
             )
     variables: dict[str, Any] = {}
     coordinates: dict[str, Any] = {}

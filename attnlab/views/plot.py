@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from attnlab.checks import check_kind
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
+from attnlab.errors import shown as quoted
 from attnlab.tables import ELLIPSIS, elide
 from attnlab.views.colours import LIGHT
 from attnlab.views.explain import place
@@ -73,7 +75,7 @@ def plot_step(attention: Result, name: str, ax: Axes | None) -> Axes:
         elide(len(axis.positions), TOKENS_SHOWN) for axis in (rows, columns)
     )
     height, width = (len(shown) * INCHES_PER_LABEL for shown in (shown_rows, shown_columns))
-    ax = ax if ax is not None else _axes(width + 2.5, height + 2)
+    ax = _axes(ax, width + 2.5, height + 2)
     _image(ax, _cut(array, shown_rows, shown_columns), array)
     for places, span in ((shown_rows, ax.axhspan), (shown_columns, ax.axvspan)):
         for gap in (n for n, index in enumerate(places) if index is None):
@@ -98,7 +100,7 @@ def plot_heads(trace: Result, name: str, ax: Axes | None) -> Axes:
     known = per_head(trace.blocks[0].attention)
     if not isinstance(name, str) or name not in known:
         raise InvalidValueError(
-            f"heads have no step {name!r:.80} each; those are {', '.join(known)}"
+            f"heads have no step {quoted(name)} each; those are {', '.join(known)}"
         )
     layers = []
     for block in trace.blocks:
@@ -116,8 +118,7 @@ def plot_heads(trace: Result, name: str, ax: Axes | None) -> Axes:
     array = np.vstack(layers)
     L, H = len(layers), len(heads)
     high, wide = array.shape[0] // L, array.shape[1] // H
-    if ax is None:
-        ax = _axes(max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
+    ax = _axes(ax, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
     _image(ax, array, array)
     for i in range(1, L):
         ax.axhspan(i * high - 1.5, i * high - 0.5, color=LIGHT.paper)
@@ -147,7 +148,7 @@ def plot_tokens(trace: Result, layer: int, head: int, query: int, ax: Axes | Non
     largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])  # the largest, in order
     rest = len(weights) - len(largest)
     words = Words([queries, keys])
-    ax = ax if ax is not None else _axes(5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
+    ax = _axes(ax, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
     middle = (len(largest) - 1) / 2
     settings: dict[str, Any] = {"va": "center", "parse_math": False, "family": words.fonts}
     for y, key in enumerate(largest):
@@ -177,7 +178,11 @@ def plot_tokens(trace: Result, layer: int, head: int, query: int, ax: Axes | Non
     return ax
 
 
-def _axes(width: float, height: float) -> Axes:
+def _axes(given: Axes | None, width: float, height: float) -> Axes:
+    """Where to draw: the Axes that are given, else those of a new figure."""
+    if given is not None:
+        check_kind(given, Axes, "ax")
+        return given
     return Picture(figsize=(width, height), layout="constrained").subplots()
 
 

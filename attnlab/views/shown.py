@@ -13,6 +13,7 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, MissingExtraError
+from attnlab.errors import shown as quoted
 from attnlab.tables import printable, table
 
 Result: TypeAlias = Any
@@ -112,7 +113,7 @@ def check_step(result: Result, name: str) -> None:
     """
     if not isinstance(name, str) or name not in result.parts:
         raise InvalidValueError(
-            f"{result.title} has no step {name!r:.80}; its steps are {', '.join(result.parts)}"
+            f"{result.title} has no step {quoted(name)}; its steps are {', '.join(result.parts)}"
         )
 
 

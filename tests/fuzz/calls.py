@@ -22,8 +22,13 @@ from odd import BIG, NAMES, ODD, made, near
 from processes import LONGEST_QUOTE, Prepare, Result
 from targets import REFERENCE, Target, call, copy_model, found_targets
 
+import attnlab
+
 # Parameters that say how often something is done, or how much is asked for: a huge one is no fault.
 REPEATS = ("steps", "max_new_tokens", "samples")
+
+# Parameters that are functions to be called back: what those raise is theirs, and comes through.
+CALLED_BACK = ("watch",)
 
 # Longer lists are looked at no further.
 LOOKED_AT = 5
@@ -200,6 +205,18 @@ def shown(value: Any) -> Iterator[str]:
             getattr(value, name)
 
 
+def tamed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is called back, as if the library had refused what it raises."""
+
+    def called(*given: Any) -> Any:
+        try:
+            return function(*given)
+        except Exception as error:
+            raise attnlab.AttnlabError("what was called back raised") from error
+
+    return called
+
+
 def texts_of(value: Any) -> Iterator[str]:
     """A value as a message may quote it."""
     for text in (str, repr):
@@ -237,6 +254,11 @@ class CallCase:
 
     def attack(self) -> Any:
         names = NAMES | {f"_{name}": value for name, value in self.values.items()}
+        names |= {
+            f"_{name}": tamed(self.values[name])
+            for name in CALLED_BACK
+            if callable(self.values.get(name))
+        }
         text = call(self.target, {name: f"_{name}" for name in self.arguments})
         try:
             found = eval(text, names)

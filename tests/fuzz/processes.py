@@ -165,10 +165,10 @@ def limits(memory: int, seconds: float = SECONDS) -> Iterator[None]:
     """An alarm after so many seconds, and a fence around the address space."""
 
     def late(*_: object) -> None:
-        if clock() - started >= seconds:
+        if working and clock() - started >= seconds:
             raise LateError
 
-    started = clock()
+    started, working = clock(), True
     outside = resource.getrlimit(resource.RLIMIT_AS)
     fence = status_of("VmSize") + memory + SLACK
     AT_WORK.append(True)
@@ -178,6 +178,7 @@ def limits(memory: int, seconds: float = SECONDS) -> Iterator[None]:
     try:
         yield
     finally:
+        working = False  # on a busy machine another alarm may come before the next line is done
         signal.setitimer(signal.ITIMER_REAL, 0)
         AT_WORK.pop()
         resource.setrlimit(resource.RLIMIT_AS, outside)
@@ -262,6 +263,7 @@ def settle(place: Path) -> None:
     """Give a fork streams, a group and a directory of its own, and a limit to all its memory."""
     most = status_of("VmSize") + 3 * LARGEST
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # who dies, dies at once
     os.setpgid(0, 0)  # so that it is killed with all that it started
     output = os.open(place / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     nothing = os.open(place / "nothing", os.O_RDONLY | os.O_CREAT)

@@ -141,14 +141,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=2000, help="how many of each kind")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=KINDS)
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--case", help="one case alone, as a run names it: directories:1000017")
     options = parser.parse_args(arguments)
     if options.case:
         return show(options.case)
-    found = attack_kinds(
-        [options.only] if options.only else list(KINDS), options.cases, options.seed
-    )
+    found = attack_kinds(options.only, options.cases, options.seed)
     print(f"\n{table(found)}")
     for kind, outcomes in found.items():
         print(failures(kind, outcomes))

@@ -111,7 +111,7 @@ def test_the_machines_find_a_planted_fault(fault: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["directories"])
+@pytest.mark.parametrize("kind", ["directories", "calls"])
 def test_nothing_breaks_attnlab(kind: str) -> None:
     ended = command("run.py", "--cases", "1500", "--seed", "1", "--only", kind)
     assert ended.returncode == 0, ended.stdout + ended.stderr
