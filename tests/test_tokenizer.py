@@ -294,7 +294,7 @@ def test_of_very_many_tokens_the_first_ones_and_the_last_are_shown() -> None:
     lines = repr(TINY.tokens([84] * 1024)).split("\n")
     assert [line.split()[0] for line in lines[1:]] == [str(n) for n in range(1024)]
     lines = repr(TINY.tokens([84] * 100_000)).split("\n")
-    assert len(lines) == 1025
+    assert len(lines) == 1026
     assert [line.split()[:2] for line in lines[-3:]] == [
         ["1022", "84"],
         ["…", "…"],
