@@ -153,9 +153,26 @@ def test_compare(computed: Any, recorded: Any, decimals: int, agrees: bool) -> N
     assert compare("table", computed, recorded, decimals).agrees is agrees
 
 
+def test_a_line_for_who_may_have_changed_the_input() -> None:
+    x, given = np.array([3.0, 4.0]), {"x": ([3, 4], [3, 4]), "text": ("It’s", "It’s")}
+    assert figures.verdict(given, 1, y=(x / 2, [1.5, 2.0]), z=(x, [3.0, 4.0])) == (
+        "y, z: all 4 published figures agree"
+    )
+    assert figures.verdict({}, 0, y=([4], [4])) == "y: the published figure agrees"
+    assert figures.verdict(given, 1, y=(x, [3.0, 4.0]), z=(x, [3.0, 4.2])) == (
+        "z: 2 figures DO NOT agree, largest difference 2.0e-01"
+    )
+    given = {"x": (x, x), "y": (x, [3, 5]), "text": ("It's", "It’s"), "z": ([x], x)}
+    assert figures.verdict(given, 1, y=(x, [1.0, 2.0])) == (
+        "You changed the input: the published figures are for "
+        "y = [3, 5], text = 'It’s', z = [3.0, 4.0]"
+    )
+
+
 def test_check_raises() -> None:
     assert figures.check("pi", [3.14159], [3.1416], 4).agrees
-    with pytest.raises(AttnlabError, match="DO NOT agree") as caught:
+    assert str(figures.compare("pi", [3], [3], 0)).startswith("pi: 1 figure agrees, ")
+    with pytest.raises(AttnlabError, match="1 figure DOES NOT agree") as caught:
         figures.check("pi", [3.14], [3.1416], 4)
     assert isinstance(caught.value, AssertionError)
     with pytest.raises(AttnlabError, match="'sonata'"):

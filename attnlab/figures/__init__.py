@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,11 +54,11 @@ class Comparison:
         return self.largest_difference <= self.tolerance
 
     def __str__(self) -> str:
-        verdict = "agree" if self.agrees else "DO NOT agree"
-        return (
-            f"{self.name}: {self.figures} figure{'s' * (self.figures != 1)} {verdict}, "
-            f"largest difference {self.largest_difference:.1e}"
-        )
+        if self.figures == 1:
+            verdict = "1 figure " + ("agrees" if self.agrees else "DOES NOT agree")
+        else:
+            verdict = f"{self.figures} figures " + ("agree" if self.agrees else "DO NOT agree")
+        return f"{self.name}: {verdict}, largest difference {self.largest_difference:.1e}"
 
 
 def load(name: str) -> dict[str, Any]:
@@ -138,3 +139,37 @@ def check(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) ->
     if not comparison.agrees:
         raise DisagreementError(str(comparison))
     return comparison
+
+
+def verdict(
+    inputs: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    decimals: int,
+    **tables: tuple[ArrayLike, ArrayLike],
+) -> str:
+    """How tables compare with the recorded ones, in a line, or that their input is another by now.
+
+    Parameters
+    ----------
+    inputs : by name, what the tables were computed from, and what the figures were recorded for
+    decimals : how many the recorded figures have
+    tables : by name, computed and recorded, as `compare` takes them
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError
+        As `compare` does.
+    """
+    changed = [
+        f"{name} = {shown(np.asarray(recorded).tolist())}"
+        for name, (given, recorded) in inputs.items()
+        if not np.array_equal(given, recorded)
+    ]
+    if changed:
+        return f"You changed the input: the published figures are for {', '.join(changed)}"
+    comparisons = [compare(name, *pair, decimals) for name, pair in tables.items()]
+    disagreeing = [str(comparison) for comparison in comparisons if not comparison.agrees]
+    if disagreeing:
+        return "\n".join(disagreeing)
+    count = sum(comparison.figures for comparison in comparisons)
+    agree = "the published figure agrees" if count == 1 else f"all {count} published figures agree"
+    return f"{', '.join(tables)}: {agree}"
