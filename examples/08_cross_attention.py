@@ -5,7 +5,8 @@
 # queries come from one sequence, the keys and values from the other. All else is as before.
 #
 # The numbers are chosen so that each column has a meaning. An English word has three (colour,
-# animal, action). A French word has four: the article "les" needs one of its own.
+# animal, action). A French word has four: the article "les" needs one of its own. Change any
+# number, and run it again.
 
 # %%
 import numpy as np
@@ -33,10 +34,10 @@ memory = np.array(
     ]
 )
 print("X, the sequence that asks")
-print(attnlab.table(X, rows=english, columns=["colour", "animal", "action"], decimals=0))
+print(attnlab.table(X, rows=english, columns=["colour", "animal", "action"], decimals=1))
 print("\nmemory, the sequence that is looked at")
 meanings = ["article", "colour", "animal", "action"]
-print(attnlab.table(memory, rows=french, columns=meanings, decimals=0))
+print(attnlab.table(memory, rows=french, columns=meanings, decimals=1))
 
 # %% [markdown]
 # ## 8.1 Queries here, keys and values there
@@ -45,8 +46,8 @@ print(attnlab.table(memory, rows=french, columns=meanings, decimals=0))
 # French word. The sequences differ in length and width. Only one thing has to fit: a query and a
 # key must be equally wide, or they could not be multiplied.
 #
-# Our `W_Q` asks for the word's own meaning, and strongly. `W_K` answers with the meaning and drops
-# the article. `W_V` hands over the French word as it is.
+# The `W_Q` here asks for the word's own meaning, and strongly. `W_K` answers with the meaning and
+# drops the article. `W_V` hands over the French word as it is.
 
 # %%
 W_Q = 3 * np.eye(3)
@@ -58,76 +59,69 @@ W_K = np.array(
         [0, 0, 1],  # action
     ]
 )
-W_V = np.eye(4)
+W_V = np.eye(len(meanings))
 cross = attnlab.cross_attention(X, memory, W_Q, W_K, W_V)
 
 print("\n8.1 Queries here, keys and values there")
 print(cross)
 print("\nQ = X W_Q")
-print(attnlab.table(cross.Q, rows=english, decimals=0))
+print(attnlab.table(cross.Q, rows=english, decimals=1))
 print("\nK = memory W_K")
-print(attnlab.table(cross.K, rows=french, decimals=0))
-print("\nraw_scores = Q Kᵀ, 3 x 4: who asks in the rows, who answers in the columns")
-print(attnlab.table(cross.raw_scores, rows=english, columns=french, decimals=0))
-assert cross.raw_scores.shape == (3, 4)
+print(attnlab.table(cross.K, rows=french, decimals=1))
+print("\nraw_scores = Q Kᵀ: who asks in the rows, who answers in the columns")
+print(attnlab.table(cross.raw_scores, rows=english, columns=french, decimals=1))
+cross
 
 # %% [markdown]
 # ## 8.2 Weights and context
 #
-# Each row sums to 1: an English word shares out its attention among the French ones. "black" finds
-# "noirs", "cats" finds "chats", although the order of the two is different in French. "sleep" finds
-# "dorment", and looks at "chats" too.
+# Each row sums to 1: an English word shares out its attention among the French ones. With the
+# numbers above "black" finds "noirs", "cats" finds "chats", although the order of the two is
+# different in French. "sleep" finds "dorment", and looks at "chats" too.
 #
 # The context has a row for each English word, and it is written in French columns.
 
 # %%
 sums = cross.weights.sum(axis=1, keepdims=True)
-print("\n8.2 weights = softmax(raw_scores / √3)")
+print(f"\n8.2 weights = softmax(raw_scores / √{W_K.shape[1]})")
 print(attnlab.table(np.hstack([cross.weights, sums]), rows=english, columns=[*french, "sum"]))
 print("\ncontext = weights V")
 print(attnlab.table(cross.context, rows=english, columns=meanings))
-assert np.allclose(sums, 1)
-found = [french[j] for j in cross.weights.argmax(axis=1)]
-assert found == ["noirs", "chats", "dorment"]
-assert cross.weights[2].argsort()[-2] == french.index("chats")
-assert cross.context.shape == (3, 4)
+print()
+for word, row in zip(english, cross.weights, strict=True):
+    print(f"  {word} looks most at {french[row.argmax()]}")
 
 # %% [markdown]
 # ## 8.3 No causal mask
 #
 # A causal mask hides words that are not written yet. The French sentence is there in full before
 # the first English word, so there is nothing to hide. Lay a causal mask over it all the same, and
-# the first English word sees the first French one and no more. No English word sees "dorment".
+# the first English word sees the first French one and no more. No English word of the three sees
+# the fourth French one, "dorment".
 #
 # (The English words among themselves do need one: they are written one by one. That is
 # self-attention, and it comes before in the same layer.)
 
 # %%
-wrong_mask = np.tri(3, 4, dtype=bool)
+wrong_mask = np.tri(len(english), len(french), dtype=bool)
 masked = attnlab.cross_attention(X, memory, W_Q, W_K, W_V, mask=wrong_mask)
-print(
-    f"\n8.3 No mask in 8.2: every word sees every word, {np.count_nonzero(cross.mask)} pairs of 12"
-)
+seen = np.count_nonzero(cross.mask)
+print(f"\n8.3 No mask in 8.2: every word sees every word, {seen} pairs of {cross.mask.size}")
 print("\nWeights with a causal mask, which is wrong here")
 print(attnlab.table(masked.weights, rows=english, columns=french))
-assert cross.mask.all()
-assert masked.weights[0, french.index("les")] == 1
-assert (masked.weights[:, french.index("dorment")] == 0).all()
 
 # %% [markdown]
 # ## 8.4 Attention does not know the order of what it looks at
 #
-# Deal out the French words in another order: the columns of the weights move along, the context
-# stays. That is why a model adds position embeddings.
+# Give the French words from the last to the first: the columns of the weights move along, the
+# context stays. That is why a model adds position embeddings.
 
 # %%
-order = [3, 0, 2, 1]
+order = list(reversed(range(len(french))))  # or any other
 shuffled = attnlab.cross_attention(X, memory[order], W_Q, W_K, W_V)
 print("\n8.4 Weights with the French words in another order")
 print(attnlab.table(shuffled.weights, rows=english, columns=[french[j] for j in order]))
 print(f"largest change of the context: {np.abs(shuffled.context - cross.context).max():.1e}")
-assert np.allclose(shuffled.weights, cross.weights[:, order])
-assert np.allclose(shuffled.context, cross.context)
 
 # %% [markdown]
 # ## 8.5 Self-attention is the special case
@@ -135,12 +129,16 @@ assert np.allclose(shuffled.context, cross.context)
 # Let the English sentence look at itself, and cross-attention is self-attention.
 
 # %%
-W_K_english, W_V_english = np.eye(3), np.eye(3)
+W_K_english, W_V_english = np.eye(X.shape[1], W_Q.shape[1]), np.eye(X.shape[1])
 itself = attnlab.cross_attention(X, X, W_Q, W_K_english, W_V_english)
 self_attention = attnlab.self_attention(X, W_Q, W_K_english, W_V_english)
 print("\n8.5 Cross-attention of the English sentence to itself: weights")
 print(attnlab.table(itself.weights, rows=english, columns=english))
 print("\nself_attention: weights")
 print(attnlab.table(self_attention.weights, rows=english, columns=english))
-assert np.array_equal(itself.weights, self_attention.weights)
-assert np.array_equal(itself.context, self_attention.context)
+
+# %% [markdown]
+# ## With a pencil
+#
+# * Make `W_Q` twice as large in 8.1. Does "sleep" look at "chats" more, or less?
+# * Let "sleep" not ask who does: 0 and not 1 in its row of `X`. Where do its weights go?
