@@ -8,6 +8,9 @@
 # Each line of the text begins with random letters, all different, and says them again and again.
 # Seven lines in ten have only two letters, the others 4 to 12. What comes first can't be known,
 # what comes again can.
+#
+# Change any number, and run it again. What the text says about places and steps is so with the
+# numbers below: another seed may grow its head elsewhere, later, or not at all.
 
 # %%
 import math
@@ -55,7 +58,7 @@ for some in lines(6):
 # shows under the same names, here for all 64 lines at once.
 
 # %%
-N = 10
+N = 10  # letters in a line that is said twice: 4 to 12
 held_out = np.stack([line(N, 2 * N) for _ in range(64)])
 asking = np.arange(N + 1, 2 * N - 2)  # places in the second half
 
@@ -86,8 +89,9 @@ def after_the_copy(forward: attnlab.ForwardPass, layer: int) -> Array:
 # `watch` is called after each step. It looks at the held-out lines, and at `qkzvmqkzvm`.
 
 # %%
-STEPS, EVERY = 2000, 100
-SHOWN = np.array([[LETTERS.index(letter) for letter in "qkzvmqkzvm"]])
+STEPS, EVERY, HEADS = 2000, 100, 2
+SAID = "qkzvmqkzvm"
+SHOWN = np.array([[LETTERS.index(letter) for letter in SAID]])
 history: dict[int, list[list[float]]] = {1: [], 2: []}
 shown: dict[int, Array] = {}  # the weights of layer 1 on SHOWN, at some steps
 
@@ -108,7 +112,9 @@ def watch(run: Training) -> None:
 
 runs = {}
 for n_layer in (1, 2):
-    config = attnlab.GPT2Config(vocab_size=26, n_positions=24, n_embd=32, n_layer=n_layer, n_head=2)
+    config = attnlab.GPT2Config(
+        vocab_size=26, n_positions=24, n_embd=32, n_layer=n_layer, n_head=HEADS
+    )
     runs[n_layer] = train(
         config,
         corpus,
@@ -138,23 +144,25 @@ print("previous*  layer 0's largest on the token before")
 # falls. One layer never gets there.
 #
 # ## 11.3 The head, before, while and after it forms
+#
+# It counts as forming when a quarter of its weight goes to one place.
 
 # %%
 forward = attnlab.ForwardPass(held_out, runs[2].parameters)
 table = after_the_copy(forward, 1)
 best_head, places = divmod(int(table.argmax()), 5)
-seen = [1, *(step for step in shown if step > 1)]
-scores = [row[3] for row in history[2]]
-assert max(scores) > 0.25, "no head has formed"
-forming = seen[next(i for i, score in enumerate(scores) if score > 0.25)]
-for step in (1, forming, STEPS):
-    print(f"\n11.3 Layer 1, head {best_head}, after step {step}: the second qkzvm looks at")
-    print(attnlab.table(shown[step][best_head, 5:], rows="qkzvm", columns="qkzvmqkzvm", decimals=2))
+forming = [step for (step, _, _, best, _) in history[2] if best > 0.25]
+if not forming:
+    print("\nNo head has formed: the tables below show what there is.")
+half = len(SAID) // 2
+for step in sorted({1, *map(int, forming[:1]), max(shown)}):
+    print(f"\n11.3 Layer 1, head {best_head}, after step {step}: the second {SAID[half:]} looks at")
+    print(attnlab.table(shown[step][best_head, half:], rows=SAID[half:], columns=SAID, decimals=2))
 
 print("\nThe heads of layer 1: mean weight so many places after the earlier copy")
-names = [f"head {h}" for h in range(2)]
+names = [f"head {h}" for h in range(HEADS)]
 print(attnlab.table(table, rows=names, columns=range(5), decimals=2))
-assert places == 2
+print(f"Most: head {best_head}, {places} after the copy")
 
 # %% [markdown]
 # Look at the second k. A textbook's induction head looks at the z after the earlier k. This one
@@ -169,7 +177,6 @@ assert places == 2
 back = np.stack([looks_at(forward, 0, -distance) for distance in range(5)], axis=1)
 print("\n11.4 The heads of layer 0: mean weight so many places back")
 print(attnlab.table(back, rows=names, columns=range(5), decimals=2))
-assert back[:, 1].max() > 0.9
 
 # %% [markdown]
 # So v holds a note "before me: z", which is what comes next: layer 1's V reads it. To see what the
@@ -177,7 +184,7 @@ assert back[:, 1].max() > 0.9
 # and look at the same query and key again.
 
 # %%
-q = N + 5
+q = N + N // 2
 after = {"nothing": forward}
 for where, name in {-1: "before the copy", 0: "the copy", 1: "1 after", 2: "2 after"}.items():
     changed = held_out.copy()
@@ -186,17 +193,14 @@ for where, name in {-1: "before the copy", 0: "the copy", 1: "1 after", 2: "2 af
     after[name] = attnlab.ForwardPass(changed, runs[2].parameters)
 rows = []
 for edited in after.values():
-    weight = float(edited.blocks[1].attention.weights[:, best_head, q, q - N + 2].mean())
-    right = attnlab.softmax(edited.logits[:, q])[np.arange(64), edited.ids[:, q - N + 1]]
+    weight = float(edited.blocks[1].attention.weights[:, best_head, q, q - N + places].mean())
+    probabilities = attnlab.softmax(edited.logits[:, q])
+    right = np.take_along_axis(probabilities, edited.ids[:, q - N + 1, None], axis=-1)
     rows.append([weight, float(right.mean())])
 print(
     "\nOne letter replaced: the head's weight, and the probability of what stands 1 after the copy"
 )
 print(attnlab.table(rows, rows=list(after), columns=["weight", "probability"], decimals=2))
-weight_of = dict(zip(after, (row[0] for row in rows), strict=True))
-assert weight_of["nothing"] > 0.7
-assert weight_of["before the copy"] < 0.2
-assert min(weight_of["the copy"], weight_of["1 after"], weight_of["2 after"]) > 0.5
 
 # %% [markdown]
 # The weight hangs on the letter *before* the copy, three places before v. The key of v carries the
@@ -212,20 +216,13 @@ assert min(weight_of["the copy"], weight_of["1 after"], weight_of["2 after"]) > 
 # stays the same to the last bit. Layer 1's doesn't.
 
 # %%
-j = q - N + 2
-print("\n11.5 The letter three places before a token is replaced: its key changes by at most")
-changes = []
+j = q - N + places
+print(f"\n11.5 The letter {places + 1} before a token is replaced: its key changes by at most")
 for layer in (0, 1):
     K, K_edited = (f.blocks[layer].attention.K for f in (forward, after["before the copy"]))
-    changes.append(float(np.abs(K[:, :, j] - K_edited[:, :, j]).max()))
-    print(f"  layer {layer}   {changes[layer]:.2f}")
-assert changes[0] == 0 < 0.1 < changes[1]
+    print(f"  layer {layer}   {np.abs(K[:, :, j] - K_edited[:, :, j]).max():.2f}")
 
 one, two = history[1][-1], history[2][-1]
 print(f"\nAt the end   {'one layer':>9}  {'two layers':>10}")
 print(f"second half  {one[2]:9.2f}  {two[2]:10.2f}   nats")
 print(f"best head    {one[3]:9.2f}  {two[3]:10.2f}   of the weight in one place after the copy")
-assert two[3] > 0.7
-assert max(row[3] for row in history[1]) < 0.4
-assert two[2] < one[2] - 1
-assert min(row[2] for row in history[1]) > 2.5
