@@ -6,6 +6,9 @@
 # the keys, and what can they learn from that?
 #
 # `d_y` stands for dL/dy: by how much the loss L changes for a change of y.
+#
+# Change any number, and run it again. Where the text names figures, they are those of the numbers
+# here.
 
 # %%
 import math
@@ -36,21 +39,20 @@ prepare_script()  # for any terminal, and for pipes
 # %%
 d_weights = np.array([0.0, -1.0, 0.0])
 raw_scores = np.array([16.0, 8.0, 0.0])
+d = 64
 gradients = {}
 print("12.1 Three keys")
-for name, scores in {"divided": raw_scores / 8, "not divided": raw_scores}.items():
+for name, scores in {"divided": raw_scores / math.sqrt(d), "not divided": raw_scores}.items():
     weights = attnlab.softmax(scores)
     total = float(weights @ d_weights)
-    print(f"\n{name}: scores {', '.join(f'{score:.0f}' for score in scores)}")
-    products = [f"{w:.4f}·{d:.0f}" for w, d in zip(weights, d_weights, strict=True)]
+    print(f"\n{name}: scores {', '.join(f'{score:.4g}' for score in scores)}")
+    products = [f"{w:.4f}·{wish:g}" for w, wish in zip(weights, d_weights, strict=True)]
     print(f"  sum = {' + '.join(products)} = {total:.4f}")
-    by_hand = []
-    for key, (w, d) in enumerate(zip(weights, d_weights, strict=True)):
-        by_hand.append(w * (d - total))
-        print(f"  d_score of key {key} = {w:.4f} · ({d:.0f} - {total:.4f}) = {by_hand[-1]:.4f}")
     gradients[name] = softmax_gradient(weights, d_weights)
-    assert np.allclose(by_hand, gradients[name])
-    assert np.isclose(sum(by_hand), 0)
+    for key, (w, wish) in enumerate(zip(weights, d_weights, strict=True)):
+        d_score = w * (wish - total)
+        print(f"  d_score of key {key} = {w:.4f} · ({wish:g} - {total:.4f}) = {d_score:.4f}")
+    print(f"  softmax_gradient says  {', '.join(f'{d_score:.4f}' for d_score in gradients[name])}")
 
 # %% [markdown]
 # Divided, key 1 is told: up (a step goes against the gradient), key 0: down. Not divided, the same
@@ -60,9 +62,9 @@ for name, scores in {"divided": raw_scores / 8, "not divided": raw_scores}.items
 # every product vanishes.
 
 # %%
-quieter = np.linalg.norm(gradients["divided"]) / np.linalg.norm(gradients["not divided"])
-print(f"\nThe gradient that reaches the scores is {quieter:.0f} times smaller without the division")
-assert quieter > 500
+print("\nLength of the gradient that reaches the scores")
+for name, gradient in gradients.items():
+    print(f"  {name:11}  {np.linalg.norm(gradient):.6f}")
 
 # %% [markdown]
 # ## 12.2 Random queries and keys
@@ -113,10 +115,6 @@ for divided, heading in ((True, "12.2 With the division by √d"), (False, "With
             decimals=6,
         )
     )
-with_division = np.array([medians[d, True] for d in widths])
-assert (with_division.max(axis=0) < 1.3 * with_division.min(axis=0)).all()
-assert medians[1024, False][0] > 0.9
-assert max(medians[1024, False][1:]) < 0.01 * min(medians[1024, True][1:])
 
 # %% [markdown]
 # With the division every column stays as it is, whatever d. Without it, half of the queries get
@@ -131,7 +129,7 @@ assert max(medians[1024, False][1:]) < 0.01 * min(medians[1024, True][1:])
 # queries are deaf, a few get shouted at. One learning rate can't suit both.
 
 # %%
-print("\n12.3 Without the division: length of d_Q over 2,000 queries")
+print(f"\n12.3 Without the division: length of d_Q over {queries:,} queries")
 lines = []
 for d in widths:
     of_d, usual = lengths[d, False], float(np.median(lengths[d, True]))
@@ -140,9 +138,6 @@ for d in widths:
 columns = ["median", "mean", "largest", "largest / mean", "share below a tenth*"]
 print(attnlab.table(lines, rows=[f"d = {d}" for d in widths], columns=columns))
 print("* of the median with the division")
-assert lines[-1][1] > 100 * lines[-1][0]
-assert lines[-1][4] > 0.5 > 0.02 > lines[0][4]
-assert (lengths[1024, True] < np.median(lengths[1024, True]) / 10).mean() < 0.01
 
 # %% [markdown]
 # ## 12.4 What it does to learning
@@ -154,13 +149,17 @@ assert (lengths[1024, True] < np.median(lengths[1024, True]) / 10).mean() < 0.01
 
 
 # %%
+learners, choices, width, steps, seed = 200, 16, 64, 200, 1
+
+
 def found(divided: bool, rate: float, adam: bool = False) -> float:
     """The share of queries that found their key."""
-    rng = np.random.default_rng(1)
-    Q, K = rng.standard_normal((200, 1, 64)), rng.standard_normal((200, 16, 64))
-    wanted = np.eye(16)[rng.integers(0, 16, (200, 1))]
+    rng = np.random.default_rng(seed)
+    Q = rng.standard_normal((learners, 1, width))
+    K = rng.standard_normal((learners, choices, width))
+    wanted = np.eye(choices)[rng.integers(0, choices, (learners, 1))]
     optimizer = AdamW(np.zeros(Q.size))
-    for _ in range(200):
+    for _ in range(steps):
         result = attend(Q, K, divided)
         d_Q, _ = way_back(result, result.context - wanted, divided)
         if adam:
@@ -180,13 +179,13 @@ def compare(rates: tuple[float, ...], adam: bool) -> tuple[float, float]:
 
 print("\n12.4 Share of the queries that found their key, plain steps")
 best_with, best_without = compare((0.03, 0.1, 0.3, 1, 3, 10), adam=False)
-assert best_with > 0.95
-assert best_without < 0.6
 
 print("\nThe same with AdamW")
 adam_with, adam_without = compare((0.003, 0.01, 0.03, 0.1), adam=True)
-assert adam_with > 0.95
-assert best_without < adam_without < 0.75
+
+print("\nAt the best rate    plain steps  AdamW")
+print(f"with the division   {best_with:11.2f}  {adam_with:5.2f}")
+print(f"without it          {best_without:11.2f}  {adam_without:5.2f}")
 
 # %% [markdown]
 # Without the division most queries end where they should not, at every rate: small steps don't move
@@ -202,13 +201,13 @@ assert best_without < adam_without < 0.75
 # %%
 config = attnlab.GPT2Config(vocab_size=500, n_positions=16, n_embd=768, n_layer=1, n_head=12)
 parameters = initial_parameters(config, rng)
-forward = attnlab.ForwardPass(rng.integers(0, 500, (64, 16)), parameters)
-start = forward.blocks[0].attention
-last = start.raw_scores[:, :, -1]  # of the last token, which sees all 16
+texts = rng.integers(0, config.vocab_size, (64, config.n_positions))
+start = attnlab.ForwardPass(texts, parameters).blocks[0].attention
+last = start.raw_scores[:, :, -1]  # of the last token, which sees all
 spread = [float(last.std()), float(last.std() / math.sqrt(config.d_head))]
 largest = [float(attnlab.softmax(last).max(axis=-1).mean())]
 largest.append(float(start.weights[:, :, -1].max(axis=-1).mean()))
-print("\n12.5 GPT-2 small's width before its first step, the last of 16 tokens")
+print(f"\n12.5 D = {config.n_embd}, before its first step, the last of {config.n_positions} tokens")
 print(
     attnlab.table(
         [spread, largest],
@@ -217,8 +216,6 @@ print(
         decimals=2,
     )
 )
-assert largest[0] > 2 * largest[1]
-assert largest[0] < 0.6
 
 # %% [markdown]
 # So GPT-2 would not begin saturated even without the division, thanks to its small matrices: the
