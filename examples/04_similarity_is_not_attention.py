@@ -25,7 +25,7 @@ X = np.array(
         [1, 1, 1],  # it
     ]
 )
-dog, ball, it = range(3)  # their rows
+dog, ball, it = 0, 1, 2  # their rows
 
 print("X: three words, three numbers each")
 print(attnlab.table(X, rows=words, columns=meanings, decimals=1))

@@ -464,6 +464,7 @@ def test_10_what_the_cache_saves() -> None:
         assert np.allclose(a.attention.V, b.attention.V[:, :T], atol=1e-4)
     assert lesson["difference"] < 1e-4
     count = lesson["multiplications"]
+    assert count(1, 1) == 2 * (4 * 128 * 128 + 2 * 128 * 512 + 2 * 2 * 128)
     assert count(1, 5) + count(5, 0) == count(6, 0)
 
 
