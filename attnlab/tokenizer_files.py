@@ -54,6 +54,9 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Tr
 MOST_IDS = 2**32 - 1
 
 SENTENCE_PIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+HOW_TO_SAVE = (
+    "Where transformers trained the model, tokenizer.save_pretrained(DIRECTORY) writes one"
+)
 HOW_TO_CONVERT = (
     "transformers writes one: AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY)"
 )
@@ -486,6 +489,8 @@ def _no_tokenizer(directory: Path) -> MissingFileError:
     )
     if pieces := [name for name in SENTENCE_PIECE if _is_there(directory, name)]:
         message += f". {pieces[0]} is SentencePiece's: it takes a tokenizer.json. {HOW_TO_CONVERT}"
+    else:
+        message += f". {HOW_TO_SAVE}"
     return MissingFileError(message)
 
 
