@@ -46,7 +46,7 @@ FIRST = NAMES["attention.W_QKV"]
 # Where a wrapped model keeps the one that is inside.
 INSIDE = ("module", "_orig_mod", "pretrained_model", "base_model", "model")
 
-WHERE = "the arrays"
+WHERE = "the model in memory"
 
 
 @dataclass(frozen=True)
