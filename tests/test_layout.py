@@ -1,11 +1,13 @@
-"""Who imports whom: one way, leaf to top; and what `import attnlab` does not load."""
+"""Who imports whom: one way, leaf to top; what `import attnlab` does not load; what it needs."""
 
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import attnlab
 
@@ -82,6 +84,26 @@ def test_tiktoken_is_loaded_for_a_text_and_not_for_ids() -> None:
         "False",
         "True",
     ]
+
+
+@pytest.mark.parametrize(
+    ("implementation", "machine", "needed"),
+    [
+        *(("cpython", machine, True) for machine in ("x86_64", "AMD64", "arm64", "aarch64")),
+        *(("cpython", machine, False) for machine in ("ARM64", "riscv64", "ppc64le", "armv7l")),
+        ("pypy", "x86_64", False),
+    ],
+)
+def test_tiktoken_is_needed_where_it_has_wheels(
+    implementation: str, machine: str, needed: bool
+) -> None:
+    """As PyPI lists them (ARM64 is Windows); elsewhere attnlab is installed without it."""
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    required = map(Requirement, project["project"]["dependencies"])
+    environment = {"implementation_name": implementation, "platform_machine": machine}
+    names = [one.name for one in required if one.marker is None or one.marker.evaluate(environment)]
+    assert ("tiktoken" in names) == needed
+    assert "numpy" in names
 
 
 def test_tensor_names_live_in_checkpoint_alone() -> None:
