@@ -6,6 +6,7 @@
 >>> trace.head(0, 0).weights
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from attnlab import errors
@@ -38,7 +39,16 @@ from attnlab.tokens import Token, Tokens
 from attnlab.trace import NextToken, Trace, open_trace
 
 if TYPE_CHECKING:
+    from attnlab.checking import check
+    from attnlab.comparison import compare
     from attnlab.training import train
+
+# What is loaded when it is first used, so that `import attnlab` stays quick.
+LATE = {
+    "check": "attnlab.checking",
+    "compare": "attnlab.comparison",
+    "train": "attnlab.training",
+}
 
 __version__ = "0.1.0"
 
@@ -66,6 +76,8 @@ __all__ = [
     "at",
     "attention",
     "causal_mask",
+    "check",
+    "compare",
     "cross_attention",
     "errors",
     "gelu",
@@ -84,11 +96,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`train`, which is loaded when it is first used, so that `import attnlab` stays quick."""
-    if name == "train":
-        from attnlab.training import train
-
-        return train
+    if name in LATE:
+        return getattr(import_module(LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -41,13 +41,19 @@ def as_array(values: Any, name: str) -> AnyArray:
         ) from None
 
 
-def as_floats(x: ArrayLike, name: str = "x") -> Array:
-    """`x` as an array of floats, float32 at least; `name` is what an error calls it."""
+def as_reals(x: Any, name: str, kinds: str = "iuf") -> AnyArray:
+    """`x` as an array of numbers, those of `kinds` of dtypes; `name` is what an error calls it."""
     array = as_array(x, name)
-    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
+    if array.dtype.kind not in kinds or array.dtype.itemsize > 8:
         raise InvalidTypeError(
             f"{name} must hold real numbers of at most 64 bits; given dtype {array.dtype}"
         )
+    return array
+
+
+def as_floats(x: ArrayLike, name: str = "x") -> Array:
+    """`x` as an array of floats, float32 at least; `name` is what an error calls it."""
+    array = as_reals(x, name)
     return array.astype(np.result_type(array.dtype, np.float32), copy=False)
 
 

@@ -1,8 +1,8 @@
 """The command `attnlab`: traces, explanations and verdicts in a terminal, or as JSON.
 
-Exit statuses: 0 fine; 1 published figures disagree, or are another model's; 2 bad usage, an
-`AttnlabError`, or output that can't be written, told on stderr; 130 after Ctrl-C; 141 when nobody
-reads the output any more.
+Exit statuses: 0 fine; 1 published figures disagree, or are another model's, or what was checked
+does not agree; 2 bad usage, an `AttnlabError`, or output that can't be written, told on stderr; 130
+after Ctrl-C; 141 when nobody reads the output any more.
 
 With `--json` one object is printed, as `attnlab/cli.schema.json` describes it; notices go to
 stderr.
@@ -23,11 +23,15 @@ import numpy as np
 
 from attnlab import walkthrough
 from attnlab.chain import PER_HEAD
+from attnlab.checking import check
 from attnlab.checkpoint import Checkpoint
 from attnlab.console import exit_status
+from attnlab.errors import InvalidValueError, MissingFileError
+from attnlab.files import as_path, open_regular
 from attnlab.hub import find_model
 from attnlab.model import GPT2
 from attnlab.parameters import parameter_count
+from attnlab.steps import Result
 from attnlab.tables import printable
 from attnlab.tokens import Token, Tokens
 from attnlab.views.shown import Shown, shown
@@ -136,6 +140,11 @@ def _parser() -> Parser:
     after = command("next", _next, "which tokens may follow a text")
     text(after)
     after.add_argument("-k", type=int, default=5, help="how many (default: %(default)s)")
+    check = command("check", _check, "what is wrong in your own code's numbers; status 1 if any is")
+    check.add_argument("file", help="such as mine.npz, written by numpy.savez(file, weights=...)")
+    check.add_argument("--text", required=True, help="the text that your code was given")
+    check.add_argument("--layer", type=int, help="if the names in the file are those of a layer")
+    check.add_argument("--head", type=int, help="if they are those of one head of it")
     download = command("download", _download, "fetch a model into the hub's cache", model=False)
     download.add_argument("name", help="such as gpt2, gpt2-medium, distilgpt2, or owner/name")
     command("info", _info, "a model's sizes, and where its files are")
@@ -277,6 +286,55 @@ def _next(options: argparse.Namespace) -> Report:
         "next": following,
     }
     return Report(content, draw)
+
+
+def _check(options: argparse.Namespace) -> Report:
+    mine = _arrays(options.file)
+    model = _model(options)
+    trace = model.trace(options.text)
+    result: Result = trace
+    if options.layer is not None or options.head is not None:
+        result = trace.blocks[options.layer or 0].attention
+    if options.head is not None:
+        result = trace.head(options.layer or 0, options.head)
+    verdict = check(mine, result)
+
+    def draw(terminal: Terminal) -> None:
+        terminal.write(repr(verdict))
+
+    content = {
+        "model": _title(model),
+        "tokens": _token_list(trace.tokens),
+        "title": verdict.title,
+        "agrees": verdict.agrees,
+        "first": verdict.first.path if verdict.first else None,
+        "steps": [{**asdict(stage), "agrees": stage.agrees} for stage in verdict.stages],
+        "mistakes": [{"formula": one.formula, "hint": one.hint} for one in verdict.mistakes],
+        "unexplained": verdict.unexplained,
+        "differing": verdict.differing,
+        "cells": [cell._asdict() for cell in verdict.cells],
+    }
+    return Report(content, draw, 0 if verdict.agrees else 1)
+
+
+def _arrays(path: str) -> dict[str, Any]:
+    """The arrays in a file that `numpy.savez` wrote.
+
+    Raises
+    ------
+    MissingFileError, InvalidValueError
+        There is no such file, or it is none of those.
+    """
+    file = as_path(path, "file")
+    try:
+        with open_regular(file) as stream, np.load(stream, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except FileNotFoundError:
+        raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
+    except Exception as error:  # zipfile, zlib and NumPy raise many kinds
+        raise InvalidValueError(
+            f"{file} can't be read as arrays that numpy.savez wrote: {error}"
+        ) from None
 
 
 def _download(options: argparse.Namespace) -> Report:

@@ -11,7 +11,7 @@ third of W_QKV. A head's own X, scale and output are not; what the layer makes o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,7 +22,7 @@ from attnlab.chain import columns_of_head, one_of_heads
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.names import hint_for
-from attnlab.steps import Graph, Node, Run, is_finite, read_only
+from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 
 # What takes the place of a step: an array, a number, or a function of what would have been there.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
@@ -355,36 +355,65 @@ def check_paths(graph: Graph, n_head: int, edits: object) -> None:
         raise InvalidTypeError(
             f"edits are a dict of paths and what takes their place; given {shown(edits)}"
         )
-    counts = {"blocks": graph.n_layer, "heads": n_head}
-    known = editable(graph)
     for path in edits:
-        if not isinstance(path, str):
-            raise InvalidTypeError(f"a path is a str, such as 'embedding'; given {shown(path)}")
-        form = re.sub(NUMBER, "#", path)
-        if form in known and path == numbered(form, path, counts):
-            continue
-        import difflib  # here, so that only who mistypes waits for it
+        check_path(path, editable(graph), n_head, graph.n_layer, "step to edit")
 
-        near = difflib.get_close_matches(form, known, 3, cutoff=0)
-        told = ", ".join(numbered(form, path, counts) for form in near)
-        hint = hint_for(path.rpartition(".")[2])
-        raise InvalidValueError(f"{shown(path)} is no step to edit; near it are {told}{hint}")
+
+def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, what: str) -> None:
+    """Refuse a path that is none of those known; the nearest ones are told.
+
+    Parameters
+    ----------
+    known : paths with # for every number
+    what : it has to be, for the message
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        As `edited` does.
+    """
+    if not isinstance(path, str):
+        raise InvalidTypeError(f"a path is a str, such as 'embedding'; given {shown(path)}")
+    counts = {"blocks": n_layer, "heads": n_head}
+    form = re.sub(NUMBER, "#", path)
+    if form in known and path == numbered(form, path, counts):
+        return
+    near = ", ".join(numbered(other, path, counts) for other in nearest(form, known))
+    hint = hint_for(path.rpartition(".")[2])
+    raise InvalidValueError(f"{shown(path)} is no {what}; near it are {near}{hint}")
+
+
+def nearest(form: str, known: Sequence[str]) -> list[str]:
+    """The three paths that are most alike, as a whole and in their last names."""
+    import difflib  # here, so that only who mistypes waits for it
+
+    def likeness(other: str) -> float:
+        pairs = ((other, form), (last_name(other), last_name(form)))
+        return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+
+    return sorted(known, key=likeness, reverse=True)[:3]
+
+
+def last_name(path: str) -> str:
+    return path.rpartition(".")[2][:80]
 
 
 def editable(graph: Graph) -> list[str]:
     """The paths of all steps that can be edited, # for every number."""
-    found: list[str] = []
-    waiting = [("", graph.root)]
-    while waiting:
-        place, kind = waiting.pop()
-        found += [
-            f"{place}{name}"
-            for name, step in kind.steps.items()
-            if name not in FIXED and not step.optional
-        ]
-        for name, below in kind.children.items():
-            waiting.append((f"{place}{name}.{'#.' * (name in ('blocks', 'heads'))}", below))
-    return found
+    return [
+        path
+        for path, step in steps_below(graph.root)
+        if step.name not in FIXED and not step.optional
+    ]
+
+
+def steps_below(kind: type[Result], place: str = "") -> Iterator[tuple[str, Step[Any]]]:
+    """Every step of a kind of result and of what is part of it, by path, # for every number."""
+    for name, step in kind.steps.items():
+        yield f"{place}{name}", step
+    for name, below in kind.children.items():
+        number = "#." * (name in ("blocks", "heads"))
+        yield from steps_below(below, f"{place}{name}.{number}")
 
 
 def numbered(form: str, path: str, counts: Mapping[str, int]) -> str:

@@ -228,6 +228,12 @@ class Graph(dict[str, Node]):
         )
         return node
 
+    def with_others(self, nodes: Mapping[str, Node]) -> Graph:
+        """A graph of its own, in which some nodes are others."""
+        graph = Graph(self.root, self.n_layer, tuple(self.formulas.items()), self.own)
+        graph.update({**self, **nodes})
+        return graph
+
     def kind_at(self, place: Iterable[str]) -> type[Result]:
         """The kind of the result at a place, such as blocks, 3, attention."""
         kind = self.root

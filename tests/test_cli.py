@@ -445,3 +445,51 @@ def test_edits_that_are_refused(edit: str, told: str) -> None:
     assert out == ""
     assert told in err
     assert "\x1b" not in err
+
+
+def test_check(tmp_path: Path) -> None:
+    trace = GPT2.from_pretrained(ODD).trace("the hen in")
+    attention = trace.blocks[1].attention
+    wrong, right = attention.raw_scores / 35**0.5, attention.weights
+    np.savez(tmp_path / "layer.npz", K=attention.K[None], scores=wrong)
+    layer = str(tmp_path / "layer.npz")
+    content = answer("check", layer, "--text", "the hen in", "--layer", "1", status=1)
+    assert content["agrees"] is False
+    assert content["first"] == "scores"
+    assert [step["agrees"] for step in content["steps"]] == [True, False]
+    assert [one["formula"] for one in content["mistakes"]] == ["scores = raw_scores / √D"]
+    assert content["cells"] == []
+    out, _ = run("check", layer, "--text", "the hen in", "--layer", "-2", status=1)
+    assert "This makes exactly your scores:\n    scores = raw_scores / √D\n  D = 35 is" in out
+    np.savez(tmp_path / "head.npz", weights=right[2])
+    head = str(tmp_path / "head.npz")
+    options = ("--text", "the hen in", "--layer", "1", "--head", "2")
+    assert answer("check", head, *options)["agrees"] is True
+    path = "blocks.1.attention.masked_scores"
+    np.savez(tmp_path / "model.npz", **{path: np.where(attention.mask, wrong * 0, -np.inf)})
+    model = str(tmp_path / "model.npz")
+    content = answer("check", model, "--text", "the hen in", status=1)
+    assert content["first"] == path
+    assert content["mistakes"] == []
+    assert content["differing"].endswith(" cells differ:")
+    assert {cell["mine"] for cell in content["cells"]} == {0}
+    out, _ = run("check", model, "--text", "the hen in", status=1)
+    assert "No known mistake makes your blocks.1.attention.masked_scores." in out
+    _, err = run("check", head, "--text", "the hen in", status=2)
+    assert "'weights' is no step of Trace of 6 tokens" in err
+    assert "near it are blocks.0.attention.weights" in err
+
+
+def test_what_can_not_be_read_as_arrays(tmp_path: Path) -> None:
+    options = ("--text", "the hen")
+    assert (
+        "there is no none.npz in" in run("check", str(tmp_path / "none.npz"), *options, status=2)[1]
+    )
+    np.save(tmp_path / "one.npy", np.ones(3))
+    np.savez(tmp_path / "objects.npz", weights=np.array([{}], object))
+    (tmp_path / "text.npz").write_text("weights")
+    whole = (tmp_path / "objects.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    for name in ("one.npy", "objects.npz", "text.npz", "cut.npz", "."):
+        _, err = run("check", str(tmp_path / name), *options, status=2)
+        assert "can't be read as arrays that numpy.savez wrote" in err

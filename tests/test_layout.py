@@ -18,7 +18,7 @@ PACKAGE = Path(attnlab.__file__).parent
 FLOORS = (
     "errors files names erf equations fast checks console tables formats figures views",
     "steps tokens chain functional config parameters forward sampling",
-    "edits sealed recordings trace generation",
+    "edits sealed recordings trace otherwise comparison mistakes checking generation",
     "bpe tokenizer_files tokenizer checkpoint arrays download hub model walkthrough",
     "training pocket cli __main__",
 )
@@ -69,7 +69,7 @@ def test_import_loads_nothing_heavy() -> None:
     ).stdout.split()
     assert "numpy" in loaded
     late = {"tiktoken", "safetensors", "huggingface_hub", "argparse", "attnlab.training"}
-    late |= {"attnlab.views", "attnlab.views.page"}
+    late |= {"attnlab.views", "attnlab.views.page", "attnlab.comparison", "attnlab.checking"}
     assert not late & set(loaded)
 
 

@@ -4,10 +4,11 @@ import doctest
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import REFERENCE
 
-from attnlab import GPT2, causal_mask, self_attention
+from attnlab import GPT2, causal_mask, check, self_attention
 from attnlab.names import NAMES
 
 README = Path(__file__).parent.parent / "README.md"
@@ -29,6 +30,14 @@ def test_the_explanation() -> None:
     W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     text = str(self_attention(X, W, W, W, mask=causal_mask(3)).explain(2, 0))
     assert f"```\n{text}\n```" in README.read_text(encoding="utf-8")
+
+
+def test_the_verdict() -> None:
+    head = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it").head(0, 3)
+    scores = head.Q @ head.K.T / 128**0.5
+    masked_scores = np.where(np.tril(np.ones((8, 8))), scores, -np.inf)
+    mine = {"Q": head.Q, "scores": scores, "masked_scores": masked_scores}
+    assert f"```\n{check(mine, head)!r}\n```" in README.read_text(encoding="utf-8")
 
 
 def test_the_names_of_other_tools() -> None:

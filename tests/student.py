@@ -1,0 +1,360 @@
+"""A student's GPT-2, in plain NumPy, with switches for mistakes.
+
+It is written from GPT-2's description and not from attnlab, in another style: another way to split
+heads, other orders of sums, einsum. `KNOWN` are the mistakes that `attnlab.check` has to name, with
+the formulas that it names them by; `OTHERS` are some that it does not know.
+"""
+
+from collections.abc import Mapping
+from math import erf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+READ_AS = "read as if it were Wᵀ"
+LAYER_NORM_AFTER = "mid = LayerNorm(input + attention.output), output = LayerNorm(mid + mlp.output)"
+DEALT = "Q = (X W_Q + b_Q).reshape(H, T, Dk), and so K and V"
+UNDER_ROOT = "LayerNorm divides by √variance + eps"
+
+KNOWN = {
+    "no_scale": "scores = raw_scores",
+    "scale_D": "scores = raw_scores / √D",
+    "scale_Dk": "scores = raw_scores / Dk",
+    "no_mask": "masked_scores = scores",
+    "mask_zero": "masked_scores = scores where the mask is True, else 0",
+    "mask_after": "weights = softmax(scores) where the mask is True, else 0",
+    "mask_upper": "masked_scores = scores where maskᵀ is True, else -inf",
+    "mask_not": "masked_scores = scores where the mask is False, else -inf",
+    "mask_ahead": "masked_scores = scores where key ≤ query + 1, else -inf",
+    "mask_behind": "masked_scores = scores where key ≤ query - 1, else -inf",
+    "softmax_queries": "weights = softmax over the queries",
+    "softmax_heads": "weights = softmax over the heads",
+    "order_QVK": "Q, K, V = the parts of QKV that are Q, V, K",
+    "order_KQV": "Q, K, V = the parts of QKV that are K, Q, V",
+    "order_KVQ": "Q, K, V = the parts of QKV that are K, V, Q",
+    "order_VQK": "Q, K, V = the parts of QKV that are V, Q, K",
+    "order_VKQ": "Q, K, V = the parts of QKV that are V, K, Q",
+    "order_per_head": "Q, K, V = QKV taken as q k v of head 0, q k v of head 1, ...",
+    "deal": DEALT,
+    "deal_at_once": "Q, K, V = QKV.reshape(3, H, T, Dk)",
+    "join": "concat = context.reshape(T, H·Dh)",
+    "deal_and_join": f"{DEALT}; concat = context.reshape(T, H·Dh)",
+    "turn_thirds": "Q = X W_Qᵀ + b_Q, and so K and V",
+    "turn_o": "output = concat W_Oᵀ + b_O",
+    "turn_squares": "Q = X W_Qᵀ + b_Q, and so K, V and output",
+    "turn_qkv": f"QKV = X W + b_QKV, with W_QKV {READ_AS}",
+    "turn_1": f"hidden = X W + b_1, with W_1 {READ_AS}",
+    "turn_2": f"output = activated W + b_2, with W_2 {READ_AS}",
+    "turn_mlp": "hidden, output = x W + b, with W_1 and W_2 read as Wᵀ",
+    "turn_all": f"x W + b, with every matrix {READ_AS}",
+    "no_b_Q": "Q = X W_Q",
+    "no_b_K": "K = X W_K",
+    "no_b_V": "V = X W_V",
+    "no_b_QKV": "QKV = X W_QKV",
+    "no_b_O": "output = concat W_O",
+    "no_b_1": "hidden = X W_1",
+    "no_b_2": "output = activated W_2",
+    "no_b_mlp": "hidden = X W_1, output = activated W_2",
+    "no_bias": "x W, without any bias",
+    "ln_no_bias": "LayerNorm without its bias",
+    "gelu_exact": "activated = hidden · Φ(hidden), GELU in its exact form",
+    "ln_ddof": "LayerNorm with the variance over D - 1",
+    "ln_eps_outside": UNDER_ROOT,
+    "ln_torch_std": f"{UNDER_ROOT}, with the variance over D - 1",
+    "no_norm_1": "attention's X = the block's input",
+    "no_norm_2": "the MLP's X = mid",
+    "no_final": "final = the last block's output",
+    "post_norm": LAYER_NORM_AFTER,
+    "post_norm_alone": f"{LAYER_NORM_AFTER}, and final = the last block's output",
+    "no_positions": "embedding = token_embedding",
+    "positions_from_1": "position_embedding = W_P[1], W_P[2], ...",
+    "no_stream_1": "mid = attention.output",
+    "no_stream_2": "output = mlp.output",
+    "no_stream": "mid = attention.output, output = mlp.output",
+    "float16": "every parameter rounded to float16",
+    "bfloat16": "every parameter rounded to bfloat16",
+}
+
+OTHERS = (
+    *("ln_mean_of_squares", "ln_no_mean", "ln_eps_large", "ln_no_root", "ln_no_gain"),
+    *("gelu_sigmoid", "relu", "columns_dh_first", "join_dh_first", "heads_reversed", "rotated"),
+    *("scale_T", "scale_3", "scale_multiplied", "mask_window", "mask_small", "mask_one"),
+    *("softmax_all", "softmax_base_2", "context_of_keys", "silent_head", "output_twice"),
+    *("ids_shifted", "positions_reversed", "embedding_scaled", "parallel", "stream_of_input"),
+    "softmax_of_logits",
+)
+
+# Which matrices and biases a mistake is made with.
+TURNED = {
+    "turn_qkv": "W_QKV",
+    "turn_o": "W_O",
+    "turn_1": "W_1",
+    "turn_2": "W_2",
+    "turn_mlp": "W_1 W_2",
+    "turn_all": "W_QKV W_O W_1 W_2",
+}
+LEFT_OUT = {
+    "no_b_QKV": "b_QKV",
+    "no_b_O": "b_O",
+    "no_b_1": "b_1",
+    "no_b_2": "b_2",
+    "no_b_mlp": "b_1 b_2",
+    "no_bias": "b_QKV b_O b_1 b_2",
+}
+
+
+class Student:
+    """Somebody's forward pass.
+
+    Parameters
+    ----------
+    parameters : a model's, by path
+    n_head, n_layer, epsilon : its sizes
+    wrong : the mistakes that are in it
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Array],
+        n_head: int,
+        n_layer: int,
+        epsilon: float,
+        dtype: str = "float64",
+        wrong: tuple[str, ...] = (),
+    ) -> None:
+        self.n_head, self.n_layer, self.epsilon = n_head, n_layer, epsilon
+        self.wrong = wrong
+        self.p = {path: self.loaded(array.astype(dtype)) for path, array in parameters.items()}
+        self.steps: dict[str, Array] = {}
+        self.rng = np.random.default_rng(5)
+
+    def loaded(self, array: Array) -> Array:
+        if "float16" in self.wrong:
+            return array.astype("float16").astype(array.dtype)
+        if "bfloat16" in self.wrong:  # by hand: 8 bits of the mantissa, the last one rounded
+            mantissa, exponent = np.frexp(array)
+            return np.ldexp(np.rint(mantissa * 256) / 256, exponent).astype(array.dtype)
+        return array
+
+    def has(self, mistake: str) -> bool:
+        return mistake in self.wrong
+
+    # ---- pieces ----
+
+    def norm(self, x: Array, place: str) -> Array:
+        gain, bias = self.p[f"{place}gain"], self.p[f"{place}bias"]
+        mean = x.mean(-1, keepdims=True)
+        if self.has("ln_ddof"):
+            variance = x.var(-1, ddof=1, keepdims=True)
+        elif self.has("ln_mean_of_squares"):
+            variance = (x**2).mean(-1, keepdims=True)  # RMSNorm's
+        else:
+            variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+        epsilon = x.dtype.type(self.epsilon)
+        if self.has("ln_eps_outside"):
+            y = (x - mean) / (np.sqrt(variance) + epsilon)
+        elif self.has("ln_torch_std"):
+            y = (x - mean) / (x.std(-1, ddof=1, keepdims=True) + epsilon)
+        elif self.has("ln_no_mean"):
+            y = x / np.sqrt(variance + epsilon)
+        elif self.has("ln_eps_large"):
+            y = (x - mean) / np.sqrt(variance + 100 * epsilon)
+        elif self.has("ln_no_root"):
+            y = (x - mean) / (variance + epsilon)
+        else:
+            y = (x - mean) / np.sqrt(variance + epsilon)
+        if self.has("ln_no_gain"):
+            return y + bias
+        return y * gain + (0 if self.has("ln_no_bias") else bias)
+
+    def gelu(self, x: Array) -> Array:
+        if self.has("gelu_exact"):
+            flat = [v * (1 + erf(v / 2**0.5)) / 2 for v in x.ravel().tolist()]
+            return np.array(flat, x.dtype).reshape(x.shape)
+        if self.has("gelu_sigmoid"):
+            return x / (1 + np.exp(-1.702 * x))
+        if self.has("relu"):
+            return np.maximum(x, 0)
+        inner = (2 / np.pi) ** 0.5 * (x + 0.044715 * x * x * x)
+        return (x * (1 + np.tanh(inner)) / 2).astype(x.dtype)
+
+    def matrix(self, path: str) -> Array:
+        W = self.p[path]
+        turned = " ".join(TURNED.get(mistake, "") for mistake in self.wrong)
+        return W.reshape(W.shape[::-1]).T if path.rpartition(".")[2] in turned.split() else W
+
+    def vector(self, path: str) -> Array:
+        left_out = " ".join(LEFT_OUT.get(mistake, "") for mistake in self.wrong)
+        return self.p[path] * (path.rpartition(".")[2] not in left_out.split())
+
+    def drop(self, x: Array, where: str) -> Array:
+        if not self.has(f"dropout_{where}"):
+            return x
+        return x * (self.rng.random(x.shape) >= 0.25) / x.dtype.type(0.75)
+
+    def attend(self, x: Array, place: str) -> Array:
+        T, D = x.shape
+        H, Dh = self.n_head, D // self.n_head
+        W, b = self.matrix(f"{place}W_QKV"), self.vector(f"{place}b_QKV")
+        thirds = [W[:, :D], W[:, D : 2 * D], W[:, 2 * D :]]
+        if self.has("turn_thirds") or self.has("turn_squares"):
+            thirds = [third.T for third in thirds]
+        for third, letter in enumerate("QKV"):
+            if self.has(f"no_b_{letter}"):
+                b[third * D : (third + 1) * D] = 0
+        QKV = x @ np.concatenate(thirds, axis=1) + b
+        q, k, v = (QKV[:, i * D : (i + 1) * D] for i in range(3))
+        order = next((w.removeprefix("order_") for w in self.wrong if w.startswith("order_")), "")
+        if order and order != "per_head":
+            q, k, v = ({"Q": q, "K": k, "V": v}[letter] for letter in order)
+        if self.has("columns_dh_first"):
+            heads = [m.reshape(T, Dh, H).transpose(2, 0, 1) for m in (q, k, v)]
+        elif self.has("order_per_head"):
+            heads = list(QKV.reshape(T, H, 3, Dh).transpose(2, 1, 0, 3))
+        elif self.has("deal_at_once"):
+            heads = list(QKV.reshape(3, H, T, Dh))
+        elif self.has("deal") or self.has("deal_and_join"):
+            heads = [m.reshape(H, T, Dh) for m in (q, k, v)]
+        else:
+            heads = [m.reshape(T, H, Dh).transpose(1, 0, 2) for m in (q, k, v)]
+        q, k, v = heads
+        if self.has("heads_reversed"):
+            k = k[::-1]
+        if self.has("rotated"):
+            k = np.roll(k, 1, axis=-1)
+        self.note(place, Q=q, K=k, V=v)
+        raw = np.einsum("hid,hjd->hij", q, k)
+        divide = {
+            "no_scale": 1.0,
+            "scale_D": D**0.5,
+            "scale_Dk": float(Dh),
+            "scale_T": T**0.5,
+            "scale_3": 3 * Dh**0.5,
+            "scale_multiplied": Dh**-0.5,
+        }
+        scores = raw / next((by for w, by in divide.items() if self.has(w)), Dh**0.5)
+        scores = scores.astype(x.dtype)
+        i, j = np.arange(T)[:, None], np.arange(T)
+        future = j > i
+        fill = -1e9 if any(self.has(w) for w in ("mask_not", "mask_behind", "fill")) else -np.inf
+        if self.has("mask_upper"):
+            future = j < i
+        elif self.has("mask_not"):
+            future = j <= i
+        elif self.has("mask_ahead"):
+            future = j > i + 1
+        elif self.has("mask_behind"):
+            future = j >= i
+        elif self.has("mask_window"):
+            future = (j > i) | (j < i - 1)
+        masked = np.where(future, fill, scores).astype(x.dtype)
+        if self.has("mask_zero"):
+            masked = np.where(future, 0, scores).astype(x.dtype)
+        elif self.has("no_mask"):
+            masked = scores
+        elif self.has("mask_small"):
+            masked = np.where(future, -5, scores).astype(x.dtype)
+        elif self.has("mask_one"):
+            masked = (scores + np.where(future, 0, 1)).astype(x.dtype)
+        if self.has("mask_after"):
+            e = np.exp(scores - scores.max(-1, keepdims=True))
+            w = np.where(future, 0, e / e.sum(-1, keepdims=True))
+        else:
+            axis = 1 if self.has("softmax_queries") else 0 if self.has("softmax_heads") else 2
+            finite = np.maximum(masked, -1e9) if axis < 2 else masked
+            e = np.exp(finite - finite.max(axis, keepdims=True))
+            w = e / e.sum(axis, keepdims=True)
+            if self.has("softmax_all"):
+                w = e / e.sum()
+            if self.has("softmax_base_2"):
+                e = 2 ** (finite - finite.max(axis, keepdims=True))
+                w = e / e.sum(axis, keepdims=True)
+        w = self.drop(w.astype(x.dtype), "weights")
+        self.note(place, raw_scores=raw, scores=scores, masked_scores=masked, weights=w)
+        context = np.einsum("hij,hjd->hid", w, v)
+        if self.has("context_of_keys"):
+            context = np.einsum("hij,hjd->hid", w, k)
+        if self.has("silent_head"):
+            context[-1] = 0
+        if self.has("join") or self.has("deal_and_join"):
+            concat = np.ascontiguousarray(context).reshape(T, D)
+        elif self.has("join_dh_first"):
+            concat = context.transpose(1, 2, 0).reshape(T, D)
+        else:
+            concat = context.transpose(1, 0, 2).reshape(T, D)
+        W_O = self.matrix(f"{place}W_O")
+        if self.has("turn_squares"):
+            W_O = W_O.T
+        output = concat @ W_O + self.vector(f"{place}b_O")
+        if self.has("output_twice"):
+            output = output + self.vector(f"{place}b_O")
+        self.note(place, context=context, concat=concat, output=output)
+        return output
+
+    def note(self, place: str, **steps: Array) -> None:
+        for name, array in steps.items():
+            self.steps[place + name] = array
+
+    # ---- all of it ----
+
+    def run(self, ids: Array) -> dict[str, Array]:
+        """Every step by its path."""
+        if self.has("in_front"):
+            ids = np.concatenate([[len(self.p["W_E"]) - 1], ids])
+        if self.has("ids_shifted"):
+            ids = np.roll(ids, 1)
+        T = len(ids)
+        positions = np.arange(T) + self.has("positions_from_1")
+        if self.has("positions_reversed"):
+            positions = positions[::-1]
+        token, position = self.p["W_E"][ids], self.p["W_P"][positions]
+        x = token + (0 if self.has("no_positions") else position)
+        if self.has("embedding_scaled"):
+            x = x * x.dtype.type(x.shape[-1] ** 0.5)
+        x = self.drop(x, "embedding")
+        self.note("", token_embedding=token, position_embedding=position, embedding=x)
+        for layer in range(self.n_layer):
+            block = f"blocks.{layer}."
+            attention, mlp = f"{block}attention.", f"{block}mlp."
+            self.note(block, input=x)
+            post = self.has("post_norm") or self.has("post_norm_alone")
+            X = x if post or self.has("no_norm_1") else self.norm(x, attention)
+            self.note(attention, X=X)
+            written = self.drop(self.attend(X, attention), "mid")
+            mid = written + (0 if self.has("no_stream_1") or self.has("no_stream") else x)
+            if post:
+                mid = self.norm(mid, attention)
+            X = mid if post or self.has("no_norm_2") else self.norm(mid, mlp)
+            if self.has("parallel"):
+                X = self.norm(x, mlp)
+            hidden = X @ self.matrix(f"{mlp}W_1") + self.vector(f"{mlp}b_1")
+            activated = self.gelu(hidden)
+            output = activated @ self.matrix(f"{mlp}W_2") + self.vector(f"{mlp}b_2")
+            stream = x if self.has("stream_of_input") else mid
+            after = self.drop(output, "output") + (
+                0 if self.has("no_stream_2") or self.has("no_stream") else stream
+            )
+            if post:
+                after = self.norm(after, mlp)
+            self.note(mlp, X=X, hidden=hidden, activated=activated, output=output)
+            self.note(block, mid=mid, output=after)
+            x = after
+        unnormed = self.has("no_final") or self.has("post_norm_alone")
+        final = x if unnormed else self.norm(x, "")
+        logits = final @ self.p["W_E"].T
+        if self.has("softmax_of_logits"):
+            logits = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        self.note("", final=final, logits=logits)
+        return self.steps
+
+
+def steps_of(model: Any, ids: Array, *wrong: str, dtype: str = "float64") -> dict[str, Array]:
+    """Every step of the student's pass through a model's parameters, by path."""
+    config = model.config
+    sizes = (config.n_head, config.n_layer, config.layer_norm_epsilon)
+    with np.errstate(all="ignore"):
+        return Student(model.parameters, *sizes, dtype, wrong).run(np.asarray(ids))

@@ -1,0 +1,627 @@
+"""A student's own numbers: which step is the first that is wrong, and which mistake makes them."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import MODELS, REFERENCE
+from runs import kept
+from student import KNOWN, OTHERS, steps_of
+
+import attnlab
+from attnlab import GPT2, check
+from attnlab.checking import Verdict
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError
+from attnlab.mistakes import MISTAKES
+
+TEXT = "The dog chased the ball, but it"
+ENDS = (
+    *("attention.weights", "attention.context", "attention.output", "mid", "mlp.output"),
+    "output",
+)
+PRECISIONS = [("float32", "float32"), ("float64", "float64"), ("float64", "float32")]
+
+
+def ids_of(name: str) -> Any:
+    return np.load(REFERENCE / name / "expected.npz")["ids"]
+
+
+@pytest.fixture(scope="module")
+def pocket() -> GPT2:
+    return GPT2.from_pretrained("pocket")
+
+
+@pytest.fixture(scope="module")
+def odd() -> GPT2:
+    return GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")
+
+
+def formulas(verdict: Verdict) -> list[str]:
+    return [mistake.formula for mistake in verdict.mistakes]
+
+
+def of_layer(steps: dict[str, Any], layer: int = 0) -> dict[str, Any]:
+    place = f"blocks.{layer}.attention."
+    return {path.removeprefix(place): x for path, x in steps.items() if path.startswith(place)}
+
+
+# ---- what agrees ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "students"), PRECISIONS)
+@pytest.mark.parametrize("name", [*MODELS, "pocket"])
+def test_what_is_right_agrees_at_every_step(name: str, dtype: str, students: str) -> None:
+    where, text = (REFERENCE / name, ids_of(name)) if name != "pocket" else (name, TEXT)
+    trace = GPT2.from_pretrained(where, dtype=dtype).trace(text)
+    steps = steps_of(GPT2.from_pretrained(where, dtype=students), trace.ids, dtype=students)
+    verdict = check(steps, trace)
+    assert len(verdict.stages) == 3 + 18 * trace.config.n_layer + 2
+    assert verdict.agrees
+    assert verdict.first is None
+    assert verdict.mistakes == verdict.cells == ()
+    assert max(stage.rounding for stage in verdict.stages) < 1 / 4
+    assert "steps agree" in repr(verdict)
+
+
+# ---- every mistake -------------------------------------------------------------------------------
+
+
+def test_the_student_can_make_every_mistake_in_the_table() -> None:
+    relatives = {"activated = hidden · (1 + tanh(…)) / 2, GELU in its tanh form"}
+    assert {*KNOWN.values()} | relatives == {mistake.formula for mistake in MISTAKES}
+    assert len(OTHERS) >= 10
+
+
+@pytest.mark.parametrize("mistake", KNOWN)
+def test_a_mistake_is_named_alone_where_all_steps_are_given(odd: GPT2, mistake: str) -> None:
+    trace = odd.trace(ids_of("odd"))
+    verdict = check(steps_of(odd, trace.ids, mistake), trace)
+    assert formulas(verdict) == [KNOWN[mistake]]
+    assert verdict.unexplained == ()
+
+
+@pytest.mark.parametrize("mistake", KNOWN)
+def test_a_mistake_is_named_where_only_logits_are_given(odd: GPT2, mistake: str) -> None:
+    trace = odd.trace(ids_of("odd"))
+    verdict = check({"logits": steps_of(odd, trace.ids, mistake)["logits"]}, trace)
+    if mistake == "no_b_K":  # it adds as much to all scores of a row
+        assert verdict.agrees
+    else:
+        assert formulas(verdict) == [KNOWN[mistake]]
+        assert repr(verdict).count("This makes exactly your logits:\n    " + KNOWN[mistake]) == 1
+
+
+# What the same numbers at the end of a part of a block may come of as well.
+ALIKE = {
+    "deal_and_join": ["deal"],
+    "turn_squares": ["turn_thirds"],
+    "turn_all": ["turn_qkv"],
+    "turn_mlp": ["turn_1"],
+    "no_b_Q": ["no_b_QKV"],
+    "no_b_QKV": ["no_b_Q"],
+    "no_b_mlp": ["no_b_1"],
+    "no_bias": ["no_b_Q", "no_b_QKV"],
+    "post_norm": ["no_norm_1"],
+    "post_norm_alone": ["no_norm_1"],
+    "no_stream": ["no_stream_1"],
+    "ln_ddof": ["ln_torch_std"],
+    "ln_torch_std": ["ln_ddof"],
+}
+
+
+@pytest.mark.parametrize("mistake", [name for name in KNOWN if name not in ("no_final", "no_b_K")])
+def test_a_mistake_is_named_where_it_is_first_seen(pocket: GPT2, mistake: str) -> None:
+    """One array alone, the first end of a part of a block at which it shows, in float32."""
+    trace = pocket.trace(TEXT)
+    steps, right = (steps_of(pocket, trace.ids, *w, dtype="float32") for w in ([mistake], []))
+    ends = [f"blocks.0.{end}" for end in ENDS]
+    end = next(e for e in ends if np.abs(steps[e] - right[e]).max() > 1e-4 * np.abs(right[e]).max())
+    verdict = check({end: steps[end]}, trace)
+    assert verdict.mistakes
+    assert {*formulas(verdict)} <= {KNOWN[name] for name in [mistake, *ALIKE.get(mistake, [])]}
+
+
+# Of one head, which is as wide as the stream; of weights that are rounded already.
+NO_MISTAKE = {
+    "one_head": {"scale_D", "order_per_head", "deal", "join", "deal_and_join", "softmax_heads"},
+    "float16": {"float16"},
+    "bfloat16": {"float16", "bfloat16"},
+}
+
+
+@pytest.mark.parametrize("part", range(5))
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "odd"])
+def test_a_students_float32_beside_float64(name: str, part: int) -> None:
+    model, students = (GPT2.from_pretrained(REFERENCE / name, dtype=d) for d in PRECISIONS[2])
+    trace = model.trace(ids_of(name))
+    order = [*MODELS].index(name)
+    for mistake in [*KNOWN][5 * part + order :: 25]:
+        verdict = check(steps_of(students, trace.ids, mistake, dtype="float32"), trace)
+        if mistake in NO_MISTAKE.get(name, ()):
+            assert verdict.agrees or mistake == "softmax_heads"
+        elif not verdict.agrees:  # eps outside of the root may be less than rounding
+            assert KNOWN[mistake] in formulas(verdict), mistake
+            assert len(verdict.mistakes) == 1 or mistake in ALIKE
+
+
+# ---- mistakes that are not known -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mistake", OTHERS)
+def test_what_is_not_known_is_not_named(pocket: GPT2, mistake: str) -> None:
+    trace = pocket.trace(TEXT)
+    steps = steps_of(pocket, trace.ids, mistake, dtype="float32")
+    for given in (steps, {"logits": steps["logits"]}):
+        verdict = check(given, trace)
+        assert not verdict.agrees
+        assert verdict.mistakes == ()
+        assert verdict.cells
+        assert "No known mistake makes your " in repr(verdict)
+
+
+@pytest.mark.parametrize("mistake", OTHERS)
+def test_what_is_not_known_is_not_named_in_float64_either(odd: GPT2, mistake: str) -> None:
+    trace = odd.trace(ids_of("odd"))
+    steps = steps_of(odd, trace.ids, mistake)
+    for path in ("logits", "blocks.0.attention.context"):
+        verdict = check({path: steps[path]}, trace)
+        assert verdict.mistakes == ()
+
+
+def test_numbers_that_are_nobodys_are_not_explained(odd: GPT2) -> None:
+    trace, rng = odd.trace(ids_of("odd")), np.random.default_rng(0)
+    for path in ("blocks.1.attention.weights", "blocks.0.attention.Q", "embedding", "logits"):
+        right = attnlab.at(trace, path)
+        for mine in (rng.standard_normal(right.shape), np.zeros(right.shape), right + 1e-7):
+            assert check({path: mine}, trace).mistakes == ()
+
+
+def test_the_cells_that_differ_are_shown(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd"))
+    weights = np.array(trace.blocks[0].attention.weights)
+    weights[3, 4, 2] += 0.25
+    verdict = check({"weights": weights}, trace.blocks[0].attention)
+    symbols = trace.tokens.symbols
+    place = f"head 3, query 4 {symbols[4]}, key 2 {symbols[2]}"
+    right = float(trace.blocks[0].attention.weights[3, 4, 2])
+    assert verdict.first is not None
+    assert verdict.first.place == place
+    assert verdict.first.difference == pytest.approx(0.25)
+    assert verdict.differing == f"1 of {weights.size} cells differ, all at {place}:"
+    assert verdict.cells == ((place, right + 0.25, right),)
+    weights[3, 5, :5] = 0
+    verdict = check({"weights": weights}, trace.blocks[0].attention)
+    assert verdict.differing == f"6 of {weights.size} cells differ, all at head 3:"
+    sizes = [abs(cell.mine - cell.right) for cell in verdict.cells]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+# ---- dropout, and a token in front ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "step"),
+    [
+        ("embedding", "embedding"),
+        ("weights", "blocks.0.attention.weights"),
+        ("mid", "blocks.0.mid"),
+        ("output", "blocks.0.output"),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dropout_is_named_where_it_acts(pocket: GPT2, dtype: str, where: str, step: str) -> None:
+    trace = GPT2.from_pretrained("pocket", dtype=dtype).trace(TEXT)
+    steps = steps_of(pocket, trace.ids, f"dropout_{where}", dtype="float32")
+    for given in (steps, {step: steps[step]}):
+        verdict = check(given, trace)
+        assert verdict.first is not None
+        assert verdict.first.path == step
+        (formula,) = formulas(verdict)
+        assert formula.endswith(" with dropout, p = 0.25")
+    head = {"weights": steps["blocks.0.attention.weights"][1]}
+    if where == "weights":
+        assert formulas(check(head, trace.head(0, 1))) == ["weights with dropout, p = 0.25"]
+
+
+def test_zeros_and_factors_that_are_no_dropout(pocket: GPT2) -> None:
+    trace = pocket.trace(TEXT)
+    right = trace.blocks[0].attention.weights
+    dropped = right * (np.random.default_rng(0).random(right.shape) > 0.5)
+    halves = np.where(np.arange(right.shape[-1]) % 2, 2 * dropped, 3 * dropped)
+    for mine in (2 * right, dropped, halves, dropped * 0.5):
+        assert check({"blocks.0.attention.weights": mine}, trace).mistakes == ()
+
+
+def test_a_token_in_front_of_the_text(odd: GPT2) -> None:
+    """With its own row, as TransformerLens gives it, and with that row taken off."""
+    trace = odd.trace(ids_of("odd"))
+    steps, name = steps_of(odd, trace.ids, "in_front"), "ids = <|endoftext|> and then the text's"
+    verdict = check(steps, trace)
+    assert formulas(verdict) == [name]
+    assert not any(stage.agrees for stage in verdict.stages)
+    assert verdict.stages[0].place == "one token more"
+    assert verdict.stages[0].shape == (len(trace.ids) + 1, 35)
+    for given in (
+        {"logits": steps["logits"][1:]},
+        {"blocks.1.attention.weights": steps["blocks.1.attention.weights"][:, 1:, 1:]},
+    ):
+        assert formulas(check(given, trace)) == [name]
+    mixed = {"embedding": steps["embedding"], "logits": steps["logits"][1:]}
+    longer = {"embedding": np.zeros(steps["embedding"].shape)}
+    full = odd.trace(np.arange(17))  # as many as there are positions
+    for given, of in ((mixed, trace), (longer, trace), ({"embedding": np.zeros((18, 35))}, full)):
+        with pytest.raises(InvalidValueError, match="your embedding has shape"):
+            check(given, of)
+
+
+# ---- several mistakes ----------------------------------------------------------------------------
+
+
+def test_the_first_of_two_mistakes_is_named_and_the_other_one_announced(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd"))
+    steps = steps_of(odd, trace.ids, "scale_D", "relu")
+    verdict = check({path: x for path, x in steps.items() if "blocks.0." in path}, trace)
+    assert formulas(verdict) == [KNOWN["scale_D"]]
+    assert verdict.unexplained[0] == "blocks.0.mlp.activated"
+    assert "It is not all: blocks.0.mlp.activated, " in repr(verdict)
+    assert check({"logits": steps["logits"]}, trace).mistakes == ()
+    del steps["blocks.0.attention.scores"]
+    in_attention = check(of_layer(steps), trace.blocks[0].attention)
+    assert formulas(in_attention) == [KNOWN["scale_D"]]
+    assert in_attention.unexplained == ()
+
+
+def test_a_mistake_in_some_blocks_alone(odd: GPT2) -> None:
+    """Steps that agree say where it is not."""
+    trace = odd.trace(ids_of("odd"))
+    steps = steps_of(odd, trace.ids)
+    mlp = trace.blocks[2].mlp
+    steps["blocks.2.mlp.output"] = mlp.output - mlp.b_2
+    steps["blocks.2.output"] = trace.blocks[2].output - mlp.b_2
+    del steps["final"], steps["logits"]
+    assert formulas(check(steps, trace)) == [KNOWN["no_b_2"]]
+
+
+def test_one_block_written_by_hand_and_given_the_right_input(odd: GPT2) -> None:
+    attention = odd.trace(ids_of("odd")).blocks[2].attention
+    wrong = {"scores": attention.raw_scores / 35**0.5}
+    for given in (wrong, {"K": attention.K, **wrong}):
+        assert formulas(check(given, attention)) == [KNOWN["scale_D"]]
+    output = attention.concat @ attention.W_O
+    assert formulas(check({"output": output}, attention)) == [KNOWN["no_b_O"]]
+
+
+def test_two_that_make_the_same_numbers_are_both_told(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd"))
+    steps = steps_of(odd, trace.ids, "no_b_QKV")
+    given = {"blocks.0.attention.weights": steps["blocks.0.attention.weights"]}
+    verdict = check(given, trace)  # to which b_K does not matter
+    assert formulas(verdict) == ["Q = X W_Q", "QKV = X W_QKV"]
+    assert "Each of these makes exactly your blocks.0.attention.weights:" in repr(verdict)
+
+
+def test_what_float32_on_the_way_would_explain_is_told(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd"))
+    hidden = trace.blocks[0].mlp.hidden.astype("float32").astype("float64")
+    activated = attnlab.gelu(hidden)
+    verdict = check({"blocks.0.mlp.activated": activated}, trace)
+    assert not verdict.agrees
+    assert "Rounding to float32 on the way would explain as much." in repr(verdict)
+    assert check({"blocks.0.mlp.hidden": hidden}, trace).agrees  # that it is float32 can be seen
+    off = check({"blocks.0.mlp.activated": activated + 1e-3}, trace)
+    assert "float32" not in repr(off)
+
+
+# ---- one head, a layer, the whole model; what numbers may come in --------------------------------
+
+
+def test_a_head_a_layer_and_the_model(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd"))
+    steps = steps_of(odd, trace.ids, "scale_D")
+    layer = of_layer(steps, 1)
+    head = {
+        name: layer[name][2]
+        for name in ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
+    }
+    right, wrong = of_layer(steps_of(odd, trace.ids)), of_layer(steps)
+    one = {name: right[name] for name in ("X", "Q", "K")} | {"weights": wrong["weights"]}
+    for given, result in (
+        ({name: head[name] for name in ("scores", "weights")}, trace.head(1, 2)),
+        ({"context": head["context"]}, trace.head(1, 2)),
+        (one, trace.blocks[0].attention),
+        ({"attention.weights": layer["weights"]}, trace.blocks[1]),
+        ({"heads.2.weights": head["weights"]}, trace.blocks[1].attention),
+        ({"blocks.1.attention.heads.2.weights": head["weights"]}, trace),
+    ):
+        assert formulas(check(given, result)) == [KNOWN["scale_D"]]
+    verdict = check(one, trace.blocks[0].attention)
+    assert [stage.agrees for stage in verdict.stages] == [True, True, True, False]
+
+
+def test_the_hint_has_the_models_sizes(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd"))
+    steps = of_layer(steps_of(odd, trace.ids, "scale_D"))
+    (mistake,) = check(steps, trace.blocks[0].attention).mistakes
+    assert mistake.hint == (
+        "D = 35 is the width of the whole residual stream; a head has Dk = 7 columns. "
+        "Divide by √Dk."
+    )
+    for mistake in MISTAKES:
+        assert not {*"{}"} & {*mistake.hint.format(Dk=7, D=35, H=5, scale="√Dk")}
+
+
+class Tensor:
+    """What of PyTorch's tensors is asked for."""
+
+    def __init__(self, array: Any, dtype: str = "torch.float32") -> None:
+        self.array, self.dtype, self.ready = array, dtype, 0
+
+    def detach(self) -> "Tensor":
+        self.ready += 1
+        return self
+
+    def cpu(self) -> "Tensor":
+        self.ready += 1
+        return self
+
+    def float(self) -> "Tensor":
+        return Tensor(self.array.astype("float32")).detach().cpu()
+
+    def __array__(self, *settings: Any, **named: Any) -> Any:
+        if self.ready < 2 or self.dtype == "torch.bfloat16":
+            raise TypeError(f"can't convert {self.dtype} to numpy")
+        return np.asarray(self.array)
+
+
+def test_layouts_and_kinds_of_arrays(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd")[:7])  # so that T, and not H, is as large as Dh
+    attention = trace.blocks[0].attention
+    Q, weights = attention.Q, attention.weights
+    for mine in (
+        Q,
+        Q[None],
+        Q.swapaxes(0, 1),  # (T, H, Dh), as F.scaled_dot_product_attention does not take it
+        Q.swapaxes(0, 1)[None],
+        np.moveaxis(Q, 0, -1),
+        Q.tolist(),
+        Q.astype("float32"),
+        Tensor(Q.astype("float32")),
+        Tensor(Q.astype("float32"), "torch.bfloat16"),
+    ):
+        assert check({"Q": mine}, attention).agrees
+    short = odd.trace(ids_of("odd")[:5]).blocks[0].attention  # T = H
+    assert check({"weights": np.moveaxis(short.weights, 0, 1)}, short).agrees
+    wrong = steps_of(odd, trace.ids, "scale_D")["blocks.0.attention.weights"]
+    for mine in (wrong.transpose(1, 0, 2), wrong[None].tolist(), Tensor(wrong)):
+        assert formulas(check({"weights": mine}, attention)) == [KNOWN["scale_D"]]
+    one = GPT2.from_pretrained(REFERENCE / "one_head").trace(ids_of("one_head"))
+    assert check({"blocks.0.attention.Q": one.blocks[0].attention.Q[0]}, one).agrees
+    assert check({"scale": 7**0.5, "mask": trace.mask, "weights": weights}, attention).agrees
+    assert check({"ids": trace.ids.tolist()}, trace).agrees
+    assert not check({"ids": trace.ids + 1}, trace).agrees
+    assert not check({"mask": ~trace.mask}, trace).agrees
+
+
+def test_half_precision_is_held_to_its_own_rounding(odd: GPT2) -> None:
+    attention = odd.trace(ids_of("odd")).blocks[0].attention
+    assert check({"Q": attention.Q.astype("float16")}, attention).agrees
+    assert not check({"Q": attention.Q.astype("float16").astype("float32")}, attention).agrees
+    off = (attention.Q * 1.1).astype("float16")
+    assert not check({"Q": off}, attention).agrees
+
+
+def test_masked_scores_may_be_filled_with_any_number_that_is_small_enough(odd: GPT2) -> None:
+    attention = odd.trace(ids_of("odd")).blocks[0].attention
+    for fill in (-np.inf, -1e9, -1e4, np.finfo("float64").min):
+        mine = np.where(attention.mask, attention.scores, fill)
+        assert check({"masked_scores": mine}, attention).agrees
+    assert not check(
+        {"masked_scores": np.where(attention.mask, attention.scores, -5)}, attention
+    ).agrees
+
+
+def test_attention_of_ones_own() -> None:
+    rng = np.random.default_rng(0)
+    Q, K, V = (rng.standard_normal((6, 8)) for _ in range(3))
+    X, W_O = rng.standard_normal((6, 12)), rng.standard_normal((12, 12))
+    W_Q, W_K, W_V = (rng.standard_normal((12, 12)) for _ in range(3))
+    mask = attnlab.causal_mask(6)
+    chain = attnlab.attention(Q, K, V, mask)
+    assert check({"raw_scores": Q @ K.T, "weights": chain.weights}, chain).agrees
+    assert formulas(check({"scores": Q @ K.T}, chain)) == [KNOWN["no_scale"]]
+    single = attnlab.self_attention(X, W_Q, W_K, W_V, mask=mask, b_Q=X[0])
+    assert formulas(check({"Q": X @ W_Q}, single)) == [KNOWN["no_b_Q"]]
+    assert formulas(check({"K": X @ W_K.T}, single)) == [KNOWN["turn_thirds"]]
+    verdict = check({"Q": X @ W_K}, single)
+    assert formulas(verdict) == [KNOWN["order_KQV"], KNOWN["order_KVQ"]]
+    many = attnlab.multi_head_attention(X, W_Q, W_K, W_V, W_O, n_head=3, mask=mask)
+    joined = np.ascontiguousarray(many.context).reshape(6, 12)
+    verdict = check({"context": many.context, "output": joined @ W_O}, many)
+    assert formulas(verdict) == [KNOWN["join"]]
+    assert formulas(check({"Q": (X @ W_Q).reshape(3, 6, 4)}, many)) == [KNOWN["deal"]]
+    batch = attnlab.attention(np.stack([Q, K]), np.stack([K, Q]), np.stack([V, V]), mask)
+    mine = np.stack([Q, K]) @ np.stack([K, Q]).swapaxes(1, 2)
+    verdict = check({"scores": mine / 8}, batch)
+    assert formulas(verdict) == [KNOWN["scale_Dk"]]
+    assert "Dk = 8" in verdict.mistakes[0].hint
+
+
+def test_cross_attention() -> None:
+    rng = np.random.default_rng(0)
+    X, memory, W = (rng.standard_normal(shape) for shape in ((2, 3), (5, 3), (3, 3)))
+    chain = attnlab.cross_attention(X, memory, W, W, W)
+    scores = X @ W @ (memory @ W).T
+    assert check({"raw_scores": scores, "scores": scores / 3**0.5}, chain).agrees
+    assert formulas(check({"scores": scores}, chain)) == [KNOWN["no_scale"]]
+    other = attnlab.cross_attention(X, memory + 1e-9, W, W, W)
+    first = attnlab.compare(chain, other).first
+    assert first is not None
+    assert first.path == "K"
+
+
+# ---- other traces --------------------------------------------------------------------------------
+
+
+def test_relatives_of_gpt2(odd: GPT2) -> None:
+    config = dataclasses.replace(odd.config, activation_function="gelu", scale_attn_weights=False)
+    parameters = attnlab.parameters.ParameterVector(config, dtype="float64")
+    for path in parameters:
+        parameters[path][...] = odd.parameters[path]
+    relative = GPT2(parameters, odd.tokenizer)
+    trace = relative.trace(ids_of("odd"))
+    exact = steps_of(relative, trace.ids, "no_scale", "gelu_exact")
+    assert check(exact, trace).agrees
+    verdict = check(steps_of(relative, trace.ids, "no_scale"), trace)
+    assert formulas(verdict) == ["activated = hidden · (1 + tanh(…)) / 2, GELU in its tanh form"]
+    verdict = check(steps_of(relative, trace.ids, "scale_D", "gelu_exact"), trace)
+    assert formulas(verdict) == [KNOWN["scale_D"]]
+    assert verdict.mistakes[0].hint.endswith("Divide by 1.")
+
+
+def test_a_trace_from_a_file(pocket: GPT2, tmp_path: Path) -> None:
+    trace = pocket.trace(TEXT)
+    trace.record(tmp_path / "text.trace")
+    opened = attnlab.open_trace(tmp_path / "text.trace")
+    steps = of_layer(steps_of(pocket, trace.ids, "scale_D", dtype="float32"), 1)
+    given = {"weights": steps["weights"], "context": steps["context"]}
+    attention = opened.blocks[1].attention
+    right = trace.blocks[1].attention
+    assert check({"weights": right.weights, "context": right.context}, attention).agrees
+    verdict = check({"scores": right.raw_scores / 128**0.5}, attention)
+    assert formulas(verdict) == []  # what X is can't be known from a file
+    verdict = check({"scores": right.raw_scores, "weights": given["weights"]}, attention)
+    assert formulas(verdict) == [KNOWN["no_scale"]]
+    assert verdict.unexplained == ("weights",)
+    with pytest.raises(InvalidValueError, match="this trace is from a file"):
+        check({"W_O": np.zeros((128, 128))}, attention)
+
+
+def test_an_edited_trace_is_right_as_it_is(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd")).edited({"blocks.0.attention.heads.4.context": 0})
+    steps = steps_of(odd, trace.ids, "silent_head")
+    paths = [path for path in steps if path.startswith("blocks.0.")]
+    assert check({path: steps[path] for path in paths}, trace).agrees
+
+
+def test_long_texts() -> None:
+    config = attnlab.GPT2Config(vocab_size=256, n_positions=200, n_embd=24, n_layer=2, n_head=3)
+    size = attnlab.parameters.parameter_count(config)
+    vector = np.random.default_rng(0).standard_normal(size) * 0.2
+    model = GPT2(attnlab.parameters.ParameterVector(config, vector), attnlab.Tokenizer.of_bytes())
+    trace = model.trace(np.random.default_rng(1).integers(0, 256, 170))
+    assert check(steps_of(model, trace.ids), trace).agrees
+    for mistake in ("mask_ahead", "softmax_queries", "ln_torch_std"):
+        steps = steps_of(model, trace.ids, mistake)
+        verdict = check({"blocks.1.output": steps["blocks.1.output"]}, trace)
+        assert formulas(verdict) == [KNOWN[mistake]]
+
+
+# ---- what it leaves, and what it refuses ---------------------------------------------------------
+
+
+def test_nothing_is_left_behind(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd"))
+    steps = steps_of(odd, trace.ids, "scale_D")
+    given = {path: array.copy() for path, array in steps.items()}
+    before = kept(trace)
+    check(given, trace)
+    assert kept(trace) == before
+    for path, array in steps.items():
+        assert np.array_equal(given[path], array)
+        assert given[path].flags.writeable
+
+
+REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
+    "no mapping": (
+        [1, 2],
+        "a dict of steps' names and arrays, .* given \\[1, 2\\]",
+        InvalidTypeError,
+    ),
+    "an array": (np.ones(3), "a dict of steps' names", InvalidTypeError),
+    "empty": ({}, "there is nothing to check", InvalidValueError),
+    "no name": ({3: 1.0}, "a path is a str, .* given 3", InvalidTypeError),
+    "a typo": (
+        {"blocks.1.attention.wieghts": 1.0},
+        "near it are blocks.1.attention.weights",
+        InvalidValueError,
+    ),
+    "a bare name": ({"weights": 1.0}, "near it are blocks.0.attention.weights", InvalidValueError),
+    "no such layer": (
+        {"blocks.7.attention.weights": 1.0},
+        "near it are blocks.2.attention.weights",
+        InvalidValueError,
+    ),
+    "a part": (
+        {"blocks.0.attention": 1.0},
+        "'blocks.0.attention' is no step of Trace",
+        InvalidValueError,
+    ),
+    "another tool's": (
+        {"pattern": 1.0},
+        "TransformerLens's pattern is blocks\\[l\\].attention.weights here",
+        InvalidValueError,
+    ),
+    "no numbers": ({"activation": 1.0}, "has no numbers for activation", InvalidValueError),
+    "a shape": (
+        {"logits": np.ones((11, 5))},
+        "your logits has shape \\(11, 5\\); here it is \\(11, 263\\), T vocab",
+        InvalidValueError,
+    ),
+    "a huge one": (
+        {"logits": np.broadcast_to(1.0, (10**9, 10**6))},
+        "your logits has shape \\(1000000000, 1000000\\)",
+        InvalidValueError,
+    ),
+    "empty arrays": ({"logits": np.ones((0, 263))}, "has shape \\(0, 263\\)", InvalidValueError),
+    "one number": ({"embedding": 3.0}, "your embedding has shape \\(1,\\)", InvalidValueError),
+    "ragged": ({"embedding": [[1.0], [1.0, 2.0]]}, "is not an array of numbers", InvalidValueError),
+    "complex": (
+        {"embedding": np.ones((11, 35), complex)},
+        "must hold real numbers of at most 64 bits; given dtype complex128",
+        InvalidTypeError,
+    ),
+    "text": ({"embedding": "x"}, "must hold real numbers", InvalidTypeError),
+    "None": ({"embedding": None}, "must hold real numbers", InvalidTypeError),
+    "integers beyond 64 bits": ({"embedding": [[10**400]]}, "real numbers", InvalidTypeError),
+    "NaN": (
+        {"embedding": np.where(np.arange(35) == 3, np.nan, np.ones((11, 35)))},
+        "your embedding holds NaN, first at \\(0, 3\\). Softmax makes NaN of a row",
+        InvalidValueError,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_can_not_be_checked(odd: GPT2, case: str) -> None:
+    mine, message, kind = REFUSED[case]
+    with pytest.raises(kind, match=message):
+        check(mine, odd.trace(ids_of("odd")))
+
+
+def test_what_it_can_not_be_checked_against(odd: GPT2) -> None:
+    with pytest.raises(InvalidTypeError, match=r"against a trace or a part of one, .* given 'x'"):
+        check({"weights": 1.0}, "x")  # type: ignore[arg-type]
+    step = odd.generate([1, 2], 2, temperature=0, trace=True).steps[-1]
+    with pytest.raises(InvalidValueError, match="is one step of generation"):
+        check({"logits": 1.0}, step.trace)
+    with pytest.raises(InvalidValueError, match="'X' is no step of Attention"):
+        check({"X": 1.0}, attnlab.attention([[1.0]], [[1.0]], [[1.0]]))
+
+
+def test_huge_and_infinite_numbers_differ(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd"))
+    for number in (1e308, -1e308, np.inf, -np.inf):
+        verdict = check({"embedding": np.full((11, 35), number)}, trace)
+        assert not verdict.agrees
+        assert verdict.mistakes == ()
+        assert "No known mistake" in repr(verdict)
+
+
+def test_a_verdict_is_an_object_like_any_other(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd"))
+    one, two = (check({"logits": trace.logits}, trace) for _ in range(2))
+    assert one != two
+    assert len({one, two}) == 2
+    assert str(one) == repr(one)

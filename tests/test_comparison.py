@@ -1,0 +1,317 @@
+"""Two traces step by step: what differs, where, and what rounding explains."""
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import MODELS, REFERENCE
+from runs import kept
+
+import attnlab
+from attnlab import GPT2, GPT2Config, Tokenizer, compare
+from attnlab.comparison import MARGIN, Stage, distance
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError
+from attnlab.parameters import ParameterVector, parameter_count, parameter_shapes
+
+TEXT = "The dog chased the ball, but it"
+BLOCK = (
+    *("attention.X", "attention.Q", "attention.K", "attention.V", "attention.raw_scores"),
+    *("attention.scores", "attention.masked_scores", "attention.weights", "attention.context"),
+    *("attention.concat", "attention.output", "mid", "mlp.X", "mlp.hidden", "mlp.activated"),
+    *("mlp.output", "output"),
+)
+
+
+@pytest.fixture(scope="module")
+def pocket() -> GPT2:
+    return GPT2.from_pretrained("pocket")
+
+
+def ids_of(name: str) -> Any:
+    return np.load(REFERENCE / name / "expected.npz")["ids"]
+
+
+def random_model(dtype: str, std: float = 0.02, **sizes: int) -> GPT2:
+    """One with two columns of the stream that are much larger than the others, as GPT-2 has."""
+    config = GPT2Config(vocab_size=256, n_positions=400, **sizes)
+    rng = np.random.default_rng(1)
+    vector = rng.standard_normal(parameter_count(config)) * std
+    parameters = ParameterVector(config, vector)
+    for path in parameter_shapes(config):
+        parameters[path][...] += path.endswith("gain")
+    parameters["W_E"][:, 3] *= 30
+    parameters["W_P"][0, 5] = 300
+    return GPT2(ParameterVector(config, vector.astype(dtype)), Tokenizer.of_bytes())
+
+
+# ---- what rounding explains ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*MODELS, "pocket"])
+def test_float32_and_float64_agree_at_every_step(name: str) -> None:
+    where = name if name == "pocket" else REFERENCE / name
+    text = TEXT if name == "pocket" else ids_of(name)
+    single, double = (
+        GPT2.from_pretrained(where, dtype=dtype).trace(text) for dtype in ("float32", "float64")
+    )
+    for differences in (compare(single, double), compare(double, single)):
+        assert differences.agrees
+        assert differences.first is None
+        largest = max(stage.rounding for stage in differences.stages)
+        assert 1 / 100 < largest < 1 / 4  # as loose as it should be, and no looser
+        assert "rounding explains every difference" in repr(differences)
+
+
+@pytest.mark.parametrize("std", [0.02, 0.5])
+def test_large_columns_and_sharp_scores_are_allowed_what_they_cost(std: float) -> None:
+    sizes = {"n_embd": 96, "n_layer": 6, "n_head": 3}
+    single, double = (
+        random_model(dtype, std, **sizes).trace(np.arange(40, 60))
+        for dtype in ("float32", "float64")
+    )
+    differences = compare(single, double)
+    assert differences.agrees
+    # Where scores are sharp, float32 is wrong by far more than its epsilon.
+    largest = max(stage.relative for stage in differences.stages)
+    assert largest > (1e-5 if std == 0.5 else 1e-7)
+
+
+def test_sums_that_cancel_are_allowed_what_they_lose() -> None:
+    rng = np.random.default_rng(0)
+    Q = 1000 * rng.standard_normal((5, 64))
+    K = rng.standard_normal((5, 64))
+    K -= Q * ((K * Q).sum(-1) / (Q * Q).sum(-1))[:, None]  # each key at right angles to its query
+    single = attnlab.attention(Q.astype("float32"), K.astype("float32"), K.astype("float32"))
+    exact = attnlab.attention(*(x.astype("float32").astype("float64") for x in (Q, K, K)))
+    for step in ("raw_scores", "scores"):
+        stage = next(s for s in compare(exact, single).stages if s.path == step)
+        assert stage.agrees
+        off = np.abs(getattr(single, step) - getattr(exact, step)).max()
+        assert stage.difference == off > 0
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 3e-5), ("float64", 1e-13)])
+def test_what_is_more_than_rounding_is_told(pocket: GPT2, dtype: str, size: float) -> None:
+    trace = GPT2.from_pretrained("pocket", dtype=dtype).trace(TEXT)
+    for path in ("embedding", "blocks.0.attention.X", "blocks.1.mlp.hidden", "final"):
+        first = compare(trace, trace.edited({path: lambda x: x * (1 + size)})).first
+        assert first is not None
+        assert first.path == path
+        assert first.relative == pytest.approx(size, rel=0.1)
+
+
+def test_one_rounding_more_is_none(pocket: GPT2) -> None:
+    trace = pocket.trace(TEXT)
+    for path in ("embedding", "blocks.0.attention.X", "blocks.1.mlp.hidden", "final"):
+        other = trace.edited({path: lambda x: np.nextafter(x, np.float32(np.inf))})
+        differences = compare(trace, other)
+        assert differences.agrees
+        assert any(stage.difference for stage in differences.stages)
+
+
+def test_long_texts(pocket: GPT2) -> None:
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 2}
+    ids = np.random.default_rng(0).integers(0, 256, 300)
+    single, double = (random_model(d, 0.1, **sizes).trace(ids) for d in ("float32", "float64"))
+    assert compare(single, double).agrees
+    edited = single.edited({"blocks.1.attention.heads.1.scores": 0.0})
+    first = compare(single, edited).first
+    assert first is not None
+    assert first.path == "blocks.1.attention.scores"
+
+
+# ---- what is told --------------------------------------------------------------------------------
+
+
+def test_stages_stand_in_the_order_of_the_forward_pass(pocket: GPT2) -> None:
+    trace = pocket.trace(TEXT)
+    paths = [stage.path for stage in compare(trace, trace).stages]
+    assert paths == [
+        *("token_embedding", "position_embedding", "embedding"),
+        *(f"blocks.{layer}.{name}" for layer in range(2) for name in BLOCK),
+        *("final", "logits"),
+    ]
+
+
+def test_an_edit_is_where_the_traces_part(pocket: GPT2) -> None:
+    trace = pocket.trace(TEXT)
+    other = trace.edited({"blocks.1.attention.heads.2.context": 0})
+    differences = compare(trace, other)
+    at_first = [stage.path for stage in differences.stages].index("blocks.1.attention.context")
+    assert differences.first is differences.stages[at_first]
+    assert all(stage.difference == stage.rounding == 0 for stage in differences.stages[:at_first])
+    assert all(not stage.place for stage in differences.stages[:at_first])
+    assert all(not stage.agrees for stage in differences.stages[at_first:])
+    stage, context = differences.first, trace.head(1, 2).context
+    assert stage.shape == trace.blocks[1].attention.context.shape
+    assert stage.difference == np.abs(context).max()
+    largest = np.abs(trace.blocks[1].attention.context).max()
+    assert stage.relative == pytest.approx(stage.difference / largest)
+    query, column = np.unravel_index(np.abs(context).argmax(), context.shape)
+    assert stage.where == (2, query, column)
+    assert stage.place == f"head 2, query {query} {trace.tokens.symbols[query]}, column {column}"
+    after = compare(trace, other).stages[-1]
+    assert after.difference == np.abs(trace.logits - other.logits).max()
+
+
+def test_a_table(pocket: GPT2) -> None:
+    trace = pocket.trace(TEXT)
+    text = repr(compare(trace, trace.edited({"blocks.1.mlp.hidden": 0})))
+    a, b, verdict, header, *lines = text.splitlines()
+    assert a.startswith("a  Trace of ")
+    assert "float32, from " in a
+    assert "edited: blocks.1.mlp.hidden" in b
+    assert verdict.startswith("6 of 39 steps differ by more than rounding explains; the first is ")
+    assert re.split("  +", header) == [
+        *("step", "shape", "difference", "relative", "x rounding", "largest at")
+    ]
+    assert len(lines) == 39
+    assert [line.split()[0] for line in lines if " differs " in line] == [
+        *(f"blocks.1.{name}" for name in ("mlp.hidden", "mlp.activated", "mlp.output", "output")),
+        *("final", "logits"),
+    ]
+
+
+def test_a_deep_models_table_has_the_stream_and_the_block_that_matters() -> None:
+    trace = random_model("float64", n_embd=8, n_layer=6, n_head=2).trace([1, 2, 3])
+    differences = compare(trace, trace.edited({"blocks.3.attention.weights": 0.2}))
+    assert len(differences.stages) == 5 + 6 * 17
+    shown = [line.split()[0] for line in repr(differences).splitlines()[4:]]
+    assert shown == [
+        "embedding",
+        *(f"blocks.{n}.{name}" for n in range(3) for name in ("mid", "output")),
+        *(f"blocks.3.{name}" for name in BLOCK),
+        *(f"blocks.{n}.{name}" for n in (4, 5) for name in ("mid", "output")),
+        *("final", "logits"),
+    ]
+
+
+def test_other_tokens_are_told(pocket: GPT2) -> None:
+    ids = pocket.trace(TEXT).ids
+    other = np.where(np.arange(len(ids)) == 3, 7, ids)
+    differences = compare(pocket.trace(ids), pocket.trace(other))
+    assert differences.note == "Their tokens are not the same at 3."
+    assert differences.note in repr(differences)
+    assert differences.stages[0].place.startswith("position 3 ")
+    assert compare(pocket.trace(ids), pocket.trace(ids)).note == ""
+
+
+def test_another_model_of_the_same_size(pocket: GPT2) -> None:
+    config = pocket.config
+    vector = np.random.default_rng(0).standard_normal(parameter_count(config), np.float32)
+    other = GPT2(ParameterVector(config, vector), pocket.tokenizer)
+    first = compare(pocket.trace(TEXT), other.trace(TEXT)).first
+    assert first is not None
+    assert first.path == "token_embedding"
+
+
+def test_parts_of_traces_and_attention_of_ones_own(pocket: GPT2) -> None:
+    trace = pocket.trace(TEXT)
+    other = trace.edited({"blocks.1.attention.heads.2.scores": lambda x: x + 1e-3})
+    same, first = (compare(trace.head(1, h), other.head(1, h)).first for h in (1, 2))
+    assert same is None
+    assert first is not None
+    assert first.path == "scores"
+    assert first.place.startswith("query ")
+    paths = [stage.path for stage in compare(trace.blocks[1].mlp, other.blocks[1].mlp).stages]
+    assert paths == ["X", "hidden", "activated", "output"]
+    X, W = np.eye(4), np.arange(8.0).reshape(4, 2)
+    one, two = (
+        attnlab.self_attention(X, W, W, V, mask=attnlab.causal_mask(4)) for V in (W, W + 1e-9)
+    )
+    names = [stage.path for stage in compare(one, two).stages if not stage.agrees]
+    assert names == ["V", "context"]
+
+
+def test_masked_cells_agree_with_whatever_they_are_filled() -> None:
+    right = np.array([[1.0, -np.inf, -np.inf], [2.0, -50.0, -np.inf]])
+    mine = np.array([[1.5, -1e4, -1e9], [2.0, -np.inf, np.finfo("float32").min]])
+    assert distance(mine, right).tolist() == [[0.5, 0, 0], [0, np.inf, 0]]
+    assert distance(right - 1, right).tolist() == [[1, 0, 0], [1, 1, 0]]
+    small = np.where(np.isneginf(right), -50.0, right)  # exp of which is not nothing
+    assert distance(small, right).tolist() == [[0, np.inf, np.inf], [0, 0, np.inf]]
+    assert distance(np.full(2, np.nan), np.zeros(2)).tolist() == [np.inf, np.inf]
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def test_traces_from_files(pocket: GPT2, tmp_path: Path) -> None:
+    trace = pocket.trace(TEXT)
+    double = GPT2.from_pretrained("pocket", dtype="float64").trace(TEXT)
+    edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
+    files = []
+    for number, recorded in enumerate((trace, double, edited)):
+        recorded.record(tmp_path / f"{number}.trace")
+        files.append(attnlab.open_trace(tmp_path / f"{number}.trace"))
+    without_parameters = {
+        *("embedding", "final"),
+        *(
+            f"blocks.{layer}.{name}"
+            for layer in range(2)
+            for name in ("mid", "output", *(f"attention.{step}" for step in BLOCK_FROM_QKV))
+        ),
+    }
+    for a, b in ((trace, files[0]), (files[0], trace), (files[0], files[0])):
+        differences = compare(a, b)
+        assert {stage.path for stage in differences.stages} == without_parameters
+        assert not any(stage.difference for stage in differences.stages)
+    for a, b in ((files[0], double), (double, files[0]), (files[0], files[1])):
+        assert compare(a, b).agrees
+        assert any(stage.difference for stage in compare(a, b).stages)
+    first = compare(files[0], files[2]).first
+    assert first is not None
+    assert first.path == "blocks.1.attention.context"
+
+
+BLOCK_FROM_QKV = (
+    *("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context", "concat"),
+)
+
+# ---- what it leaves, and what it refuses ---------------------------------------------------------
+
+
+def test_nothing_is_left_behind(pocket: GPT2) -> None:
+    trace = pocket.trace(TEXT)
+    other = trace.edited({"blocks.0.mlp.hidden": 0})
+    before = kept(trace), kept(other)
+    compare(trace, other)
+    assert (kept(trace), kept(other)) == before
+
+
+def test_what_can_not_be_compared(pocket: GPT2) -> None:
+    trace = pocket.trace(TEXT)
+    cases = {
+        "two results of one kind": (trace, trace.head(0, 0)),
+        "two traces, or parts of them; given 'x'": (trace, "x"),
+        "given None": (None, trace),
+        r"of 8 tokens .* scores \(4, 8, 8\), and Trace of 2": (trace, pocket.trace("The dog")),
+        "through 3 blocks": (trace, GPT2.from_pretrained(REFERENCE / "odd").trace(np.arange(12))),
+        "is one step of generation": (trace, steps_of_generation(pocket)[-1].trace),
+    }
+    for message, (a, b) in cases.items():
+        with pytest.raises(AttnlabError, match=message) as caught:
+            compare(a, b)  # type: ignore[arg-type]
+        assert isinstance(caught.value, InvalidTypeError | InvalidValueError)
+    wide, wider = (
+        random_model("float32", n_embd=n, n_layer=1, n_head=2).trace([1, 2]) for n in (8, 12)
+    )
+    with pytest.raises(InvalidValueError, match=r"\(2, 8\) in one and \(2, 12\) in the other"):
+        compare(wide, wider)
+
+
+def steps_of_generation(model: GPT2) -> Any:
+    return model.generate("The dog", 2, temperature=0, trace=True).steps
+
+
+def test_a_comparison_is_an_object_like_any_other(pocket: GPT2) -> None:
+    trace = pocket.trace(TEXT)
+    one = compare(trace, trace)
+    assert one != compare(trace, trace)
+    assert len({one}) == 1
+    stage = Stage("Q", (2, 3), math.inf, math.inf, math.inf, (), "")
+    assert not stage.agrees
+    assert MARGIN >= 4  # of what was measured, see where it stands
