@@ -24,6 +24,7 @@ from attnlab.config import ACTIVATIONS
 from attnlab.equations import Activation, Array
 from attnlab.errors import InvalidValueError
 from attnlab.forward import MLP
+from attnlab.gradients import ACTIVATION_GRADIENTS, embedding_gradient
 from attnlab.steps import Run, graph_of, view_of
 from attnlab.training import (
     ParameterVector,
@@ -36,7 +37,7 @@ from attnlab.training import (
     loss_and_gradients,
     softmax_gradient,
 )
-from attnlab.training.gradients import ACTIVATION_GRADIENTS, embedding_gradient, mlp_gradient
+from attnlab.training.gradients import mlp_gradient
 from attnlab.training.run import draw_dropout
 
 RECORDED = np.load(REFERENCE / "training.npz")

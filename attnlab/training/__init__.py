@@ -1,15 +1,14 @@
 """Training a GPT-2 from nothing, in NumPy: the backward pass, the optimizer, resumable runs."""
 
-from attnlab.parameters import ParameterVector
-from attnlab.training.gradients import (
-    attention_gradient,
+from attnlab.gradients import (
     cross_entropy,
     gelu_gradient,
     layer_norm_gradient,
     linear_gradient,
-    loss_and_gradients,
     softmax_gradient,
 )
+from attnlab.parameters import ParameterVector
+from attnlab.training.gradients import attention_gradient, loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.training.parameters import initial_parameters
 from attnlab.training.run import Settings, Training, evaluate, train

@@ -1,187 +1,32 @@
-"""The backward pass: how the loss changes with each parameter, formulas beside the equations.
+"""The backward pass: how the loss changes with each parameter, all of them at once.
 
-d_y stands for dL/dy, the gradient of the loss L with respect to y, and has y's shape. Each equation
-of the forward pass has here a function that takes d_y and gives the gradients of what y was made
-of. The forward pass itself is the library's: what it left behind is looked at, and not computed
-again.
+The gradient of each equation is in `attnlab.gradients`; here they follow each other, from the loss
+to the embedding. The forward pass itself is the library's: what it left behind is looked at, and
+not computed again.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 import numpy as np
 
-from attnlab import equations
 from attnlab.chain import Attention
-from attnlab.equations import (
-    Activation,
-    Array,
-    Ids,
-    deviation,
-    gelu_tanh,
-    mean,
-    merge_heads,
-    normal_share,
-    sigmoid,
-    split_heads,
-    transpose,
-)
-from attnlab.errors import InvalidValueError
+from attnlab.equations import Array, Ids, dropped, merge_heads, split_heads, transpose
 from attnlab.forward import MLP, Block, ForwardPass
 from attnlab.functional import softmax
+from attnlab.gradients import (
+    ACTIVATION_GRADIENTS,
+    context_V,
+    context_weights,
+    cross_entropy,
+    embedding_gradient,
+    layer_norm_gradient,
+    linear_gradient,
+    raw_scores_K,
+    raw_scores_Q,
+    scores_raw_scores,
+    softmax_gradient,
+)
 from attnlab.parameters import ParameterVector
-from attnlab.tokens import check_ids
-
-
-def linear_gradient(x: Array, W: Array, d_y: Array) -> tuple[Array, Array, Array]:
-    """Of y = x W + b.
-
-    Parameters
-    ----------
-    x, W : (..., n), (n, m)
-    d_y : (..., m)
-
-    Returns
-    -------
-    d_x = d_y Wᵀ : (..., n)
-    d_W = xᵀ d_y, over all rows : (n, m)
-    d_b = Σ d_y, over all rows : (m,)
-    """
-    rows, d_rows = x.reshape(-1, x.shape[-1]), d_y.reshape(-1, d_y.shape[-1])
-    d_x = (d_rows @ transpose(W)).reshape(x.shape)
-    return d_x, transpose(rows) @ d_rows, d_rows.sum(axis=0)
-
-
-def softmax_gradient(y: Array, d_y: Array) -> Array:
-    """Of y = softmax(x), over the last axis.
-
-    Parameters
-    ----------
-    y, d_y : (..., n)
-
-    Returns
-    -------
-    d_x = y · (d_y - Σ y · d_y) : (..., n), 0 where y is 0: a saturated softmax learns nothing
-
-    Notes
-    -----
-    From dy_i/dx_j = y_i (δ_ij - y_j).
-    """
-    d_x: Array = y * d_y
-    d_x -= y * d_x.sum(axis=-1, keepdims=True)
-    return d_x
-
-
-def layer_norm_gradient(
-    x: Array, gain: Array, eps: float, d_y: Array
-) -> tuple[Array, Array, Array]:
-    """Of y = gain · x̂ + bias with x̂ = (x - mean) / deviation, over the last axis.
-
-    Parameters
-    ----------
-    x, d_y : (..., D)
-    gain : (D,)
-    eps : as `layer_norm` took it
-
-    Returns
-    -------
-    d_x = (d_x̂ - mean(d_x̂) - x̂ · mean(x̂ · d_x̂)) / deviation, where d_x̂ = gain · d_y : (..., D)
-    d_gain = Σ x̂ · d_y, d_bias = Σ d_y, over all rows : (D,)
-
-    Notes
-    -----
-    Source: the chain rule through mean and variance; "Layer Normalization" (2016), section 3.
-    """
-    normalised: Array = x - mean(x)
-    divisor = deviation(normalised, eps)
-    normalised /= divisor
-    rows = tuple(range(x.ndim - 1))
-    product: Array = normalised * d_y
-    d_gain, d_bias = product.sum(axis=rows), d_y.sum(axis=rows)
-    product *= gain  # x̂ · d_x̂
-    d_x: Array = d_y * gain
-    normalised *= mean(product)
-    d_x -= mean(d_x)
-    d_x -= normalised
-    d_x /= divisor
-    return d_x, d_gain, d_bias
-
-
-def gelu_gradient(x: Array, d_y: Array) -> Array:
-    """Of y = GELU(x) = ½ x (1 + t) with t = tanh(√(2/π) (x + 0.044715 x³)).
-
-    Parameters
-    ----------
-    x, d_y : (...)
-
-    Returns
-    -------
-    d_x = d_y · (½ (1 + t) + ½ x (1 - t²) √(2/π) (1 + 3 · 0.044715 x²)) : (...)
-    """
-    t = gelu_tanh(x)
-    d_x = np.square(x)  # the formula from its right end, on one array, as in `gelu_tanh`
-    d_x *= 3 * 0.044715
-    d_x += 1.0
-    d_x *= math.sqrt(2.0 / math.pi)
-    d_x *= x
-    d_x *= 1.0 - t  # times 1 + t below: 1 - t²
-    d_x += 1.0
-    t += 1.0
-    d_x *= t
-    d_x *= 0.5
-    d_x *= d_y
-    return d_x
-
-
-def exact_gelu_gradient(x: Array, d_y: Array) -> Array:
-    """Of y = x Φ(x).
-
-    Parameters
-    ----------
-    x, d_y : (...)
-
-    Returns
-    -------
-    d_x = d_y · (Φ(x) + x φ(x)), where φ(x) = exp(-½ x²) / √(2π) is Φ's slope : (...)
-    """
-    slope = np.exp(-0.5 * np.square(x)) / math.sqrt(2.0 * math.pi)
-    return d_y * (normal_share(x) + x * slope)
-
-
-def quick_gelu_gradient(x: Array, d_y: Array) -> Array:
-    """Of y = x σ(1.702 x): `silu_gradient` at 1.702 x, as y = SiLU(1.702 x) / 1.702."""
-    return silu_gradient(1.702 * x, d_y)
-
-
-def silu_gradient(x: Array, d_y: Array) -> Array:
-    """Of y = x σ(x).
-
-    Parameters
-    ----------
-    x, d_y : (...)
-
-    Returns
-    -------
-    d_x = d_y · σ(x) (1 + x (1 - σ(x))) : (...)
-    """
-    s = sigmoid(x)
-    return d_y * (s * (1.0 + x * (1.0 - s)))
-
-
-def relu_gradient(x: Array, d_y: Array) -> Array:
-    """Of y = max(x, 0): d_y where x is above 0, else 0."""
-    return d_y * (x > 0)
-
-
-ACTIVATION_GRADIENTS: dict[Activation, Callable[[Array, Array], Array]] = {
-    equations.gelu: gelu_gradient,
-    equations.exact_gelu: exact_gelu_gradient,
-    equations.quick_gelu: quick_gelu_gradient,
-    equations.silu: silu_gradient,
-    equations.relu: relu_gradient,
-}
 
 
 def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, Array, Array]:
@@ -205,15 +50,16 @@ def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, A
     -----
     Q, K and V must have the same leading axes; a sum over axes that were broadcast is not taken.
     """
-    weights = attention.weights
-    d_V = transpose(weights) @ d_context
-    d_weights = d_context @ transpose(attention.V)
-    if attention.dropout_mask is not None:
-        d_weights *= attention.dropout_mask
-        weights = softmax(attention.masked_scores)  # as they were before dropout
-    d_raw_scores = softmax_gradient(weights, d_weights)
-    d_raw_scores /= attention.scale
-    return d_raw_scores @ attention.K, transpose(d_raw_scores) @ attention.Q, d_V
+    weights, dropout_mask = attention.weights, attention.dropout_mask
+    d_weights = context_weights(attention.V, d_context)
+    before = weights if dropout_mask is None else softmax(attention.masked_scores)
+    d_scores = softmax_gradient(before, dropped(d_weights, dropout_mask))
+    d_raw_scores = scores_raw_scores(attention.scale, d_scores)
+    return (
+        raw_scores_Q(attention.K, d_raw_scores),
+        raw_scores_K(attention.Q, d_raw_scores),
+        context_V(weights, d_context),
+    )
 
 
 def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, dict[str, Array]]:
@@ -278,66 +124,6 @@ def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Arra
         **{f"attention.{name}": d for name, d in d_attention.items()},
         **{f"mlp.{name}": d for name, d in d_mlp.items()},
     }
-
-
-def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
-    """Of token_embedding = W_E[ids]: each row of W_E gets the sum over the places it was used at.
-
-    Parameters
-    ----------
-    ids : int64 (..., T)
-    d_embedding : (..., T, D)
-    vocab_size : rows of W_E
-
-    Returns
-    -------
-    d_W_E : (vocab, D)
-    """
-    D = d_embedding.shape[-1]
-    d_W_E = np.zeros((vocab_size, D), d_embedding.dtype)
-    order = np.argsort(ids, axis=None, kind="stable")
-    used, starts = np.unique(ids.ravel()[order], return_index=True)
-    d_W_E[used] = np.add.reduceat(d_embedding.reshape(-1, D)[order], starts)
-    return d_W_E
-
-
-def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
-    """How surprised the model is by what follows, -log softmax(logits)[target], mean over all rows.
-
-    Parameters
-    ----------
-    logits : (..., vocab)
-    targets : int64 (...), the id that follows
-
-    Returns
-    -------
-    loss : in nats
-    d_logits = (softmax(logits) - 1 at the target) / number of rows : (..., vocab)
-
-    Raises
-    ------
-    InvalidValueError
-        The shapes do not fit, there are no rows, a target is outside the vocabulary, or a row of
-        logits holds NaN or +inf.
-
-    Notes
-    -----
-    Source: GPT-2's loss, "Language Models are Unsupervised Multitask Learners" (2019), equation 1.
-    """
-    if targets.shape != logits.shape[:-1] or not targets.size:
-        raise InvalidValueError(
-            f"logits (..., vocab) need targets (...); given {logits.shape} and {targets.shape}"
-        )
-    check_ids(targets.ravel(), logits.shape[-1])
-    d_logits = softmax(logits)
-    # The log is taken at the largest probability, which can't round to 0 as the target's can:
-    # log p[target] = log p[largest] - (logit[largest] - logit[target]).
-    behind = logits.max(axis=-1) - np.take_along_axis(logits, targets[..., None], -1)[..., 0]
-    loss = float((behind - np.log(d_logits.max(axis=-1))).mean())
-    rows = d_logits.reshape(-1, logits.shape[-1])
-    rows[np.arange(len(rows)), targets.ravel()] -= 1.0
-    d_logits /= len(rows)
-    return loss, d_logits
 
 
 def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, ParameterVector]:

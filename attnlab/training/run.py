@@ -22,12 +22,13 @@ from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, R
 from attnlab.files import as_path, held, make_directory
 from attnlab.forward import ForwardPass, dropout_shapes
 from attnlab.functional import drawn_dropout
+from attnlab.gradients import cross_entropy
 from attnlab.model import GPT2
 from attnlab.parameters import parameter_count
 from attnlab.sealed import sha256
 from attnlab.tokenizer import Tokenizer
 from attnlab.tokens import Tokens, check_ids
-from attnlab.training.gradients import cross_entropy, loss_and_gradients
+from attnlab.training.gradients import loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.training.parameters import initial_parameters, is_matrix
 from attnlab.training.state import read_state, write_state
