@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.checks import as_count, check_kind
+from attnlab.checks import as_count, as_number, check_kind, is_integer
 from attnlab.console import PrintedAnywhere
 from attnlab.equations import AnyArray, Ids
 from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError, shown
@@ -252,6 +252,35 @@ class Vocabulary:
             return Token(id, f"<row {id}>", "", b"")
         raw = self._bytes_of(id)
         return Token(id, symbol, raw.decode("utf-8", errors="replace"), raw)
+
+    def named(self, token: int | str | Token) -> Token:
+        """The one token that is meant by its id, its text, its symbol, or a Token.
+
+        Raises
+        ------
+        InvalidTypeError
+            It is none of these.
+        InvalidValueError
+            There is no such id; the text is no token, or several.
+        """
+        name = as_number(token.id if isinstance(token, Token) else token)
+        if is_integer(name):
+            return self.tokens([name])[0]
+        if not isinstance(name, str):
+            raise InvalidTypeError(
+                f"a token is named by its id or its text, such as ' dog'; given {shown(name)}"
+            )
+        raw = name.encode(errors="surrogatepass")
+        for id in self.ids.tolist():
+            if self._bytes_of(id) == raw:
+                return self.token(id)
+        for id, symbol in self._symbols.items():
+            if symbol == name:
+                return self.token(id)
+        raise InvalidValueError(
+            f"{shown(name)} is not one token of the vocabulary: give the id of one, or its text "
+            "as trace.tokens and next_tokens show it, with the space in front"
+        )
 
     def bytes_of(self, id: int) -> bytes:
         """The bytes of an id."""

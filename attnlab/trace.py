@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from xarray import Dataset
 
+    from attnlab.analysis.lens import LogitLens
+
 
 class Trace(ForwardPass):
     """What one forward pass of a text leaves behind, as `GPT2.trace` returns it.
@@ -253,6 +255,21 @@ class Trace(ForwardPass):
         candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])
         best = candidates[np.argsort(-logits[candidates], kind="stable")][:k]
         return NextTokens(self.candidate(int(id), float(probabilities[id])) for id in best)
+
+    def logit_lens(self) -> LogitLens:
+        """What each stop of the residual stream would predict, at every position.
+
+        probabilities = softmax(LayerNorm(stop) W_U), with the last LayerNorm
+
+        Returns
+        -------
+        LogitLens
+            `print` shows the most probable tokens; `.of(token)` follows one by its rank and
+            probability, `.top(k, position)` shows the first k at one position
+        """
+        from attnlab.analysis.lens import LogitLens
+
+        return LogitLens(self)
 
     def candidate(self, id: int, probability: float) -> NextToken:
         """A token that may follow the last one, with the probability that it was given.

@@ -365,7 +365,7 @@ def place(index: int, kind: str, count: int) -> int:
     if not is_integer(index):
         raise InvalidTypeError(f"the number of a {kind} is an integer; given {quoted(index)}")
     if not -count <= index < count:
-        kinds = {"query": "queries", "key": "keys"}[kind]
+        kinds = "queries" if kind == "query" else f"{kind}s"
         raise OutOfRangeError(f"there is no {kind} {quoted(index)}; {kinds} are 0 to {count - 1}")
     return int(index) % count
 

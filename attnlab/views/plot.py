@@ -71,6 +71,11 @@ def plot_step(attention: Result, name: str, ax: Axes | None) -> Axes:
     array = np.atleast_2d(step.array).astype(np.float64)
     if step.masked is not None:
         array[step.masked] = np.nan
+    return plot_matrix(array, rows, columns, f"{attention.title}\n{step.heading}", ax)
+
+
+def plot_matrix(array: AnyArray, rows: Axis, columns: Axis, title: str, ax: Axes | None) -> Axes:
+    """Numbers (m, n) as a heatmap, labelled along both axes; NaN is hatched."""
     shown_rows, shown_columns = (
         elide(len(axis.positions), TOKENS_SHOWN) for axis in (rows, columns)
     )
@@ -91,7 +96,7 @@ def plot_step(attention: Result, name: str, ax: Axes | None) -> Axes:
     ax.set_xlabel(columns.name)
     ax.set_ylabel(rows.name)
     cut = [_cut_word(axis) for axis in (rows, columns) if len(axis.positions) > TOKENS_SHOWN]
-    _title(ax, f"{attention.title}\n{step.heading}", [*cut, words.note])
+    _title(ax, title, [*cut, words.note])
     return ax
 
 

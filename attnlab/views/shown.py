@@ -38,17 +38,19 @@ class Axis:
     name : "query", "key" or "position" where it is tokens, else as the step calls it, such as "Dk"
     positions : for each place the position in the text, or its number
     tokens : for each place its token; None where there is none, as for keys from a cache
+    names : for each place what it is called, where that is neither a token nor a number
     """
 
     name: str
     positions: range
     tokens: tuple[Token | None, ...]
+    names: tuple[str, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Symbols, and the positions where there is no token."""
-        pairs = zip(self.positions, self.tokens, strict=True)
-        return tuple(str(n) if token is None else label(token.symbol) for n, token in pairs)
+        """Symbols, and the names or positions where there is no token."""
+        places = zip(self.names or self.positions, self.tokens, strict=True)
+        return tuple(str(n) if token is None else label(token.symbol) for n, token in places)
 
     @property
     def has_tokens(self) -> bool:

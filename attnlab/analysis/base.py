@@ -1,0 +1,136 @@
+"""What all analyses have in common: how they look, and what they are asked about."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+
+from attnlab.console import PrintedAnywhere
+from attnlab.equations import AnyArray, Array
+from attnlab.errors import InvalidValueError
+from attnlab.tables import table
+from attnlab.tokens import Token
+from attnlab.views.explain import place
+from attnlab.views.shown import Axis, axis_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# A trace, which stands above: known, as views know results, by its steps.
+Trace: TypeAlias = Any
+
+# A token as people name it: its id, its text, its symbol, or a Token.
+Named: TypeAlias = int | str | Token
+
+
+class Analysis(PrintedAnywhere):
+    """What was found out; `print` shows a table and what it can't tell, `plot` draws it.
+
+    Attributes
+    ----------
+    title : what it is of
+    note : what it can't tell
+    source : where it is from
+    """
+
+    title: str
+    note: ClassVar[str]
+    source: ClassVar[str]
+    decimals: ClassVar[int] = 2
+
+    @abstractmethod
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        """The numbers that are shown, (m, n), with what stands along rows and columns."""
+
+    def table(self) -> str:
+        """The numbers as text."""
+        numbers, rows, columns = self._grid()
+        return table(
+            numbers,
+            rows=rows.labels,
+            columns=columns.labels,
+            decimals=self.decimals,
+            max_rows=100,
+        )
+
+    def __repr__(self) -> str:
+        return "\n".join((self.title, self.table(), self.note, f"Source: {self.source}"))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The table as a heatmap.
+
+        Parameters
+        ----------
+        ax : where to draw; None for a figure of its own, found in the result's `.figure`
+
+        Raises
+        ------
+        MissingExtraError
+            matplotlib is not installed.
+        """
+        from attnlab.views.plot import plot_matrix
+
+        return plot_matrix(*self._grid(), self.title, ax)
+
+
+def numbered(name: str, count: int) -> Axis:
+    """An axis of layers, heads, or the like."""
+    return Axis(name, range(count), (None,) * count)
+
+
+def named(name: str, names: tuple[str, ...]) -> Axis:
+    """An axis of what has names."""
+    return Axis(name, range(len(names)), (None,) * len(names), names)
+
+
+def positions_of(trace: Trace) -> Axis:
+    """The axis of a trace's tokens."""
+    return axis_of(trace, "T", len(trace.tokens))
+
+
+@dataclass(frozen=True)
+class Target:
+    """The logit of one token at one position, or how far it is above another's.
+
+    Attributes
+    ----------
+    token, against : Token; `against` None where it is one logit
+    position : among the trace's tokens, from 0
+    """
+
+    token: Token
+    against: Token | None
+    position: int
+
+    @classmethod
+    def of(cls, trace: Trace, token: Named, against: Named | None, position: int) -> Self:
+        """The target that a caller names.
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            As `Vocabulary.named` does; or both tokens are the same.
+        OutOfRangeError
+            There is no such position.
+        """
+        one = trace.vocabulary.named(token)
+        other = None if against is None else trace.vocabulary.named(against)
+        if one == other:
+            raise InvalidValueError(f"{one.symbol} against itself is 0: give two different tokens")
+        return cls(one, other, place(position, "position", len(trace.tokens)))
+
+    def difference(self, logits: Array) -> Array:
+        """Of logits, or of columns of W_U, (..., vocab) -> (...)."""
+        of_token: Array = logits[..., self.token.id]
+        return of_token if self.against is None else of_token - logits[..., self.against.id]
+
+    def value(self, trace: Trace) -> float:
+        """What it is in a trace; of the last position no other row of logits is made."""
+        at_end = self.position == len(trace.tokens) - 1
+        row = trace.next_logits if at_end else trace.logits[self.position]
+        return float(self.difference(row))
+
+    def __str__(self) -> str:
+        against = f" minus that of {self.against.symbol}" if self.against else ""
+        return f"the logit of {self.token.symbol}{against} at position {self.position}"

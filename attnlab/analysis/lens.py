@@ -1,0 +1,198 @@
+"""The logit lens: what the model would predict if it stopped here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab import equations
+from attnlab.analysis.base import Analysis, Named, Trace, named, positions_of
+from attnlab.checks import as_number, is_integer
+from attnlab.equations import AnyArray, Array, Ids
+from attnlab.errors import InvalidValueError, shown
+from attnlab.fast import ROWS
+from attnlab.steps import Part, at, read_only
+from attnlab.tables import ELLIPSIS, align, elide
+from attnlab.tokens import Token
+from attnlab.views.explain import place
+from attnlab.views.shown import Axis, label
+
+# How many columns of tokens a table shows.
+COLUMNS_SHOWN = 12
+
+
+class Lens(Analysis):
+    """Tokens with their ranks and probabilities, a row for each stop of the residual stream.
+
+    Attributes
+    ----------
+    stops : S paths, "embedding", "blocks.0.mid", "blocks.0.output", ... The last one is what the
+        model predicts.
+    ids : int64 (S, n)
+    ranks : int64 (S, n), 1 for the most probable
+    probabilities : (S, n)
+    tokens : for each stop its n tokens, see `Token`
+    """
+
+    note: ClassVar[str] = (
+        "Early stops are read in the directions of the last one, which they need not be written "
+        "in:\nthat a token is not seen there does not mean that nothing is known of it."
+    )
+    source: ClassVar[str] = (
+        "nostalgebraist, “interpreting GPT: the logit lens” (2020); softmax of LayerNorm(stop) W_U"
+    )
+
+    stops: tuple[str, ...]
+    ids: Ids
+    ranks: NDArray[np.int64]
+    probabilities: Array
+
+    def __init__(
+        self, title: str, trace: Trace, columns: Axis, found: tuple[AnyArray, AnyArray, AnyArray]
+    ) -> None:
+        self.title, self.stops, self._trace, self._columns = title, stops_of(trace), trace, columns
+        self.ids, self.ranks, self.probabilities = map(read_only, found)
+
+    @Part
+    def tokens(self) -> tuple[tuple[Token, ...], ...]:
+        vocabulary = self._trace.vocabulary
+        return tuple(tuple(vocabulary.token(int(id)) for id in row) for row in self.ids)
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        return self.probabilities, named("stop", self.stops), self._columns
+
+    def _cell(self, stop: int, column: int) -> str:
+        symbol = label(self.tokens[stop][column].symbol)
+        return f"{symbol} {self.probabilities[stop, column]:.2f}"
+
+    def table(self) -> str:
+        labels = self._columns.labels
+        columns = elide(len(labels), COLUMNS_SHOWN)
+        lines = [["", *(ELLIPSIS if j is None else labels[j] for j in columns)]]
+        for i, stop in enumerate(self.stops):
+            lines.append([stop, *(ELLIPSIS if j is None else self._cell(i, j) for j in columns)])
+        return align(lines)
+
+
+class OneToken(Lens):
+    """One token through the lens: how probable it is at every stop and position."""
+
+    def _cell(self, stop: int, column: int) -> str:
+        return f"{self.probabilities[stop, column]:.2f} #{self.ranks[stop, column]}"
+
+
+class LogitLens(Lens):
+    """What each stop of the residual stream would predict, as `Trace.logit_lens` returns it.
+
+    The table has the most probable token of every stop and position, n = T. `of` follows one token,
+    `top` shows the first ones at one position.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        title = f"Logit lens{trace.note}: the most probable token"
+        self._trace = trace
+        ids, probabilities = self._most_probable(1, slice(None))
+        found = ids[..., 0], np.ones(ids.shape[:2], np.int64), probabilities[..., 0]
+        super().__init__(title, trace, positions_of(trace), found)
+
+    def logits(self, stop: str) -> Array:
+        """What a stop would predict, (T, vocab); those of the last stop are the model's.
+
+        Raises
+        ------
+        InvalidValueError
+            There is no such stop.
+        """
+        if stop not in self.stops:
+            raise InvalidValueError(
+                f"the residual stream does not stop at {shown(stop)}; it does at "
+                f"{', '.join(self.stops)}"
+            )
+        return self._logits(at(self._trace, stop))
+
+    def of(self, token: Named) -> OneToken:
+        """Rank and probability of one token at every stop and position.
+
+        Parameters
+        ----------
+        token : its id, its text, such as " dog", its symbol, or a Token
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            It is not exactly one token of the vocabulary.
+        """
+        one = self._trace.vocabulary.named(token)
+
+        def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
+            above = (logits > logits[:, [one.id]]).sum(axis=-1)
+            return above + 1, equations.softmax(logits)[:, one.id]
+
+        ranks, probabilities = self._measured(measure, slice(None))
+        found = np.full(ranks.shape, one.id), ranks, probabilities
+        title = f"Logit lens{self._trace.note}: probability and rank of {one.symbol}"
+        return OneToken(title, self._trace, positions_of(self._trace), found)
+
+    def top(self, k: int = 5, position: int = -1) -> Lens:
+        """The k most probable tokens of every stop, at one position.
+
+        Raises
+        ------
+        InvalidValueError
+            k is not an integer from 1 to the size of the vocabulary.
+        OutOfRangeError, InvalidTypeError
+            There is no such position.
+        """
+        vocab, k = self._trace.config.vocab_size, as_number(k)
+        if not is_integer(k) or not 1 <= k <= vocab:
+            raise InvalidValueError(f"k must be an integer from 1 to {vocab}; given {shown(k)}")
+        at_row = place(position, "position", len(self._trace.tokens))
+        ids, probabilities = self._most_probable(k, slice(at_row, at_row + 1))
+        ranks = np.broadcast_to(np.arange(1, k + 1), ids[:, 0].shape).copy()
+        title = f"Logit lens{self._trace.note}: the most probable tokens at position {at_row}"
+        columns = named("rank", tuple(f"#{rank}" for rank in range(1, k + 1)))
+        return Lens(title, self._trace, columns, (ids[:, 0], ranks, probabilities[:, 0]))
+
+    def _most_probable(self, k: int, rows: slice) -> tuple[Ids, Array]:
+        """Ids and probabilities of every stop's k most probable tokens, (S, n, k)."""
+
+        def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
+            best = np.argsort(-logits, axis=-1, kind="stable")[:, :k] if k > 1 else best_of(logits)
+            return best, np.take_along_axis(equations.softmax(logits), best, axis=-1)
+
+        return self._measured(measure, rows)
+
+    def _measured(
+        self, measure: Callable[[Array], tuple[AnyArray, AnyArray]], rows: slice
+    ) -> tuple[AnyArray, AnyArray]:
+        """Two measures of the logits of each stop, made some rows at a time, (S, n, ...)."""
+        found = []
+        for stop in stops_of(self._trace):
+            stream = at(self._trace, stop)[rows]
+            parts = [
+                measure(self._logits(stream[start : start + ROWS]))
+                for start in range(0, len(stream), ROWS)
+            ]
+            found.append([np.concatenate(part) for part in zip(*parts, strict=True)])
+        first, second = (np.stack(part) for part in zip(*found, strict=True))
+        return first, second
+
+    def _logits(self, stream: Array) -> Array:
+        trace = self._trace
+        final = equations.layer_norm(stream, trace.gain, trace.bias, trace.epsilon)
+        return equations.logits(final, trace.W_U)
+
+
+def stops_of(trace: Trace) -> tuple[str, ...]:
+    """The paths of the residual stream's stops."""
+    layers = range(trace.config.n_layer)
+    return ("embedding", *(f"blocks.{n}.{name}" for n in layers for name in ("mid", "output")))
+
+
+def best_of(logits: Array) -> Ids:
+    """The most probable id of each row, the lowest among equals, (n, vocab) -> (n, 1)."""
+    best: Ids = logits.argmax(axis=-1)[:, np.newaxis]
+    return best

@@ -1,0 +1,302 @@
+"""Record what analyses find out, from transformers with hooks, autograd, and full matrices.
+
+    python tests/reference/make_analysis.py    (after make_models.py, whose models it reads)
+
+needs torch, transformers and transformer_lens, see README.md beside this file. Writes
+`analysis.npz`.
+
+Every step is taken from the model by the hooks of `make_edits.py`, which here keep what they are
+given, with its gradient.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from make_edits import Edits, attention_of, hook_up
+from make_models import HERE, load_model
+from torch import Tensor
+from transformer_lens import FactoredMatrix
+from transformers import GPT2LMHeadModel
+from transformers.models.gpt2 import modeling_gpt2
+
+# Tokens whose logits are looked at: one, and one against another; and where.
+TARGETS = (("logit", 5, None, -1), ("difference", 7, 100, 3))
+
+GRADIENTS = {
+    "odd": ("loss", "difference"),
+    "silu": ("logit",),
+    "quick_gelu": ("loss",),
+    "relu": ("difference",),
+}
+PLACES = ("odd", "silu", "quick_gelu")
+PATCHED = {
+    "heads": "blocks.{}.attention.heads.{}.context",
+    "mlps": "blocks.{}.mlp.output",
+    "stream": "blocks.{}.output",
+}
+CHANGED = 2  # the position at which the corrupted text has another token
+LARGE, EVERY = 60, 11  # of a gradient of more numbers one in eleven is recorded
+
+
+class Kept(Edits):
+    """Edits that change nothing, and keep each step, apart from what it is made of."""
+
+    def __init__(self, model: GPT2LMHeadModel) -> None:
+        super().__init__({}, 0)
+        self.kept: dict[str, Tensor] = {}
+        self.config = model.config
+
+    def of(self, path: str, x: Tensor) -> Tensor:
+        if not x.is_floating_point() or path.endswith("scale"):
+            return x
+        self.kept[path] = self.changed(path, x.clone())
+        if self.kept[path].requires_grad:
+            self.kept[path].retain_grad()
+        return self.kept[path]
+
+    def changed(self, path: str, x: Tensor) -> Tensor:
+        return x
+
+    def of_number(self, path: str, x: float) -> float:
+        if not path.endswith("attention.scale"):
+            return x
+        layer = int(path.split(".")[1])
+        by_layer = self.config.scale_attn_by_inverse_layer_idx
+        return (x if self.config.scale_attn_weights else 1.0) * (layer + 1 if by_layer else 1)
+
+
+class Patched(Kept):
+    """One step, or one row of it, as it is in another run."""
+
+    def __init__(self, model: GPT2LMHeadModel, path: str, other: Tensor, row: slice) -> None:
+        super().__init__(model)
+        self.path, self.other, self.row = path, other, row
+
+    def changed(self, path: str, x: Tensor) -> Tensor:
+        if path == self.path:
+            x[self.row] = self.other[self.row]
+        return x
+
+
+def run(model: GPT2LMHeadModel, ids: Tensor, kept: Kept) -> dict[str, Tensor]:
+    """Every step of a run by its path."""
+    model = copy.deepcopy(model)
+    hook_up(model, kept, SEEN)
+    return run_hooked(model, ids, kept)
+
+
+def run_hooked(model: GPT2LMHeadModel, ids: Tensor, kept: Kept) -> dict[str, Tensor]:
+    modeling_gpt2.eager_attention_forward = attention_of(kept, SEEN)
+    positions = torch.arange(len(ids))
+    model(ids[None], position_ids=positions[None], use_cache=False)
+    return kept.kept
+
+
+SEEN: dict[str, Tensor] = {}
+
+
+def value(logits: Tensor, token: int, against: int | None, position: int) -> Tensor:
+    row = logits[position]
+    return row[token] if against is None else row[token] - row[against]
+
+
+def lens(model: GPT2LMHeadModel, steps: dict[str, Tensor]) -> dict[str, Tensor]:
+    stops = [steps["embedding"]]
+    for layer in range(model.config.n_layer):
+        stops += [steps[f"blocks.{layer}.mid"], steps[f"blocks.{layer}.output"]]
+    logits = torch.stack([model.lm_head(model.transformer.ln_f(stop)) for stop in stops])
+    probabilities = logits.softmax(dim=-1)
+    return {
+        "logits": logits[..., ::66],
+        "best": logits.argmax(dim=-1),
+        "probability": probabilities[..., 5],
+        "rank": 1 + (logits.argsort(dim=-1, descending=True) == 5).int().argmax(dim=-1),
+        "top": logits[:, 4].topk(3).indices,
+    }
+
+
+def attribution(
+    model: GPT2LMHeadModel, steps: dict[str, Tensor], token: int, against: int | None, row: int
+) -> dict[str, Tensor]:
+    """Each part through the last LayerNorm with its deviation held, and then the output matrix."""
+    L, H = model.config.n_layer, model.config.n_head
+    norm, last = model.transformer.ln_f, steps[f"blocks.{L - 1}.output"][row]
+    deviation = (last.var(unbiased=False) + norm.eps).sqrt()
+
+    def share(written: Tensor) -> Tensor:
+        held = (written - written.mean(dim=-1, keepdim=True)) / deviation * norm.weight
+        return value((held @ model.lm_head.weight.T)[None], token, against, 0)
+
+    heads, by_token, mlps, bias = (
+        [],
+        [],
+        [],
+        value((norm.bias @ model.lm_head.weight.T)[None], token, against, 0),
+    )
+    for layer, block in enumerate(model.transformer.h):
+        place = f"blocks.{layer}.attention"
+        for h in range(H):
+            W_O = block.attn.c_proj.weight.chunk(H)[h]
+            heads.append(share(steps[f"{place}.context"][h, row] @ W_O))
+            weights, V = steps[f"{place}.weights"][h, row], steps[f"{place}.V"][h]
+            by_token += [share(weight * v @ W_O) for weight, v in zip(weights, V, strict=True)]
+        bias = bias + share(block.attn.c_proj.bias)
+        mlps.append(share(steps[f"blocks.{layer}.mlp.output"][row]))
+    embedding = share(steps["embedding"][row])
+    total = value(steps["logits"], token, against, row)
+    assert abs(sum(heads) + sum(mlps) + embedding + bias - total) < 1e-10
+    return {
+        "heads": torch.stack(heads).reshape(L, H),
+        "by_token": torch.stack(by_token).reshape(L, H, -1),
+        "mlps": torch.stack(mlps),
+        "embedding": embedding,
+        "bias": bias,
+        "total": total,
+    }
+
+
+def gradients(model: GPT2LMHeadModel, ids: Tensor, of: str) -> dict[str, Any]:
+    """Names, and the numbers of one after the other."""
+    model, kept = copy.deepcopy(model), Kept(model)
+    hook_up(model, kept, SEEN)
+    with torch.enable_grad():
+        logits = run_hooked(model, ids, kept)["logits"]
+        if of == "loss":
+            target = torch.nn.functional.cross_entropy(logits[:-1], ids[1:])
+        else:
+            (settings,) = [rest for name, *rest in TARGETS if name == of]
+            target = value(logits, *settings)
+        target.backward()
+    found = {path: step.grad for path, step in kept.kept.items()}
+    found |= {f"parameter {name}": p.grad for name, p in model.named_parameters()}
+    thinned = {
+        name: d.flatten()[:: 1 if d.numel() <= LARGE else EVERY]
+        for name, d in found.items()
+        if d is not None and (".heads." not in name or ".1.attention.heads.1." in name)
+    }
+    return {"names": np.array("\n".join(thinned)), "numbers": torch.cat([*thinned.values()])}
+
+
+def circuits(model: GPT2LMHeadModel) -> dict[str, Tensor]:
+    """Of every pair of heads, by TransformerLens's products of two matrices."""
+    H, D = model.config.n_head, model.config.n_embd
+    QK, OV, gains = [], [], []
+    for block in model.transformer.h:
+        Q, K, V = (W.chunk(H, dim=1) for W in block.attn.c_attn.weight.split(D, dim=1))
+        W_O = block.attn.c_proj.weight.chunk(H)
+        QK.append([FactoredMatrix(Q[h], K[h].T) for h in range(H)])
+        OV.append([FactoredMatrix(V[h], W_O[h]) for h in range(H)])
+        gains.append(block.ln_1.weight)
+    L = len(QK)
+    found = {name: torch.zeros(L, H, L, H) for name in ("Q", "K", "V", "raw_K")}
+    for first, one, second, other in np.ndindex(L, H, L, H):
+        if first >= second:
+            continue
+        writes, gain = OV[first][one], gains[second].diag()
+        transposed = FactoredMatrix(QK[second][other].B.T, QK[second][other].A.T)
+        for name, reads in (
+            ("Q", gain @ QK[second][other]),
+            ("K", gain @ transposed),
+            ("V", gain @ OV[second][other]),
+            ("raw_K", transposed),
+        ):
+            found[name][first, one, second, other] = (
+                (writes.AB @ reads.AB).norm() / writes.AB.norm() / reads.AB.norm()
+            )
+    head = OV[1][1].AB
+    found["singular"] = torch.linalg.svdvals(QK[1][1].AB)
+    eigenvalues = torch.linalg.eigvals(head)
+    found["eigenvalues"] = eigenvalues[eigenvalues.abs().argsort(descending=True)]
+    return found
+
+
+def flow(model: GPT2LMHeadModel, steps: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Rollout of the attentions, and the lengths of what is weighed."""
+    H, so_far, rollout, lengths = model.config.n_head, None, [], []
+    for layer, block in enumerate(model.transformer.h):
+        weights = steps[f"blocks.{layer}.attention.weights"]
+        mixed = weights.mean(dim=0) + torch.eye(len(weights[0]))
+        mixed = mixed / mixed.sum(dim=-1, keepdim=True)
+        so_far = mixed if so_far is None else mixed @ so_far
+        rollout.append(so_far)
+        for h in range(H):
+            V = steps[f"blocks.{layer}.attention.V"][h]
+            written = V @ block.attn.c_proj.weight.chunk(H)[h]
+            lengths.append((weights[h][..., None] * written[None]).norm(dim=-1))
+    return {
+        "rollout": torch.stack(rollout),
+        "lengths": torch.stack(lengths).unflatten(0, (-1, H)),
+    }
+
+
+def patching(model: GPT2LMHeadModel, ids: Tensor) -> dict[str, Any]:
+    other = ids.clone()
+    other[CHANGED] = (other[CHANGED] + 50) % model.config.vocab_size
+    _, token, against, _ = TARGETS[1]
+    clean, corrupted = run(model, ids, Kept(model)), run(model, other, Kept(model))
+    best, worst = (value(steps["logits"], token, against, -1) for steps in (clean, corrupted))
+
+    with torch.enable_grad():
+        kept = Kept(model)
+        hooked = copy.deepcopy(model)
+        hook_up(hooked, kept, SEEN)
+        value(run_hooked(hooked, other, kept)["logits"], token, against, -1).backward()
+
+    def restored(path: str, row: slice) -> float:
+        patched = run(model, other, Patched(model, path, clean[path], row))
+        return ((value(patched["logits"], token, against, -1) - worst) / (best - worst)).item()
+
+    def guessed(path: str, row: slice) -> float:
+        change = (clean[path] - corrupted[path])[row] * kept.kept[path].grad[row]
+        return (change.sum() / (best - worst)).item()
+
+    L, H, T = model.config.n_layer, model.config.n_head, len(ids)
+    found: dict[str, Any] = {"ids": other}
+    for name, path in PATCHED.items():
+        numbers = [(n, h) for n in range(L) for h in range(H)] if name == "heads" else range(L)
+        paths = [path.format(*n) if name == "heads" else path.format(n) for n in numbers]
+        shape = (L, H) if name == "heads" else (L,)
+        for kind, measure in (("restored", restored), ("guessed", guessed)):
+            whole = [measure(path, slice(None)) for path in paths]
+            found[f"{name}.{kind}"] = torch.tensor(whole).reshape(shape)
+            rows = [[measure(path, slice(t, t + 1)) for t in range(T)] for path in paths]
+            found[f"{name}.{kind}.rows"] = torch.tensor(rows).reshape(*shape, T)
+    return found
+
+
+@torch.no_grad()
+def main() -> None:
+    torch.set_default_dtype(torch.float64)
+    recorded: dict[str, Any] = {}
+
+    def keep(place: str, found: dict[str, Any]) -> None:
+        recorded.update({f"{place}/{name}": np.asarray(x) for name, x in found.items()})
+
+    for name in PLACES:
+        model = load_model(HERE / name)
+        ids = torch.tensor(np.load(HERE / name / "expected.npz")["ids"])
+        expected = np.load(HERE / name / "expected.npz")
+        steps = run(model, ids, Kept(model))
+        for path in ("logits", "blocks.1.attention.weights", "blocks.1.mid"):
+            assert np.abs(steps[path].numpy() - expected[path]).max() < 1e-12, (name, path)
+        keep(f"{name}/lens", lens(model, steps))
+        for target, token, against, row in TARGETS:
+            keep(f"{name}/{target}", attribution(model, steps, token, against, row))
+        keep(f"{name}/circuits", circuits(model))
+        keep(f"{name}/flow", flow(model, steps))
+        keep(f"{name}/patching", patching(model, ids))
+    for name, targets in GRADIENTS.items():
+        model = load_model(HERE / name)
+        ids = torch.tensor(np.load(HERE / name / "expected.npz")["ids"])
+        for of in targets:
+            keep(f"{name}/gradients/{of}", gradients(model, ids, of))
+    np.savez_compressed(HERE / "analysis.npz", **recorded)
+    print(len(recorded), "arrays,", (HERE / "analysis.npz").stat().st_size, "bytes")
+
+
+if __name__ == "__main__":
+    main()
