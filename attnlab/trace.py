@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from xarray import Dataset
 
+    from attnlab.analysis.attribution import Attribution
+    from attnlab.analysis.base import Named
     from attnlab.analysis.lens import LogitLens
 
 
@@ -270,6 +272,37 @@ class Trace(ForwardPass):
         from attnlab.analysis.lens import LogitLens
 
         return LogitLens(self)
+
+    def attribution(
+        self, token: Named, against: Named | None = None, position: int = -1
+    ) -> Attribution:
+        """What each head, MLP, embedding and bias adds to a logit, or to a difference of two.
+
+        The last LayerNorm's scale is held, so that all parts add up.
+
+        Parameters
+        ----------
+        token : its id, its text, such as " dog", its symbol, or a Token
+        against : whose logit is taken away, as `token`; None for none
+        position : whose logits, negative ones count from the end
+
+        Returns
+        -------
+        Attribution
+            `.heads` (L, H), `.mlps` (L,), `.embedding` and `.bias` add up to `.total`;
+            `.by_token()` tells the tokens whose values the heads add by
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            It is not exactly one token of the vocabulary; both are the same; or an edit put
+            something else in the place of a sum.
+        OutOfRangeError
+            There is no such position.
+        """
+        from attnlab.analysis.attribution import Attribution
+
+        return Attribution(self, token, against, position)
 
     def candidate(self, id: int, probability: float) -> NextToken:
         """A token that may follow the last one, with the probability that it was given.

@@ -146,3 +146,111 @@ def test_a_picture_of_the_lens(it: Trace) -> None:
     assert np.allclose(image.get_array(), lens.probabilities)
     assert [text.get_text() for text in ax.get_yticklabels()] == list(lens.stops)
     assert lens.title in ax.get_title(loc="left")
+
+
+# ---- direct logit attribution ----------------------------------------------------------------
+
+
+@every_model
+@every_dtype
+@pytest.mark.parametrize(("target", "given"), TARGETS)
+def test_attribution_against_transformers(name: str, dtype: str, target: str, given: Any) -> None:
+    found = trace_of(name, dtype).attribution(*given)
+    place = f"{name}/{target}"
+    for part in ("heads", "mlps", "embedding", "bias", "total"):
+        check(getattr(found, part), f"{place}/{part}", dtype)
+    wanted = RECORDED[f"{place}/by_token"]
+    by_token = found.by_token()
+    at = given[2] if len(given) > 2 else -1
+    assert (wanted[..., at + 1 :] == 0).all() or at == -1
+    check(by_token.heads, f"{place}/by_token", dtype)
+    assert found.heads.dtype == found.mlps.dtype == by_token.heads.dtype == dtype
+
+
+@every_model
+def test_all_parts_add_up_to_the_logit(name: str) -> None:
+    trace = trace_of(name)
+    for position in range(len(trace.tokens)):
+        one = trace.attribution(5, position=position)
+        assert one.total == pytest.approx(trace.logits[position, 5], rel=1e-12)
+        parts = one.heads.sum() + one.mlps.sum() + one.embedding + one.bias
+        assert parts == pytest.approx(one.total, rel=1e-9)
+        assert one.embedding == one.token_embedding + one.position_embedding
+        assert np.allclose(one.by_token().heads.sum(axis=-1), one.heads, rtol=1e-9, atol=1e-12)
+
+
+def test_the_head_that_looks_at_the_animal_writes_what_it_does(it: Trace) -> None:
+    """And by way of the animal: it is what ablating it takes away."""
+    found = it.attribution(" barked", " rolled")
+    layer, head = np.unravel_index(found.heads.argmax(), found.heads.shape)
+    assert (layer, head) == (1, 2)
+    by_token = found.by_token().heads[1, 2]
+    assert it.tokens.texts[int(by_token.argmax())] == " dog"
+
+
+def test_attribution_as_text(it: Trace) -> None:
+    found = it.attribution(" rolled", " barked")
+    title, header, first, second, rest, *note = repr(found).splitlines()
+    assert title.endswith("the logit of Ġrolled minus that of Ġbarked at position 7")
+    assert header.split() == ["head", "0", "head", "1", "head", "2", "head", "3", "MLP"]
+    assert [float(x) for x in first.split()] == pytest.approx(
+        [0, *found.heads[0], found.mlps[0]], abs=0.0051
+    )
+    assert [float(x) for x in second.split()] == pytest.approx(
+        [1, *found.heads[1], found.mlps[1]], abs=0.0051
+    )
+    assert rest.endswith(f"total {found.total:.2f}")
+    assert "\n".join(note) == f"{found.note}\nSource: {found.source}"
+    lines = repr(found.by_token()).splitlines()
+    assert lines[1].split() == [*it.tokens.symbols]
+    assert lines[9].startswith("layer 1 head 3")
+
+
+def test_attribution_of_edited_traces(it: Trace) -> None:
+    head = "blocks.1.attention.heads.2"
+    silenced = it.edited({f"{head}.context": 0})
+    found = silenced.attribution(" rolled", " barked")
+    assert found.heads[1, 2] == 0
+    assert found.total == pytest.approx(
+        float(silenced.next_logits[it.next_tokens(1)[0].id])
+        - float(silenced.next_logits[it.vocabulary.named(" barked").id]),
+        rel=1e-5,
+    )
+    with pytest.raises(ValueError, match=r"do not add up to what the heads add.*edited"):
+        it.edited({f"{head}.context": 1}).attribution(5).by_token()
+    for path in ("blocks.1.mid", "embedding", "final", "logits", "blocks.0.attention.output"):
+        with pytest.raises(ValueError, match=r"do not add up to the logit.*edited"):
+            it.edited({path: lambda x: 2 * x + 1}).attribution(5)
+
+
+def test_a_token_against_itself(it: Trace) -> None:
+    with pytest.raises(ValueError, match="against itself"):
+        it.attribution(" rolled", "Ġrolled")
+    with pytest.raises(TypeError, match="given True"):
+        it.attribution(" rolled", True)
+
+
+def test_a_picture_of_attribution(it: Trace) -> None:
+    needs("matplotlib", "plot")
+    found = it.attribution(" rolled", " barked")
+    ax = found.plot()
+    (image,) = ax.images
+    assert np.allclose(image.get_array()[:, :4], found.heads)
+    assert np.allclose(image.get_array()[:, 4], found.mlps)
+    assert [text.get_text() for text in ax.get_xticklabels()][-1] == "MLP"
+    (image,) = found.by_token().plot().images
+    assert image.get_array().shape == (8, 8)
+
+
+def test_attribution_in_a_step_of_generation(pocket: GPT2) -> None:
+    """Its keys are the cache's too; the numbers are those of one pass."""
+    made = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
+    step, whole = made.steps[1].trace, made.trace
+    one, all_at_once = step.attribution(5), whole.attribution(5, position=8)
+    assert np.allclose(one.heads, all_at_once.heads, atol=1e-4)
+    by_token = one.by_token()
+    wanted = all_at_once.by_token().heads
+    assert (wanted[..., 9:] == 0).all()
+    assert np.allclose(by_token.heads, wanted[..., :9], atol=1e-4)
+    header = repr(by_token).splitlines()[1].split()
+    assert header == [*map(str, range(8)), step.tokens.symbols[0]]

@@ -1,0 +1,160 @@
+"""Direct logit attribution: what everything that writes to the residual stream adds to a logit."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from attnlab.analysis.base import Analysis, Named, Target, Trace, named, numbered, positions_of
+from attnlab.equations import AnyArray, Array, deviation, mean
+from attnlab.errors import InvalidValueError
+from attnlab.steps import read_only
+from attnlab.views.shown import Axis
+
+# How far sums may be off, of the sizes that are added up.
+ROUNDING = 1e-4
+
+
+class Attribution(Analysis):
+    """What each part adds to a logit, or to a difference of two; all of it is `total`.
+
+    The residual stream is a sum, and so is the logit once the last LayerNorm's scale is held:
+    a part that writes c adds c·u, where u = centred(gain · w) / deviation and w is the token's
+    column of W_U.
+
+    Attributes
+    ----------
+    target : what is attributed, with its token, against, and position
+    heads : (L, H), context W_O of each
+    mlps : (L,), their b_2 included
+    token_embedding, position_embedding, embedding : numbers, the third the sum of the first two
+    bias : what all b_O and the last LayerNorm's bias add
+    total : the logit, or the difference
+    """
+
+    note: ClassVar[str] = (
+        "Only what is written straight to the logit is counted: not what a head or MLP does by\n"
+        "way of later ones. The last LayerNorm's scale is held, though every part has a share in "
+        "it."
+    )
+    source: ClassVar[str] = (
+        "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021); Wang et al., "
+        "“Interpretability in the Wild” (2022)"
+    )
+
+    heads: Array
+    mlps: Array
+
+    def __init__(
+        self, trace: Trace, token: Named, against: Named | None = None, position: int = -1
+    ) -> None:
+        self.target = target = Target.of(trace, token, against, position)
+        self.title = f"Direct logit attribution{trace.note}: {target}"
+        self._trace, self._at = trace, target.position
+        self.total = target.value(trace)
+        blocks, row = trace.aside().blocks, target.position
+        w = target.difference(trace.W_U)
+        self._u = self._direction(blocks[-1].output[row], w)
+        self.heads = read_only(
+            np.stack([self._of_heads(block.attention.context[:, row], block) for block in blocks])
+        )
+        self.mlps = read_only(np.stack([block.mlp.output[row] @ self._u for block in blocks]))
+        self.token_embedding = float(trace.token_embedding[row] @ self._u)
+        self.position_embedding = float(trace.position_embedding[row] @ self._u)
+        self.embedding = self.token_embedding + self.position_embedding
+        biases = sum(float(block.attention.b_O @ self._u) for block in blocks)
+        self.bias = biases + float(trace.bias @ w)
+        parts = [*self.heads.flat, *self.mlps, self.embedding, self.bias]
+        check_sum(np.array(parts), np.array(self.total), "the logit", trace)
+
+    def by_token(self) -> ByToken:
+        """What each head adds by way of each token that it looks at.
+
+        A head's context is a weighted sum of values: weights[position, key] V[key] W_O · u.
+
+        Raises
+        ------
+        InvalidValueError
+            A context is edited, and no longer that sum.
+        """
+        return ByToken(self)
+
+    def _direction(self, output: Array, w: Array) -> Array:
+        """u, (D,): what is written to the stream counts by its share in this direction."""
+        through_gain = self._trace.gain * w
+        centred = through_gain - mean(through_gain)
+        u: Array = centred / deviation(output - mean(output), self._trace.epsilon)
+        return u
+
+    def _of_heads(self, written: Array, block: Trace) -> Array:
+        """What heads that write so much of W_O's rows add, (H, ..., Dh) -> (H, ...)."""
+        heads = zip(written, block.attention.heads, strict=True)
+        return np.stack([one @ (head.W_O @ self._u) for one, head in heads])
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        L, H = self.heads.shape
+        columns = named("part", (*(f"head {head}" for head in range(H)), "MLP"))
+        return np.column_stack([self.heads, self.mlps]), numbered("layer", L), columns
+
+    def table(self) -> str:
+        rest = (
+            ("token embedding", self.token_embedding),
+            ("position embedding", self.position_embedding),
+            ("biases", self.bias),
+            ("total", self.total),
+        )
+        words = ", ".join(f"{name} {number:z.{self.decimals}f}" for name, number in rest)
+        return f"{super().table()}\n{words}"
+
+
+class ByToken(Analysis):
+    """What each head adds to a logit by way of each token, as `Attribution.by_token` returns it.
+
+    The table and the picture have a row for each head.
+
+    Attributes
+    ----------
+    heads : (L, H, Tk), which adds up over tokens to `Attribution.heads`
+    """
+
+    note: ClassVar[str] = (
+        "A token's value holds what earlier layers put there, of other tokens too: that a head\n"
+        "reads at a token does not mean that it reads that token."
+    )
+    source: ClassVar[str] = Attribution.source
+
+    def __init__(self, attribution: Attribution) -> None:
+        trace = attribution._trace
+        self.title = f"{attribution.title}, head by head and token by token"
+        rows = []
+        for block in trace.aside().blocks:
+            weights = block.attention.weights[:, attribution._at]  # (H, Tk)
+            values = attribution._of_heads(block.attention.V, block)  # (H, Tk)
+            rows.append(weights * values)
+        self.heads = read_only(np.stack(rows))
+        check_sum(np.moveaxis(self.heads, -1, 0), attribution.heads, "what the heads add", trace)
+        before = named("key", tuple(map(str, range(trace.tokens_before))))
+        here = positions_of(trace)
+        self._keys = Axis("key", range(self.heads.shape[-1]), before.tokens + here.tokens)
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        L, H, T = self.heads.shape
+        names = tuple(f"layer {n} head {h}" for n in range(L) for h in range(H))
+        return self.heads.reshape(L * H, T), named("head", names), self._keys
+
+
+def check_sum(parts: AnyArray, total: AnyArray, what: str, trace: Trace) -> None:
+    """Refuse parts that do not add up, along the first axis, to what they are parts of.
+
+    Raises
+    ------
+    InvalidValueError
+        They do not, as where an edit put something else in the place of a sum.
+    """
+    sizes = np.abs(parts).sum(axis=0) + np.abs(total)
+    if (np.abs(parts.sum(axis=0) - total) > ROUNDING * sizes).any():
+        raise InvalidValueError(
+            f"the parts do not add up to {what}{trace.note}: attribution needs steps that are the "
+            "sums that their equations say"
+        )
