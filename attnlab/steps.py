@@ -274,6 +274,7 @@ class Run:
     ----------
     tells : whether numbers that are not finite are an error
     note : what all titles end with
+    derivative_of : what the numbers are gradients of; "" where they are the steps themselves
     """
 
     def __init__(
@@ -290,7 +291,7 @@ class Run:
         self.graph, self.values, self.given = graph, values, given
         self.scores_shape, self.is_long = scores_shape, is_long
         self.tokens, self.tokens_before = tokens, tokens_before
-        self.tells, self.note = True, ""
+        self.tells, self.note, self.derivative_of = True, "", ""
         for value in values.values():
             read_only(value)
 
@@ -548,6 +549,12 @@ class Result(PrintedAnywhere):
         return note
 
     @property
+    def derivative_of(self) -> str:
+        """What the numbers are gradients of; "" where they are the steps themselves."""
+        of: str = self._run.derivative_of
+        return of
+
+    @property
     def tokens(self) -> Any:
         return self._run.tokens
 
@@ -621,6 +628,8 @@ class Result(PrintedAnywhere):
 
     def heading_of(self, name: str) -> str:
         """What a view of a step is headed with."""
+        if self.derivative_of:
+            return f"gradient of {self.derivative_of}, by {name}"
         formula = self.formula_of(name)
         equals = " = " if self._step(name).equation else ": "
         edited = ", edited" * self.is_edited(name)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from attnlab.analysis.attribution import Attribution
     from attnlab.analysis.base import Named
+    from attnlab.analysis.gradients import Gradients
     from attnlab.analysis.lens import LogitLens
 
 
@@ -303,6 +304,39 @@ class Trace(ForwardPass):
         from attnlab.analysis.attribution import Attribution
 
         return Attribution(self, token, against, position)
+
+    def gradients(
+        self, of: Named | None = None, against: Named | None = None, position: int = -1
+    ) -> Gradients:
+        """How a logit, a difference of two, or the loss changes with every step.
+
+        Parameters
+        ----------
+        of : a token, whose logit it is: its id, its text, such as " dog", its symbol, or a Token;
+            None for the loss, the mean of -log p of each token that follows another
+        against : whose logit is taken away, as `of`; None for none
+        position : whose logits, negative ones count from the end
+
+        Returns
+        -------
+        Gradients
+            under the steps' own names: `attnlab.at(gradients, "blocks.0.attention.weights")`;
+            computed when they are looked at
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            It is not exactly one token of the vocabulary; both are the same; there is one token
+            and so no loss; or the trace is edited.
+        OutOfRangeError
+            There is no such position.
+        """
+        from attnlab.analysis.base import Target
+        from attnlab.analysis.gradients import Gradients
+
+        if of is None and against is not None:
+            raise InvalidValueError(f"a difference is of two tokens; given {shown(against)} alone")
+        return Gradients(self, None if of is None else Target.of(self, of, against, position))
 
     def candidate(self, id: int, probability: float) -> NextToken:
         """A token that may follow the last one, with the probability that it was given.

@@ -1,15 +1,26 @@
 """Analyses against transformers with hooks, autograd and full matrices, and by hand."""
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import REFERENCE, needs
+from runs import every_step
 
+import attnlab
 from attnlab import (
     GPT2,
+    ForwardPass,
+    GPT2Config,
+    Tokenizer,
     Trace,
 )
+from attnlab.checkpoint import tensor_name
+from attnlab.edits import FIXED
+from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.training import loss_and_gradients
 
 RECORDED = np.load(REFERENCE / "analysis.npz")
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
@@ -254,3 +265,144 @@ def test_attribution_in_a_step_of_generation(pocket: GPT2) -> None:
     assert np.allclose(by_token.heads, wanted[..., :9], atol=1e-4)
     header = repr(by_token).splitlines()[1].split()
     assert header == [*map(str, range(8)), step.tokens.symbols[0]]
+
+
+# ---- gradients -------------------------------------------------------------------------------
+
+GRADIENTS = (
+    ("odd", "loss", ()),
+    ("odd", "difference", (7, 100, 3)),
+    ("silu", "logit", (5,)),
+    ("quick_gelu", "loss", ()),
+    ("relu", "difference", (7, 100, 3)),
+)
+
+
+@every_dtype
+@pytest.mark.parametrize(("name", "target", "given"), GRADIENTS)
+def test_gradients_of_every_step_against_pytorch(
+    name: str, target: str, given: Any, dtype: str
+) -> None:
+    found = trace_of(name, dtype).gradients(*given)
+    place = f"{name}/gradients/{target}"
+    names = str(RECORDED[f"{place}/names"]).splitlines()
+    by_tensor = {f"parameter transformer.{tensor_name(path)}": path for path in found.parameters}
+    by_tensor["parameter lm_head.weight"] = "W_U"
+    assert by_tensor.keys() & {*names} == {x for x in names if x.startswith("parameter")}
+    assert len(names) > 80
+    numbers = RECORDED[f"{place}/numbers"]
+    for key in names:
+        d = attnlab.at(found, by_tensor.get(key, key))
+        assert d.dtype == dtype, key
+        d = (d.T if key == "parameter lm_head.weight" else d).ravel()
+        d = d if d.size <= 60 else d[::11]
+        wanted, numbers = np.split(numbers, [d.size])
+        off = np.abs(d - wanted).max()
+        assert off <= TOLERANCE[dtype] * max(np.abs(wanted).max(), 1e-2), key
+    assert not numbers.size
+
+
+@pytest.mark.parametrize("T", [5, 100], ids=["short", "long"])
+def test_gradients_of_every_step_by_differences(T: int) -> None:
+    """A step is edited a little up and a little down, and what follows is computed again."""
+    config = GPT2Config(vocab_size=256, n_positions=T, n_embd=6, n_layer=3, n_head=2)
+    rng = np.random.default_rng(0)
+    parameters = ParameterVector(config, rng.standard_normal(parameter_count(config)) / 2)
+    trace = GPT2(parameters, Tokenizer.of_bytes()).trace(rng.integers(0, 256, T))
+    gradients = trace.gradients(5, 7, T // 2)
+    tried = 0
+    for part, name in every_step(trace):
+        path = part._prefix + name
+        step = getattr(part, name)
+        left_alone = (*FIXED, "positions", "mask", "scale", "epsilon", "masked_scores")
+        if name in left_alone or step is None or "blocks.0" in path:
+            continue
+        direction = rng.standard_normal(step.shape)
+        direction /= np.linalg.norm(direction)
+
+        def moved(by: float, path: str = path, direction: Any = direction) -> float:
+            edited = trace.edited({path: lambda x: x + by * direction})
+            return float(edited.logits[T // 2, 5] - edited.logits[T // 2, 7])
+
+        slope = (moved(1e-5) - moved(-1e-5)) / 2e-5
+        found = float((attnlab.at(gradients, path) * direction).sum())
+        assert slope == pytest.approx(found, rel=1e-5, abs=1e-7), path
+        tried += 1
+    assert tried > 140
+
+
+def test_a_gradient_has_its_steps_shape_under_every_name(odd: Trace) -> None:
+    gradients = odd.gradients()
+    for part, name in every_step(odd):
+        step, d = getattr(part, name), attnlab.at(gradients, part._prefix + name)
+        assert np.shape(step) == np.shape(d), (part.path, name)
+        if isinstance(d, np.ndarray):
+            assert not d.flags.writeable
+    for name in ("ids", "mask", "positions", "epsilon", "activation"):
+        assert getattr(gradients, name) is getattr(odd, name)
+
+
+def test_the_loss_is_that_of_training(odd: Trace) -> None:
+    ids = odd.tokens.ids
+    _, wanted = loss_and_gradients(ForwardPass(ids[:-1], odd.parameters), ids[1:])
+    found = odd.gradients()
+    for path in wanted:
+        assert np.allclose(attnlab.at(found, path), wanted[path], rtol=1e-9, atol=1e-12), path
+
+
+def test_only_what_is_looked_at_is_computed(odd: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = odd.gradients(5)
+    last = made.blocks[2].mlp.activated
+    assert not [path for path in made._run.values if path.startswith(("blocks.0", "blocks.1"))]
+    assert not [path for path in made._run.values if "W_" in path]
+    assert last is made.blocks[2].mlp.activated
+
+
+def test_gradients_of_a_deep_model() -> None:
+    config = GPT2Config(vocab_size=256, n_positions=4, n_embd=2, n_layer=300, n_head=1)
+    trace = GPT2(ParameterVector(config), Tokenizer.of_bytes()).trace([1, 2, 3])
+    assert (trace.gradients(5).embedding == 0).all()
+
+
+def test_gradients_as_text_and_picture(it: Trace) -> None:
+    gradients = it.gradients(" rolled", " barked")
+    of = "gradient of the logit of Ġrolled minus that of Ġbarked at position 7"
+    for part in (gradients, gradients.blocks[1].attention, gradients.blocks[1].attention.heads[2]):
+        assert part.title.endswith(f", {of}")
+        assert repr(part).startswith(part.title)
+    assert repr(gradients).endswith(gradients.hint)
+    head = gradients.blocks[1].attention.heads[2]
+    assert head.heading_of("weights") == f"{of}, by weights"
+    with pytest.raises(ValueError, match="gradient"):
+        head.explain(7, 0)
+    with pytest.raises(ValueError, match="gradient"):
+        head.explain(7)
+    needs("matplotlib", "plot")
+    (image,) = head.plot("weights").images
+    assert np.allclose(image.get_array().filled(0), np.tril(head.weights), atol=1e-6)
+
+
+def test_gradients_in_a_step_of_generation(pocket: GPT2) -> None:
+    made = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
+    step = made.steps[1].trace.gradients(5)
+    whole = made.trace.gradients(5, position=8)
+    assert step.blocks[1].attention.K.shape == (4, 9, 32)
+    assert np.allclose(step.blocks[1].output[-1], whole.blocks[1].output[8], atol=1e-5)
+    assert np.allclose(
+        step.blocks[1].attention.K[:, 8], whole.blocks[1].attention.K[:, 8], atol=1e-5
+    )
+    assert np.allclose(step.blocks[1].attention.QKV[0], whole.blocks[1].attention.QKV[8], atol=1e-5)
+
+
+def test_what_has_no_gradient(it: Trace, pocket: GPT2) -> None:
+    with pytest.raises(ValueError, match=r"not edited.*edited: embedding"):
+        it.edited({"embedding": 0}).gradients(5)
+    with pytest.raises(ValueError, match="two tokens"):
+        it.gradients(against=5)
+    with pytest.raises(ValueError, match="given one token"):
+        pocket.trace("The").gradients()
+    with pytest.raises(ValueError, match="not one token"):
+        it.gradients("loss of it")
+    assert copy.copy(it.gradients(5)).blocks[1].output.shape == (8, 128)
+    again = pickle.loads(pickle.dumps(it.gradients(5)))
+    assert np.array_equal(again.embedding, it.gradients(5).embedding)

@@ -21,10 +21,10 @@ from attnlab import (
 )
 from attnlab.checkpoint import tensor_name
 from attnlab.config import ACTIVATIONS
-from attnlab.equations import Activation, Array
+from attnlab.equations import Activation, Array, masked_scores
 from attnlab.errors import InvalidValueError
 from attnlab.forward import MLP
-from attnlab.gradients import ACTIVATION_GRADIENTS, embedding_gradient
+from attnlab.gradients import ACTIVATION_GRADIENTS, embedding_gradient, masked_scores_scores
 from attnlab.steps import Run, graph_of, view_of
 from attnlab.training import (
     ParameterVector,
@@ -79,6 +79,12 @@ def test_softmax() -> None:
 def test_a_saturated_softmax_learns_nothing() -> None:
     y = softmax([0.0, 900.0, 3.0])
     assert softmax_gradient(y, np.array([5.0, -2.0, 3.0])).tolist() == [0, 0, 0]
+
+
+def test_masked_scores() -> None:
+    x, d_y, mask = *rng.standard_normal((2, 3, 5)), rng.standard_normal((3, 5)) > 0
+    found = masked_scores_scores(mask, d_y)
+    check(lambda: np.nan_to_num(masked_scores(x, mask), neginf=0), d_y, [x], [found])
 
 
 @pytest.mark.parametrize("eps", [1e-5, 0.7])

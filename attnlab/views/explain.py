@@ -224,6 +224,11 @@ class Row:
     def of(cls, attention: Result, query: int) -> Row:
         """A row; what nobody looked at yet is computed aside, and not kept."""
         attention = attention.aside()
+        if attention.derivative_of:
+            raise InvalidValueError(
+                f"a gradient is not made as a weight is, and only weights are explained: given "
+                f"{attention.title}"
+            )
         if len(attention.scores_shape) > 2 or attention.V.ndim > 2:
             raise InvalidValueError(
                 f"{attention.title} has weights of shape {attention.scores_shape}; to explain "

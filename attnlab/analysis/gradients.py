@@ -1,0 +1,206 @@
+"""Gradients under the names of the steps: how a logit, or the loss, changes with each of them.
+
+The graph of steps is gone through backwards: the gradient of a step is the sum of what comes back
+from all steps that need it, each by the gradient of its equation (`attnlab.gradients`). Like the
+steps themselves, gradients are computed when they are looked at.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from attnlab.analysis.base import Target, Trace
+from attnlab.edits import part_of, wholes
+from attnlab.equations import Array
+from attnlab.errors import InvalidValueError
+from attnlab.forward import ForwardPass
+from attnlab.gradients import GRADIENTS, affine_x, cross_entropy
+from attnlab.steps import Graph, Node, Run, Step, read_only
+
+# Steps that are no arrays of real numbers, or are the same whatever the numbers: they have no
+# gradient, and are seen as they are.
+WITHOUT = (
+    *("ids", "positions", "cached", "mask", "n_head", "scale", "epsilon"),
+    *("activation", "by_root", "layer_number"),
+)
+
+
+class GradientRun(Run):
+    """The run of a pass, in which a step is its gradient.
+
+    Parameters
+    ----------
+    run : the forward pass
+    target : whose gradient it is; None for the loss
+    """
+
+    def __init__(self, run: Run, target: Target | None) -> None:
+        vars(self).update(vars(run))
+        self.run, self.target, self.values = run, target, {}
+        self.derivative_of = "the loss" if target is None else str(target)
+        self.note = f"{run.note}, gradient of {self.derivative_of}"
+
+    def is_there(self, path: str) -> bool:
+        return self._is_as_it_is(path) or super().is_there(path)
+
+    def look(self, path: str) -> Any:
+        return self.run.look(path) if self._is_as_it_is(path) else super().look(path)
+
+    def _is_as_it_is(self, path: str) -> bool:
+        step = self.graph[path].step
+        return step.name in WITHOUT or step.optional
+
+    def _kept(self, path: str) -> Any:
+        if path.startswith("blocks."):  # in order, as a deep model would recurse too far
+            for later in range(self.graph.n_layer - 1, int(path.split(".")[1]), -1):
+                self._keep(f"blocks.{later}.input")
+        return self._keep(path)
+
+    def _keep(self, path: str) -> Any:
+        if path not in self.values:
+            self.values.setdefault(path, read_only(self._made(path, self.graph[path])))
+        return self.values[path]
+
+    def _for_another(self, path: str) -> Any:
+        node = self.graph[path]
+        if self.is_long and node.step.axes == "Tq Tk" and path not in self.values:
+            return self._made(path, node)  # for a long text not even the weights' are kept
+        return super()._for_another(path)
+
+    def _made(self, path: str, node: Node) -> Any:
+        layer, of_head, _ = path.rpartition(".")[0].rpartition(".heads.")
+        if node.step.name == "memory":  # another name of X
+            return self._for_another(path.removesuffix("memory") + "X")
+        if of_head and node.step.name == "output":  # the layer's is the sum of all heads'
+            return self._for_another(f"{layer}.output")
+        if of_head and node.step.name == "X":
+            return self._by_way_of_head(path.removesuffix("X"))
+        *_, place = wholes(self.graph, path)
+        if place != path:
+            return part_of(self, path, self._for_another(place))
+        return self._added_up(path)
+
+    def _added_up(self, path: str) -> Array:
+        """What comes back from all steps that need a step."""
+        parts = [self._from_target()] if path == "logits" else []
+        for consumer, name in consumers(self.graph, path):
+            node = self.graph[consumer]
+            names = inspect.signature(node.step.equation).parameters
+            places = dict(zip(names, node.needs, strict=True))
+            gradient = GRADIENTS[node.step.equation][name]
+            needed = {
+                need: self._value(need, consumer, places)
+                for need in inspect.signature(gradient).parameters
+            }
+            parts.append(gradient(**needed))
+        if path == "W_E":  # its rows are read under another name
+            parts.append(self._for_another("rows_of_W_E"))
+        if not parts:
+            return np.zeros_like(self.run.look(path))
+        first, *others = parts
+        for other in others:
+            first = first + other
+        return first
+
+    def _value(self, name: str, consumer: str, places: dict[str, str]) -> Any:
+        """What the gradient of an equation needs, by its name there."""
+        if name == "d_y":
+            return self._for_another(consumer)
+        path = consumer if name == "y" else places[name]
+        return self.run._for_another(path.removeprefix("rows_of_"))  # which may not know how many
+
+    def _by_way_of_head(self, head: str) -> Array:
+        """Of what enters attention, as far as one head has it."""
+        parts = [
+            affine_x(self.run.look(f"{head}W_{name}"), self._for_another(head + name))
+            for name in "QKV"
+        ]
+        d_X: Array = parts[0] + (parts[1] + parts[2])[-len(parts[0]) :]
+        return d_X
+
+    def _from_target(self) -> Array:
+        """The gradient of what it is the gradient of, with respect to logits."""
+        logits: Array = self.run._for_another("logits")
+        d_logits = np.zeros_like(logits)
+        if self.target is None:
+            ids = self.run.look("ids")
+            _, d_logits[:-1] = cross_entropy(logits[:-1], ids[1:])
+            return d_logits
+        d_logits[self.target.position, self.target.token.id] = 1
+        if self.target.against is not None:
+            d_logits[self.target.position, self.target.against.id] = -1
+        return d_logits
+
+
+class Gradients(ForwardPass):
+    """Gradients under the names that the steps have in a trace, as `Trace.gradients` returns them.
+
+    Each has the step's own shape: `attnlab.at(gradients, "blocks.0.attention.weights")`. It says by
+    how much the target changes for a small change of that step, and of nothing before it: that of
+    `blocks.1.attention.residual` is what comes back through attention alone, that of
+    `blocks.1.input` all of it. A head's X is what that head has of it; W_E adds up both its uses.
+    What has no gradient is seen as it is: ids, positions, the mask, and single numbers.
+
+    Parameters
+    ----------
+    trace : as it is without edits
+    target : whose gradient it is; None for the loss
+
+    Raises
+    ------
+    InvalidValueError
+        The trace is edited; or it has one token, and so no loss.
+    """
+
+    hint: ClassVar[str] = (
+        "A gradient can't tell what a large change does: a saturated softmax has none, whatever it "
+        "carries.\nSource: the chain rule, equation by equation, in attnlab.gradients"
+    )
+
+    next_logits = Step[Array]("vocab", "the last row of logits")
+
+    def __init__(self, trace: Trace, target: Target | None) -> None:
+        if trace.edited_steps:
+            raise InvalidValueError(
+                "an edit has no gradient, nor has what comes before it: take gradients of a trace "
+                f"that is not edited; given {trace.title}"
+            )
+        if target is None and len(trace.tokens) < 2:
+            raise InvalidValueError("the loss is of tokens that follow another; given one token")
+        run = GradientRun(trace._run, target)
+        super(ForwardPass, self).__init__(trace._title, run)
+        vars(self).update(parameters=trace.parameters, config=trace.config)
+
+
+def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
+    """The steps whose equations need a step, and the name that it has there."""
+    place, _, _ = path.rpartition(".")
+    for consumer in nearby(graph, place):
+        node = graph[consumer]
+        if node.step.equation is None or path not in node.needs:
+            continue
+        if len(wholes(graph, consumer)) > 1 or consumer.endswith("memory"):
+            continue  # a part, or a second name
+        names = inspect.signature(node.step.equation).parameters
+        for name, need in zip(names, node.needs, strict=True):
+            if need == path and node.step.equation in GRADIENTS:
+                yield consumer, name
+
+
+def nearby(graph: Graph, place: str) -> Iterator[str]:
+    """The steps that may need one at a place: those beside it, around it, and of the next block."""
+    places = ["", "blocks.0"]
+    if place:
+        _, layer, *_ = place.split(".")
+        block = f"blocks.{layer}"
+        places = ["", block, f"{block}.attention", f"{block}.mlp", f"blocks.{int(layer) + 1}"]
+    for somewhere in places:
+        parts = somewhere.split(".") if somewhere else []
+        if len(parts) > 1 and int(parts[1]) == graph.n_layer:
+            continue
+        for name in graph.kind_at(parts).steps:
+            yield f"{somewhere}.{name}" if somewhere else name
