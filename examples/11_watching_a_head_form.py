@@ -150,7 +150,7 @@ print("previous*  layer 0's largest on the token before")
 # %%
 forward = attnlab.ForwardPass(held_out, runs[2].parameters)
 table = after_the_copy(forward, 1)
-best_head, places = divmod(int(table.argmax()), 5)
+best_head, places = divmod(int(table.argmax()), table.shape[1])
 forming = [step for (step, _, _, best, _) in history[2] if best > 0.25]
 if not forming:
     print("\nNo head has formed: the tables below show what there is.")
@@ -161,7 +161,7 @@ for step in sorted({1, *map(int, forming[:1]), max(shown)}):
 
 print("\nThe heads of layer 1: mean weight so many places after the earlier copy")
 names = [f"head {h}" for h in range(HEADS)]
-print(attnlab.table(table, rows=names, columns=range(5), decimals=2))
+print(attnlab.table(table, rows=names, columns=range(table.shape[1]), decimals=2))
 print(f"Most: head {best_head}, {places} after the copy")
 
 # %% [markdown]
@@ -176,7 +176,7 @@ print(f"Most: head {best_head}, {places} after the copy")
 # %%
 back = np.stack([looks_at(forward, 0, -distance) for distance in range(5)], axis=1)
 print("\n11.4 The heads of layer 0: mean weight so many places back")
-print(attnlab.table(back, rows=names, columns=range(5), decimals=2))
+print(attnlab.table(back, rows=names, columns=range(back.shape[1]), decimals=2))
 
 # %% [markdown]
 # So v holds a note "before me: z", which is what comes next: layer 1's V reads it. To see what the
