@@ -17,7 +17,7 @@ from attnlab.checks import as_count, as_float, check_kind
 from attnlab.console import PrintedAnywhere
 from attnlab.edits import Edit, edited
 from attnlab.equations import Array
-from attnlab.errors import AttnlabError, InvalidTypeError, RecordingError
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, RecordingError, shown
 from attnlab.files import Given
 from attnlab.forward import ForwardPass, KeyValueCache
 from attnlab.parameters import Parameters

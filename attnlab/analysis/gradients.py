@@ -172,7 +172,7 @@ class Gradients(ForwardPass):
         if target is None and len(trace.tokens) < 2:
             raise InvalidValueError("the loss is of tokens that follow another; given one token")
         run = GradientRun(trace._run, target)
-        super(ForwardPass, self).__init__(trace._title, run)
+        self._stand(trace._title, run, "")
         vars(self).update(parameters=trace.parameters, config=trace.config)
 
 
