@@ -39,14 +39,17 @@ from attnlab.tokens import Token, Tokens
 from attnlab.trace import NextToken, Trace, open_trace
 
 if TYPE_CHECKING:
+    from attnlab.analysis.patching import attribution_patch, patch
     from attnlab.checking import check
     from attnlab.comparison import compare
     from attnlab.training import train
 
 # What is loaded when it is first used, so that `import attnlab` stays quick.
 LATE = {
+    "attribution_patch": "attnlab.analysis.patching",
     "check": "attnlab.checking",
     "compare": "attnlab.comparison",
+    "patch": "attnlab.analysis.patching",
     "train": "attnlab.training",
 }
 
@@ -75,6 +78,7 @@ __all__ = [
     "Trace",
     "at",
     "attention",
+    "attribution_patch",
     "causal_mask",
     "check",
     "compare",
@@ -87,6 +91,7 @@ __all__ = [
     "multi_head_attention",
     "needs",
     "open_trace",
+    "patch",
     "self_attention",
     "softmax",
     "split_heads",

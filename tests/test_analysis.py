@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE, needs
-from runs import every_step
+from runs import computed, every_step
 
 import attnlab
 from attnlab import (
     GPT2,
+    AttnlabError,
     ForwardPass,
     GPT2Config,
     Tokenizer,
@@ -406,3 +407,149 @@ def test_what_has_no_gradient(it: Trace, pocket: GPT2) -> None:
     assert copy.copy(it.gradients(5)).blocks[1].output.shape == (8, 128)
     again = pickle.loads(pickle.dumps(it.gradients(5)))
     assert np.array_equal(again.embedding, it.gradients(5).embedding)
+
+
+# ---- patching --------------------------------------------------------------------------------
+
+PARTS = {
+    "heads": "blocks.*.attention.heads.*.context",
+    "mlps": "blocks.*.mlp.output",
+    "stream": "blocks.*.output",
+}
+
+
+@every_model
+@every_dtype
+def test_patching_against_transformers(name: str, dtype: str) -> None:
+    clean = trace_of(name, dtype)
+    model = GPT2.from_pretrained(REFERENCE / name, dtype=dtype)
+    corrupted = model.trace(RECORDED[f"{name}/patching/ids"])
+    # What rounding does to a share is larger the less there is to restore.
+    ends = [trace.next_logits[7] - trace.next_logits[100] for trace in (clean, corrupted)]
+    scale = max(1.0, 1 / abs(float(ends[0] - ends[1])))
+    for kind, parts in PARTS.items():
+        for by_position in (False, True):
+            rows = ".rows" * by_position
+            settings: dict[str, Any] = {"metric": (7, 100), "by_position": by_position}
+            found = attnlab.patch(clean, corrupted, parts, **settings, progress=False)
+            guessed = attnlab.attribution_patch(clean, corrupted, parts, **settings)
+            for made, recorded in ((found, "restored"), (guessed, "guessed")):
+                wanted = RECORDED[f"{name}/patching/{kind}.{recorded}{rows}"]
+                assert made.restored.shape == wanted.shape
+                off = np.abs(made.restored - wanted).max()
+                assert off <= TOLERANCE[dtype] * scale * max(1, np.abs(wanted).max())
+
+
+@pytest.fixture(scope="module")
+def it_again(pocket: GPT2) -> Trace:
+    return pocket.trace("The cat chased the ball, but it")
+
+
+def test_a_grid_of_patches_finds_the_head_that_looks_at_the_animal(
+    it: Trace, it_again: Trace
+) -> None:
+    metric = (" barked", " meowed")
+    found = attnlab.patch(it, it_again, metric=metric, progress=False)
+    assert found.restored.shape == (2, 4)
+    assert np.unravel_index(found.restored.argmax(), (2, 4)) == (1, 2)
+    assert found.restored[1, 2] > 0.5
+    assert found.paths[6] == "blocks.1.attention.heads.2.context"
+    stream = attnlab.patch(
+        it, it_again, "blocks.*.output", metric=metric, by_position=True, progress=False
+    )
+    assert stream.restored.shape == (2, 8)
+    assert stream.restored[-1, -1] == pytest.approx(1, abs=1e-4)
+    assert (stream.restored[-1, :-1] == 0).all()
+    assert stream.restored[0].argmax() == 1  # the animal
+    embedding = attnlab.patch(it, it_again, "embedding", metric=metric, progress=False)
+    assert embedding.restored == pytest.approx(1, abs=1e-4)
+    assert embedding.restored.shape == ()
+
+
+def test_a_metric_of_ones_own(it: Trace, it_again: Trace) -> None:
+    ids = [it.vocabulary.named(text).id for text in (" barked", " meowed")]
+
+    def loss(trace: Trace) -> Any:
+        return trace.next_logits[ids[0]] - trace.next_logits[ids[1]]
+
+    own = attnlab.patch(it, it_again, metric=loss, progress=False)
+    wanted = attnlab.patch(it, it_again, metric=(" barked", " meowed"), progress=False)
+    assert np.allclose(own.restored, wanted.restored, atol=1e-6)
+    assert own.title.endswith(": loss")
+
+
+def test_patched_runs_share_what_comes_before(
+    it: Trace, it_again: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attnlab.patch(it, it_again, "blocks.1.mlp.output", metric=5, progress=False)
+    paths = computed(monkeypatch)
+    attnlab.patch(it, it_again, "blocks.1.mlp.output", metric=5, progress=False)
+    assert {*paths} == {"blocks.1.output", "final", "next_logits"}
+
+
+def test_the_bar_of_patching(it: Trace, it_again: Trace, capfd: pytest.CaptureFixture[str]) -> None:
+    attnlab.patch(it, it_again, metric=5)
+    assert "8/8" in capfd.readouterr().err
+    attnlab.patch(it, it_again, metric=5, progress=False)
+    assert capfd.readouterr().err == ""
+
+
+def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
+    metric = (" barked", " meowed")
+    heads = attnlab.patch(it, it_again, metric=metric, progress=False)
+    title, header, first, second, *_ = repr(heads).splitlines()
+    assert title.startswith("Patching of blocks.*.attention.heads.*.context: the logit of Ġbarked")
+    assert header.split() == ["0", "1", "2", "3"]
+    assert [float(x) for x in second.split()[1:]] == pytest.approx(heads.restored[1], abs=0.0051)
+    settings: Any = {"metric": metric, "by_position": True}
+    by_position = attnlab.attribution_patch(it, it_again, **settings)
+    lines = repr(by_position).splitlines()
+    assert lines[1].split() == [*it_again.tokens.symbols]
+    assert lines[8].startswith("layer 1 head 2")
+    assert "guess" in repr(by_position)
+    assert first.split()[0] == "0"
+    needs("matplotlib", "plot")
+    for made in (heads, by_position, attnlab.attribution_patch(it, it_again, "final", metric=5)):
+        (image,) = made.plot().images
+        assert np.allclose(image.get_array().ravel(), made.restored.ravel())
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "told"),
+    [
+        ({"metric": " barked away"}, ValueError, "not one token"),
+        ({"metric": True}, TypeError, "given True"),
+        ({"metric": (" barked", " barked")}, ValueError, "against itself"),
+        ({"metric": lambda trace: None}, TypeError, "gives a number; given None"),
+        ({"metric": lambda trace: trace.next_logits}, TypeError, "gives a number"),
+        ({"metric": lambda trace: np.nan}, ValueError, "finite number; given nan"),
+        ({"metric": lambda trace: 1}, ValueError, "nothing to restore"),
+        ({"parts": 3}, TypeError, "parts are a path.*given 3"),
+        ({"parts": "blocks.*.contxt"}, ValueError, "no step to edit"),
+        ({"parts": "blocks.*"}, ValueError, "no step to edit"),
+        ({"parts": "*"}, ValueError, "no step to edit"),
+        ({"parts": "blocks.2.output"}, ValueError, "no step to edit"),
+        ({"parts": "ids"}, ValueError, "no step to edit"),
+        ({"parts": "W_E", "by_position": True}, ValueError, "no row for each of 8 positions"),
+        ({"parts": "gain", "by_position": True}, ValueError, "no row for each of 8 positions"),
+        ({"clean": "text"}, TypeError, "given 'text'"),
+        ({"corrupted": None}, TypeError, "given None"),
+    ],
+)
+def test_patches_that_can_not_be(
+    it: Trace, it_again: Trace, changes: Any, kind: type, told: str
+) -> None:
+    given = {"clean": it, "corrupted": it_again, "metric": 5, "progress": False} | changes
+    with pytest.raises(AttnlabError, match=told) as error:
+        attnlab.patch(**given)
+    assert isinstance(error.value, kind)
+
+
+def test_patches_between_other_shapes(it: Trace, pocket: GPT2, odd: Trace) -> None:
+    for other in (pocket.trace("The dog"), odd):
+        with pytest.raises(ValueError, match="of the same shape"):
+            attnlab.patch(it, other, metric=5)
+    with pytest.raises(ValueError, match=r"not edited.*edited: embedding"):
+        attnlab.attribution_patch(it, it.edited({"embedding": 0}), metric=5)
+    with pytest.raises(TypeError, match="given a function"):
+        attnlab.attribution_patch(it, it, metric=lambda trace: 1)  # type: ignore[arg-type]

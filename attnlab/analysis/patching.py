@@ -1,0 +1,305 @@
+"""Activation patching: which parts of a run, put into another one, restore what it lost."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from itertools import pairwise, product
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab.analysis.base import Analysis, Named, Target, Trace, named, numbered, positions_of
+from attnlab.analysis.gradients import Gradients
+from attnlab.checks import as_number, is_real
+from attnlab.edits import check_paths
+from attnlab.equations import AnyArray
+from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.steps import at, read_only
+from attnlab.views.shown import Axis
+
+HEADS = "blocks.*.attention.heads.*.context"
+
+# What is measured: a function of a trace, a token's logit, or that of one minus that of another.
+Metric = Callable[[Any], float] | Named | tuple[Named, Named]
+
+
+class Patching(Analysis):
+    """How much of what a run lost each part restores, as `attnlab.patch` returns it.
+
+    Attributes
+    ----------
+    restored : float64, an axis for each * in the path, and one of positions where they were patched
+        one at a time: 0 where nothing is restored, 1 where all is; below 0, or above 1, a part does
+        the opposite, or more
+    clean, corrupted : the metric in the two traces
+    paths : of the parts, in the order of `restored` without positions
+    """
+
+    note: ClassVar[str] = (
+        "A part that restores much is one that the difference passes through, in these two texts;\n"
+        "not the only one, nor where the decision is made. Parts that do it together may each do "
+        "nothing."
+    )
+    source: ClassVar[str] = (
+        "Meng et al., “Locating and Editing Factual Associations in GPT” (2022), causal tracing"
+    )
+
+    kind: ClassVar[str] = "Patching"
+    restored: NDArray[np.float64]
+
+    def __init__(
+        self, trace: Trace, parts: str, by_position: bool, metric: str, ends: tuple[float, float]
+    ) -> None:
+        self.title = f"{self.kind} of {parts}{' by position' * by_position}: {metric}{trace.note}"
+        self.paths = tuple(expanded(trace, parts))
+        self.clean, self.corrupted = ends
+        self._parts, self._positions = parts, positions_of(trace) if by_position else None
+
+    def _keep(self, trace: Trace, numbers: list[float]) -> None:
+        counts = counts_of(trace, self._parts)
+        last = (len(self._positions.positions),) if self._positions else ()
+        self.restored = read_only(np.array(numbers).reshape((*counts, *last)))
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        kinds = re.findall(r"(\w+)s\.\*", self._parts)  # block, head
+        axes = [
+            numbered("layer" if kind == "block" else kind, count)
+            for kind, count in zip(kinds, self.restored.shape, strict=False)
+        ]
+        axes += [self._positions] if self._positions else []
+        if len(axes) == 3:
+            layers, heads, positions = axes
+            names = product(layers.positions, heads.positions)
+            axes = [named("head", tuple(f"layer {n} head {h}" for n, h in names)), positions]
+        axes += [named("", ("restored",))] * (2 - len(axes))
+        rows, columns = axes
+        return self.restored.reshape(len(rows.positions), -1), rows, columns
+
+
+class GuessedPatching(Patching):
+    """How much each part would restore if all were linear, see `attnlab.attribution_patch`.
+
+    One backward pass in the place of a run for each part: the sum of (clean - corrupted) times the
+    gradient of the metric in the corrupted run.
+    """
+
+    kind: ClassVar[str] = "Attribution patching"
+    note: ClassVar[str] = (
+        "A guess, as good as the model is linear between the two texts: worst where softmax is\n"
+        "saturated. `attnlab.patch` measures what this guesses; as there, parts are patched alone."
+    )
+    source: ClassVar[str] = (
+        "Nanda, “Attribution Patching” (2023); Syed et al., “Attribution Patching Outperforms "
+        "Automated Circuit Discovery” (2023)"
+    )
+
+
+def patch(
+    clean: Trace,
+    corrupted: Trace,
+    parts: str = HEADS,
+    *,
+    metric: Metric,
+    by_position: bool = False,
+    progress: bool = True,
+) -> Patching:
+    """Put parts of a clean run into a corrupted one, one at a time: how much does each restore?
+
+    restored = (metric(patched) - metric(corrupted)) / (metric(clean) - metric(corrupted))
+
+    Each patched run shares with the corrupted one all that comes before the patch.
+
+    Parameters
+    ----------
+    clean, corrupted : Traces of two texts with as many tokens, by one model
+    parts : a path as `Trace.edited` takes it, with * for every layer or head, such as
+        "blocks.*.attention.heads.*.context", "blocks.*.mlp.output", "blocks.*.output"
+    metric : a token whose logit at the last position is measured; a pair of tokens, the first's
+        minus the second's; or a function of a Trace that gives a number
+    by_position : whether each position is patched alone
+    progress : whether stderr shows how far it is
+
+    Returns
+    -------
+    Patching
+        `.restored`, an axis for each * and one for positions; `print` shows it
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        No traces, of different models or lengths; a path that leads to no step, or to one without
+        a row for each position; a metric that is no finite number, or the same in both.
+    """
+    from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
+
+    check_traces(clean, corrupted)
+    measure, words, _ = measure_of(clean, metric)
+    ends = checked(clean, corrupted, parts, measure, by_position)
+    made = Patching(corrupted, parts, by_position, words, ends)
+    numbers = []
+    rows = rows_of(corrupted, by_position)
+    with tqdm(total=len(made.paths) * len(rows), disable=not progress, unit="run") as bar:  # type: ignore[no-untyped-call]
+        for path in made.paths:
+            there, wanted = at(corrupted, path), at(clean, path)
+            for row in rows:
+                patched = corrupted.edited({path: with_rows(there, wanted, row)})
+                numbers.append(share(number(measure(patched)), ends))
+                bar.update()
+    made._keep(corrupted, numbers)
+    return made
+
+
+def attribution_patch(
+    clean: Trace,
+    corrupted: Trace,
+    parts: str = HEADS,
+    *,
+    metric: Named | tuple[Named, Named],
+    by_position: bool = False,
+) -> GuessedPatching:
+    """What `patch` would find, guessed for all parts at once from one backward pass.
+
+    restored ≈ Σ (clean - corrupted) · gradient / (metric(clean) - metric(corrupted))
+
+    Parameters
+    ----------
+    as `patch` takes them; the metric is a token's logit, or a difference of two
+
+    Returns
+    -------
+    GuessedPatching
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        As `patch` does; or the metric is a function.
+    """
+    check_traces(clean, corrupted)
+    measure, words, target = measure_of(clean, metric)
+    if target is None:
+        raise InvalidTypeError(
+            "gradients are of a token's logit, or of a pair's difference; given a function"
+        )
+    ends = checked(clean, corrupted, parts, measure, by_position)
+    made = GuessedPatching(corrupted, parts, by_position, words, ends)
+    gradients = Gradients(corrupted, target)
+    rows, numbers = rows_of(corrupted, by_position), []
+    for path in made.paths:
+        change = (at(clean, path) - at(corrupted, path)) * at(gradients, path)
+        numbers += [float(change[..., row, :].sum()) / (ends[0] - ends[1]) for row in rows]
+    made._keep(corrupted, numbers)
+    return made
+
+
+def measure_of(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str, Target | None]:
+    """What a metric measures, in words, and whose gradient it has."""
+    if callable(metric):
+        return metric, getattr(metric, "__name__", shown(metric)), None
+    pair = isinstance(metric, tuple | list) and len(metric) == 2
+    token, against = metric if pair else (metric, None)
+    target = Target.of(trace, token, against, -1)
+    return target.value, str(target), target
+
+
+def check_traces(clean: Trace, corrupted: Trace) -> None:
+    """Refuse what can't be patched into each other.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        As `patch` does.
+    """
+    for trace in (clean, corrupted):
+        if not callable(getattr(trace, "edited", None)):
+            raise InvalidTypeError(
+                f"clean and corrupted are traces, as model.trace returns them; given {shown(trace)}"
+            )
+    if clean.config != corrupted.config or len(clean.tokens) != len(corrupted.tokens):
+        raise InvalidValueError(
+            "a part of one trace fits into another of the same shape: given "
+            f"{clean.title} and {corrupted.title}"
+        )
+
+
+def checked(
+    clean: Trace, corrupted: Trace, parts: str, measure: Callable[[Trace], Any], by_position: bool
+) -> tuple[float, float]:
+    """The metric in both traces, once it is known that the parts can be patched.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        As `patch` does.
+    """
+    path, *_ = expanded(corrupted, parts)
+    if by_position:
+        T, axes = len(corrupted.tokens), corrupted._run.graph[path].step.axes.split()
+        if axes[-2:-1] not in (["T"], ["Tq"], ["Tk"]) or at(corrupted, path).shape[-2] != T:
+            raise InvalidValueError(f"{path} has no row for each of {T} positions")
+    ends = number(measure(clean)), number(measure(corrupted))
+    if ends[0] == ends[1]:
+        raise InvalidValueError(
+            f"the metric is {ends[0]:.4g} in both traces: there is nothing to restore"
+        )
+    return ends
+
+
+def expanded(trace: Trace, parts: Any) -> list[str]:
+    """The paths that a path with * stands for.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        It is no path; it leads to no step that can be edited.
+    """
+    if not isinstance(parts, str):
+        raise InvalidTypeError(f"parts are a path, such as {HEADS!r}; given {shown(parts)}")
+    check_paths(trace._run.graph, trace.config.n_head, {parts.replace("*", "0"): 0})
+    counts = counts_of(trace, parts)
+    return [re.sub(r"\*", "{}", parts).format(*numbers) for numbers in np.ndindex(*counts)]
+
+
+def counts_of(trace: Trace, parts: str) -> tuple[int, ...]:
+    """How many layers or heads each * stands for."""
+    words = parts.split(".")
+    counts = {"blocks": trace.config.n_layer, "heads": trace.config.n_head}
+    return tuple(counts[before] for before, word in pairwise(words) if word == "*")
+
+
+def rows_of(trace: Trace, by_position: bool) -> list[slice]:
+    """The rows that are patched at once."""
+    return [slice(t, t + 1) for t in range(len(trace.tokens))] if by_position else [slice(None)]
+
+
+def with_rows(there: AnyArray, clean: AnyArray, row: slice) -> AnyArray:
+    """A step with some rows of another run's."""
+    if row == slice(None):
+        return clean
+    patched = there.copy()
+    patched[..., row, :] = clean[..., row, :]
+    return patched
+
+
+def share(measured: float, ends: tuple[float, float]) -> float:
+    """Where a number stands between what it is in the corrupted trace and in the clean one."""
+    clean, corrupted = ends
+    return (measured - corrupted) / (clean - corrupted)
+
+
+def number(measured: Any) -> float:
+    """What a metric gave.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        It is no number, or not finite.
+    """
+    measured = as_number(measured)
+    if not is_real(measured):
+        raise InvalidTypeError(f"a metric gives a number; given {shown(measured)}")
+    if not math.isfinite(measured):
+        raise InvalidValueError(f"a metric gives a finite number; given {measured}")
+    return float(measured)
