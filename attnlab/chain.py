@@ -19,6 +19,7 @@ import numpy as np
 
 from attnlab import equations, fast
 from attnlab.equations import Array, Mask
+from attnlab.products import Product
 from attnlab.steps import Numbered, Part, Result, Run, Step, view_of
 from attnlab.tokens import Tokens
 
@@ -290,6 +291,24 @@ class Head(SelfAttention):
     context = Attention.context.of(one_of_heads)
     W_O = Step[Array]("Dv D").of(rows_of_head)
     output = Step("Tq D", "context W_O", equations.head_output, finite=True)
+
+    @property
+    def QK(self) -> Product:
+        """W_Q W_Kᵀ, (D, D'): what a query and a key must have for a high score.
+
+        Both sides are in the basis of X, which is LayerNorm's output, gain and bias included;
+        b_Q and b_K are left out. raw_scores = X QK Xᵀ where they are 0.
+        """
+        return Product(self.W_Q, equations.transpose(self.W_K), f"{self.title}: QK = W_Q W_Kᵀ")
+
+    @property
+    def OV(self) -> Product:
+        """W_V W_O, (D', D): what is written for what a key has.
+
+        From the basis of X, which is LayerNorm's output, to that of the residual stream; b_V is
+        left out.
+        """
+        return Product(self.W_V, self.W_O, f"{self.title}: OV = W_V W_O")
 
     def _step(self, name: str) -> Step[Any]:
         step = super()._step(name)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from attnlab.analysis.attribution import Attribution
     from attnlab.analysis.base import Named
+    from attnlab.analysis.circuits import Composition, TokensOfHead
     from attnlab.analysis.gradients import Gradients
     from attnlab.analysis.lens import LogitLens
 
@@ -337,6 +338,58 @@ class Trace(ForwardPass):
         if of is None and against is not None:
             raise InvalidValueError(f"a difference is of two tokens; given {shown(against)} alone")
         return Gradients(self, None if of is None else Target.of(self, of, against, position))
+
+    def writes(self, layer: int, head: int, token: Named, k: int = 5) -> TokensOfHead:
+        """The tokens that a head makes more probable where it looks at a token, whatever the text.
+
+        LayerNorm(W_E[token]) OV · gain W_U, with the gain of the last LayerNorm
+
+        Parameters
+        ----------
+        layer, head : which head
+        token : its id, its text, such as " dog", its symbol, or a Token
+        k : how many
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError, OutOfRangeError
+            There is no such head or token; k is not an integer from 1 to the vocabulary's size.
+        """
+        from attnlab.analysis.circuits import writes
+
+        return writes(self, layer, head, token, k)
+
+    def reads(self, layer: int, head: int, token: Named, k: int = 5) -> TokensOfHead:
+        """The tokens that a head looks at most from a token, by their scores, whatever the text.
+
+        LayerNorm(W_E[token]) QK LayerNorm(W_E)ᵀ / scale, b_Q and b_K included
+
+        Parameters, Raises
+        ------------------
+        as for `writes`
+        """
+        from attnlab.analysis.circuits import reads
+
+        return reads(self, layer, head, token, k)
+
+    def composition(self, kind: str = "K") -> Composition:
+        """How much of what each head writes each head of a later layer reads.
+
+        ‖OV · reads‖ / (‖OV‖ ‖reads‖), where reads = gain · QK by Q, gain · QKᵀ by K, gain · OV by
+        V, with the gain of the later block's LayerNorm
+
+        Parameters
+        ----------
+        kind : "Q", "K" or "V"
+
+        Raises
+        ------
+        InvalidValueError
+            It is none of these.
+        """
+        from attnlab.analysis.circuits import Composition
+
+        return Composition(self, kind)
 
     def candidate(self, id: int, probability: float) -> NextToken:
         """A token that may follow the last one, with the probability that it was given.

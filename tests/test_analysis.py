@@ -17,10 +17,12 @@ from attnlab import (
     GPT2Config,
     Tokenizer,
     Trace,
+    layer_norm,
 )
 from attnlab.checkpoint import tensor_name
 from attnlab.edits import FIXED
 from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.products import Product
 from attnlab.training import loss_and_gradients
 
 RECORDED = np.load(REFERENCE / "analysis.npz")
@@ -553,3 +555,171 @@ def test_patches_between_other_shapes(it: Trace, pocket: GPT2, odd: Trace) -> No
         attnlab.attribution_patch(it, it.edited({"embedding": 0}), metric=5)
     with pytest.raises(TypeError, match="given a function"):
         attnlab.attribution_patch(it, it, metric=lambda trace: 1)  # type: ignore[arg-type]
+
+
+# ---- circuits --------------------------------------------------------------------------------
+
+
+def products() -> tuple[Product, Any]:
+    rng = np.random.default_rng(0)
+    left, right = rng.standard_normal((7, 3)), rng.standard_normal((3, 7))
+    return Product(left, right), left @ right
+
+
+def test_a_product_is_its_matrix() -> None:
+    product, full = products()
+    x, X = np.arange(7.0), np.random.default_rng(1).standard_normal((5, 7))
+    assert np.allclose(product.full(), full)
+    assert product.shape == (7, 7)
+    assert np.allclose(product.T.full(), full.T)
+    assert np.allclose(product @ x, full @ x)
+    assert np.allclose(x @ product, x @ full)
+    for made, wanted in (
+        (X @ product, X @ full),
+        (product @ X.T, full @ X.T),
+        (product @ product, full @ full),
+        ((X @ product) @ product.T, X @ full @ full.T),
+        (product.T @ (product @ X.T), full.T @ full @ X.T),
+    ):
+        assert isinstance(made, Product)
+        assert made.left.shape[1] == 3
+        assert np.allclose(made.full(), wanted)
+
+
+def test_the_larger_inner_side_is_the_one_multiplied_out() -> None:
+    rng = np.random.default_rng(0)
+    wide = Product(rng.standard_normal((9, 5)), rng.standard_normal((5, 8)))
+    thin = Product(rng.standard_normal((8, 2)), rng.standard_normal((2, 6)))
+    made = wide @ thin
+    assert made.left.shape == (9, 2)
+    assert np.allclose(made.full(), wide.full() @ thin.full())
+    assert (thin.T @ wide.T).left.shape == (6, 2)
+
+
+def test_what_is_known_of_a_product() -> None:
+    product, full = products()
+    U, values, Vt = product.svd()
+    assert (U.shape, values.shape, Vt.shape) == ((7, 3), (3,), (3, 7))
+    assert np.allclose(U * values @ Vt, full)
+    assert np.allclose(U.T @ U, np.eye(3))
+    assert np.allclose(Vt @ Vt.T, np.eye(3))
+    assert np.allclose(product.singular_values, np.linalg.svd(full)[1][:3])
+    assert np.allclose(values, product.singular_values)
+    assert product.norm == pytest.approx(np.linalg.norm(full))
+    wanted = np.linalg.eigvals(full)
+    wanted = wanted[np.abs(wanted).argsort()[::-1][:3]]
+    assert np.allclose(sorted(product.eigenvalues), sorted(wanted))
+    assert (np.diff(np.abs(product.eigenvalues)) <= 1e-12).all()
+    assert repr(product).startswith("Product, 7 x 7 = (7 x 3) (3 x 7)\nsingular values ")
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda p: Product(np.ones((2, 3)), np.ones((2, 3))), r"given \(2, 3\) and \(2, 3\)"),
+        (lambda p: Product(np.ones(3), np.ones((3, 2))), r"given \(3,\) and"),
+        (lambda p: Product("a", np.ones((3, 2))), "left"),
+        (lambda p: p @ np.ones(3), "can't be multiplied"),
+        (lambda p: np.ones((2, 3)) @ p, "can't be multiplied"),
+        (lambda p: p @ np.ones((2, 7, 7)), "can't be multiplied"),
+        (lambda p: p @ "text", "what is multiplied"),
+        (lambda p: (np.ones((2, 7)) @ p).eigenvalues, "only square"),
+    ],
+)
+def test_products_that_can_not_be(make: Any, told: str) -> None:
+    with pytest.raises(AttnlabError, match=told):
+        make(products()[0])
+
+
+@every_model
+@every_dtype
+def test_circuits_against_full_matrices(name: str, dtype: str) -> None:
+    trace = trace_of(name, dtype)
+    head = trace.head(1, 1)
+    assert head.QK.left.shape == (trace.config.n_embd, trace.config.d_head)
+    r = trace.config.d_head
+    singular, eigenvalues = (
+        RECORDED[f"{name}/circuits/{what}"] for what in ("singular", "eigenvalues")
+    )
+    assert np.allclose(head.QK.singular_values, singular[:r], atol=TOLERANCE[dtype])
+    found = np.sort_complex(head.OV.eigenvalues)
+    assert np.allclose(found, np.sort_complex(eigenvalues[:r]), atol=10 * TOLERANCE[dtype])
+    for kind in "QKV":
+        composition = trace.composition(kind)
+        check(composition.scores, f"{name}/circuits/{kind}", dtype)
+        assert composition.scores.dtype == dtype
+
+
+def test_QK_and_OV_are_what_a_head_does(odd: Trace) -> None:
+    """Where there are no biases."""
+    none = {f"blocks.1.attention.b_{name}": 0 for name in "QKV"}
+    head = odd.edited(none).head(1, 2)
+    assert np.allclose((head.X @ head.QK @ head.X.T).full(), head.raw_scores)
+    assert np.allclose(head.weights @ (head.X @ head.OV).full(), head.output)
+    assert "QK = W_Q W_Kᵀ" in repr(head.QK)
+    assert repr(head.OV).startswith(head.title)
+
+
+def test_the_induction_heads_read_what_the_previous_token_head_writes(it: Trace) -> None:
+    """By K, above all other pairs (which heads they are is on the model's card)."""
+    composition = it.composition("K")
+    assert {*composition.strongest(2)} == {(0, 1, 1, 2), (0, 1, 1, 3)}
+    scores = composition.scores[0, :, 1]
+    both = scores[1, [2, 3]].min()
+    assert both > 1.5 * scores[1, [0, 1]].max()
+    assert both > 1.4 * np.median(np.delete(scores.ravel(), [1 * 4 + 2, 1 * 4 + 3]))
+    assert (composition.scores[1] == 0).all()
+    assert (composition.scores[:, :, 0] == 0).all()
+    assert composition.even == pytest.approx(128**-0.5)
+    lines = repr(composition).splitlines()
+    assert lines[2].startswith("layer 0 head 1  layer 1 head ")
+    assert lines[12].split()[-1] == "0.088"
+
+
+@pytest.mark.parametrize("kind", ["q", "QK", "", None, 1])
+def test_compositions_that_are_none(it: Trace, kind: Any) -> None:
+    with pytest.raises(ValueError, match="'Q', 'K' or 'V'"):
+        it.composition(kind)
+
+
+def test_what_a_head_reads_and_writes(odd: Trace) -> None:
+    """By hand, through all of the vocabulary."""
+    p, D, H = odd.parameters, odd.config.n_embd, odd.config.n_head
+    layer, head, id = 1, 2, 5
+    block = f"blocks.{layer}.attention"
+    x = layer_norm(p["W_E"], p[f"{block}.gain"], p[f"{block}.bias"], odd.epsilon)
+    QKV = (x @ p[f"{block}.W_QKV"] + p[f"{block}.b_QKV"]).reshape(len(x), 3, H, D // H)
+    Q, K, V = QKV[:, :, head].swapaxes(0, 1)
+    scores = K @ Q[id] / np.sqrt(D // H)
+    read = odd.reads(layer, head, id, 7)
+    assert np.array_equal(read.ids, np.argsort(-scores)[:7])
+    assert np.allclose(read.numbers, np.sort(scores)[::-1][:7])
+    written = V[id] @ p[f"{block}.W_O"].reshape(H, D // H, D)[head]
+    logits = ((written - written.mean()) * p["gain"]) @ odd.W_U
+    wrote = odd.writes(layer, head, id, 7)
+    assert np.array_equal(wrote.ids, np.argsort(-logits)[:7])
+    assert np.allclose(wrote.numbers, np.sort(logits)[::-1][:7])
+    assert [token.id for token in wrote.tokens] == wrote.ids.tolist()
+    assert repr(wrote).splitlines()[2].split() == [
+        wrote.tokens[0].symbol,
+        f"{wrote.numbers[0]:.4f}",
+    ]
+    assert "score" in repr(read).splitlines()[1]
+    with pytest.raises(IndexError, match="no head 5"):
+        odd.reads(0, 5, 1)
+    with pytest.raises(IndexError, match="no layer 3"):
+        odd.writes(3, 0, 1)
+    with pytest.raises(ValueError, match="k must be an integer"):
+        odd.writes(0, 0, 1, 0)
+    with pytest.raises(ValueError, match="not one token"):
+        odd.writes(0, 0, "the hen in")
+
+
+def test_pictures_of_circuits(it: Trace) -> None:
+    needs("matplotlib", "plot")
+    composition = it.composition()
+    (image,) = composition.plot().images
+    assert np.allclose(image.get_array(), composition.scores.reshape(8, 8))
+    read = it.reads(0, 0, 5)
+    (image,) = read.plot().images
+    assert np.allclose(image.get_array()[:, 0], read.numbers)

@@ -17,7 +17,7 @@ PACKAGE = Path(attnlab.__file__).parent
 # for types alone.
 FLOORS = (
     "errors files names erf equations fast checks console tables formats figures views",
-    "steps tokens chain functional gradients config parameters forward sampling",
+    "steps tokens products chain functional gradients config parameters forward sampling",
     "edits sealed recordings analysis trace otherwise comparison mistakes checking generation",
     "bpe tokenizer_files tokenizer checkpoint arrays download hub model walkthrough",
     "training pocket cli __main__",

@@ -1,0 +1,180 @@
+"""What heads are made to do, whatever the text: the tokens they read and write, and each other."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from attnlab import equations
+from attnlab.analysis.base import Analysis, Named, Trace, named
+from attnlab.checks import as_number, is_integer
+from attnlab.equations import AnyArray, Array, Ids, mean, transpose
+from attnlab.errors import InvalidValueError, shown
+from attnlab.products import triangle
+from attnlab.steps import read_only
+from attnlab.tables import align
+from attnlab.tokens import Token
+from attnlab.views.shown import Axis
+
+FRAMEWORK = "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021)"
+
+# How many pairs of heads a table shows.
+PAIRS_SHOWN = 10
+
+
+class TokensOfHead(Analysis):
+    """The tokens that a head gives most to, as `Trace.writes` and `Trace.reads` return them.
+
+    Attributes
+    ----------
+    ids : int64 (k,), the largest number first
+    numbers : (k,)
+    tokens : of the ids, see `Token`
+    """
+
+    decimals: ClassVar[int] = 4
+    note: ClassVar[str] = (
+        "The token's row of W_E alone goes through the block's LayerNorm, without position and\n"
+        "without what earlier blocks add: the further from the first block, the less it says."
+    )
+    source: ClassVar[str] = FRAMEWORK
+
+    ids: Ids
+    numbers: Array
+    tokens: tuple[Token, ...]
+
+    def __init__(self, title: str, trace: Trace, numbers: Array, k: int) -> None:
+        vocab, k = len(numbers), as_number(k)
+        if not is_integer(k) or not 1 <= k <= vocab:
+            raise InvalidValueError(f"k must be an integer from 1 to {vocab}; given {shown(k)}")
+        self.title = f"{title}{trace.note}"
+        self.ids = read_only(np.argsort(-numbers, kind="stable")[:k])
+        self.numbers = read_only(numbers[self.ids])
+        self.tokens = tuple(trace.vocabulary.token(int(id)) for id in self.ids)
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        rows = Axis("token", range(len(self.ids)), self.tokens)
+        return self.numbers[:, np.newaxis], rows, named("", (self._column,))
+
+    _column: ClassVar[str] = "logit"
+
+
+class TokensRead(TokensOfHead):
+    """Keys that a head of a query's token looks at, by their scores."""
+
+    _column: ClassVar[str] = "score"
+
+
+def writes(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:
+    """As `Trace.writes` returns it."""
+    one, source = trace.head(layer, head), trace.vocabulary.named(token)
+    x = entering(trace, layer, np.array([source.id]))[0]
+    written = (x @ one.W_V + one.b_V) @ one.W_O
+    centred = (written - mean(written)) * trace.gain
+    title = f"{one.title}: what it writes where it looks at {source.symbol}"
+    return TokensOfHead(title, trace, equations.logits(centred, trace.W_U), k)
+
+
+def reads(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:
+    """As `Trace.reads` returns it."""
+    one, asking = trace.head(layer, head), trace.vocabulary.named(token)
+    x = entering(trace, layer, np.array([asking.id]))[0]
+    q = x @ one.W_Q + one.b_Q
+    K = entering(trace, layer, np.arange(trace.config.vocab_size)) @ one.W_K + one.b_K
+    title = f"{one.title}: what it looks at from {asking.symbol}"
+    return TokensRead(title, trace, equations.scores(K @ q, one.scale), k)
+
+
+def entering(trace: Trace, layer: int, ids: Ids) -> Array:
+    """What would enter a block's attention, were the residual stream rows of W_E, (n, D)."""
+    attention = trace.blocks.one(layer).attention
+    rows = equations.token_embedding(ids, trace.W_E)
+    return equations.layer_norm(rows, attention.gain, attention.bias, attention.epsilon)
+
+
+class Composition(Analysis):
+    """How much of what heads write later heads read, as `Trace.composition` returns it.
+
+    Attributes
+    ----------
+    kind : "Q", "K" or "V": by what the later head reads it
+    scores : (L, H, L, H), of the head that writes and of the one that reads; 0 where the second is
+        not in a later layer
+    even : about what matrices of random numbers would have, 1 / √D
+    """
+
+    note: ClassVar[str] = (
+        "It is of the matrices alone, whatever the text: that a head could read what another one\n"
+        "writes does not mean that it does. What MLPs and LayerNorm's scale do between is left out."
+    )
+    source: ClassVar[str] = f"{FRAMEWORK}, ‖OV · reads‖ / (‖OV‖ ‖reads‖)"
+
+    scores: Array
+
+    def __init__(self, trace: Trace, kind: str) -> None:
+        if kind not in ("Q", "K", "V"):
+            raise InvalidValueError(f"composition is by 'Q', 'K' or 'V'; given {shown(kind)}")
+        self.kind = kind
+        self.title = f"{kind}-composition of heads{trace.note}"
+        writing = [writing_of(block.attention) for block in trace.blocks]
+        reading = [reading_of(block.attention, kind) for block in trace.blocks]
+        L, H, self.even = len(writing), len(writing[0]), trace.config.n_embd**-0.5
+        scores = np.zeros((L, H, L, H), writing[0].dtype)
+        for first in range(L):
+            for second in range(first + 1, L):
+                both = writing[first][:, np.newaxis] @ reading[second]  # (H, H, Dh, Dh)
+                sizes = norm(writing[first])[:, np.newaxis] * norm(reading[second])
+                there = sizes > 0
+                scores[first, :, second] = np.divide(norm(both), sizes, where=there, out=0 * sizes)
+        self.scores = read_only(scores)
+
+    def strongest(self, count: int = PAIRS_SHOWN) -> list[tuple[int, int, int, int]]:
+        """The pairs with the largest scores: layer and head that write, and those that read."""
+        best = np.argsort(-self.scores, axis=None, kind="stable")[:count]
+        places = zip(*np.unravel_index(best, self.scores.shape), strict=True)
+        return [(int(a), int(b), int(c), int(d)) for a, b, c, d in places if a < c]
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        L, H, *_ = self.scores.shape
+        names = tuple(f"layer {n} head {h}" for n in range(L) for h in range(H))
+        return self.scores.reshape(L * H, L * H), named("writes", names), named("reads", names)
+
+    def table(self) -> str:
+        lines = [("writes", f"reads by {self.kind}", "score")]
+        for pair in self.strongest():
+            first, one, second, other = pair
+            words = (f"layer {first} head {one}", f"layer {second} head {other}")
+            lines.append((*words, f"{self.scores[pair]:.3f}"))
+        lines.append(("random numbers", "", f"{self.even:.3f}"))
+        return align(lines, left=(0, 1))
+
+
+def writing_of(attention: Trace) -> Array:
+    """Of each head a small matrix that writes as its OV does, (H, Dh, D).
+
+    With W_V = Q R, R W_O has the norms that W_V W_O has, and so has all that it is multiplied with.
+    """
+    return np.stack([triangle(head.W_V) @ head.W_O for head in attention.heads])
+
+
+def reading_of(attention: Trace, kind: str) -> Array:
+    """Of each head a small matrix that reads as it does by Q, K or V, (H, D, Dh).
+
+    LayerNorm's gain, through which all is read, is part of it.
+    """
+
+    def thin_of(head: Trace) -> tuple[Array, Array]:
+        if kind == "V":
+            return head.W_V, transpose(head.W_O)
+        return (head.W_Q, head.W_K) if kind == "Q" else (head.W_K, head.W_Q)
+
+    thin = [thin_of(head) for head in attention.heads]
+    gain = attention.gain[:, np.newaxis]
+    return np.stack([gain * reads @ transpose(triangle(other)) for reads, other in thin])
+
+
+def norm(x: Array) -> Array:
+    """√ of the sum of squares of matrices, (..., n, m) -> (...)."""
+    size: Array = np.sqrt(np.square(x).sum(axis=(-2, -1)))
+    return size
