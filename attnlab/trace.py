@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from attnlab.analysis.base import Named
     from attnlab.analysis.circuits import Composition, TokensOfHead
     from attnlab.analysis.gradients import Gradients
+    from attnlab.analysis.jobs import HeadJobs, Job
     from attnlab.analysis.lens import LogitLens
 
 
@@ -390,6 +391,24 @@ class Trace(ForwardPass):
         from attnlab.analysis.circuits import Composition
 
         return Composition(self, kind)
+
+    def jobs(self, jobs: Mapping[str, Job] | None = None) -> HeadJobs:
+        """How much each head looks where a job would have it look.
+
+        Parameters
+        ----------
+        jobs : by name, functions of the trace's Tokens that give bool (T, T), the keys that each
+            query should look at; None for previous token, first token, same token, and induction,
+            what stands behind the last earlier copy of the token
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            A job that is no function, or gives something else; a step of generation.
+        """
+        from attnlab.analysis.jobs import JOBS, head_jobs
+
+        return head_jobs([self], JOBS if jobs is None else jobs)
 
     def candidate(self, id: int, probability: float) -> NextToken:
         """A token that may follow the last one, with the probability that it was given.

@@ -15,10 +15,13 @@ from attnlab import (
     AttnlabError,
     ForwardPass,
     GPT2Config,
+    Token,
     Tokenizer,
+    Tokens,
     Trace,
     layer_norm,
 )
+from attnlab.analysis.jobs import JOBS
 from attnlab.checkpoint import tensor_name
 from attnlab.edits import FIXED
 from attnlab.parameters import ParameterVector, parameter_count
@@ -723,3 +726,77 @@ def test_pictures_of_circuits(it: Trace) -> None:
     read = it.reads(0, 0, 5)
     (image,) = read.plot().images
     assert np.allclose(image.get_array()[:, 0], read.numbers)
+
+
+# ---- jobs of heads ---------------------------------------------------------------------------
+
+
+def named_tokens(*names: str) -> Tokens:
+    return Tokens(Token(ord(name), name, name, name.encode()) for name in names)
+
+
+def test_where_jobs_have_heads_look() -> None:
+    tokens = named_tokens(*"abab")
+    where = {name: np.argwhere(job(tokens)).tolist() for name, job in JOBS.items()}
+    assert where == {
+        "previous": [[1, 0], [2, 1], [3, 2]],
+        "first": [[1, 0], [2, 0], [3, 0]],
+        "same": [[2, 0], [3, 1]],
+        "induction": [[2, 1], [3, 2]],
+    }
+    tokens = named_tokens(*"aaba")
+    assert np.argwhere(JOBS["same"](tokens)).tolist() == [[1, 0], [3, 0], [3, 1]]
+    assert np.argwhere(JOBS["induction"](tokens)).tolist() == [[1, 1], [3, 2]]
+
+
+def test_jobs_of_heads_by_hand(odd: Trace) -> None:
+    found = odd.jobs()
+    weights = np.stack([block.attention.weights for block in odd.blocks])
+    T = len(odd.tokens)
+    rows = np.arange(1, T)
+    assert np.allclose(found.attention[0], weights[:, :, rows, rows - 1].mean(axis=-1))
+    assert np.allclose(found.attention[1], weights[:, :, rows, 0].mean(axis=-1))
+    assert found.even[0] == pytest.approx(np.mean(1 / (rows + 1)))
+    ids = odd.tokens.ids.tolist()
+    (again,) = [i for i in range(T) if ids[i] in ids[:i]]
+    assert np.allclose(found.attention[2], weights[:, :, again, ids.index(ids[again])])
+    assert np.allclose(found.attention[3], weights[:, :, again, ids.index(ids[again]) + 1])
+    assert found.best("first") == np.unravel_index(found.attention[1].argmax(), (3, 5))
+
+
+def test_a_job_of_ones_own(it: Trace) -> None:
+    def it_to_animal(tokens: Tokens) -> Any:
+        return np.outer(
+            [text == " it" for text in tokens.texts], [t == " dog" for t in tokens.texts]
+        )
+
+    found = it.jobs({"animal": it_to_animal})
+    assert found.best("animal") == (1, 2)
+    assert np.allclose(found.attention[0, 1, 2], it.head(1, 2).weights[-1, 1])
+    lines = found.table().splitlines()
+    assert lines[0].split() == ["layer", "head", "animal"]
+    assert lines[-1].split() == ["evenly", "0.12"]
+    # What can't be seen is no place, and what nobody has to do has no share.
+    nobody = it.jobs({"after": lambda tokens: np.eye(len(tokens), k=1, dtype=bool)})
+    assert np.isnan(nobody.attention).all()
+    with pytest.raises(ValueError, match="no token of the text has a place"):
+        nobody.best("after")
+    with pytest.raises(ValueError, match="one of animal; given 'sleep'"):
+        found.best("sleep")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "kind", "told"),
+    [
+        ({}, TypeError, "a dict of names and functions"),
+        ([JOBS["same"]], TypeError, "a dict of names and functions"),
+        ({"mine": 3}, TypeError, "a dict of names and functions"),
+        ({"mine": lambda tokens: np.eye(len(tokens))}, TypeError, "mine gives bool"),
+        ({"mine": lambda tokens: None}, TypeError, "mine gives bool"),
+        ({"mine": lambda tokens: [True]}, ValueError, r"mine gives shape \(8, 8\)"),
+    ],
+)
+def test_jobs_that_are_none(it: Trace, jobs: Any, kind: type, told: str) -> None:
+    with pytest.raises(AttnlabError, match=told) as error:
+        it.jobs(jobs)
+    assert isinstance(error.value, kind)

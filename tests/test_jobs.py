@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnlab import GPT2, GPT2Config, Tokenizer
+from attnlab import GPT2, GPT2Config, Tokenizer, Tokens
+from attnlab.analysis.jobs import HeadJobs
 from attnlab.errors import InvalidValueError
 from attnlab.hub import POCKET_DIRECTORY
 from attnlab.pocket.grammar import Link, Sample
-from attnlab.pocket.jobs import JOBS, HeadJobs, Place, head_jobs, places, token_span
+from attnlab.pocket.jobs import JOBS, head_jobs, targets, token_span
 from attnlab.training import ParameterVector
 
 
@@ -29,22 +30,25 @@ def test_token_span(tokenizer: Tokenizer) -> None:
     assert len(tokens) > 6, "fox is not in the lexicon: several tokens"
 
 
+def places(text: Sample, tokens: Tokens) -> dict[str, list[tuple[int, int]]]:
+    """By job, each query with each key that it should look at."""
+    return {
+        job: [(int(query), int(key)) for query, key in np.argwhere(keys)]
+        for job, keys in targets(text, tokens).items()
+    }
+
+
 def test_places(tokenizer: Tokenizer) -> None:
     made = Sample("creature", "A sad cat wept.", 0.0, (Link("adjective", (6, 9), (2, 5)),))
-    assert [place for place in places(made, tokenizer.tokens(made.text)) if place.source == 2] == [
-        Place("previous", 2, slice(1, 2)),
-        Place("first", 2, slice(0, 1)),
-        Place("adjective", 2, slice(1, 2)),
-    ]
+    assert places(made, tokenizer.tokens(made.text)) == {
+        "previous": [(1, 0), (2, 1), (3, 2), (4, 3)],
+        "first": [(1, 0), (2, 0), (3, 0), (4, 0)],
+        "adjective": [(2, 1)],
+    }
     made = Sample("recital", "Say: one two. Again: one two.", 0.0, ())
-    found = places(made, tokenizer.tokens(made.text))
     # Say : one two . Again : one two .
-    assert [tuple(place) for place in found if place.job == "induction"] == [
-        ("induction", 6, slice(2, 3)),
-        ("induction", 7, slice(3, 4)),
-        ("induction", 8, slice(4, 5)),
-        ("induction", 9, slice(5, 6)),
-    ]
+    found = places(made, tokenizer.tokens(made.text))
+    assert found["induction"] == [(6, 2), (7, 3), (8, 4), (9, 5)]
 
 
 def test_places_of_a_word_of_many_tokens(tokenizer: Tokenizer) -> None:
@@ -52,7 +56,9 @@ def test_places_of_a_word_of_many_tokens(tokenizer: Tokenizer) -> None:
     tokens = tokenizer.tokens(made.text)
     last = tokens.texts.index(" wept") - 1
     assert last > 1
-    assert [*places(made, tokens)][-1] == Place("adjective", last, slice(0, 1))
+    assert places(made, tokens)["adjective"] == [(last, 0)]
+    made = Sample("creature", "A fox wept.", 0.0, (Link("adjective", (6, 10), (2, 5)),))
+    assert places(made, tokens)["adjective"] == [(last + 1, key) for key in range(1, last + 1)]
 
 
 def test_induction_looks_behind_the_last_copy_and_in_recitals_only(tokenizer: Tokenizer) -> None:
@@ -61,11 +67,10 @@ def test_induction_looks_behind_the_last_copy_and_in_recitals_only(tokenizer: To
     repeated = tokens[1:]  # at the start of a text, "one" is another token than " one"
     assert repeated.texts == (" two", " one", " two", " one")
     recital, other = (Sample(kind, text, 0.0, ()) for kind in ("recital", "question"))
-    found = [place for place in places(recital, repeated) if place.job == "induction"]
-    assert found == [Place("induction", 2, slice(1, 2)), Place("induction", 3, slice(2, 3))]
-    assert "induction" not in {place.job for place in places(other, repeated)}
+    assert places(recital, repeated)["induction"] == [(2, 1), (3, 2)]
+    assert "induction" not in places(other, repeated)
     again = tokenizer.tokens([*repeated.ids, *repeated.ids])
-    assert [*places(recital, again)][-1] == Place("induction", 7, slice(6, 7))
+    assert places(recital, again)["induction"][-1] == (7, 6)
 
 
 class Heads:
@@ -140,8 +145,8 @@ def test_same_seed_same_table(tokenizer: Tokenizer) -> None:
 def test_table() -> None:
     attention = np.zeros((len(JOBS), 1, 2))
     attention[2, 0, 1] = 0.875
-    jobs = HeadJobs(attention, np.full(len(JOBS), 0.125))
-    header, _, second, evenly = repr(jobs).splitlines()
+    jobs = HeadJobs(JOBS, attention, np.full(len(JOBS), 0.125))
+    header, _, second, evenly = jobs.table().splitlines()
     assert header.split() == ["layer", "head", *JOBS]
     assert second.split() == ["0", "1", "0.00", "0.00", "0.88", "0.00", "0.00", "0.00"]
     assert evenly.split() == ["evenly", *["0.12"] * len(JOBS)]

@@ -164,7 +164,7 @@ def test_the_command_makes_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert card == (tmp_path / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert "wrote 300 texts" in card
     model = GPT2.from_pretrained(tmp_path)
-    assert repr(head_jobs(model)) in card
+    assert head_jobs(model).table() in card
     assert model.config.n_layer == GPT2.from_pretrained("pocket").config.n_layer
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with pytest.raises(ResumeError, match="holds a model"):

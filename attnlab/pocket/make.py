@@ -93,7 +93,7 @@ def card(run: Training) -> str:
             machine=f"{os.cpu_count()} cores ({processor()})",
             held_out_seed=HELD_OUT_SEED,
             losses=held_out(model),
-            jobs=head_jobs(model),
+            jobs=head_jobs(model).table(),
             following=align(lines, left=(0, 1)),
         )
     )
