@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from attnlab.analysis.attribution import Attribution
     from attnlab.analysis.base import Named
     from attnlab.analysis.circuits import Composition, TokensOfHead
+    from attnlab.analysis.flow import Rollout, ValueWeighted
     from attnlab.analysis.gradients import Gradients
     from attnlab.analysis.jobs import HeadJobs, Job
     from attnlab.analysis.lens import LogitLens
@@ -409,6 +410,32 @@ class Trace(ForwardPass):
         from attnlab.analysis.jobs import JOBS, head_jobs
 
         return head_jobs([self], JOBS if jobs is None else jobs)
+
+    def rollout(self) -> Rollout:
+        """How much of each token's stream comes from which token, by weights through all layers.
+
+        rollout = mixed_L ... mixed_0, where mixed = (mean of the heads' weights + I) / 2
+
+        Raises
+        ------
+        InvalidValueError
+            A step of generation.
+        """
+        from attnlab.analysis.flow import Rollout
+
+        return Rollout(self)
+
+    def value_weighted(self, layer: int, head: int) -> ValueWeighted:
+        """How long the vectors are that a head adds up, ‖weights[q, k] V[k] W_O‖.
+
+        Raises
+        ------
+        OutOfRangeError, InvalidTypeError
+            There is no such layer or head.
+        """
+        from attnlab.analysis.flow import ValueWeighted
+
+        return ValueWeighted(self, layer, head)
 
     def candidate(self, id: int, probability: float) -> NextToken:
         """A token that may follow the last one, with the probability that it was given.

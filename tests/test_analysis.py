@@ -2,12 +2,13 @@
 
 import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import REFERENCE, needs
-from runs import computed, every_step
+from runs import computed, every_step, kept
 
 import attnlab
 from attnlab import (
@@ -800,3 +801,103 @@ def test_jobs_that_are_none(it: Trace, jobs: Any, kind: type, told: str) -> None
     with pytest.raises(AttnlabError, match=told) as error:
         it.jobs(jobs)
     assert isinstance(error.value, kind)
+
+
+# ---- rollout, and weights by what they weigh -------------------------------------------------
+
+
+@every_model
+@every_dtype
+def test_rollout_and_lengths_against_pytorch(name: str, dtype: str) -> None:
+    trace = trace_of(name, dtype)
+    rollout = trace.rollout()
+    check(rollout.layers, f"{name}/flow/rollout", dtype)
+    assert rollout.layers.dtype == dtype
+    L, H = trace.config.n_layer, trace.config.n_head
+    lengths = [[trace.value_weighted(n, h).lengths for h in range(H)] for n in range(L)]
+    check(np.array(lengths), f"{name}/flow/lengths", dtype)
+
+
+def test_rollout_as_text(it: Trace) -> None:
+    rollout, lengths = it.rollout(), it.value_weighted(1, 2)
+    for found, numbers in ((rollout, rollout.layers[-1]), (lengths, lengths.lengths)):
+        _, header, *rows = repr(found).splitlines()[:10]
+        assert header.split() == [*it.tokens.symbols]
+        assert [float(x) for x in rows[-1].split()[1:]] == pytest.approx(numbers[-1], abs=0.0051)
+        assert found.note in repr(found)
+    assert "head 2" in lengths.title
+
+
+def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
+    made = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
+    step = made.steps[1].trace
+    with pytest.raises(ValueError, match="whole text"):
+        step.rollout()
+    with pytest.raises(ValueError, match="whole texts"):
+        step.jobs()
+    assert made.trace is not None
+    wanted = made.trace.value_weighted(1, 2).lengths
+    assert np.allclose(step.value_weighted(1, 2).lengths, wanted[8:9, :9], atol=1e-5)
+    assert repr(step.value_weighted(1, 2)).splitlines()[1].split()[:2] == ["0", "1"]
+
+
+# ---- what is asked for, and of what ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("token", "kind", "told"),
+    [
+        (" rolled away", ValueError, "not one token"),
+        ("", ValueError, "not one token"),
+        ("\ud800", ValueError, "not one token"),
+        (10_000, ValueError, "10000"),
+        (-1, ValueError, "-1"),
+        (True, TypeError, "given True"),
+        (1.0, TypeError, "given 1.0"),
+        (np.nan, TypeError, "given nan"),
+        (None, TypeError, "given None"),
+        ([5], TypeError, r"given \[5\]"),
+    ],
+)
+def test_what_names_no_token(it: Trace, token: Any, kind: type, told: str) -> None:
+    for ask in (it.logit_lens().of, it.attribution):
+        with pytest.raises(AttnlabError, match=told) as error:
+            ask(token)
+        assert isinstance(error.value, kind)
+
+
+@pytest.mark.parametrize("position", [8, -9, True, 1.0, "0", None])
+def test_positions_that_are_not_there(it: Trace, position: Any) -> None:
+    lens = it.logit_lens()
+    kind = IndexError if position in (8, -9) else TypeError
+    for ask in (
+        lambda: lens.top(2, position),
+        lambda: it.attribution(5, position=position),
+        lambda: it.gradients(5, position=position),
+    ):
+        with pytest.raises(AttnlabError, match="position") as error:
+            ask()
+        assert isinstance(error.value, kind)
+
+
+def test_what_was_looked_at_is_all_that_is_kept(pocket: GPT2) -> None:
+    """No T x T matrix stays in a trace that was analysed."""
+    trace = pocket.trace(np.arange(70))
+    for analyse in (
+        trace.jobs,
+        trace.rollout,
+        trace.attribution(5).by_token,
+        lambda: trace.value_weighted(0, 0),
+    ):
+        analyse()
+    assert not [path for path in kept(trace) if path.endswith(("weights", "scores"))]
+
+
+def test_a_trace_file_is_analysed_where_no_weights_are_needed(it: Trace, tmp_path: Path) -> None:
+    it.record(tmp_path / "it.trace")
+    opened = attnlab.open_trace(tmp_path / "it.trace")
+    assert np.allclose(opened.rollout().layers, it.rollout().layers, atol=1e-6)
+    assert np.allclose(opened.jobs().attention[:2], it.jobs().attention[:2], atol=1e-6)
+    for ask in (opened.logit_lens, opened.composition, lambda: opened.attribution(5)):
+        with pytest.raises(AttnlabError):
+            ask()
