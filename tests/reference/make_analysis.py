@@ -20,6 +20,7 @@ from make_edits import Edits, attention_of, hook_up
 from make_models import HERE, load_model
 from torch import Tensor
 from transformer_lens import FactoredMatrix
+from transformer_lens.model_bridge import TransformerBridge
 from transformers import GPT2LMHeadModel
 from transformers.models.gpt2 import modeling_gpt2
 
@@ -268,6 +269,29 @@ def patching(model: GPT2LMHeadModel, ids: Tensor) -> dict[str, Any]:
     return found
 
 
+def check_with_transformer_lens(name: str, ids: Tensor, recorded: dict[str, Any]) -> None:
+    """TransformerLens, its weights unprocessed, finds the same, LayerNorm's gain aside."""
+    model = TransformerBridge.boot_transformers(str(HERE / name), dtype=torch.float64)
+    _, cache = model.run_with_cache(ids[None])
+    L, H = model.cfg.n_layers, model.cfg.n_heads
+    stops = [cache["blocks.0.hook_resid_pre"]]
+    for layer in range(L):
+        stops += [cache[f"blocks.{layer}.hook_resid_{stop}"] for stop in ("mid", "post")]
+    logits = torch.stack([model.unembed(model.ln_final(stop))[0] for stop in stops])
+    _, token, against, row = TARGETS[1]
+    last, norm = stops[-1][0, row], model.ln_final
+    heads = cache.stack_head_results(layer=-1, pos_slice=row)[:, 0]
+    heads = heads - heads.mean(dim=-1, keepdim=True)
+    heads = heads / (last.var(unbiased=False) + norm.eps).sqrt() * norm.weight
+    w = model.unembed.W_U[:, token] - model.unembed.W_U[:, against]
+    for found, wanted in (
+        (logits[..., ::66], "lens/logits"),
+        ((heads @ w).reshape(L, H), "difference/heads"),
+        (model.all_composition_scores("K"), "circuits/raw_K"),
+    ):
+        assert np.abs(found.numpy() - recorded[f"{name}/{wanted}"]).max() < 1e-12, wanted
+
+
 @torch.no_grad()
 def main() -> None:
     torch.set_default_dtype(torch.float64)
@@ -289,6 +313,8 @@ def main() -> None:
         keep(f"{name}/circuits", circuits(model))
         keep(f"{name}/flow", flow(model, steps))
         keep(f"{name}/patching", patching(model, ids))
+    ids = torch.tensor(np.load(HERE / "odd" / "expected.npz")["ids"])
+    check_with_transformer_lens("odd", ids, recorded)
     for name, targets in GRADIENTS.items():
         model = load_model(HERE / name)
         ids = torch.tensor(np.load(HERE / name / "expected.npz")["ids"])
