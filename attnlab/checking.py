@@ -267,8 +267,9 @@ def all_given(
         if np.isnan(array).any():
             where = tuple(map(int, np.argwhere(np.isnan(array))[0]))
             raise InvalidValueError(
-                f"your {name} holds NaN, first at {where}. Softmax makes NaN of a row that is all "
-                f"-inf, and 0 · -inf is NaN: put -inf just where the mask says so, with np.where"
+                f"your {name} holds NaN, first at {where}. Softmax makes NaN of what is all -inf, "
+                f"a row that sees nothing, or the heads if it is taken over the wrong axis; and "
+                f"0 · -inf is NaN: put -inf just where the mask says so, with np.where"
             )
         if came_from_float32(array):
             epsilon = max(epsilon, FLOAT32)

@@ -327,8 +327,11 @@ def _arrays(path: str) -> dict[str, Any]:
     """
     file = as_path(path, "file")
     try:
-        with open_regular(file) as stream, np.load(stream, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+        with open_regular(file) as stream:
+            arrays = np.load(stream, allow_pickle=False)
+            if isinstance(arrays, np.ndarray):
+                raise ValueError("it is one array without a name, as numpy.save writes it")
+            return dict(arrays)
     except FileNotFoundError:
         raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
     except Exception as error:  # zipfile, zlib and NumPy raise many kinds

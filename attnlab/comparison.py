@@ -31,7 +31,7 @@ from attnlab.otherwise import (
     otherwise,
     upstream,
 )
-from attnlab.steps import Result, Run, Step, at
+from attnlab.steps import Result, Run, at
 from attnlab.tables import align
 from attnlab.views.shown import TOKEN_AXES, label
 
@@ -328,7 +328,8 @@ def activations(kind: type[Result], n_layer: int, place: str = "") -> Iterator[s
     """The steps of a kind of result that have a row for each token, each array once."""
     for name in kind.parts:
         step = kind.steps[name]
-        if step.axes.startswith("T") and step.equation is not same and not is_a_mask(step):
+        is_another = step.equation is same or name in ("mask", "dropout_mask")
+        if step.axes.startswith("T") and not is_another:
             yield place + name
     for child, below in kind.children.items():
         if child == "blocks":
@@ -336,10 +337,6 @@ def activations(kind: type[Result], n_layer: int, place: str = "") -> Iterator[s
                 yield from activations(below, n_layer, f"{place}blocks.{layer}.")
         elif child != "heads":  # shares of what their layer has
             yield from activations(below, n_layer, f"{place}{child}.")
-
-
-def is_a_mask(step: Step[Any]) -> bool:
-    return step.name in ("mask", "dropout_mask")
 
 
 def block_of(path: str) -> str:

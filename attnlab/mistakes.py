@@ -25,9 +25,9 @@ from attnlab.equations import (
     in_heads,
     layer_norm,
     mean,
-    normalised,
     softmax,
     split_heads,
+    third,
     transpose,
 )
 from attnlab.errors import InvalidValueError
@@ -64,20 +64,29 @@ def projected(x: Array, W: Array, b: Array | None, n_head: int | None) -> Array:
     return affine(x, W, b) if n_head is None else in_heads(x, W, b, n_head)
 
 
-def projected_without_bias(x: Array, W: Array, b: Array | None, n_head: int | None) -> Array:
-    return projected(x, W, None, n_head)
-
-
-def projected_with_turned(x: Array, W: Array, b: Array | None, n_head: int | None) -> Array:
-    return projected(x, turned(W), b, n_head)
-
-
 def projected_and_dealt(x: Array, W: Array, b: Array | None, n_head: int) -> Array:
     return dealt_out(affine(x, W, b), n_head)
 
 
-def turned(W: Array) -> Array:
-    return W.reshape(W.shape[::-1]).T  # of a square matrix the transpose, else W read as if it were
+def turned(value: Array) -> Array:
+    return value.reshape(value.shape[::-1]).T  # of a square matrix the transpose, else read as one
+
+
+def with_turned_thirds(value: Array) -> Array:
+    return np.concatenate([turned(third(value, n)) for n in range(3)], axis=-1)
+
+
+def zero(value: Array) -> Array:
+    return 0 * value
+
+
+def with_zero_third(n: int) -> Equation:
+    def other(value: Array) -> Array:
+        changed = value.copy()
+        third(changed, n)[...] = 0
+        return changed
+
+    return other
 
 
 def dealt_out(x: Array, n_head: int) -> Array:
@@ -102,11 +111,6 @@ def projection(letter: str, equation: Callable[..., Array], of: str = "") -> Equ
     return other
 
 
-def projections(equation: Callable[..., Array]) -> dict[str, Equation]:
-    """Q, K and V all made by another equation."""
-    return {f"attention.{letter}": projection(letter, equation) for letter in "QKV"}
-
-
 def head_by_head(part: int) -> Equation:
     def other(QKV: Array, n_head: int) -> Array:
         return split_heads(QKV, 3 * n_head)[..., part::3, :, :]  # q k v of head 0, of head 1, ...
@@ -119,14 +123,6 @@ def dealt_at_once(part: int) -> Equation:
         return dealt_out(QKV, 3 * n_head)[..., part * n_head : (part + 1) * n_head, :, :]
 
     return other
-
-
-def without_bias(x: Array, W: Array) -> Array:
-    return affine(x, W, None)
-
-
-def with_turned(x: Array, W: Array, b: Array | None) -> Array:
-    return affine(x, turned(W), b)
 
 
 def masked_by(change: Callable[[Any], Any]) -> Equation:
@@ -181,10 +177,6 @@ def over_fewer_epsilon_outside(centred: Array, epsilon: float) -> Array:
     return over_fewer(centred, 0.0) + epsilon
 
 
-def layer_norm_without_bias(x: Array, gain: Array, epsilon: float) -> Array:
-    return normalised(x, epsilon) * gain
-
-
 def normalised_after(part: str) -> Equation:
     def other(
         value: Array,
@@ -226,22 +218,24 @@ def as_bfloat16(value: Any) -> Any:
 
 # ---- the table -----------------------------------------------------------------------------------
 
+# A block's W_QKV and b_QKV, or W_Q, ..., b_V of attention that has them one by one.
 NO_B_Q, NO_B_K, NO_B_V = (
-    {f"attention.{letter}": projection(letter, projected_without_bias)} for letter in "QKV"
+    {"attention.b_QKV": with_zero_third(n), f"attention.b_{letter}": zero}
+    for n, letter in enumerate("QKV")
 )
-NO_B_O = {"attention.output": without_bias}
-NO_B_1 = {"mlp.hidden": without_bias}
-NO_B_2 = {"mlp.output": without_bias}
-NORMS = ("attention.X", "mlp.X", "final")
-NO_NORM_BIAS = dict.fromkeys(NORMS, layer_norm_without_bias)
+NO_B_QKV = {**NO_B_Q, **NO_B_K, **NO_B_V, "attention.b_QKV": zero}
+NO_B_O = {"attention.b_O": zero}
+NO_B_1 = {"mlp.b_1": zero}
+NO_B_2 = {"mlp.b_2": zero}
 
-TURNED_QKV = projections(projected_with_turned)
-TURNED_W_QKV = {"attention.QKV": with_turned}
-TURNED_W_O = {"attention.output": with_turned}
-TURNED_W_1 = {"mlp.hidden": with_turned}
-TURNED_W_2 = {"mlp.output": with_turned}
+TURNED_QKV = {f"attention.W_{letter}": turned for letter in "QKV"}
+TURNED_QKV["attention.W_QKV"] = with_turned_thirds
+TURNED_W_QKV = {"attention.W_QKV": turned}
+TURNED_W_O = {"attention.W_O": turned}
+TURNED_W_1 = {"mlp.W_1": turned}
+TURNED_W_2 = {"mlp.W_2": turned}
 
-DEALT_QKV = projections(projected_and_dealt)
+DEALT_QKV = {f"attention.{letter}": projection(letter, projected_and_dealt) for letter in "QKV"}
 JOINED = {"attention.concat": joined}
 
 NO_STREAM_MID = {"mid": written_alone}
@@ -254,6 +248,8 @@ POST_NORM = {
     "output": normalised_after("mlp"),
 }
 NO_FINAL = {"final": nothing_done}
+
+NORMS = ("attention.X", "mlp.X", "final")
 
 PARAMETERS = (
     *("token_embedding", "W_P", "gain", "bias", "W_E", "W_U"),  # of W_E the rows too
@@ -406,16 +402,16 @@ MISTAKES = (
             ("Q = X W_Q", NO_B_Q),
             ("K = X W_K", NO_B_K),
             ("V = X W_V", NO_B_V),
-            ("QKV = X W_QKV", NO_B_Q | NO_B_K | NO_B_V),
+            ("QKV = X W_QKV", NO_B_QKV),
             ("output = concat W_O", NO_B_O),
             ("hidden = X W_1", NO_B_1),
             ("output = activated W_2", NO_B_2),
             ("hidden = X W_1, output = activated W_2", NO_B_1 | NO_B_2),
+            ("x W, without any bias", NO_B_QKV | NO_B_O | NO_B_1 | NO_B_2),
             (
-                "x W, without any bias",
-                NO_B_Q | NO_B_K | NO_B_V | NO_B_O | NO_B_1 | NO_B_2,
+                "LayerNorm without its bias",
+                dict.fromkeys(("attention.bias", "mlp.bias", "bias"), zero),
             ),
-            ("LayerNorm without its bias", NO_NORM_BIAS),
         )
     ),
     Mistake(

@@ -44,8 +44,7 @@ def with_nodes(run: Run, nodes: Mapping[str, Node]) -> Run:
         other._plan()  # other steps may depend on what is edited
     stale: dict[str, bool] = {}
     for path in upstream(other.graph, run.values):
-        follows = any(stale[need] for need in above(other.graph[path]))
-        stale[path] = path in nodes or (follows and not is_given(run, path))
+        stale[path] = path in nodes or any(stale[need] for need in above(other.graph[path]))
     other.values = {path: value for path, value in run.values.items() if not stale[path]}
     return other
 

@@ -587,7 +587,7 @@ REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
     "integers beyond 64 bits": ({"embedding": [[10**400]]}, "real numbers", InvalidTypeError),
     "NaN": (
         {"embedding": np.where(np.arange(35) == 3, np.nan, np.ones((11, 35)))},
-        "your embedding holds NaN, first at \\(0, 3\\). Softmax makes NaN of a row",
+        "your embedding holds NaN, first at \\(0, 3\\). Softmax makes NaN of what is all -inf",
         InvalidValueError,
     ),
 }

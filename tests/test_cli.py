@@ -493,3 +493,4 @@ def test_what_can_not_be_read_as_arrays(tmp_path: Path) -> None:
     for name in ("one.npy", "objects.npz", "text.npz", "cut.npz", "."):
         _, err = run("check", str(tmp_path / name), *options, status=2)
         assert "can't be read as arrays that numpy.savez wrote" in err
+        assert ("one array without a name" in err) == (name == "one.npy")

@@ -103,6 +103,13 @@ def test_what_is_more_than_rounding_is_told(pocket: GPT2, dtype: str, size: floa
         assert first.relative == pytest.approx(size, rel=0.1)
 
 
+def test_numbers_that_a_push_would_take_beyond_the_largest() -> None:
+    largest = np.full((3, 2), np.finfo("float32").max)
+    chain = attnlab.attention(np.eye(3, dtype="float32"), np.eye(3, dtype="float32"), largest)
+    assert chain.context.dtype == "float32"
+    assert compare(chain, chain).agrees
+
+
 def test_one_rounding_more_is_none(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     for path in ("embedding", "blocks.0.attention.X", "blocks.1.mlp.hidden", "final"):
@@ -262,6 +269,9 @@ def test_traces_from_files(pocket: GPT2, tmp_path: Path) -> None:
     for a, b in ((files[0], double), (double, files[0]), (files[0], files[1])):
         assert compare(a, b).agrees
         assert any(stage.difference for stage in compare(a, b).stages)
+    # What a file does not hold says how far rounding goes, whichever comes first.
+    one_way, other_way = compare(files[0], double).stages, compare(double, files[0]).stages
+    assert [stage.rounding for stage in one_way] == [stage.rounding for stage in other_way]
     first = compare(files[0], files[2]).first
     assert first is not None
     assert first.path == "blocks.1.attention.context"

@@ -105,6 +105,7 @@ FITTING = by_name(
         "rows": "['a', 'b', 'c']",
         "columns": "['a', 'b', 'c', 'd']",
         "watch": "lambda run: None",
+        "mine": "dict(logits=numbers(3, 263))  dict(weights=numbers(3, 3))",
         "progress": "False",
         "ax": "None  axes()",
     }
