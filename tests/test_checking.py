@@ -15,6 +15,7 @@ from attnlab import GPT2, check
 from attnlab.checking import Verdict
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError
 from attnlab.mistakes import MISTAKES
+from attnlab.otherwise import otherwise
 
 TEXT = "The dog chased the ball, but it"
 ENDS = (
@@ -503,6 +504,25 @@ def test_an_edited_trace_is_right_as_it_is(odd: GPT2) -> None:
     steps = steps_of(odd, trace.ids, "silent_head")
     paths = [path for path in steps if path.startswith("blocks.0.")]
     assert check({path: steps[path] for path in paths}, trace).agrees
+
+
+def test_a_mistake_in_an_edited_trace(odd: GPT2) -> None:
+    plain = odd.trace(ids_of("odd"))
+    trace = plain.edited({"blocks.0.attention.heads.4.context": 0, "blocks.1.mlp.b_2": 3.0})
+    before = [np.array(x) for x in (trace.logits, plain.logits)]
+    block = trace.blocks[1]
+    mine = {"blocks.1.input": block.input, "blocks.1.mid": block.attention.output}
+    verdict = check(mine, trace)
+    assert formulas(verdict) == [KNOWN["no_stream_1"]]
+    assert [x.tolist() for x in before] == [trace.logits.tolist(), plain.logits.tolist()]
+
+
+def test_other_equations_of_an_edited_run(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd")).edited({"blocks.0.mlp.gain": 2.0})
+    mid = trace.blocks[0].mid
+    other = otherwise(trace._run, {"blocks.0.mid": lambda value, gain="mlp.gain": value * gain})
+    assert np.array_equal(other.look("blocks.0.mid"), 2 * mid)
+    assert np.array_equal(trace.blocks[0].mid, mid)
 
 
 def test_long_texts() -> None:
