@@ -512,9 +512,18 @@ def test_a_mistake_in_an_edited_trace(odd: GPT2) -> None:
     before = [np.array(x) for x in (trace.logits, plain.logits)]
     block = trace.blocks[1]
     mine = {"blocks.1.input": block.input, "blocks.1.mid": block.attention.output}
-    verdict = check(mine, trace)
-    assert formulas(verdict) == [KNOWN["no_stream_1"]]
+    assert formulas(check(mine, trace)) == [KNOWN["no_stream_1"]]
+    scores = trace.blocks[0].attention.raw_scores / 35**0.5  # before the edits
+    assert formulas(check({"blocks.0.attention.scores": scores}, trace)) == [KNOWN["scale_D"]]
     assert [x.tolist() for x in before] == [trace.logits.tolist(), plain.logits.tolist()]
+
+
+def test_other_equations_one_after_the_other(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd"))
+    once = otherwise(trace._run, {"embedding": lambda value: 2 * value})
+    twice = otherwise(once, {"blocks.0.mid": lambda value: value + 1})
+    assert np.array_equal(twice.look("embedding"), 2 * trace.embedding)
+    assert np.array_equal(twice.look("blocks.0.mid"), once.look("blocks.0.mid") + 1)
 
 
 def test_other_equations_of_an_edited_run(odd: GPT2) -> None:
