@@ -20,27 +20,42 @@ CONFIG = "config.json"
 LISTED = 12
 
 
-def convert(model: str, load: str = "", tokenizer: str = "'OLD'") -> str:
+def convert(imports: str, model: str, tokenizer: str = "'OLD'") -> str:
     """A command that writes a model and its tokenizer anew, as `from_pretrained` opens them.
 
     Parameters
     ----------
-    model : what is imported as M
-    load, tokenizer : what the model is loaded with besides its directory, and the tokenizer
+    imports : besides the tokenizer's
+    model, tokenizer : what makes the model, and what the tokenizer is loaded with
     """
     return (
-        f'python -c "from transformers import AutoTokenizer as T{model} as M; '
-        f"M.from_pretrained('OLD'{load}).save_pretrained('NEW'); "
-        f"T.from_pretrained({tokenizer}).save_pretrained('NEW')\""
+        f'python -c "from transformers import AutoTokenizer as T{imports}; '
+        f"{model}.save_pretrained('NEW'); T.from_pretrained({tokenizer}).save_pretrained('NEW')\""
     )
 
 
-OF_TRANSFORMERS = ", GPT2LMHeadModel"
+def convert_from(library: str, loaded: str) -> str:
+    """The same of another library's file, which from_pretrained in transformers 4.57 loads no more.
+
+    Parameters
+    ----------
+    library, loaded : parts of the names of the module and the function in transformers that do it
+    """
+    return convert(
+        ", GPT2Config as C, GPT2LMHeadModel as M; "
+        f"from transformers.modeling_{library}_pytorch_utils "
+        f"import load_{loaded}_checkpoint_in_pytorch_model as load",
+        "load(M(C.from_pretrained('OLD')), 'OLD/{file}')",
+    )
+
+
+OF_TRANSFORMERS = ", GPT2LMHeadModel as M"
 
 HOW_TO_CONVERT = (
     "That is a pickle, which can run any code when it is opened, so it is never opened here. "
     "Where transformers and torch are installed, and you trust the file, make a new directory of "
-    f"the old one, or of its name on the hub: {convert(OF_TRANSFORMERS)}"
+    "the old one, or of its name on the hub: "
+    + convert(OF_TRANSFORMERS, "M.from_pretrained('OLD')")
 )
 HOW_TO_DEQUANTISE = (
     "Their numbers are rounded to few bits, in a form of their own. Open the model that they were "
@@ -50,8 +65,10 @@ HOW_TO_DEQUANTISE = (
 HOW_TO_MERGE = (
     "Where peft is installed, add the two up, OLD being the adapter's directory and BASE the other "
     "model's: "
-    + convert("; from peft import AutoPeftModelForCausalLM", tokenizer="'BASE'").replace(
-        ".save_pretrained", ".merge_and_unload().save_pretrained", 1
+    + convert(
+        "; from peft import AutoPeftModelForCausalLM as M",
+        "M.from_pretrained('OLD').merge_and_unload()",
+        "'BASE'",
     )
 )
 BEFORE_5 = "Where a transformers before version 5, torch, {} are installed, convert it: "
@@ -78,19 +95,21 @@ FORMATS = (
         "{name}, in llama.cpp's format GGUF, mostly with numbers rounded to few bits. Best open "
         "the model that it was made from. "
         + BEFORE_5.format("gguf and accelerate")
-        + convert(OF_TRANSFORMERS, ", gguf_file='{file}'", "'OLD', gguf_file='{file}'"),
+        + convert(
+            OF_TRANSFORMERS,
+            "M.from_pretrained('OLD', gguf_file='{file}')",
+            "'OLD', gguf_file='{file}'",
+        ),
     ),
     (
         r"tf_model.*\.h5",
         "{name}, TensorFlow's weights. "
-        + BEFORE_5.format("and tensorflow")
-        + convert(OF_TRANSFORMERS, ", from_tf=True"),
+        + BEFORE_5.format("tensorflow and tf-keras")
+        + convert_from("tf", "tf2"),
     ),
     (
         r"flax_model.*\.msgpack",
-        "{name}, Flax's weights. "
-        + BEFORE_5.format("and flax")
-        + convert(OF_TRANSFORMERS, ", from_flax=True"),
+        "{name}, Flax's weights. " + BEFORE_5.format("and flax") + convert_from("flax", "flax"),
     ),
     (
         r"hparams\.json|encoder\.json|vocab\.bpe|model.*\.(data-\d+-of-\d+|index|meta)",
