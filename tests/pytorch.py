@@ -1,7 +1,7 @@
 """Code that is run where PyTorch is: in this Python, or in the one that `ATTNLAB_TORCH` names.
 
 Such as `ATTNLAB_TORCH=bench/bin/python pytest tests/test_pytorch.py`. What that Python lacks is
-skipped, and told.
+skipped, and told; under `ATTNLAB_STRICT=1` it is a failure where `ATTNLAB_TORCH` is set.
 """
 
 import os
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import lacking
 
 ROOT = Path(__file__).parent.parent
 
@@ -20,7 +21,8 @@ def python_with(*libraries: str) -> str:
     has = f"from importlib.util import find_spec; print(all(map(find_spec, {libraries})))"
     run = subprocess.run([python, "-c", has], capture_output=True, text=True, check=True)
     if run.stdout.split() != ["True"]:
-        pytest.skip(f"{' and '.join(libraries)}: ATTNLAB_TORCH names no Python that has them")
+        reason = f"{' and '.join(libraries)}: ATTNLAB_TORCH names no Python that has them"
+        lacking(reason) if "ATTNLAB_TORCH" in os.environ else pytest.skip(reason)
     return python
 
 
