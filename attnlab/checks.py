@@ -84,7 +84,7 @@ def is_integer(value: object) -> bool:
     return integer and not isinstance(value, bool | np.timedelta64)
 
 
-def as_count(value: Any, name: str, least: int = 0, most: int = sys.maxsize) -> int:
+def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -> int:
     """An integer as Python has it, of at least `least` and at most `most`.
 
     Raises

@@ -713,7 +713,7 @@ def test_how_it_can_not_be_evaluated() -> None:
 
 def test_parameters_need_a_config_and_a_generator() -> None:
     for rng in (None, "x", 5, MATRIX, np.random.RandomState(0)):
-        with pytest.raises(InvalidTypeError, match="rng must be a NumPy generator"):
+        with pytest.raises(InvalidTypeError, match="rng must be a Generator"):
             initial_parameters(TINY, rng)  # type: ignore[arg-type]
     with pytest.raises(InvalidTypeError, match="config must be a GPT2Config"):
         initial_parameters("gpt2", np.random.default_rng(0))  # type: ignore[arg-type]

@@ -342,7 +342,7 @@ def train(
         dropout=dropout,
         seed=seed,
     )
-    save_every = as_count(save_every, "save_every", least=1)
+    save_every = as_count(save_every, "save_every", least=1, most=math.inf)
     _check_memory(config, settings)
     ids = _corpus_ids(corpus, tokenizer, config, settings.sequence_length)
     try:
