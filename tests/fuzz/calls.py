@@ -156,13 +156,14 @@ EQUATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[dict[str, Any]], Arra
 
 
 def ids_in(values: dict[str, Any]) -> list[int]:
-    """The ids of a text, or those that are given."""
+    """The ids of a text, or those that are given, a batch of one among them."""
     text = values.get("text", values.get("text_or_ids"))
     if isinstance(text, str):
         special = values.get("special") is True
         (ids, *_) = small_model().vocabulary.encoded(str(text), special)
         return ids
-    return np.array(getattr(text, "ids", text)).tolist()
+    ids = np.array(getattr(text, "ids", text))
+    return (ids[0] if ids.ndim == 2 and len(ids) == 1 else ids).tolist()
 
 
 def wrong_words(name: str, values: dict[str, Any], found: Any) -> str:
