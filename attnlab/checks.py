@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -127,6 +127,21 @@ def as_flag(value: object, name: str) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise InvalidTypeError(f"{name} must be True or False; given {shown(value)}")
     return bool(value)
+
+
+def as_texts(value: Any, name: str) -> tuple[str, ...]:
+    """A text alone, or several.
+
+    Raises
+    ------
+    InvalidTypeError
+        It is something else.
+    """
+    given = (value,) if isinstance(value, str) else value
+    is_list = isinstance(given, Sequence) and not isinstance(given, bytes | bytearray | memoryview)
+    if not is_list or not all(isinstance(text, str) for text in given):
+        raise InvalidTypeError(f"{name} must be a text or a list of texts; given {shown(value)}")
+    return tuple(given)
 
 
 def check_kind(value: object, kind: type, name: str) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnlab.checks import as_count
+from attnlab.checks import as_count, as_texts
 from attnlab.edits import Edit
 from attnlab.equations import Array
-from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import InvalidValueError
 from attnlab.forward import KeyValueCache
 from attnlab.parameters import Parameters
 from attnlab.sampling import Sampling
@@ -204,10 +204,7 @@ def stop_bytes(stop: str | Sequence[str] | None) -> tuple[bytes, ...]:
     InvalidValueError
         An empty text, which would stop at once.
     """
-    stops = () if stop is None else (stop,) if isinstance(stop, str) else stop
-    texts = isinstance(stops, Sequence) and not isinstance(stops, bytes | bytearray | memoryview)
-    if not texts or not all(isinstance(text, str) for text in stops):
-        raise InvalidTypeError(f"stop must be a text or texts; given {shown(stop)}")
+    stops = () if stop is None else as_texts(stop, "stop")
     if "" in stops:
         raise InvalidValueError("stop must not be an empty text")
     return tuple(text.encode("utf-8", errors="surrogatepass") for text in stops)

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlab.checks import check_kind
+from attnlab.checks import as_texts
 from attnlab.config import GPT2Config
 from attnlab.equations import Array, Ids
 from attnlab.errors import AttnlabError, InvalidValueError, RecordingError, shown
@@ -106,9 +106,7 @@ def record(trace: Any, path: Given, parts: Sequence[str] = ()) -> None:
     of_parameters = (*parameter_shapes(config), "rows_of_W_E")
     paths += [path for path in trace.edited_steps if path not in of_parameters]
     tensors = {name: np.asarray(at(trace, name)) for name in paths}
-    parts = [parts] if isinstance(parts, str) else parts
-    check_kind(parts, Sequence, "parts, paths of steps,")
-    for name in parts:
+    for name in as_texts(parts, "parts"):
         part = at(trace, name)
         if not isinstance(part, np.ndarray | int | float) or not np.size(part):
             raise InvalidValueError(f"{shown(name)} is no step, which alone can be recorded")

@@ -909,3 +909,16 @@ def test_a_trace_file_is_analysed_where_no_weights_are_needed(it: Trace, tmp_pat
     for ask in (opened.logit_lens, opened.composition, lambda: opened.attribution(5)):
         with pytest.raises(AttnlabError):
             ask()
+
+
+@pytest.mark.parametrize("given", [5, "a", None, np.ones(3), GPT2])
+def test_what_is_no_trace_and_what_are_no_logits(odd: Trace, given: Any) -> None:
+    trace = odd
+    target = trace.attribution(5).target
+    for call in (target.value, target.difference):
+        with pytest.raises(AttnlabError, match=r"there is no part 'ids'|logits"):
+            call(given)
+    with pytest.raises(AttnlabError, match="the residual stream does not stop at"):
+        trace.logit_lens().logits(given)
+    with pytest.raises(AttnlabError, match="a difference is of two tokens; given 5 alone"):
+        trace.gradients(against=5)

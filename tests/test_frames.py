@@ -115,9 +115,9 @@ def test_steps_that_are_asked_for(odd: GPT2) -> None:
         (lambda trace: trace.blocks[0].attention.to_dataframe(), "first take one head"),
         (lambda trace: trace.to_xarray(["wieghts"]), "'wieghts' .*steps are .*weights"),
         (lambda trace: trace.to_xarray(["dropout_mask"]), "made without dropout_mask"),
-        (lambda trace: trace.to_xarray(5), "steps are names, .* given 5"),
-        (lambda trace: trace.to_xarray([5]), r"steps are names, .* given \[5\]"),
-        (lambda trace: trace.to_xarray(name for name in ["Q"]), "steps are names"),
+        (lambda trace: trace.to_xarray(5), "steps must be a text or a list .* given 5"),
+        (lambda trace: trace.to_xarray([5]), r"steps must be a text or a list .* given \[5\]"),
+        (lambda trace: trace.to_xarray(name for name in ["Q"]), "steps must be a text or a list"),
     ],
 )
 def test_what_can_not_be_framed(odd: GPT2, look: Any, message: str) -> None:
@@ -154,6 +154,6 @@ def test_what_is_no_step_is_shown_as_far_as_it_can_be(odd: GPT2, name: Any) -> N
 
 
 def test_a_long_list_of_what_is_no_step(odd: GPT2) -> None:
-    with pytest.raises(AttnlabError, match="steps are names") as caught:
+    with pytest.raises(AttnlabError, match="steps must be a text or a list") as caught:
         odd.trace("the hen").to_xarray([1] * 100_000)
     assert len(str(caught.value)) < 200

@@ -413,9 +413,11 @@ def test_flags_are_true_or_false(odd: GPT2, name: str, given: Any) -> None:
         odd.generate("the", 1, **{name: given})
 
 
-@pytest.mark.parametrize("stop", [b"", b"a", bytearray(), range(2), {"a"}, 5, [b"a"], [None]])
+@pytest.mark.parametrize(
+    "stop", [b"", b"a", bytearray(), memoryview(b""), range(2), {"a"}, 5, [b"a"], [None]]
+)
 def test_stops_are_texts(odd: GPT2, stop: Any) -> None:
-    with pytest.raises(AttnlabError, match="stop must be a text or texts; given "):
+    with pytest.raises(AttnlabError, match="stop must be a text or a list of texts; given "):
         odd.generate("the", 1, stop=stop)
 
 

@@ -6,9 +6,11 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
+from attnlab.checks import as_floats
 from attnlab.console import PrintedAnywhere
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
+from attnlab.steps import at
 from attnlab.tables import table
 from attnlab.tokens import Token
 from attnlab.views.explain import place
@@ -121,14 +123,32 @@ class Target:
         return cls(one, other, place(position, "position", len(trace.tokens)))
 
     def difference(self, logits: Array) -> Array:
-        """Of logits, or of columns of W_U, (..., vocab) -> (...)."""
+        """Of logits, or of columns of W_U, (..., vocab) -> (...).
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            They are no numbers, or too few.
+        """
+        logits = as_floats(logits, "logits")
+        if not logits.ndim or logits.shape[-1] <= max(
+            self.token.id, getattr(self.against, "id", 0)
+        ):
+            raise InvalidValueError(f"logits have shape (..., vocab); given {logits.shape}")
         of_token: Array = logits[..., self.token.id]
         return of_token if self.against is None else of_token - logits[..., self.against.id]
 
     def value(self, trace: Trace) -> float:
-        """What it is in a trace; of the last position no other row of logits is made."""
-        at_end = self.position == len(trace.tokens) - 1
-        row = trace.next_logits if at_end else trace.logits[self.position]
+        """What it is in a trace; of the last position no other row of logits is made.
+
+        Raises
+        ------
+        InvalidTypeError, OutOfRangeError
+            It is no trace, or has no such position.
+        """
+        T = len(at(trace, "ids"))
+        position = place(self.position, "position", T)
+        row = at(trace, "next_logits") if position == T - 1 else at(trace, "logits")[position]
         return float(self.difference(row))
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnlab import equations
 from attnlab.analysis.base import Analysis, Named, Trace, named, positions_of
-from attnlab.checks import as_number, is_integer
+from attnlab.checks import as_count
 from attnlab.equations import AnyArray, Array, Ids
 from attnlab.errors import InvalidValueError, shown
 from attnlab.fast import ROWS
@@ -106,7 +106,7 @@ class LogitLens(Lens):
         InvalidValueError
             There is no such stop.
         """
-        if stop not in self.stops:
+        if not isinstance(stop, str) or stop not in self.stops:
             raise InvalidValueError(
                 f"the residual stream does not stop at {shown(stop)}; it does at "
                 f"{', '.join(self.stops)}"
@@ -146,9 +146,7 @@ class LogitLens(Lens):
         OutOfRangeError, InvalidTypeError
             There is no such position.
         """
-        vocab, k = self._trace.config.vocab_size, as_number(k)
-        if not is_integer(k) or not 1 <= k <= vocab:
-            raise InvalidValueError(f"k must be an integer from 1 to {vocab}; given {shown(k)}")
+        k = as_count(k, "k", least=1, most=self._trace.config.vocab_size)
         at_row = place(position, "position", len(self._trace.tokens))
         ids, probabilities = self._most_probable(k, slice(at_row, at_row + 1))
         ranks = np.broadcast_to(np.arange(1, k + 1), ids[:, 0].shape).copy()

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.checks import as_texts
+from attnlab.errors import InvalidValueError
 from attnlab.errors import shown as quoted
 from attnlab.views.shown import Axis, Result, missing_extra, per_head, shown, shown_matrix
 
@@ -41,10 +42,7 @@ def _index(axis: Axis) -> pd.Index[Any]:
 
 def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
     """Steps of a trace, its blocks and its heads as a Dataset, see `Trace.to_xarray`."""
-    if isinstance(steps, str):
-        steps = [steps]
-    if not isinstance(steps, Sequence) or not all(isinstance(name, str) for name in steps):
-        raise InvalidTypeError(f"steps are names, such as ['weights', 'Q']; given {quoted(steps)}")
+    steps = as_texts(steps, "steps")
     known = (*trace.parts, *trace.blocks[0].parts, *per_head(trace.blocks[0].attention))
     for name in steps:
         if name not in known:
