@@ -16,7 +16,7 @@ from lessons import FASTER, LESSONS, changed
 from attnlab import Tokenizer, figures, softmax
 from attnlab.parameters import parameter_count
 
-CHANGED = "You changed the input: the published figures are for "
+CHANGED = "You changed the input: the published figures are for\n"
 
 # Lesson, what is changed, whether that is the input of published figures, and how.
 CHANGES: list[tuple[str, str, bool, dict[str, str]]] = [
@@ -242,7 +242,7 @@ def test_01_its_exercise() -> None:
     twice = run("01", {"W_V = np.array": "W_Q = 2 * W_Q\nW_V = np.array"})
     assert np.allclose(twice["raw_scores"], 2 * once["raw_scores"])
     assert np.allclose(twice["weights"], 1 / 3, atol=0.05)
-    assert f"{CHANGED}W_Q = [[0.5, 0.2], [0.1, 0.3], [0.4, 0.6], [0.2, 0.1]]" in twice.printed
+    assert f"{CHANGED}  W_Q = [[0.5, 0.2], [0.1, 0.3], [0.4, 0.6], [0.2, 0.1]]" in twice.printed
 
 
 def test_02_your_journey() -> None:

@@ -164,8 +164,10 @@ def test_a_line_for_who_may_have_changed_the_input() -> None:
     )
     given = {"x": (x, x), "y": (x, [3, 5]), "text": ("It's", "It’s"), "z": ([x], x)}
     assert figures.verdict(given, 1, y=(x, [1.0, 2.0])) == (
-        "You changed the input: the published figures are for "
-        "y = [3, 5], text = 'It’s', z = [3.0, 4.0]"
+        "You changed the input: the published figures are for\n"
+        "  y = [3, 5]\n"
+        "  text = 'It’s'\n"
+        "  z = [3.0, 4.0]"
     )
 
 

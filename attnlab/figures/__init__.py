@@ -146,7 +146,7 @@ def verdict(
     decimals: int,
     **tables: tuple[ArrayLike, ArrayLike],
 ) -> str:
-    """How tables compare with the recorded ones, in a line, or that their input is another by now.
+    """How tables compare with the recorded ones, or that their input is another by now.
 
     Parameters
     ----------
@@ -160,12 +160,12 @@ def verdict(
         As `compare` does.
     """
     changed = [
-        f"{name} = {shown(np.asarray(recorded).tolist())}"
+        f"\n  {name} = {shown(np.asarray(recorded).tolist())}"
         for name, (given, recorded) in inputs.items()
         if not np.array_equal(given, recorded)
     ]
     if changed:
-        return f"You changed the input: the published figures are for {', '.join(changed)}"
+        return f"You changed the input: the published figures are for{''.join(changed)}"
     comparisons = [compare(name, *pair, decimals) for name, pair in tables.items()]
     disagreeing = [str(comparison) for comparison in comparisons if not comparison.agrees]
     if disagreeing:
