@@ -106,7 +106,7 @@ class Verdict(Stages):
 
 
 def wrapped(text: str) -> str:
-    return textwrap.fill(text, 96, initial_indent="  ", subsequent_indent="  ")
+    return textwrap.fill(text, 79, initial_indent="  ", subsequent_indent="  ")
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,8 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     """Hold the numbers of your own code against a trace's, and be told what is wrong with them.
 
     The first step that differs by more than rounding explains is looked into: each known mistake
-    is made in the forward pass, and what comes of it is compared with your numbers.
+    is made in the forward pass, and what comes of it is compared with your numbers. That takes as
+    long as a hundred passes up to that step.
 
     Parameters
     ----------

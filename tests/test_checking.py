@@ -311,6 +311,8 @@ def test_what_float32_on_the_way_would_explain_is_told(odd: GPT2) -> None:
     assert not verdict.agrees
     assert "Rounding to float32 on the way would explain as much." in repr(verdict)
     assert check({"blocks.0.mlp.hidden": hidden}, trace).agrees  # that it is float32 can be seen
+    both = {"blocks.0.mlp.hidden": hidden.astype("float32"), "blocks.0.mlp.activated": activated}
+    assert check(both, trace).agrees  # what was float32 once does not become better
     off = check({"blocks.0.mlp.activated": activated + 1e-3}, trace)
     assert "float32" not in repr(off)
 
