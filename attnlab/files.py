@@ -43,6 +43,9 @@ IS_ASIDE = re.compile(r"attnlab-[0-9a-f]{16}\.part")
 # Where in a file Windows locks a byte: beyond what is in it, as that could not be read any more.
 BEYOND = 1 << 30
 
+# The longest path, in bytes, that any system takes: Windows does.
+LONGEST_PATH = 32_767
+
 # How many links lead from one to the next before that is a circle, as Linux counts.
 LINKS = 40
 
@@ -81,11 +84,14 @@ def as_path(given: Given, name: str = "path") -> Path:
     if not text:
         raise InvalidValueError(f"{name} is empty: give the name of a file or directory")
     try:
-        encodable = b"\0" not in os.fsencode(text)
+        encoded = os.fsencode(text)
+        encodable = b"\0" not in encoded
     except UnicodeEncodeError:
         encodable = False
     if not encodable:
         raise InvalidValueError(f"{name} holds a character that no file's name has: {shown(text)}")
+    if len(encoded) > LONGEST_PATH:
+        raise InvalidValueError(f"{name} is longer than any system takes: {shown(text)}")
     path = Path(os.path.expanduser(text))
     # What begins with ~ here is a file's own name, and stays that when it comes here again.
     return path.absolute() if str(path).startswith("~") else path

@@ -127,6 +127,16 @@ def test_what_no_file_can_be_called(given: Any, here: Path) -> None:
         as_path("", "directory")
 
 
+@pytest.mark.parametrize("given", [" " * 100_000, "a " * 50_000, "é" * 20_000])
+def test_a_path_has_a_longest_length(given: str) -> None:
+    for call in (as_path, make_directory, lambda path: write_whole(path, b"")):
+        with pytest.raises(
+            InvalidValueError, match="path is longer than any system takes"
+        ) as caught:
+            call(given)
+        assert len(str(caught.value)) < 200
+
+
 def test_bytes_that_are_no_utf8_are_a_name() -> None:
     write_whole("a\udcffb", b"new")
     assert os.listdir(b".") == [b"a\xffb"]
