@@ -922,3 +922,18 @@ def test_what_is_no_trace_and_what_are_no_logits(odd: Trace, given: Any) -> None
         trace.logit_lens().logits(given)
     with pytest.raises(AttnlabError, match="a difference is of two tokens; given 5 alone"):
         trace.gradients(against=5)
+
+
+@pytest.mark.parametrize("given", [0, 2.0, None, "a", np.array([2]), True])
+def test_how_many_pairs_there_can_not_be(odd: Trace, given: Any) -> None:
+    with pytest.raises(AttnlabError, match="count must be an integer of at least 1; given "):
+        odd.composition().strongest(given)
+
+
+@pytest.mark.parametrize("given", [5, "a", None, Trace, np.empty(0), attnlab])
+def test_what_is_no_job_and_what_can_not_be_patched(odd: Trace, given: Any) -> None:
+    with pytest.raises(AttnlabError, match="job must be one of"):
+        odd.jobs().best(given)
+    for traces in ((given, odd), (odd, given), (odd, odd.blocks[0])):
+        with pytest.raises(AttnlabError, match="clean and corrupted are traces"):
+            attnlab.patch(*traces, "blocks.0.mid", metric=5)

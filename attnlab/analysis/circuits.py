@@ -8,7 +8,7 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.analysis.base import Analysis, Named, Trace, named
-from attnlab.checks import as_number, is_integer
+from attnlab.checks import as_count
 from attnlab.equations import AnyArray, Array, Ids, mean, transpose
 from attnlab.errors import InvalidValueError, shown
 from attnlab.products import triangle
@@ -45,9 +45,7 @@ class TokensOfHead(Analysis):
     tokens: tuple[Token, ...]
 
     def __init__(self, title: str, trace: Trace, numbers: Array, k: int) -> None:
-        vocab, k = len(numbers), as_number(k)
-        if not is_integer(k) or not 1 <= k <= vocab:
-            raise InvalidValueError(f"k must be an integer from 1 to {vocab}; given {shown(k)}")
+        k = as_count(k, "k", least=1, most=len(numbers))
         self.title = f"{title}{trace.note}"
         self.ids = read_only(np.argsort(-numbers, kind="stable")[:k])
         self.numbers = read_only(numbers[self.ids])
@@ -130,7 +128,14 @@ class Composition(Analysis):
         self.scores = read_only(scores)
 
     def strongest(self, count: int = PAIRS_SHOWN) -> list[tuple[int, int, int, int]]:
-        """The pairs with the largest scores: layer and head that write, and those that read."""
+        """The pairs with the largest scores: layer and head that write, and those that read.
+
+        Raises
+        ------
+        InvalidValueError
+            `count` is no integer of at least 1.
+        """
+        count = as_count(count, "count", least=1)
         best = np.argsort(-self.scores, axis=None, kind="stable")[:count]
         places = zip(*np.unravel_index(best, self.scores.shape), strict=True)
         return [(int(a), int(b), int(c), int(d)) for a, b, c, d in places if a < c]

@@ -93,7 +93,7 @@ class HeadJobs(Analysis):
         InvalidValueError
             There is no such job, or no place for it in the text.
         """
-        if job not in self.jobs:
+        if not isinstance(job, str) or job not in self.jobs:
             raise InvalidValueError(
                 f"job must be one of {', '.join(self.jobs)}; given {shown(job)}"
             )

@@ -17,7 +17,7 @@ from attnlab.checks import as_number, is_real
 from attnlab.edits import check_paths
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
-from attnlab.steps import at, read_only
+from attnlab.steps import Result, at, read_only
 from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"
@@ -213,7 +213,7 @@ def check_traces(clean: Trace, corrupted: Trace) -> None:
         As `patch` does.
     """
     for trace in (clean, corrupted):
-        if not callable(getattr(trace, "edited", None)):
+        if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
             raise InvalidTypeError(
                 f"clean and corrupted are traces, as model.trace returns them; given {shown(trace)}"
             )
