@@ -198,6 +198,7 @@ def _another_model(settings: Mapping[str, Any]) -> str:
     if quantised is None:
         return ""
     method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
+    method = getattr(method, "value", method)  # in memory it is one of an enum
     return f"its weights are quantised ({shown(method or quantised)}). {HOW_TO_DEQUANTISE}"
 
 

@@ -59,8 +59,8 @@ HOW_TO_CONVERT = (
 )
 HOW_TO_DEQUANTISE = (
     "Their numbers are rounded to few bits, in a form of their own. Open the model that they were "
-    "made from; or, where transformers can load and dequantise them, what "
-    "model.dequantize().save_pretrained('NEW') leaves"
+    "made from; or, where transformers can load and dequantise them, "
+    "GPT2.from_hf(model.dequantize(), tokenizer)"
 )
 HOW_TO_MERGE = (
     "Where peft is installed, add the two up, OLD being the adapter's directory and BASE the other "

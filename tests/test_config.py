@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import re
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,7 @@ def test_another_architecture_is_told_by_its_name_alone(kind: Any) -> None:
         ({"quant_method": "gptq", "bits": 4}, "'gptq'"),
         ({"quant_method": "awq"}, "'awq'"),
         ({"quant_method": "fp8"}, "'fp8'"),
+        ({"quant_method": Enum("Method", {"FP8": "fp8"})["FP8"]}, "'fp8'"),
         ({"load_in_8bit": True}, "{'load_in_8bit': True}"),
         ("int4", "'int4'"),
     ],

@@ -18,7 +18,7 @@ from files import WEIGHTS, copy_model
 from pytorch import python_with, walk
 
 from attnlab import GPT2
-from attnlab.errors import CheckpointError, MissingFileError
+from attnlab.errors import CheckpointError, ConfigError, MissingFileError
 from attnlab.formats import instead, model_directory
 
 # Files of a directory or repository, and what is said of them.
@@ -217,6 +217,37 @@ def test_the_way_from_an_adapter(tmp_path: Path) -> None:
     assert np.allclose(logits, np.load(tmp_path / "logits.npy"), atol=1e-5)
     original = GPT2.from_pretrained(REFERENCE / "odd").trace([1, 2, 3]).logits
     assert not np.allclose(logits, original, atol=0.1)
+
+
+QUANTISE = """
+from transformers import BitsAndBytesConfig, GPT2LMHeadModel
+eight_bits = BitsAndBytesConfig(load_in_8bit=True)
+model = GPT2LMHeadModel.from_pretrained("BASE", quantization_config=eight_bits, device_map="cpu")
+model.save_pretrained("OLD")
+"""
+DEQUANTISE = """
+import numpy, torch
+from transformers import GPT2LMHeadModel
+from attnlab import GPT2
+model, tokenizer = GPT2LMHeadModel.from_pretrained("OLD", device_map="cpu").eval(), None
+opened = WAY
+with torch.no_grad():
+    logits = model(torch.tensor([[1, 2, 3]])).logits[0].numpy()
+numpy.testing.assert_allclose(opened.trace([1, 2, 3]).logits, logits, rtol=1e-5, atol=1e-5)
+original = GPT2.from_pretrained("BASE").trace([1, 2, 3]).logits
+assert 1e-3 < abs(logits - original).max() < 1, "rounded to eight bits, and not to none"
+"""
+
+
+def test_the_way_from_quantised_weights(tmp_path: Path) -> None:
+    python = python_with("torch", "transformers", "bitsandbytes")
+    copy_model("odd", tmp_path / "BASE")
+    walk(python, QUANTISE, tmp_path)
+    with pytest.raises(ConfigError, match="quantised") as caught:
+        GPT2.from_pretrained(tmp_path / "OLD")
+    way = re.search(r"GPT2\.from_hf\(.+\)$", str(caught.value))
+    assert way, str(caught.value)
+    walk(python, DEQUANTISE.replace("WAY", way[0]), tmp_path)
 
 
 # llama.cpp's names of a block's modules.
