@@ -285,6 +285,31 @@ def test_a_mistake_in_some_blocks_alone(odd: GPT2) -> None:
     assert formulas(check(steps, trace)) == [KNOWN["no_b_2"]]
 
 
+def test_a_mistake_from_some_block_on(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd"))
+    stop = "blocks.0.output"
+    wrong = trace.edited({f"blocks.{n}.mlp.b_2": 0 for n in (1, 2)})
+    verdict = check({path: attnlab.at(wrong, path) for path in (stop, "logits")}, trace)
+    assert formulas(verdict) == [KNOWN["no_b_2"]]
+
+
+def test_what_agrees_says_what_the_mistake_is_not(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd"))
+    attention, wrong = trace.blocks[0].attention, of_layer(steps_of(odd, trace.ids, "no_b_QKV"))
+    given = {"Q": attention.Q, "V": wrong["V"]}
+    assert formulas(check(given, attention)) == [KNOWN["no_b_V"]]
+    assert formulas(check({"V": wrong["V"]}, attention)) == [KNOWN["no_b_V"], KNOWN["no_b_QKV"]]
+
+
+def test_a_mistake_that_is_too_small_to_be_seen_where_it_is_made(odd: GPT2) -> None:
+    trace = odd.trace(ids_of("odd"))
+    steps = steps_of(odd, trace.ids, "float16")
+    X = "blocks.0.attention.X"
+    verdict = check({X: steps[X].astype("float16"), "logits": steps["logits"]}, trace)
+    assert [stage.agrees for stage in verdict.stages] == [True, False]
+    assert formulas(verdict) == [KNOWN["float16"]]
+
+
 def test_one_block_written_by_hand_and_given_the_right_input(odd: GPT2) -> None:
     attention = odd.trace(ids_of("odd")).blocks[2].attention
     wrong = {"scores": attention.raw_scores / 35**0.5}
