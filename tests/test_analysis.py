@@ -937,3 +937,9 @@ def test_what_is_no_job_and_what_can_not_be_patched(odd: Trace, given: Any) -> N
     for traces in ((given, odd), (odd, given), (odd, odd.blocks[0])):
         with pytest.raises(AttnlabError, match="clean and corrupted are traces"):
             attnlab.patch(*traces, "blocks.0.mid", metric=5)
+
+
+@pytest.mark.parametrize("kind", [5, None, "", "X", np.empty(0), ["Q"]])
+def test_what_heads_do_not_read_by(odd: Trace, kind: Any) -> None:
+    with pytest.raises(AttnlabError, match="composition is by 'Q', 'K' or 'V'; given "):
+        odd.composition(kind)

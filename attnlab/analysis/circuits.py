@@ -111,7 +111,7 @@ class Composition(Analysis):
     scores: Array
 
     def __init__(self, trace: Trace, kind: str) -> None:
-        if kind not in ("Q", "K", "V"):
+        if not isinstance(kind, str) or kind not in ("Q", "K", "V"):
             raise InvalidValueError(f"composition is by 'Q', 'K' or 'V'; given {shown(kind)}")
         self.kind = kind
         self.title = f"{kind}-composition of heads{trace.note}"

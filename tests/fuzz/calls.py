@@ -28,7 +28,7 @@ import attnlab
 REPEATS = ("steps", "max_new_tokens", "samples")
 
 # Parameters that are functions to be called back: what those raise is theirs, and comes through.
-CALLED_BACK = ("watch",)
+CALLED_BACK = ("watch", "metric")
 
 # Longer lists are looked at no further.
 LOOKED_AT = 5

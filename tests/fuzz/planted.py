@@ -30,9 +30,16 @@ def uninterruptible() -> None:
     time.sleep(60)
 
 
+class AsItIs(attnlab.AttnlabError):
+    """An error whose message is what it was given: others make theirs fit to be shown."""
+
+    def __init__(self, message: str) -> None:
+        Exception.__init__(self, message)
+
+
 def refuse(message: str) -> Callable[[], None]:
     def attack() -> None:
-        raise attnlab.AttnlabError(message)
+        raise AsItIs(message)
 
     return attack
 
