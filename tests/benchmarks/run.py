@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import signal
@@ -27,6 +28,7 @@ from datetime import date
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 MB = 1e6
@@ -68,7 +70,20 @@ print(output.attentions[0][0, 0])
 """,
 }
 
-Answers = list[dict[str, float]]  # one answer a round
+# Each analysis: of how many tokens, how often it is run in a process, and the other tools that do
+# it, with attnlab's goal.
+ANALYSES: dict[str, tuple[str, int, int, dict[str, float | None]]] = {
+    "patching": ("patching each head", 15, 1, {"eager": 1 / 3}),
+    "lens": ("logit lens", 12, 5, {"eager": None, "lens": None}),
+    "attribution": ("attribution to heads", 12, 5, {"eager": None}),
+    "gradients": ("gradients of all weights", 12, 5, {"eager": None}),
+    "composition": ("K-composition", 12, 3, {"lens": None}),
+}
+
+# The difference of two tools' numbers that float32 explains, of what the numbers are.
+ANALYSIS_TOLERANCE = 1e-3
+
+Answers = list[dict[str, Any]]  # one answer a round
 
 
 @dataclass(frozen=True)
@@ -144,7 +159,7 @@ class Bench:
                     del answers[name]
         return answers
 
-    def measure(self, command: list[str]) -> dict[str, float]:
+    def measure(self, command: list[str]) -> dict[str, Any]:
         """A process's own answer if it prints one, its wall time, and its peak memory."""
         environment = os.environ | {"HF_HUB_OFFLINE": "1"}
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
@@ -166,7 +181,7 @@ class Bench:
                 errors.seek(0)
                 raise RuntimeError(errors.read()[-2000:])
             output.seek(0)
-            answer: dict[str, float] = {"process": seconds, "process peak": 1024 * usage.ru_maxrss}
+            answer: dict[str, Any] = {"process": seconds, "process peak": 1024 * usage.ru_maxrss}
             if str(HERE / "tools.py") in command:
                 answer |= json.loads(output.read().splitlines()[-1])
             return answer
@@ -424,6 +439,55 @@ def training(bench: Bench) -> None:
         table(GOALS, [row])
 
 
+def analysis(bench: Bench) -> None:
+    heading(
+        "Analysis",
+        "In a process that has the model loaded, milliseconds by the clock and of processors, and "
+        "MB that a run adds at its peak: 15 tokens where each head's context of one text is put "
+        "into another, else 12. transformers with hooks, or autograd. The last column is how far "
+        "the numbers are from those of plain NumPy in float64, ‖a - b‖ / ‖b‖: more than "
+        f"{ANALYSIS_TOLERANCE:g}, and this command fails.",
+    )
+    rows, goals = [], []
+    for name, (what, length, runs, others) in ANALYSES.items():
+        alone = {"plain": bench.job(name, "plain", length, 0)}
+        plain = bench.take_turns(name, alone, rounds=1)
+        commands = {
+            tool: bench.job(name, tool, length, runs) for tool in bench.tools("attnlab", *others)
+        }
+        answers = bench.take_turns(name, commands)
+        for tool, each in answers.items():
+            differences = [
+                distance(answer["numbers"], wanted["numbers"])
+                for answer in each
+                for wanted in plain.get("plain", [])
+            ]
+            largest = max(differences, default=math.nan)
+            if not all(difference <= ANALYSIS_TOLERANCE for difference in differences):
+                bench.failures.append(f"{what}, {NAMES[tool]}: differs by {largest:.1e}")
+            rows.append(
+                [
+                    f"{what}: {NAMES[tool]}",
+                    number(1000 * middle(each, "seconds")),
+                    number(1000 * middle(each, "processor")),
+                    number(middle(each, "peak") / MB),
+                    f"{largest:.1e}",
+                ]
+            )
+        for other, goal in others.items():
+            for key, words in {"seconds": "", "processor": ", processors"}.items():
+                if ratio := ratios(answers, "attnlab", other, key):
+                    title = f"{what}, attnlab / {NAMES[other]}{words}"
+                    goals.append(goal_row(bench, title, ratio, None if words else goal))
+    table(["", "ms", "ms of processors", "peak, MB", "difference"], rows)
+    table(GOALS, goals)
+
+
+def distance(found: list[float], wanted: list[float]) -> float:
+    """How far numbers are from others, of the others' size."""
+    return math.dist(found, wanted) / math.hypot(*wanted)
+
+
 def imports(bench: Bench) -> None:
     rounds = max(bench.sizes.imports, bench.rounds)
     heading("Import", f"`python -c`, from start to end, milliseconds, {rounds} rounds.")
@@ -447,6 +511,7 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "opening": opening,
     "generation": generation,
     "training": training,
+    "analysis": analysis,
     "import": imports,
 }
 

@@ -14,10 +14,11 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,9 +41,7 @@ class Tool(NamedTuple):
 
 def attnlab_trace(directory: Path) -> Tool:
     """A new trace; next_tokens runs every block and makes the last position's logits."""
-    import attnlab
-
-    model = attnlab.GPT2.from_pretrained(directory)
+    model = load_attnlab(directory)
 
     def run(ids: Ids) -> attnlab.Trace:
         trace = model.trace(ids)
@@ -54,9 +53,7 @@ def attnlab_trace(directory: Path) -> Tool:
 
 def attnlab_weights(directory: Path) -> Tool:
     """The same, but every head's weights are looked at before the logits."""
-    import attnlab
-
-    model = attnlab.GPT2.from_pretrained(directory)
+    model = load_attnlab(directory)
 
     def run(ids: Ids) -> attnlab.Trace:
         trace = model.trace(ids)
@@ -66,6 +63,12 @@ def attnlab_weights(directory: Path) -> Tool:
         return trace
 
     return Tool(run, attnlab_logits)
+
+
+def load_attnlab(directory: Path) -> attnlab.GPT2:
+    import attnlab
+
+    return attnlab.GPT2.from_pretrained(directory)
 
 
 def attnlab_logits(trace: attnlab.Trace) -> Any:
@@ -113,10 +116,8 @@ def transformer_lens(directory: Path) -> Tool:
     changes no weights unless it is asked to, and hands `logits_to_keep` on to transformers.
     """
     import torch
-    from transformer_lens import TransformerBridge
 
-    use_all_cores()
-    model = TransformerBridge.boot_transformers(str(directory), device="cpu")
+    model = load_transformer_lens(directory)
 
     def run(ids: Ids) -> Any:
         return model.run_with_cache(torch.from_numpy(ids)[None], use_cache=False, logits_to_keep=1)
@@ -129,6 +130,13 @@ def load_transformers(directory: Path, attention: str) -> Any:
 
     use_all_cores()
     return GPT2LMHeadModel.from_pretrained(directory, attn_implementation=attention).eval()
+
+
+def load_transformer_lens(directory: Path) -> Any:
+    from transformer_lens import TransformerBridge
+
+    use_all_cores()
+    return TransformerBridge.boot_transformers(str(directory), device="cpu")
 
 
 def use_all_cores() -> None:
@@ -235,9 +243,7 @@ def generation(tool: str, directory: Path, prompt: int, new: int, *positions: in
 
 
 def attnlab_generate(directory: Path) -> Callable[[Ids, int], Any]:
-    import attnlab
-
-    model = attnlab.GPT2.from_pretrained(directory)
+    model = load_attnlab(directory)
     return lambda ids, count: model.generate(ids, count, temperature=0)
 
 
@@ -312,6 +318,23 @@ def hf_train(
         end()
 
 
+def analysis(name: str, tool: str, directory: Path, length: int, runs: int) -> dict[str, Any]:
+    """The numbers that it finds; what a run takes, after one to warm up, and adds at its peak."""
+    from analyses import ANALYSES, MODELS
+
+    find, model = ANALYSES[name][tool], MODELS[tool](directory)
+    text, other = np.split(some_ids(directory, 2 * length), 2)
+    answer = {"numbers": np.asarray(find(model, text, other)).ravel().tolist()}
+    if not runs:
+        return answer
+    gc.collect()
+    before, used = resident(), process_time()
+    forget_peak()
+    seconds = timed(lambda: find(model, text, other), runs, warm_up=0)
+    processor, peak = (process_time() - used) / runs, peak_resident() - before
+    return answer | {"seconds": seconds, "processor": processor, "peak": peak}
+
+
 def versions() -> dict[str, str]:
     """Which of the packages are here."""
     packages = ("attnlab", "numpy", "safetensors", "torch", "transformers", "transformer-lens")
@@ -360,13 +383,17 @@ def forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-JOBS: dict[str, Callable[..., Answer]] = {
+JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "pass": time_of_a_pass,
     "memory": memory_of_a_pass,
     "agreement": agreement,
     "opening": opening,
     "generation": generation,
     "training": training,
+    **{
+        name: partial(analysis, name)
+        for name in ("patching", "lens", "attribution", "gradients", "composition")
+    },
 }
 
 
