@@ -31,6 +31,11 @@ def as_numpy(values: Any) -> AnyArray:
 
 def as_array(values: Any, name: str) -> AnyArray:
     """As `as_numpy` makes it, where that can be done; `name` is what an error calls it."""
+    if np.ma.is_masked(values):
+        raise InvalidTypeError(
+            f"{name} has masked cells, which would count like others: fill them, such as by "
+            "x.filled(0)"
+        )
     try:
         return as_numpy(values)
     except ValueError as error:

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from attnlab import equations
 from attnlab.chain import columns_of_head, one_of_heads
+from attnlab.checks import as_array
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.names import hint_for
@@ -432,10 +433,7 @@ def numbered(form: str, path: str, counts: Mapping[str, int]) -> str:
 
 def numbers(path: str, given: object) -> AnyArray:
     """What was given as an array that nobody else holds."""
-    try:
-        return read_only(np.array(np.asarray(given)))
-    except Exception as error:  # whatever an object's own __array__ raises
-        raise InvalidTypeError(f"the edit of {path} is no array of numbers: {error}") from None
+    return read_only(np.array(as_array(given, f"the edit of {path}")))
 
 
 def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""ops.py against PyTorch's values, hand-worked ones and invariants."""
+"""Functions of arrays against PyTorch's values, hand-worked ones and invariants."""
 
 import decimal
 import math
@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from attnlab import AttnlabError, gelu, layer_norm, linear, softmax
+from attnlab import AttnlabError, attention, gelu, layer_norm, linear, softmax
 from attnlab.equations import Array
+from attnlab.errors import InvalidTypeError
 from attnlab.functional import drawn_dropout
 
 TORCH = np.load(REFERENCE / "ops.npz")
@@ -165,3 +166,13 @@ def test_epsilon_may_be_an_array_without_axes() -> None:
     assert normalised.dtype == np.float32
     # By hand: the mean is 7/3, the variance 14/9.
     assert np.allclose(normalised, (x - 7 / 3) / math.sqrt(14 / 9 + 0.5))
+
+
+def test_masked_cells_are_not_lost() -> None:
+    """NumPy's masked arrays: an array is made of them without a word, masked cells and all."""
+    x = np.ma.masked_equal(np.arange(6.0).reshape(2, 3), 4)
+    for call in (lambda x: softmax(x), lambda x: attention(x, x, x)):
+        with pytest.raises(InvalidTypeError, match="has masked cells"):
+            call(x)
+        call(x.filled(0))
+        call(np.ma.masked_equal(np.arange(6.0).reshape(2, 3), 9))  # none is masked
