@@ -328,10 +328,17 @@ def analysis(name: str, tool: str, directory: Path, length: int, runs: int) -> d
     if not runs:
         return answer
     gc.collect()
-    before, used = resident(), process_time()
+    before = resident()
     forget_peak()
-    seconds = timed(lambda: find(model, text, other), runs, warm_up=0)
-    processor, peak = (process_time() - used) / runs, peak_resident() - before
+    times = []
+    for _ in range(runs):
+        start = np.array([perf_counter(), process_time()])
+        kept = find(model, text, other)
+        times.append(np.array([perf_counter(), process_time()]) - start)
+        del kept
+        gc.collect()
+    seconds, processor = np.median(times, axis=0).tolist()
+    peak = peak_resident() - before
     return answer | {"seconds": seconds, "processor": processor, "peak": peak}
 
 
