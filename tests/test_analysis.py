@@ -490,7 +490,13 @@ def test_patched_runs_share_what_comes_before(
     attnlab.patch(it, it_again, "blocks.1.mlp.output", metric=5, progress=False)
     paths = computed(monkeypatch)
     attnlab.patch(it, it_again, "blocks.1.mlp.output", metric=5, progress=False)
-    assert {*paths} == {"blocks.1.output", "final", "next_logits"}
+    assert {*paths} == {"blocks.1.output", "final"}
+
+
+@pytest.mark.parametrize("step", ["logits", "next_logits"])
+def test_edited_logits_are_what_is_measured(it: Trace, step: str) -> None:
+    target = it.attribution(" barked").target
+    assert target.value(it.edited({step: 7.5})) == 7.5
 
 
 def test_the_bar_of_patching(it: Trace, it_again: Trace, capfd: pytest.CaptureFixture[str]) -> None:

@@ -139,7 +139,7 @@ class Target:
         return of_token if self.against is None else of_token - logits[..., self.against.id]
 
     def value(self, trace: Trace) -> float:
-        """What it is in a trace; of the last position no other row of logits is made.
+        """What it is in a trace; no other logit is made, unless they are edited.
 
         Raises
         ------
@@ -148,8 +148,11 @@ class Target:
         """
         T = len(at(trace, "ids"))
         position = place(self.position, "position", T)
-        row = at(trace, "next_logits") if position == T - 1 else at(trace, "logits")[position]
-        return float(self.difference(row))
+        if position == T - 1 and trace.is_edited("next_logits"):
+            return float(self.difference(trace.next_logits))
+        if trace.is_edited("logits"):
+            return float(self.difference(trace.logits[position]))
+        return float(trace.final[position] @ self.difference(trace.W_U))
 
     def __str__(self) -> str:
         against = f" minus that of {self.against.symbol}" if self.against else ""
