@@ -31,7 +31,7 @@ def as_numpy(values: Any) -> AnyArray:
 
 def as_array(values: Any, name: str) -> AnyArray:
     """As `as_numpy` makes it, where that can be done; `name` is what an error calls it."""
-    if np.ma.is_masked(values):
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise InvalidTypeError(
             f"{name} has masked cells, which would count like others: fill them, such as by "
             "x.filled(0)"

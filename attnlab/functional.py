@@ -331,7 +331,7 @@ def _projected(given: dict[str, Any], n_head: int | None = None) -> tuple[int, .
 def _heads(columns: int, n_head: int) -> int:
     """How many heads there are, once they are known to divide the columns."""
     n_head = as_number(n_head)
-    if not is_integer(n_head) or n_head < 1 or columns % int(n_head):
+    if not is_integer(n_head) or not 1 <= n_head <= max(columns, 1) or columns % int(n_head):
         raise InvalidValueError(f"{columns} columns can't be split into {shown(n_head)} heads")
     return int(n_head)
 

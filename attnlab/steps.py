@@ -628,9 +628,9 @@ class Result(PrintedAnywhere):
 
     def heading_of(self, name: str) -> str:
         """What a view of a step is headed with."""
+        formula = self.formula_of(name)
         if self.derivative_of:
             return f"gradient of {self.derivative_of}, by {name}"
-        formula = self.formula_of(name)
         equals = " = " if self._step(name).equation else ": "
         edited = ", edited" * self.is_edited(name)
         return f"{name}{equals}{formula}{edited}" if formula else f"{name}{edited}"

@@ -493,6 +493,11 @@ def test_patched_runs_share_what_comes_before(
     assert {*paths} == {"blocks.1.output", "final"}
 
 
+def test_no_steps_gradient(it: Trace) -> None:
+    with pytest.raises(AttnlabError, match="has no step 'weights'"):
+        it.gradients().heading_of("weights")
+
+
 @pytest.mark.parametrize("step", ["logits", "next_logits"])
 def test_edited_logits_are_what_is_measured(it: Trace, step: str) -> None:
     target = it.attribution(" barked").target

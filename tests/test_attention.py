@@ -513,7 +513,7 @@ def test_small_integers_of_numpy_do_not_overflow() -> None:
 
 def test_heads_of_nothing() -> None:
     assert attnlab.split_heads(np.zeros((0, 4)), 2).shape == (2, 0, 2)
-    assert attnlab.split_heads(np.zeros((3, 0)), 2).shape == (2, 3, 0)
+    assert attnlab.split_heads(np.zeros((3, 0)), 1).shape == (1, 3, 0)
     assert attnlab.merge_heads(np.zeros((2, 0, 3))).shape == (0, 6)
 
 

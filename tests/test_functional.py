@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from attnlab import AttnlabError, attention, gelu, layer_norm, linear, softmax
+from attnlab import AttnlabError, attention, gelu, layer_norm, linear, softmax, split_heads
 from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError
 from attnlab.functional import drawn_dropout
@@ -176,3 +176,18 @@ def test_masked_cells_are_not_lost() -> None:
             call(x)
         call(x.filled(0))
         call(np.ma.masked_equal(np.arange(6.0).reshape(2, 3), 9))  # none is masked
+
+
+def test_what_fails_when_it_is_looked_at() -> None:
+    class Closed:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    with pytest.raises(AttnlabError, match="x is not an array of numbers"):
+        softmax(Closed())  # type: ignore[arg-type]
+
+
+def test_more_heads_than_columns() -> None:
+    with pytest.raises(AttnlabError, match="0 columns can't be split into 9223372036854775808"):
+        split_heads(np.zeros((3, 0)), 2**63)
+    assert split_heads(np.zeros((3, 0)), 1).shape == (1, 3, 0)
