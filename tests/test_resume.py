@@ -215,8 +215,10 @@ def with_header(header: bytes, state: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("header", "told"),
     [
-        (b"", "can't be read as JSON"),
-        (b"[]", "must hold one JSON object"),
+        (b"", "does not begin with a brace"),
+        (b"[]", "does not begin with a brace"),
+        (b" {}", "does not begin with a brace"),
+        (b"{", "can't be read as JSON"),
         (b"{}", "its format must be '2', and is None"),
         (b'{"__metadata__": 5}', "its format must be '2', and is None"),
         (b'{"__metadata__": {"format": 2}}', "its format must be '2', and is None"),

@@ -79,9 +79,10 @@ def read_state(
     try:
         with open_regular(file) as stream:
             length = int.from_bytes(stream.read(8), "little")
-            header = parse_json(
-                stream.read(min(length, LARGEST)), f"the header of {file}", ResumeError
-            )
+            content = stream.read(min(length, LARGEST))
+            if not content.startswith(b"{"):
+                raise OSError("its header does not begin with a brace")
+            header = parse_json(content, f"the header of {file}", ResumeError)
             metadata = _check_run(file, header.pop("__metadata__", None), run)
             size = _check_entries(file, header, metadata, parameters, steps)
             stream.seek(0)

@@ -294,7 +294,8 @@ def a_token(folder: Folder, rng: random.Random) -> str | None:
         return change_json(folder, VOCABULARY, rng)
     i, j = rng.randrange(len(pairs)), rng.randrange(len(pairs))
     (one, id_of_one), (other, id_of_other) = pairs[i], pairs[j]
-    pairs[i] = (one, rng.choice([id_of_other, len(pairs), -1, float(id_of_one), str(id_of_one)]))
+    as_float = float(id_of_one) if isinstance(id_of_one, int) else 0.0
+    pairs[i] = (one, rng.choice([id_of_other, len(pairs), -1, as_float, str(id_of_one)]))
     if rng.random() < 0.7:
         pairs[i], pairs[j] = (one, id_of_other), (other, id_of_one)
     folder.files[VOCABULARY] = pairs_text(pairs).encode()
@@ -535,7 +536,8 @@ VALUES += [3.4e38, 3.5e38, -1e300, 1.0, -1.0]
 
 def spoil(stored: Tensors, rng: random.Random) -> str | None:
     """Some numbers of a tensor."""
-    entries = [i for i in stored.entries() if stored.header[i][1].get("dtype") in oracle.REALS]
+    dtypes = {i: stored.header[i][1].get("dtype") for i in stored.entries()}
+    entries = [i for i, dtype in dtypes.items() if isinstance(dtype, str) and dtype in oracle.REALS]
     if not entries:
         return None
     name, info = stored.header[rng.choice(entries)]

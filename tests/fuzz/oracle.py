@@ -106,7 +106,8 @@ def parsed(text: str, name: str, doubts: list[str], twice: str = "") -> Any:
         return dict(items)
 
     def number(digits: str) -> int | float:
-        value = int(digits) if re.fullmatch(r"-?\d+", digits) else float(digits)
+        whole = re.fullmatch(r"-?\d{1,400}", digits)  # of more, Python reads none
+        value = int(digits) if whole else float(digits)
         if not abs(value) < 1e15:  # more than all that read JSON have in common
             doubts.append(f"{name}: the number {digits[:40]}")
         return value
