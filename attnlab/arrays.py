@@ -5,7 +5,6 @@ What another library keeps is known by what it can do: that library is not loade
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -213,6 +212,8 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
             "tokenizer must be a Tokenizer, or one of transformers or of the tokenizers library; "
             f"given a {type(tokenizer).__name__}"
         )
+    import tempfile  # here, as it brings all that unpacks archives
+
     with tempfile.TemporaryDirectory() as directory:  # one written in Python
         tokenizer.save_pretrained(directory)
         return Tokenizer.from_directory(directory)

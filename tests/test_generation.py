@@ -436,7 +436,7 @@ def test_draws_come_from_a_generator(rng: Any) -> None:
         {"temperature": np.timedelta64(1, "s")},
         {"temperature": np.ma.masked_equal(1.0, 1.0)},
         {"top_k": np.timedelta64(1, "s")},
-        {"top_k": np.datetime64("NaT")},
+        {"top_k": np.datetime64("NaT", "s")},
         {"seed": np.timedelta64(1, "s")},
     ],
     ids=str,

@@ -560,6 +560,13 @@ def modules() -> Iterator[Any]:
             yield importlib.import_module(module.name)
 
 
+def class_of(hint: Any) -> Any:
+    """What an alias, such as NumPy's NDArray, stands for."""
+    while (meant := getattr(hint, "__value__", None) or typing.get_origin(hint)) is not None:
+        hint = meant
+    return hint
+
+
 def test_what_holds_arrays_is_compared_as_an_object() -> None:
     """Number by number, == of two arrays is no truth value, and an error."""
     found = set()
@@ -568,8 +575,7 @@ def test_what_holds_arrays_is_compared_as_an_object() -> None:
         for kind in [x for x in names.values() if isinstance(x, type)]:
             if dataclasses.is_dataclass(kind) and kind.__module__ == module.__name__:
                 hints = " ".join(field.type for field in dataclasses.fields(kind))
-                types = [names.get(word) for word in re.findall(r"\w+", hints)]
-                types = [typing.get_origin(one) or one for one in types]
+                types = [class_of(names.get(word)) for word in re.findall(r"\w+", hints)]
                 if any(isinstance(t, type) and issubclass(t, np.ndarray | Result) for t in types):
                     found.add(kind.__name__)
                     assert kind.__eq__ is object.__eq__, kind
