@@ -366,6 +366,8 @@ def parameters(
     most.
     """
     require(4 + 12 * sizes.n_layer <= len(tensors), "tensors are missing")  # before a long list
+    if sizes.tied and "lm_head.weight" in tensors:  # what is shared may be there under either name
+        tensors = {"wte.weight": tensors["lm_head.weight"], **tensors}
     shapes = sizes.shapes()
     missing = [name for name in shapes if name not in tensors]
     require(not missing, f"missing: {missing[:1]}")
