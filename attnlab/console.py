@@ -1,7 +1,7 @@
 """What programs need that print: any encoding, readers that leave early, Ctrl-C.
 
 The library leaves stdout as its user has it. A program's stdout is its own: that of the command, of
-`python -m attnlab.walkthrough`, of each lesson.
+`python -m attnlab.walkthrough`, of each chapter.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class GPT2:
 
     @classmethod
     def at_hand(cls) -> GPT2:
-        """What lessons and scripts run on: GPT-2 where it is in the cache, else the pocket model.
+        """What chapters and scripts run on: GPT-2 where it is in the cache, else the pocket model.
 
         Prints one line that tells which, and how to get GPT-2. It never touches the network, unless
         the environment variable ATTNLAB_MODEL names a model or directory, which is then taken.

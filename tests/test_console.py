@@ -20,7 +20,7 @@ from attnlab.errors import InvalidValueError
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 WALKTHROUGH = ("-m", "attnlab.walkthrough", "pocket")
-LESSON = (str(EXAMPLES / "05_walkthrough.py"),)
+CHAPTER = (str(EXAMPLES / "06_walkthrough.py"),)
 NO_LETTERS = ("ascii", "cp1252", "gbk", "ascii:strict")
 
 
@@ -34,7 +34,7 @@ def start(*arguments: str, shell: str = 'exec "$@"', **environment: str) -> subp
     )
 
 
-@pytest.mark.parametrize("program", [WALKTHROUGH, LESSON, ("-m", "attnlab", "--help")])
+@pytest.mark.parametrize("program", [WALKTHROUGH, CHAPTER, ("-m", "attnlab", "--help")])
 def test_a_reader_that_has_left(program: tuple[str, ...]) -> None:
     process = start(*program)
     assert process.stdout is not None
@@ -44,7 +44,7 @@ def test_a_reader_that_has_left(program: tuple[str, ...]) -> None:
     assert err == b""
 
 
-@pytest.mark.parametrize("program", [WALKTHROUGH, LESSON])
+@pytest.mark.parametrize("program", [WALKTHROUGH, CHAPTER])
 def test_a_reader_of_one_line(program: tuple[str, ...]) -> None:
     process = start(*program, shell='"$@" | head -1')
     out, err = process.communicate(timeout=60)

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 7. Counting parameters
+# # 9. Counting parameters
 #
 # Where are GPT-2's 124 million numbers, and how many of GPT-3's 175 billion are attention? All of
 # it follows from five sizes, with multiplication. No model is needed. Change a size, and count
@@ -24,7 +24,7 @@ print(f"  n_head        {gpt2.n_head:>6,}  H, heads in a layer")
 print(f"  D / H         {gpt2.d_head:>6,}  Dh, numbers in a query, a key or a value")
 
 # %% [markdown]
-# ## 7.1 Queries, keys and values
+# ## 9.1 Queries, keys and values
 #
 # A head of GPT-2 small has three matrices, `W_Q`, `W_K` and `W_V`, of 768 rows and 64 columns.
 # There are 12 heads in each of 12 layers, 144 in all. This count leaves the biases out.
@@ -32,14 +32,14 @@ print(f"  D / H         {gpt2.d_head:>6,}  Dh, numbers in a query, a key or a va
 # %%
 heads = gpt2.n_head * gpt2.n_layer
 qkv = gpt2.n_embd * gpt2.d_head * 3 * heads
-print("\n7.1 Queries, keys and values")
+print("\n9.1 Queries, keys and values")
 print(f"{gpt2.n_embd} · {gpt2.d_head} · 3 · {heads} = {qkv:,}")
 recorded = figures.load("walkthrough")["parameter_count"]["value"]
 sizes = {"n_embd, n_head, n_layer": ((gpt2.n_embd, gpt2.n_head, gpt2.n_layer), (768, 12, 12))}
 print(figures.verdict(sizes, 0, count=([qkv], [recorded])))
 
 # %% [markdown]
-# ## 7.2 The whole of GPT-2 small
+# ## 9.2 The whole of GPT-2 small
 #
 # Per layer: attention, with an output matrix `W_O` that mixes the heads; an MLP of two matrices;
 # two LayerNorms with a gain and a bias each. Outside of the layers: a row for each token of the
@@ -72,7 +72,7 @@ def lines(counts: dict[str, tuple[str, int]], result: str) -> str:
     return align([*rows, (result, "", f"{everything:,}")], left=(0, 1))
 
 
-print(f"\n7.2 D = {D}, F = 4 D = {F}, L = {L}, vocab = {gpt2.vocab_size:,}")
+print(f"\n9.2 D = {D}, F = 4 D = {F}, L = {L}, vocab = {gpt2.vocab_size:,}")
 print("\nOne layer")
 print(lines(layer, "sum"))
 print("\nAll of it")
@@ -80,7 +80,7 @@ print(lines(whole, "sum"))
 print(f"\nattnlab.parameters.parameter_count says {parameter_count(gpt2):,}")
 
 # %% [markdown]
-# ## 7.3 The five published sizes
+# ## 9.3 The five published sizes
 #
 # The same five sizes for each. Layers grow with D², the embedding with D alone: the larger the
 # model, the smaller the share of its vocabulary.
@@ -122,15 +122,15 @@ for name, c in published.items():
     count = sum(where.values())
     percent = [f"{100 * part / count:.2f} %" for part in where.values()]
     table.append([name, str(c.n_layer), str(c.n_head), str(c.n_embd), f"{count:,}", *percent])
-print("\n7.3 The five published sizes, and where their parameters are\n")
+print("\n9.3 The five published sizes, and where their parameters are\n")
 print(align(table))
 
 # %% [markdown]
-# ## 7.4 GPT-3
+# ## 9.4 GPT-3
 #
 # The same shape, larger: 96 layers of 96 heads, D = 12,288. Here each head's value matrix is
 # counted as the two thin ones that it is made of, down to 128 numbers (`W_V`) and up again (this
-# head's rows of `W_O`); lesson 9 is about that. Biases are left out of the table. "All of it" is
+# head's rows of `W_O`); chapter 17 is about that. Biases are left out of the table. "All of it" is
 # what a GPT-2 of these sizes has, with biases: for GPT-3 the 175 billion of its name, to the
 # nearest billion.
 
@@ -144,7 +144,7 @@ counts = {"embedding": (f"{gpt3.vocab_size:,} · {gpt3.n_embd:,}", gpt3.vocab_si
 for row in ("key", "query", "value_down", "value_up (the output matrix)"):
     counts[row] = (per_head, one_matrix * all_heads)
 
-print("\n7.4 GPT-3")
+print("\n9.4 GPT-3")
 print(
     align([(row, product, f"{count:,}") for row, (product, count) in counts.items()], left=(0, 1))
 )
@@ -174,12 +174,12 @@ print(
 )
 
 # %% [markdown]
-# ## 7.5 50,257 and not 50,527
+# ## 9.5 50,257 and not 50,527
 #
 # The vocabulary is also found in print with two digits exchanged. The product gives it away.
 
 # %%
-print("\n7.5 50,257 and not 50,527")
+print("\n9.5 50,257 and not 50,527")
 for vocabulary in (50_257, 50_527):
     product = vocabulary * gpt3.n_embd
     verdict = "is" if product == notes["rows"]["embedding"] else "is not"

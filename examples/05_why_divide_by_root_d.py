@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 3. Why scores are divided by √d
+# # 5. Why scores are divided by √d
 #
 # `scores = raw_scores / √d`, where d is the width of a key. Not for speed: the division is one more
 # thing to compute. It keeps the scores from growing with d, so that softmax stays soft enough to
@@ -18,7 +18,7 @@ from attnlab.equations import Array
 prepare_script()  # for any terminal, and for pipes
 
 # %% [markdown]
-# ## 3.1 A dot product of d numbers varies by d
+# ## 5.1 A dot product of d numbers varies by d
 #
 # Take a query q and a key k of d numbers each, all drawn from a normal distribution with mean 0 and
 # variance 1. One product of two such numbers has variance 1. q·k is the sum of d of them, so its
@@ -36,7 +36,7 @@ for d in widths:
     divided = products / math.sqrt(d)
     spread.append([products.var(), products.std(), divided.var()])
 
-print(f"3.1 The spread of q·k over {draws:,} draws")
+print(f"5.1 The spread of q·k over {draws:,} draws")
 print(
     attnlab.table(
         spread,
@@ -47,7 +47,7 @@ print(
 )
 
 # %% [markdown]
-# ## 3.2 Softmax grows sharp when its input grows
+# ## 5.2 Softmax grows sharp when its input grows
 #
 # Five scores, and the same five times 8. Why 8? A head of GPT-2 has d = 64 and √64 = 8, so this is
 # what its softmax would get without the division. The order stays, the shares do not: with these
@@ -59,7 +59,7 @@ times = (1, 8, 64)
 weights = {factor: attnlab.softmax(factor * scores) for factor in times}
 keys = [f"key {j}" for j in range(len(scores))]
 
-print("\n3.2 Softmax of some scores, and of the same scores made larger")
+print("\n5.2 Softmax of some scores, and of the same scores made larger")
 print(
     attnlab.table(
         [scores, *weights.values()],
@@ -80,7 +80,7 @@ print(
 )
 
 # %% [markdown]
-# ## 3.3 A sharp softmax stops learning
+# ## 5.3 A sharp softmax stops learning
 #
 # A model learns by asking: if this score were a little larger, how much would each weight change?
 # The answers for all pairs are the **Jacobian** of softmax. With weights w it is
@@ -97,7 +97,7 @@ def jacobian(w: Array) -> Array:
     return changes
 
 
-print("\n3.3 How each weight (row) changes with each score (column): diag(w) - w wᵀ")
+print("\n5.3 How each weight (row) changes with each score (column): diag(w) - w wᵀ")
 for factor in times:
     print(f"\nscores · {factor}")
     print(attnlab.table(jacobian(weights[factor])))
@@ -136,7 +136,7 @@ print(
 )
 
 # %% [markdown]
-# ## 3.4 Both together
+# ## 5.4 Both together
 #
 # A random query looks at ten random keys: how much does the winner take? With the division about
 # three tenths, whatever d is. Without it, the wider the keys, the more the winner takes all. (With
@@ -152,7 +152,7 @@ for d in widths:
     undivided = attnlab.softmax(result.raw_scores)
     winners.append([undivided.max(axis=-1).mean(), result.weights.max(axis=-1).mean()])
 
-print(f"\n3.4 The largest weight, mean over {queries:,} queries with {choices} keys each")
+print(f"\n5.4 The largest weight, mean over {queries:,} queries with {choices} keys each")
 print(
     attnlab.table(
         winners,
@@ -163,20 +163,20 @@ print(
 )
 
 # %% [markdown]
-# ## 3.5 What it costs
+# ## 5.5 What it costs
 #
 # One head of GPT-2, 12 tokens: the division comes on top of the products, so it can't be what makes
 # attention fast.
 
 # %%
 T, d = 12, 64
-print(f"\n3.5 One head, {T} tokens, d = {d}")
+print(f"\n5.5 One head, {T} tokens, d = {d}")
 print(f"  raw_scores                  {T} · {T} · {d} = {T * T * d:,} multiplications")
 print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions more")
 
 # %% [markdown]
 # ## With a pencil
 #
-# * In 3.2 take scores that are all equal. What does multiplying them do to their shares?
-# * In 3.1 divide by d and not by its root. What is the variance for d = 100, and what would softmax
+# * In 5.2 take scores that are all equal. What does multiplying them do to their shares?
+# * In 5.1 divide by d and not by its root. What is the variance for d = 100, and what would softmax
 #   make of ten such scores?

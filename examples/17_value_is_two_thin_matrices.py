@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 9. A value matrix is two thin ones
+# # 17. A value matrix is two thin ones
 #
 # What does a token change when another one looks at it? It adds a row of D numbers to that one. A
 # matrix that turns a row of D numbers into a row of D numbers is D x D. A head does it with two
@@ -39,7 +39,7 @@ print("\nweights, written down by hand")
 print(attnlab.table(weights, rows=words, columns=words, decimals=2))
 
 # %% [markdown]
-# ## 9.1 Their product
+# ## 17.1 Their product
 #
 # `W_V W_O` is D x D, but not any D x D matrix: each of its rows is made of the Dh rows of `W_O`, so
 # that its **rank** is Dh at most. With the numbers above it is 2: row 2 is the sum of rows 0 and 1,
@@ -48,11 +48,11 @@ print(attnlab.table(weights, rows=words, columns=words, decimals=2))
 # %%
 W_VO = W_V @ W_O
 rank = np.linalg.matrix_rank(W_VO)
-print(f"\n9.1 W_V W_O, {D} x {D}, rank {rank}")
+print(f"\n17.1 W_V W_O, {D} x {D}, rank {rank}")
 print(attnlab.table(W_VO, decimals=1))
 
 # %% [markdown]
-# ## 9.2 Two ways, one result
+# ## 17.2 Two ways, one result
 #
 # Go down, mix with the weights, go up, as the model does. Or make the D x D matrix first, and mix
 # full rows. It does not matter where the brackets stand.
@@ -63,7 +63,7 @@ print(attnlab.table(W_VO, decimals=1))
 context = weights @ (X @ W_V)
 as_the_model = context @ W_O
 in_one = weights @ (X @ W_VO)
-print(f"\n9.2 context = weights (X W_V), {len(words)} x {Dh}")
+print(f"\n17.2 context = weights (X W_V), {len(words)} x {Dh}")
 print(attnlab.table(context, rows=words, decimals=2))
 print("\n(weights (X W_V)) W_O")
 print(attnlab.table(as_the_model, rows=words, decimals=2))
@@ -72,7 +72,7 @@ print(attnlab.table(in_one, rows=words, decimals=2))
 print(f"\nat most {np.abs(as_the_model - in_one).max():.0e} apart")
 
 # %% [markdown]
-# ## 9.3 What it saves
+# ## 17.3 What it saves
 #
 # Two thin matrices hold 2 · D · Dh numbers, a full one D². GPT-2 small gets by with one sixth,
 # GPT-3 with one in 48. (The small example above saves nothing: there Dh is half of D.)
@@ -88,7 +88,7 @@ for name, (wide, narrow) in sizes.items():
     thin, full = 2 * wide * narrow, wide * wide
     ratio = f"{full / thin:.3g}"
     lines.append([name, f"{wide:,}", f"{narrow}", f"{thin:,}", f"{full:,}", ratio])
-print("\n9.3 Numbers in one head's value map")
+print("\n17.3 Numbers in one head's value map")
 print(align(lines))
 
 one_head = 4 * gpt3.n_embd * gpt3.d_head  # W_Q and W_K are as thin as W_V and its rows of W_O
@@ -98,7 +98,7 @@ of_gpt3 = {"D, Dh": ((gpt3.n_embd, gpt3.d_head), (notes["d_embed"], notes["d_hea
 print(figures.verdict(of_gpt3, 0, one_head=([one_head], [notes["attention_per_head"]])))
 
 # %% [markdown]
-# ## 9.4 Several heads: their shares add up
+# ## 17.4 Several heads: their shares add up
 #
 # With H heads the library joins the contexts (`concat`) and multiplies by one `W_O` of all heads.
 # That is the same as giving each head its own rows of `W_O`, and adding up what comes out. Each
@@ -123,7 +123,7 @@ layer = attnlab.multi_head_attention(
     mask=attnlab.causal_mask(len(words)),
 )
 
-print("\n9.4 Two heads with a causal mask")
+print("\n17.4 Two heads with a causal mask")
 for h, head in enumerate(layer.heads):
     print(f"\nShare of head {h}: its context times its rows of W_O")
     print(attnlab.table(head.output, rows=words))

@@ -1,14 +1,14 @@
 # %% [markdown]
-# # 1. One head of attention, by hand
+# # 3. One head of attention, by hand
 #
 # Three words, 猫 吃 鱼 (cat eats fish), and one head of attention that is small enough for a
 # pencil. Each word is a row of four numbers. Nobody trained these numbers: they were written down
 # so that the arithmetic stays short. What is done with them is what a head of GPT-2 does, but for
-# its biases and its mask (the mask comes in lesson 2).
+# its biases and its mask (the mask comes in chapter 4).
 #
 #     X  ->  Q, K, V  ->  raw_scores  ->  scores  ->  weights  ->  context
 #
-# Change any number here, and run it again: the lesson goes on with yours. A tutorial's program has
+# Change any number here, and run it again: the chapter goes on with yours. A tutorial's program has
 # printed the same steps; each section ends with a line that tells whether its figures are ours.
 
 # %%
@@ -40,7 +40,7 @@ print("X: three words, four numbers each")
 print(attnlab.table(X, rows=words, decimals=2))
 
 # %% [markdown]
-# ## 1.1 Query, key, value
+# ## 3.1 Query, key, value
 #
 # Three small matrices turn each word into three shorter rows:
 #
@@ -56,7 +56,7 @@ recorded = figures.load("cat_eats_fish")
 matrices = {"X": X, "W_Q": W_Q, "W_K": W_K, "W_V": W_V}
 inputs = {name: (matrix, recorded[name]) for name, matrix in matrices.items()}
 
-print("\n1.1 Query, key, value")
+print("\n3.1 Query, key, value")
 for name in ("W_Q", "W_K", "W_V"):
     print(f"\n{name}")
     print(attnlab.table(matrices[name], decimals=2))
@@ -86,13 +86,13 @@ print()
 print(figures.verdict(inputs, 4, Q=(Q, recorded["Q"]), K=(K, recorded["K"]), V=(V, recorded["V"])))
 
 # %% [markdown]
-# ## 1.2 Raw scores
+# ## 3.2 Raw scores
 #
 # How well does a query fit a key? Multiply the two rows number by number and add up:
 # `raw_scores = Q Kᵀ`. In the table a row is the word that asks, a column the word that it looks at.
 
 # %%
-print("\n1.2 raw_scores = Q Kᵀ")
+print("\n3.2 raw_scores = Q Kᵀ")
 raw_scores = multiply(Q, K.T, [f"asks {word}" for word in words])
 print()
 print(attnlab.table(raw_scores, rows=words, columns=words))
@@ -100,17 +100,17 @@ print()
 print(figures.verdict(inputs, 4, raw_scores=(raw_scores, recorded["raw_scores"])))
 
 # %% [markdown]
-# ## 1.3 Scores
+# ## 3.3 Scores
 #
 # Every raw score is divided by √Dk, where Dk is how many numbers a key has: by √2, with the
-# matrices above. Lesson 3 is about why.
+# matrices above. Chapter 5 is about why.
 
 # %%
 width = K.shape[-1]
 root = math.sqrt(width)
 scores = raw_scores / root
 
-print(f"\n1.3 scores = raw_scores / √{width} = raw_scores / {root:.4f}")
+print(f"\n3.3 scores = raw_scores / √{width} = raw_scores / {root:.4f}")
 for word, raw_row, row in zip(words, raw_scores, scores, strict=True):
     quotients = [f"{r:.4f}/{root:.4f} = {s:.4f}" for r, s in zip(raw_row, row, strict=True)]
     print(f"  {word}   {'   '.join(quotients)}")
@@ -118,7 +118,7 @@ print()
 print(figures.verdict(inputs, 4, scores=(scores, recorded["scores"])))
 
 # %% [markdown]
-# ## 1.4 Weights
+# ## 3.4 Weights
 #
 # Softmax makes shares out of scores. Raise `e` to the power of each score: whatever the score, that
 # is positive. Then divide by the sum, so that the shares add up to 1.
@@ -127,7 +127,7 @@ print(figures.verdict(inputs, 4, scores=(scores, recorded["scores"])))
 # and 0.14. Those are not their softmax; work it out and see.)
 
 # %%
-print("\n1.4 weights = softmax(scores)")
+print("\n3.4 weights = softmax(scores)")
 example = [1.0, 0.5, 0.1]
 powers = [math.exp(score) for score in example]
 print(f"\nsoftmax of {', '.join(map(str, example))}")
@@ -173,26 +173,26 @@ print("\nPowers of e, of scores with four decimals and with all of them")
 print(f"  largest difference  {difference:.7f}")
 
 # %% [markdown]
-# ## 1.5 Context
+# ## 3.5 Context
 #
 # Each word collects the values of all words, as much of each as the weights say:
 # `context = weights V`. This mixture is what the head hands on.
 
 # %%
-print("\n1.5 context = weights V")
+print("\n3.5 context = weights V")
 context = multiply(weights, V)
 print()
 print(figures.verdict(inputs, 4, context=(context, recorded["context"])))
 
 # %% [markdown]
-# ## 1.6 The same in one line
+# ## 3.6 The same in one line
 #
 # The library goes the same way and keeps every step under its name.
 
 # %%
 head = attnlab.self_attention(X, W_Q, W_K, W_V)
 
-print("\n1.6 attnlab.self_attention(X, W_Q, W_K, W_V)")
+print("\n3.6 attnlab.self_attention(X, W_Q, W_K, W_V)")
 print(head)
 print("\nLargest difference from what we did by hand")
 for name, matrix in {"scores": scores, "weights": weights, "context": context}.items():

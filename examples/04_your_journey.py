@@ -1,10 +1,10 @@
 # %% [markdown]
-# # 2. Your journey starts with one step
+# # 4. Your journey starts with one step
 #
 # Six words, three numbers each. We build attention in stages: with nothing to learn, with `W_Q`,
 # `W_K` and `W_V`, then so that no word sees the words after it, with dropout, and with two heads.
 #
-# Change any number, and run it again: the lesson goes on with yours. The same stages were computed
+# Change any number, and run it again: the chapter goes on with yours. The same stages were computed
 # with PyTorch to six decimals; each ends with a line that tells whether those figures are ours.
 
 # %%
@@ -34,16 +34,16 @@ print("X: six words, three numbers each")
 print(attnlab.table(X, rows=words, decimals=2))
 
 # %% [markdown]
-# ## 2.1 With nothing to learn
+# ## 4.1 With nothing to learn
 #
 # How alike are two words? Multiply their rows number by number and add up: for "journey", six dot
 # products. Softmax makes weights of them, and with these weights the six rows of `X` are mixed into
-# a new row for "journey". (No division by a root here; that comes with 2.2.)
+# a new row for "journey". (No division by a root here; that comes with 4.2.)
 
 # %%
 recorded = figures.load("journey")
 
-print("\n2.1 With nothing to learn")
+print("\n4.1 With nothing to learn")
 journey = min(1, T - 1)  # the second word
 for word, row in zip(words, X, strict=True):
     terms = " + ".join(f"{a:.4g}·{b:.4g}" for a, b in zip(X[journey], row, strict=True))
@@ -70,9 +70,9 @@ print(
 )
 
 # %% [markdown]
-# ## 2.2 With W_Q, W_K and W_V
+# ## 4.2 With W_Q, W_K and W_V
 #
-# No step of 2.1 holds anything to learn. Attention lets a word look with one row (its query), be
+# No step of 4.1 holds anything to learn. Attention lets a word look with one row (its query), be
 # found by another (its key) and give a third (its value), each made by a matrix of its own. The dot
 # products are then divided by the root of a key's width: by √2, with the matrices here.
 #
@@ -80,7 +80,7 @@ print(
 # PyTorch's `Linear` does, around 0.
 
 # %%
-print("\n2.2 With W_Q, W_K and W_V")
+print("\n4.2 With W_Q, W_K and W_V")
 variants = {"self_attention": "between 0 and 1", "self_attention_linear": "around 0"}
 heads = {}
 for variant, how in variants.items():
@@ -123,7 +123,7 @@ print(
 )
 
 # %% [markdown]
-# ## 2.3 No word sees the future
+# ## 4.3 No word sees the future
 #
 # A model that predicts the next word must not look at it. Row by row (the word that asks), every
 # column to the right of the diagonal is closed. `True` means: may attend.
@@ -132,7 +132,7 @@ print(
 # there it is the lower left. It is the same mask, turned over.
 
 # %%
-print("\n2.3 No word sees the future")
+print("\n4.3 No word sees the future")
 mask = attnlab.causal_mask(T)
 print("\nThe mask: a row is the word that asks, 1 for may attend")
 print(attnlab.table(mask, rows=words, columns=words, decimals=0))
@@ -197,7 +197,7 @@ for j in np.flatnonzero(seen):
     print(f"  {words[j]:8} {one_way}   {powers[j]:.4f} / {of_seen:.4f} = {second:.4f}")
 
 # %% [markdown]
-# ## 2.4 Dropout
+# ## 4.4 Dropout
 #
 # While a model is trained, some weights are set to 0 at random, so that it does not come to rely
 # on a few of them. With p = 0.5 that is half of them on average, and those that stay are multiplied
@@ -207,7 +207,7 @@ for j in np.flatnonzero(seen):
 # weights went, its row is empty. A row does not sum to 1 any more.
 
 # %%
-print("\n2.4 Dropout")
+print("\n4.4 Dropout")
 dropout_mask = np.resize(recorded["dropout"]["mask"], (T, T))
 dropped = causal.weights * dropout_mask
 sums = dropped.sum(axis=1, keepdims=True)
@@ -258,7 +258,7 @@ distance = np.abs(mean - causal.weights).max()
 print(f"\nMean of the draws against no dropout, all weights: at most {distance:.4f} apart")
 
 # %% [markdown]
-# ## 2.5 Two heads
+# ## 4.5 Two heads
 #
 # A head has one set of weights for each word. Two heads have two, from matrices of their own. Their
 # contexts are put side by side: two columns from head 0, two from head 1.
@@ -268,7 +268,7 @@ print(f"\nMean of the draws against no dropout, all weights: at most {distance:.
 # identity matrix, which changes nothing.
 
 # %%
-print("\n2.5 Two heads")
+print("\n4.5 Two heads")
 parts = recorded["multi_head"]["heads"]
 W_Q, W_K, W_V = (np.hstack([part[name] for part in parts]) for name in ("W_Q", "W_K", "W_V"))
 W_O = np.eye(W_V.shape[1])
@@ -298,6 +298,6 @@ both
 # %% [markdown]
 # ## With a pencil
 #
-# * In 2.3 the first word's only weight is 1. Could it be anything else?
-# * In 2.3 the last row did not change when the mask came in. Why not?
-# * In 2.4 take p = 0.2. What is 1 / (1 - p), and how often does a weight stay?
+# * In 4.3 the first word's only weight is 1. Could it be anything else?
+# * In 4.3 the last row did not change when the mask came in. Why not?
+# * In 4.4 take p = 0.2. What is 1 / (1 - p), and how often does a weight stay?

@@ -1,9 +1,9 @@
 # %% [markdown]
-# # 10. What the cache saves
+# # 11. What the cache saves
 #
 # A GPT-2 writes one token at a time. To find the next one it needs the keys and values of all
 # tokens before it, in every layer. Those of the earlier tokens were computed in the steps before.
-# This lesson shows why they can be kept, and counts and measures what that saves.
+# This chapter shows why they can be kept, and counts and measures what that saves.
 
 # %%
 from collections.abc import Callable
@@ -22,7 +22,7 @@ model = attnlab.GPT2.at_hand()
 print(model)
 
 # %% [markdown]
-# ## 10.1 Earlier keys and values never change
+# ## 11.1 Earlier keys and values never change
 #
 # The mask lets a token look only back. So nothing that belongs to a token, in any layer, depends on
 # what comes after it. Here is a text, and the same one with more words. In every layer the keys and
@@ -33,7 +33,7 @@ short = model.trace(TEXT)
 long = model.trace([*short.tokens.ids, *model.tokenizer.encode(MORE)])
 T = len(short.tokens)
 
-print(f"\n10.1 Keys and values of the {T} tokens that both texts begin with, largest difference")
+print(f"\n11.1 Keys and values of the {T} tokens that both texts begin with, largest difference")
 for layer in sorted({0, model.config.n_layer // 2, model.config.n_layer - 1}):
     a, b = short.blocks[layer].attention, long.blocks[layer].attention
     K_difference = np.abs(a.K - b.K[:, :T]).max()
@@ -47,14 +47,14 @@ for layer in sorted({0, model.config.n_layer // 2, model.config.n_layer - 1}):
 # Queries of earlier tokens are not even needed again: only the newest token asks.
 
 # %% [markdown]
-# ## 10.2 Step by step
+# ## 11.2 Step by step
 #
 # `generate(..., trace=True)` keeps each step. The first one runs the prompt. Each later one runs a
 # single token: one row of queries against all keys, most of which it finds in the cache.
 
 # %%
 generated = model.generate(TEXT, 4, temperature=0, trace=True)
-print(f"\n10.2 {generated}")
+print(f"\n11.2 {generated}")
 lines = [("step", "computed", "found", "Q of layer 0", "K of layer 0", "chose")]
 for number, step in enumerate(generated.steps):
     attention = step.trace.blocks[0].attention
@@ -84,7 +84,7 @@ if generated.trace is not None:  # with trace=True
     print(f"\nAll weights, step by step and at once: largest difference {difference:.1e}")
 
 # %% [markdown]
-# ## 10.3 Counted
+# ## 11.3 Counted
 #
 # Multiplications for one more token after T tokens, in all layers, without the output matrix, which
 # is the same either way. Without the cache, T + 1 rows go through the model again; with it, one.
@@ -104,7 +104,7 @@ def multiplications(rows: int, first_position: int) -> int:
     return L * (linear_maps + 2 * pairs * D)
 
 
-print("\n10.3 Multiplications for one more token, in thousands")
+print("\n11.3 Multiplications for one more token, in thousands")
 counts = [("T", "without cache", "with cache", "saved")]
 for T in (1, 16, 64, 127, 511, 1023):
     if config.n_positions <= T:
@@ -116,7 +116,7 @@ for T in (1, 16, 64, 127, 511, 1023):
 print(attnlab.tables.align(counts, left=()))
 
 # %% [markdown]
-# ## 10.4 Measured
+# ## 11.4 Measured
 #
 # One more token after a longer text: with the cache, without it, and the products of the step with
 # the cache alone, which is one row times each matrix. Of several tries the quickest counts. The
@@ -157,7 +157,7 @@ def measured(model: attnlab.GPT2) -> list[float]:
 models = [attnlab.GPT2.from_pretrained("pocket")]
 if model.config != models[0].config:
     models.append(model)
-print("\n10.4 Milliseconds for one more token")
+print("\n11.4 Milliseconds for one more token")
 print(
     attnlab.table(
         [measured(one) for one in models],

@@ -1,9 +1,9 @@
 # %% [markdown]
-# # 12. A softmax that saturates, seen in its gradients
+# # 13. A softmax that saturates, seen in its gradients
 #
-# Lesson 3 showed that without the division by √d a softmax grows sharp, since the variance of q·k
-# is d. This lesson follows the loss back through it: what still reaches the scores, the queries and
-# the keys, and what can they learn from that?
+# Chapter 5 showed that without the division by √d a softmax grows sharp, since the variance of q·k
+# is d. This chapter follows the loss back through it: what still reaches the scores, the queries
+# and the keys, and what can they learn from that?
 #
 # `d_y` stands for dL/dy: by how much the loss L changes for a change of y.
 #
@@ -28,7 +28,7 @@ from attnlab.training import (
 prepare_script()  # for any terminal, and for pipes
 
 # %% [markdown]
-# ## 12.1 Three keys, with a pencil
+# ## 13.1 Three keys, with a pencil
 #
 # One query, three keys, d = 64: raw scores 16, 8 and 0, and divided by √64 = 8 they are 2, 1 and 0.
 # The query looks at key 0 most. The loss wants key 1: each unit of weight more there makes it one
@@ -41,7 +41,7 @@ d_weights = np.array([0.0, -1.0, 0.0])
 raw_scores = np.array([16.0, 8.0, 0.0])
 d = 64
 gradients = {}
-print("12.1 Three keys")
+print("13.1 Three keys")
 for name, scores in {"divided": raw_scores / math.sqrt(d), "not divided": raw_scores}.items():
     weights = attnlab.softmax(scores)
     total = float(weights @ d_weights)
@@ -67,7 +67,7 @@ for name, gradient in gradients.items():
     print(f"  {name:11}  {np.linalg.norm(gradient):.6f}")
 
 # %% [markdown]
-# ## 12.2 Random queries and keys
+# ## 13.2 Random queries and keys
 #
 # Now 2,000 queries, each with 16 keys of its own, all numbers of variance 1. The values are the
 # identity matrix, so that context = weights, and d_context = d_weights is drawn at random with
@@ -105,7 +105,7 @@ for d in widths:
         for gradient in (d_scores, d_Q, d_K):
             medians[d, divided].append(float(np.median(np.linalg.norm(gradient, axis=(1, 2)))))
 
-for divided, heading in ((True, "12.2 With the division by √d"), (False, "Without it")):
+for divided, heading in ((True, "13.2 With the division by √d"), (False, "Without it")):
     print(f"\n{heading}: the largest weight (mean), the gradients' lengths (median)")
     print(
         attnlab.table(
@@ -122,14 +122,14 @@ for divided, heading in ((True, "12.2 With the division by √d"), (False, "With
 # with the division, since its gradient isn't divided by √d in the backward pass either. Saturation
 # overtakes that as d grows.
 #
-# ## 12.3 The few that hear, hear too much
+# ## 13.3 The few that hear, hear too much
 #
 # The mean tells another story than the median. A query whose two best keys happen to be nearly
 # equal is not saturated, and its gradient has the full factor √d. So the mean doesn't vanish: most
 # queries are deaf, a few get shouted at. One learning rate can't suit both.
 
 # %%
-print(f"\n12.3 Without the division: length of d_Q over {queries:,} queries")
+print(f"\n13.3 Without the division: length of d_Q over {queries:,} queries")
 lines = []
 for d in widths:
     of_d, usual = lengths[d, False], float(np.median(lengths[d, True]))
@@ -140,7 +140,7 @@ print(attnlab.table(lines, rows=[f"d = {d}" for d in widths], columns=columns))
 print("* of the median with the division")
 
 # %% [markdown]
-# ## 12.4 What it does to learning
+# ## 13.4 What it does to learning
 #
 # 200 queries, d = 64 as in GPT-2. Each is to learn to look at one of its 16 keys, chosen at random:
 # loss = ½ |context - wanted|². Only Q learns, in 200 plain steps `Q - rate · d_Q`. A comparison at
@@ -177,7 +177,7 @@ def compare(rates: tuple[float, ...], adam: bool) -> tuple[float, float]:
     return max(shares[0]), max(shares[1])
 
 
-print("\n12.4 Share of the queries that found their key, plain steps")
+print("\n13.4 Share of the queries that found their key, plain steps")
 best_with, best_without = compare((0.03, 0.1, 0.3, 1, 3, 10), adam=False)
 
 print("\nThe same with AdamW")
@@ -193,7 +193,7 @@ print(f"without it          {best_without:11.2f}  {adam_without:5.2f}")
 # usual size, which makes a full step of a faint gradient. That helps, and does not replace the
 # division.
 #
-# ## 12.5 And in GPT-2?
+# ## 13.5 And in GPT-2?
 #
 # GPT-2 starts from matrices of deviation 0.02 and not from Q and K of variance 1. Here is one layer
 # of GPT-2 small's width before its first step, over random tokens.
@@ -207,7 +207,7 @@ last = start.raw_scores[:, :, -1]  # of the last token, which sees all
 spread = [float(last.std()), float(last.std() / math.sqrt(config.d_head))]
 largest = [float(attnlab.softmax(last).max(axis=-1).mean())]
 largest.append(float(start.weights[:, :, -1].max(axis=-1).mean()))
-print(f"\n12.5 D = {config.n_embd}, before its first step, the last of {config.n_positions} tokens")
+print(f"\n13.5 D = {config.n_embd}, before its first step, the last of {config.n_positions} tokens")
 print(
     attnlab.table(
         [spread, largest],

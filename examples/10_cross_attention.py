@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 8. Cross-attention
+# # 10. Cross-attention
 #
 # A translator writes "black cats sleep" and looks at "les chats noirs dorment" while it does. The
 # queries come from one sequence, the keys and values from the other. All else is as before.
@@ -40,7 +40,7 @@ meanings = ["article", "colour", "animal", "action"]
 print(attnlab.table(memory, rows=french, columns=meanings, decimals=1))
 
 # %% [markdown]
-# ## 8.1 Queries here, keys and values there
+# ## 10.1 Queries here, keys and values there
 #
 # `Q = X W_Q` has a row for each English word, `K = memory W_K` and `V = memory W_V` one for each
 # French word. The sequences differ in length and width. Only one thing has to fit: a query and a
@@ -62,7 +62,7 @@ W_K = np.array(
 W_V = np.eye(len(meanings))
 cross = attnlab.cross_attention(X, memory, W_Q, W_K, W_V)
 
-print("\n8.1 Queries here, keys and values there")
+print("\n10.1 Queries here, keys and values there")
 print(cross)
 print("\nQ = X W_Q")
 print(attnlab.table(cross.Q, rows=english, decimals=1))
@@ -73,7 +73,7 @@ print(attnlab.table(cross.raw_scores, rows=english, columns=french, decimals=1))
 cross
 
 # %% [markdown]
-# ## 8.2 Weights and context
+# ## 10.2 Weights and context
 #
 # Each row sums to 1: an English word shares out its attention among the French ones. With the
 # numbers above "black" finds "noirs", "cats" finds "chats", although the order of the two is
@@ -83,7 +83,7 @@ cross
 
 # %%
 sums = cross.weights.sum(axis=1, keepdims=True)
-print(f"\n8.2 weights = softmax(raw_scores / √{W_K.shape[1]})")
+print(f"\n10.2 weights = softmax(raw_scores / √{W_K.shape[1]})")
 print(attnlab.table(np.hstack([cross.weights, sums]), rows=english, columns=[*french, "sum"]))
 print("\ncontext = weights V")
 print(attnlab.table(cross.context, rows=english, columns=meanings))
@@ -92,7 +92,7 @@ for word, row in zip(english, cross.weights, strict=True):
     print(f"  {word} looks most at {french[row.argmax()]}")
 
 # %% [markdown]
-# ## 8.3 No causal mask
+# ## 10.3 No causal mask
 #
 # A causal mask hides words that are not written yet. The French sentence is there in full before
 # the first English word, so there is nothing to hide. Lay a causal mask over it all the same, and
@@ -106,12 +106,12 @@ for word, row in zip(english, cross.weights, strict=True):
 wrong_mask = np.tri(len(english), len(french), dtype=bool)
 masked = attnlab.cross_attention(X, memory, W_Q, W_K, W_V, mask=wrong_mask)
 seen = np.count_nonzero(cross.mask)
-print(f"\n8.3 No mask in 8.2: every word sees every word, {seen} pairs of {cross.mask.size}")
+print(f"\n10.3 No mask in 10.2: every word sees every word, {seen} pairs of {cross.mask.size}")
 print("\nWeights with a causal mask, which is wrong here")
 print(attnlab.table(masked.weights, rows=english, columns=french))
 
 # %% [markdown]
-# ## 8.4 Attention does not know the order of what it looks at
+# ## 10.4 Attention does not know the order of what it looks at
 #
 # Give the French words from the last to the first: the columns of the weights move along, the
 # context stays. That is why a model adds position embeddings.
@@ -119,12 +119,12 @@ print(attnlab.table(masked.weights, rows=english, columns=french))
 # %%
 order = list(reversed(range(len(french))))  # or any other
 shuffled = attnlab.cross_attention(X, memory[order], W_Q, W_K, W_V)
-print("\n8.4 Weights with the French words in another order")
+print("\n10.4 Weights with the French words in another order")
 print(attnlab.table(shuffled.weights, rows=english, columns=[french[j] for j in order]))
 print(f"largest change of the context: {np.abs(shuffled.context - cross.context).max():.1e}")
 
 # %% [markdown]
-# ## 8.5 Self-attention is the special case
+# ## 10.5 Self-attention is the special case
 #
 # Let the English sentence look at itself, and cross-attention is self-attention.
 
@@ -132,7 +132,7 @@ print(f"largest change of the context: {np.abs(shuffled.context - cross.context)
 W_K_english, W_V_english = np.eye(X.shape[1], W_Q.shape[1]), np.eye(X.shape[1])
 itself = attnlab.cross_attention(X, X, W_Q, W_K_english, W_V_english)
 self_attention = attnlab.self_attention(X, W_Q, W_K_english, W_V_english)
-print("\n8.5 Cross-attention of the English sentence to itself: weights")
+print("\n10.5 Cross-attention of the English sentence to itself: weights")
 print(attnlab.table(itself.weights, rows=english, columns=english))
 print("\nself_attention: weights")
 print(attnlab.table(self_attention.weights, rows=english, columns=english))
@@ -140,5 +140,5 @@ print(attnlab.table(self_attention.weights, rows=english, columns=english))
 # %% [markdown]
 # ## With a pencil
 #
-# * Make `W_Q` twice as large in 8.1. Does "sleep" look at "chats" more, or less?
+# * Make `W_Q` twice as large in 10.1. Does "sleep" look at "chats" more, or less?
 # * Let "sleep" not ask who does: 0 and not 1 in its row of `X`. Where do its weights go?

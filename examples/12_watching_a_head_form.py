@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 11. Watching a head form
+# # 12. Watching a head form
 #
 # "q k z v q k": what comes next? You say z, since z came after k before. A head that does this is
 # called an **induction head**. Two layers can grow one, one layer can't, and it comes all of a
@@ -46,7 +46,7 @@ for some in lines(6):
     print(f"  {''.join(LETTERS[id] for id in some)}")
 
 # %% [markdown]
-# ## 11.1 What we watch
+# ## 12.1 What we watch
 #
 # 64 lines of ten random letters, said twice, on which nothing is trained. The loss on each half
 # tells what a model knows. On the first half nobody can do better than about ln 26 = 3.26.
@@ -84,7 +84,7 @@ def after_the_copy(forward: attnlab.ForwardPass, layer: int) -> Array:
 
 
 # %% [markdown]
-# ## 11.2 Training
+# ## 12.2 Training
 #
 # `watch` is called after each step. It looks at the held-out lines, and at `qkzvmqkzvm`.
 
@@ -126,7 +126,7 @@ for n_layer in (1, 2):
         progress=False,
     )
 
-print(f"\n11.2 Loss on the first and the second half (ln 26 = {math.log(26):.2f})")
+print(f"\n12.2 Loss on the first and the second half (ln 26 = {math.log(26):.2f})")
 halves_of = ("one layer: first", "second", "two layers: first", "second")
 cells = [["step", *halves_of, "weight*", "previous*"]]
 for one, two in zip(history[1], history[2], strict=True):
@@ -143,7 +143,7 @@ print("previous*  layer 0's largest on the token before")
 # Then, within some two hundred steps, layer 1 finds its place, and the loss on the second half
 # falls. One layer never gets there.
 #
-# ## 11.3 The head, before, while and after it forms
+# ## 12.3 The head, before, while and after it forms
 #
 # It counts as forming when a quarter of its weight goes to one place.
 
@@ -156,7 +156,7 @@ if not forming:
     print("\nNo head has formed: the tables below show what there is.")
 half = len(SAID) // 2
 for step in sorted({1, *map(int, forming[:1]), max(shown)}):
-    print(f"\n11.3 Layer 1, head {best_head}, after step {step}: the second {SAID[half:]} looks at")
+    print(f"\n12.3 Layer 1, head {best_head}, after step {step}: the second {SAID[half:]} looks at")
     print(attnlab.table(shown[step][best_head, half:], rows=SAID[half:], columns=SAID, decimals=2))
 
 print("\nThe heads of layer 1: mean weight so many places after the earlier copy")
@@ -168,14 +168,14 @@ print(f"Most: head {best_head}, {places} after the copy")
 # Look at the second k. A textbook's induction head looks at the z after the earlier k. This one
 # looks one place further, at v! How does it know the place, and what does it want there?
 #
-# ## 11.4 What layer 0 has written there
+# ## 12.4 What layer 0 has written there
 #
 # Each head of layer 0 looks back by a fixed number of places. What it finds it writes into the
 # residual stream, so that layer 1 reads at each token also the letters that stood there.
 
 # %%
 back = np.stack([looks_at(forward, 0, -distance) for distance in range(5)], axis=1)
-print("\n11.4 The heads of layer 0: mean weight so many places back")
+print("\n12.4 The heads of layer 0: mean weight so many places back")
 print(attnlab.table(back, rows=names, columns=range(back.shape[1]), decimals=2))
 
 # %% [markdown]
@@ -209,7 +209,7 @@ print(attnlab.table(rows, rows=list(after), columns=["weight", "probability"], d
 # what an earlier layer's heads wrote: that is **composition** (of keys, K-composition, and of
 # queries, Q-composition).
 #
-# ## 11.5 Why one layer can't
+# ## 12.5 Why one layer can't
 #
 # In layer 0 a key is made of its own letter and its place, nothing else. z's key can't tell that k
 # came before it, whatever W_K is. Replace the letter before a token, and layer 0's key of the token
@@ -217,7 +217,7 @@ print(attnlab.table(rows, rows=list(after), columns=["weight", "probability"], d
 
 # %%
 j = q - N + places
-print(f"\n11.5 The letter {places + 1} before a token is replaced: its key changes by at most")
+print(f"\n12.5 The letter {places + 1} before a token is replaced: its key changes by at most")
 for layer in (0, 1):
     K, K_edited = (f.blocks[layer].attention.K for f in (forward, after["before the copy"]))
     print(f"  layer {layer}   {np.abs(K[:, :, j] - K_edited[:, :, j]).max():.2f}")

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 4. Similarity is not attention
+# # 1. Similarity is not attention
 #
 # `X Xᵀ` says how alike two words are. `Q Kᵀ` says how much one word wants to know of another. The
 # first is the same in both directions, the second is not, and it can be learned.
@@ -31,14 +31,14 @@ print("X: three words, three numbers each")
 print(attnlab.table(X, rows=words, columns=meanings, decimals=1))
 
 # %% [markdown]
-# ## 4.1 Plain similarity is a tie
+# ## 1.1 Plain similarity is a tie
 #
 # Multiply two rows number by number and add up. With the numbers above "it" comes out exactly as
 # close to "dog" as to "ball". No softmax can undo that: equal scores get equal weights.
 
 # %%
 similarity = X @ X.T
-print("\n4.1 Similarity, X Xᵀ")
+print("\n1.1 Similarity, X Xᵀ")
 print(attnlab.table(similarity, rows=words, columns=words, decimals=1))
 print()
 for other in (dog, ball):
@@ -57,7 +57,7 @@ print(f"\nX Xᵀ equal to its transpose:           {np.allclose(similarity, simi
 print(f"softmax(X Xᵀ) equal to its transpose:  {np.allclose(shares, shares.T)}")
 
 # %% [markdown]
-# ## 4.2 A learned question breaks the tie
+# ## 1.2 A learned question breaks the tie
 #
 # `W_K` says what a word answers to: an animal answers to question 0, a thing to question 1.
 # `W_Q` says what a word asks: an animal asks for a thing (question 1), a thing asks nothing, and a
@@ -83,7 +83,7 @@ W_V = np.eye(len(meanings))  # a word gives what it is
 
 head = attnlab.self_attention(X, W_Q, W_K, W_V)
 questions = [f"question {j}" for j in range(W_K.shape[1])]
-print("\n4.2 Q = X W_Q, what each word asks")
+print("\n1.2 Q = X W_Q, what each word asks")
 print(attnlab.table(head.Q, rows=words, columns=questions, decimals=1))
 print("\nK = X W_K, what each word answers")
 print(attnlab.table(head.K, rows=words, columns=questions, decimals=1))
@@ -116,7 +116,7 @@ print(
 )
 
 # %% [markdown]
-# ## 4.3 Asking goes one way
+# ## 1.3 Asking goes one way
 #
 # With the numbers above the dog asks for the ball, and the ball asks for nothing: `raw_scores` is
 # not symmetric. Written out, `Q Kᵀ = X (W_Q W_Kᵀ) Xᵀ`. Similarity is the case in which the matrix
@@ -124,7 +124,7 @@ print(
 
 # %%
 middle = W_Q @ W_K.T
-print("\n4.3 W_Q W_Kᵀ: who (row) asks for whom (column)")
+print("\n1.3 W_Q W_Kᵀ: who (row) asks for whom (column)")
 print(attnlab.table(middle, rows=meanings, columns=meanings, decimals=1))
 distance = np.abs(X @ middle @ X.T - head.raw_scores).max()
 print(f"\nX (W_Q W_Kᵀ) Xᵀ and raw_scores: at most {distance:g} apart")

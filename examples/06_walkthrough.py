@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 5. One head of GPT-2, step by step
+# # 6. One head of GPT-2, step by step
 #
 # A published article (orczhou.com, "understanding-llm-attention", 2025-12-31) walks through one
 # head of GPT-2, layer 0, head 0, and prints tables of what it finds. Here is the same walk on a
@@ -29,14 +29,14 @@ model = attnlab.GPT2.at_hand()
 print(model)
 
 # %% [markdown]
-# ## 5.1 The walk
+# ## 6.1 The walk
 #
 # From tokens to context: the embedding of each token and of each position, their sum, LayerNorm,
-# then the chain of lessons 1 and 2. In a token's symbol `Ġ` stands for a space before it. A curly
+# then the chain of chapters 3 and 4. In a token's symbol `Ġ` stands for a space before it. A curly
 # apostrophe is three bytes, which GPT-2's vocabulary cuts in two tokens, `âĢ` and `Ļ`.
 
 # %%
-print(f"\n5.1 The walk, for the prompt: {PROMPT}\n")
+print(f"\n6.1 The walk, for the prompt: {PROMPT}\n")
 for step in walkthrough.walk(model, PROMPT):
     print(step)
 
@@ -53,16 +53,16 @@ print(head.explain(-1, second))
 head
 
 # %% [markdown]
-# ## 5.2 The verdict
+# ## 6.2 The verdict
 #
 # A table agrees when each computed number, rounded as the article rounds, is the printed one.
 
 # %%
-print("\n5.2 The verdict")
+print("\n6.2 The verdict")
 print(walkthrough.reproduce(model, PROMPT))
 
 # %% [markdown]
-# ## 5.3 A straight apostrophe
+# ## 6.3 A straight apostrophe
 #
 # Type the prompt on a keyboard, and the apostrophe is likely to be straight: `'` and not `’`. The
 # vocabulary has a token `'s`, so what were three tokens in GPT-2 become one, and every later token
@@ -71,7 +71,7 @@ print(walkthrough.reproduce(model, PROMPT))
 
 # %%
 straight = PROMPT.replace("’", "'")
-print("\n5.3 A straight apostrophe")
+print("\n6.3 A straight apostrophe")
 for prompt in (PROMPT, straight):
     tokens = model.tokenizer.tokens(prompt)
     print(f"\n{prompt}    {len(tokens)} tokens")
@@ -80,7 +80,7 @@ print("\nAgainst the published figures:")
 print(textwrap.fill(walkthrough.reproduce(model, straight).reason, width=88))
 
 # %% [markdown]
-# ## 5.4 Where the article's words slip
+# ## 6.4 Where the article's words slip
 #
 # Some of its sentences are not right. Each is quick to check.
 #
@@ -98,7 +98,7 @@ attention = trace.blocks[0].attention
 gain, bias = attention.gain, attention.bias
 X = attnlab.layer_norm(trace.embedding, gain, bias, epsilon)
 
-print("\n5.4 Where the article's words slip")
+print("\n6.4 Where the article's words slip")
 print(f"\nLayerNorm, row of {trace.tokens.symbols[0]}")
 print(
     attnlab.table(
@@ -130,7 +130,7 @@ for what, array in {
 # **cos π** is -1, not 0.
 #
 # **Dividing by √Dk** is not there for speed. It keeps the variance of the scores near 1, so that
-# softmax does not saturate: lesson 3. Here is what it does to this head: the spread shrinks by √Dk
+# softmax does not saturate: chapter 5. Here is what it does to this head: the spread shrinks by √Dk
 # (in GPT-2 √64 = 8), and with it the largest weights. (The first row's only weight is 1 either
 # way.)
 

@@ -1,0 +1,125 @@
+"""The book's chapters: run as they are or with some of their text replaced, and looked at.
+
+On the pocket model; what they leave in their variables and on stdout is what tests look at.
+"""
+
+import contextlib
+import io
+import os
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from attnlab import figures
+
+sys.path.append(str(Path(__file__).parent.parent / "examples" / "book"))
+
+from editions import CHAPTERS, prose, texts, translation_of
+
+__all__ = [
+    "CHAPTERS",
+    "Changes",
+    "Chapter",
+    "agree",
+    "answer",
+    "as_it_is",
+    "changed",
+    "holds",
+    "run",
+]
+
+CHANGED = "You changed the input: the published figures are for\n"
+
+# Ways to change a chapter, by what is changed: whether that is the input of published figures, and
+# what is replaced by what.
+Changes = dict[str, tuple[bool, dict[str, str]]]
+
+# By a chapter's number: so that it takes no time where what it says is not what is tested.
+FASTER = {
+    "04": {"draws = 100_000": "draws = 500"},
+    "05": {"draws = 50_000": "draws = 500", "queries, choices = 5_000": "queries, choices = 50"},
+    "11": {"TRIES = 8": "TRIES = 2"},
+    "12": {"STEPS, EVERY, HEADS = 2000, 100, 2": "STEPS, EVERY, HEADS = 12, 6, 2"},
+    "13": {
+        "queries, keys, widths = 2_000": "queries, keys, widths = 40",
+        "learners, choices, width, steps, seed = 200, 16, 64, 200, 1": (
+            "learners, choices, width, steps, seed = 10, 16, 64, 3, 1"
+        ),
+    },
+}
+
+
+class Chapter(dict[str, Any]):
+    """The variables of a chapter that has run, and what it has printed."""
+
+    printed: str
+
+
+def file_of(number: str) -> Path:
+    (file,) = (chapter for chapter in CHAPTERS if chapter.name.startswith(number))
+    return file
+
+
+def changed(script: str, changes: dict[str, str]) -> str:
+    """A chapter's text with each of some pieces, all of which it has once, replaced."""
+    for old, new in changes.items():
+        assert script.count(old) == 1, f"{old!r} is in the chapter {script.count(old)} times"
+        script = script.replace(old, new)
+    return script
+
+
+def run(number: str, changes: dict[str, str]) -> Chapter:
+    """Run a chapter with pieces of its text replaced."""
+    file = file_of(number)
+    script = changed(file.read_text(encoding="utf-8"), changes)
+    chapter, printed = Chapter(__name__="__main__"), io.StringIO()
+    pocket = mock.patch.dict(os.environ, ATTNLAB_MODEL="pocket")
+    with pocket, contextlib.redirect_stdout(printed):
+        exec(compile(script, file, "exec"), chapter)
+    chapter.printed = printed.getvalue()
+    return chapter
+
+
+@cache
+def as_it_is(number: str) -> Chapter:
+    return run(number, {})
+
+
+def holds(number: str, told: bool, changes: dict[str, str]) -> None:
+    """A changed chapter runs on, and says that published figures are for another input if so."""
+    chapter = run(number, FASTER.get(number, {}) | changes)
+    assert len(chapter.printed.splitlines()) > 20
+    assert (CHANGED in chapter.printed) == told
+    assert "NOT agree" not in chapter.printed
+    assert "nan" not in chapter.printed.replace("-", " ").split()
+
+
+def agree(recorded: dict[str, Any], decimals: int, **computed: Any) -> None:
+    for name, ours in computed.items():
+        figures.check(name, ours, recorded[name], decimals)
+
+
+EXERCISE = re.compile(
+    r"\*\*(?:Exercise|练习) (\d+)(?:.(?!\*\*(?:Exercise|练习)))*?"
+    r"<details><summary>[^<]+</summary>(.*?)</details>",
+    re.DOTALL,
+)
+
+
+def answers(text: str) -> dict[int, str]:
+    """The folded answers of a chapter's exercises, by their numbers."""
+    return {int(number): answer.strip() for number, answer in EXERCISE.findall(text)}
+
+
+def answer(number: str, exercise: int) -> str:
+    """What the folded answer of a chapter's exercise says, in English."""
+    script = file_of(number).read_text(encoding="utf-8")
+    return answers("\n\n".join(cell.text for cell in prose(script)))[exercise]
+
+
+def chinese(chapter: Path) -> list[str]:
+    """The Chinese texts of a chapter, in the order of its cells of prose."""
+    return [text for _, text in texts(translation_of(chapter).read_text(encoding="utf-8"))]
