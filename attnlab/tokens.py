@@ -19,9 +19,12 @@ from attnlab.console import PrintedAnywhere
 from attnlab.equations import AnyArray, Ids
 from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError, shown
 from attnlab.steps import Numbered, Part, read_only
-from attnlab.tables import align, printable, shortened
+from attnlab.tables import ELLIPSIS, align, elide, printable, shortened
 
 END_OF_TEXT = "<|endoftext|>"
+
+# How many tokens an error names.
+MOST_NAMED = 24
 
 
 def byte_symbols() -> list[str]:
@@ -122,8 +125,13 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
         return hash(self._tokens)
 
     @Part
+    def _owners(self) -> list[int]:
+        """The place of each byte's token."""
+        return [i for i, token in enumerate(self._tokens) for _ in token.bytes]
+
+    @Part
     def part_of(self) -> tuple[str, ...]:
-        owners = [i for i, token in enumerate(self._tokens) for _ in token.bytes]
+        owners = self._owners
         shared: list[str] = [""] * len(self)
         start = 0
         # A byte that is in no character decodes to a surrogate, which encodes to that byte again.
@@ -135,6 +143,55 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
                     shared[i] += character
             start = end
         return tuple(shared)
+
+    def find(self, text: str) -> int:
+        """The place of the one token that has this text or symbol.
+
+        A space in front may be left out: "dog" finds " dog" and "dog", " dog" the first alone.
+
+        Raises
+        ------
+        InvalidTypeError
+            It is no str.
+        InvalidValueError
+            No token has it, and those that hold parts of it are told; or several have.
+        """
+        check_kind(text, str, "a token's text")
+        found = [
+            i
+            for i, token in enumerate(self)
+            if text and text in (token.text, token.text.removeprefix(" "), token.symbol)
+        ]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise InvalidValueError(
+                f"{shown(text)} is {len(found)} of the tokens, {self._called(found)}: give the "
+                "number of one"
+            )
+        if parts := self._holding(text.encode(errors="surrogatepass")):
+            raise InvalidValueError(
+                f"{shown(text)} is no token here, and is held by {self._called(parts)}: give one "
+                "of these, by its number or its text"
+            )
+        raise InvalidValueError(
+            f"{shown(text)} is not among the tokens, {self._called(range(len(self)))}"
+        )
+
+    def _holding(self, searched: bytes) -> list[int]:
+        """The tokens in which bytes are that stand in the text, those of every place."""
+        whole, held, start = b"".join(self.bytes), set[int](), -1
+        while searched and (start := whole.find(searched, start + 1)) >= 0:
+            held.update(self._owners[start : start + len(searched)])
+        return sorted(held)
+
+    def _called(self, places: Sequence[int]) -> str:
+        """Tokens in words: place and symbol of each, of many the first ones and the last."""
+        picked = elide(len(places), MOST_NAMED)
+        names = (
+            ELLIPSIS if i is None else f"{places[i]} ({self.symbols[places[i]]})" for i in picked
+        )
+        return ", ".join(names)
 
     def __reduce__(self) -> tuple[Any, ...]:  # a copied or unpickled array could be written to
         return Tokens, (self._tokens,)

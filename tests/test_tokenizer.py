@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnlab import AttnlabError, Token, Tokenizer, Tokens, figures
+from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.tokens import END_OF_TEXT, byte_symbols, check_ids
 
 TINY = Tokenizer.from_directory(REFERENCE / "odd")
@@ -26,6 +27,54 @@ def test_byte_symbols() -> None:
     assert symbols[ord(" ")] == "Ġ"
     assert symbols[ord("\n")] == "Ċ"
     assert [symbols[byte] for byte in "’".encode()] == ["â", "Ģ", "Ļ"]
+
+
+def made_of(*pieces: str | bytes) -> Tokens:
+    """Tokens with these texts, symbols as GPT-2 writes them."""
+    raw = [piece if isinstance(piece, bytes) else piece.encode() for piece in pieces]
+    return Tokens(
+        Token(i, "".join(byte_symbols()[b] for b in one), one.decode(errors="replace"), one)
+        for i, one in enumerate(raw)
+    )
+
+
+def test_a_token_is_found_by_its_text() -> None:
+    tokens = made_of("The", " dog", " bark", "ed", b" \xe2\x80", b"\x99", " ", "\n", " The", "猫")
+    for text, place in (
+        (" dog", 1), ("dog", 1), ("Ġdog", 1), ("ed", 3), ("Ļ", 5), (" ", 6), ("Ġ", 6), ("\n", 7),
+        ("Ċ", 7), (" The", 8), ("猫", 9)
+    ):  # fmt: skip
+        assert tokens.find(text) == place, text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("The", "'The' is 2 of the tokens, 0 (The), 4 (ĠThe): give the number of one"),
+        (
+            "barked",
+            "'barked' is no token here, and is held by 2 (Ġbark), 3 (ed): give one of these",
+        ),
+        ("do", "'do' is no token here, and is held by 1 (Ġdog): "),
+        ("e", "'e' is no token here, and is held by 0 (The), 3 (ed), 4 (ĠThe): "),
+        ("’", "'’' is no token here, and is held by 5 (Ġâ), 6 (ĢĻ): "),
+        ("cat", "'cat' is not among the tokens, 0 (The), 1 (Ġdog), 2 (Ġbark), 3 (ed), 4 (ĠThe), "),
+        ("", "'' is not among the tokens, 0 (The), 1 "),
+        ("\ud800", "'\\ud800' is not among the tokens, 0 (The), 1 "),
+    ],
+)
+def test_a_text_that_is_not_one_token(text: str, told: str) -> None:
+    tokens = made_of("The", " dog", " bark", "ed", " The", b" \xe2", b"\x80\x99", "", " ")
+    with pytest.raises(InvalidValueError) as error:
+        tokens.find(text)
+    assert str(error.value).startswith(told)
+
+
+def test_of_many_tokens_an_error_names_some() -> None:
+    with pytest.raises(InvalidValueError, match=r"1000 of the tokens, 0 \(a\), .*, …, 999 \(a\):"):
+        made_of(*["a"] * 1000).find("a")
+    with pytest.raises(InvalidTypeError, match="a token's text must be a str"):
+        made_of("3").find(3)  # type: ignore[arg-type]
 
 
 def test_curly_prompt(gpt2_tokenizer: Tokenizer) -> None:
