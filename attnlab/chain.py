@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from attnlab.views.explain import Explanation
+    from attnlab.views.plot import Picture
 
 # What a multi-head attention has once for each head.
 PER_HEAD = (
@@ -118,14 +119,19 @@ class Attention(Result):
 
         return explain_row(self, query) if key is None else explain_weight(self, query, key)
 
-    def plot(self, step: str = "weights", ax: Axes | None = None) -> Axes:
+    def plot(self, step: str = "weights", ax: Axes | None = None) -> Picture:
         """A step of one head as a heatmap, its tokens along the axes; of many the first ones.
 
         Parameters
         ----------
         step : a step's name, such as "masked_scores"
-        ax : where to draw; None for a figure of its own, found in the result's `.figure`, which
-            a notebook shows and `.figure.savefig("weights.svg")` writes
+        ax : matplotlib's Axes to draw into; None for a figure of its own
+
+        Returns
+        -------
+        Picture
+            a notebook shows it, `.save("picture.svg")` writes it; `.axes`, `.figure` and `.alt`,
+            its words, are there too
 
         Raises
         ------

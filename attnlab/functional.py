@@ -5,7 +5,8 @@ What is given is checked here; the mathematics is in `attnlab.equations`.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -26,8 +27,12 @@ from attnlab.checks import (
 from attnlab.equations import Array, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.steps import Run, graph_of, view_of
+from attnlab.tokens import Tokens, as_tokens
 
 Chain = TypeVar("Chain", bound=Attention)
+
+# What the rows of somebody's matrices are called.
+Texts: TypeAlias = Sequence[str] | Tokens | None
 
 
 def causal_mask(T: int, cached: int = 0) -> Mask:
@@ -88,6 +93,8 @@ def attention(
     mask: ArrayLike | None = None,
     dropout: float = 0.0,
     rng: Rng = None,
+    tokens: Texts = None,
+    memory_tokens: Texts = None,
 ) -> Attention:
     """Scaled dot-product attention, softmax(Q Kᵀ / √Dk) V, every step of it.
 
@@ -98,6 +105,8 @@ def attention(
         `causal_mask(T)`; None lets every query see every key
     dropout : share p of the weights that is set to 0, the others scaled by 1 / (1 - p)
     rng : where dropout draws from: a NumPy generator, a seed, or None for fresh randomness
+    tokens : what each query is called in tables and pictures: Tq texts, or Tokens; None for numbers
+    memory_tokens : the same of the Tk keys; None where they are those of the queries
 
     Returns
     -------
@@ -124,7 +133,8 @@ def attention(
            [0., 1.]])
     """
     given = _floats(Q=Q, K=K, V=V)
-    return _chain(Attention, "Attention", given, _matched(**given), mask, dropout, rng)
+    shape, named = _matched(**given), (tokens, memory_tokens)
+    return _chain(Attention, "Attention", given, shape, mask, dropout, rng, *named)
 
 
 def self_attention(
@@ -139,6 +149,7 @@ def self_attention(
     mask: ArrayLike | None = None,
     dropout: float = 0.0,
     rng: Rng = None,
+    tokens: Texts = None,
 ) -> SelfAttention:
     """Attention of a sequence to itself: Q = X W_Q + b_Q, K = X W_K + b_K, V = X W_V + b_V.
 
@@ -147,7 +158,7 @@ def self_attention(
     X : (..., T, D)
     W_Q, W_K, W_V : (D, Dk), (D, Dk), (D, Dv)
     b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
-    mask, dropout, rng : as `attention` takes them
+    mask, dropout, rng, tokens : as `attention` takes them
 
     Returns
     -------
@@ -160,7 +171,8 @@ def self_attention(
         As `attention` does.
     """
     given = _floats(X=X, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
-    return _chain(SelfAttention, "Self-attention", given, _projected(given), mask, dropout, rng)
+    shape = _projected(given)
+    return _chain(SelfAttention, "Self-attention", given, shape, mask, dropout, rng, tokens)
 
 
 def cross_attention(
@@ -176,6 +188,8 @@ def cross_attention(
     mask: ArrayLike | None = None,
     dropout: float = 0.0,
     rng: Rng = None,
+    tokens: Texts = None,
+    memory_tokens: Texts = None,
 ) -> SelfAttention:
     """Attention of one sequence to another: Q from X, K and V from `memory`.
 
@@ -185,7 +199,7 @@ def cross_attention(
     memory : (..., Tk, D'), the sequence that is looked at
     W_Q, W_K, W_V : (D, Dk), (D', Dk), (D', Dv)
     b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
-    mask, dropout, rng : as `attention` takes them
+    mask, dropout, rng, tokens, memory_tokens : as `attention` takes them
 
     Returns
     -------
@@ -202,7 +216,8 @@ def cross_attention(
     Source: "Attention Is All You Need" (2017), section 3.2.3, "encoder-decoder attention".
     """
     given = _floats(X=X, memory=memory, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
-    return _chain(SelfAttention, "Cross-attention", given, _projected(given), mask, dropout, rng)
+    shape, named = _projected(given), (tokens, memory_tokens)
+    return _chain(SelfAttention, "Cross-attention", given, shape, mask, dropout, rng, *named)
 
 
 def multi_head_attention(
@@ -221,6 +236,8 @@ def multi_head_attention(
     mask: ArrayLike | None = None,
     dropout: float = 0.0,
     rng: Rng = None,
+    tokens: Texts = None,
+    memory_tokens: Texts = None,
 ) -> MultiHeadAttention:
     """H heads of attention side by side, joined and mixed: concat(context of each head) W_O + b_O.
 
@@ -232,7 +249,8 @@ def multi_head_attention(
     n_head : H
     b_Q, b_K, b_V, b_O : (H·Dk,), (H·Dk,), (H·Dv,), (D,) or None
     memory : (..., Tk, D') for cross-attention; None for self-attention
-    mask, dropout, rng : as `attention` takes them, the mask for shape (..., H, Tq, Tk)
+    mask, dropout, rng, tokens, memory_tokens : as `attention` takes them, the mask for shape
+        (..., H, Tq, Tk)
 
     Returns
     -------
@@ -254,7 +272,9 @@ def multi_head_attention(
     given = _floats(X=X, **sources, **parameters, W_O=W_O, b_O=b_O)
     shape = _projected(given, n_head)
     given["n_head"] = n_head
-    return _chain(MultiHeadAttention, "Multi-head attention", given, shape, mask, dropout, rng)
+    named = tokens, memory_tokens
+    title = "Multi-head attention"
+    return _chain(MultiHeadAttention, title, given, shape, mask, dropout, rng, *named)
 
 
 def _floats(**given: Any) -> dict[str, Any]:
@@ -344,8 +364,10 @@ def _chain(
     mask: ArrayLike | None,
     dropout: float,
     rng: Rng,
+    tokens: Texts = None,
+    memory_tokens: Texts = None,
 ) -> Chain:
-    """The result of what was given, once mask and dropout are known to fit it."""
+    """The result of what was given, once mask, dropout and names are known to fit it."""
     given["mask"] = _checked_mask(mask, scores_shape)
     if not is_real(dropout) or not 0 <= dropout < 1:
         raise InvalidValueError(f"dropout must be a number in [0, 1); given {shown(dropout)}")
@@ -355,8 +377,17 @@ def _chain(
         given["dropout_mask"] = drawn_dropout(
             scores_shape, dropout, np.random.default_rng(rng), dtype
         )
-    is_long = scores_shape[-2] > fast.SHORT
-    run = Run(graph_of(kind), given, scores_shape=scores_shape, is_long=is_long)
+    Tq, Tk = scores_shape[-2:]
+    names = as_tokens(tokens, Tq, "tokens", "queries")
+    run = Run(
+        graph_of(kind),
+        given,
+        scores_shape=scores_shape,
+        tokens=names,
+        memory_tokens=as_tokens(memory_tokens, Tk, "memory_tokens", "keys")
+        or (() if "memory" in given or Tq != Tk else None),
+        is_long=Tq > fast.SHORT,
+    )
     return view_of(kind, title, run)
 
 

@@ -267,6 +267,8 @@ class Run:
     given : gives the model's parameters, by path, when they are needed; None where there are none
     scores_shape : what shape the scores of a layer have, (..., H, Tq, Tk)
     tokens : of a text
+    memory_tokens : of the sequence that is looked at, () where they have no names; None where it
+        is the text itself
     tokens_before : how many tokens before these were found in a cache
     is_long : whether steps that have a fast form are made by it
 
@@ -285,12 +287,14 @@ class Run:
         *,
         scores_shape: tuple[int, ...] = (),
         tokens: Any = None,
+        memory_tokens: Any = None,
         tokens_before: int = 0,
         is_long: bool = False,
     ) -> None:
         self.graph, self.values, self.given = graph, values, given
         self.scores_shape, self.is_long = scores_shape, is_long
-        self.tokens, self.tokens_before = tokens, tokens_before
+        self.tokens, self.memory_tokens = tokens, memory_tokens
+        self.tokens_before = tokens_before
         self.tells, self.note, self.derivative_of = True, "", ""
         for value in values.values():
             read_only(value)
@@ -488,6 +492,7 @@ class Result(PrintedAnywhere):
     title : what the table is headed with
     path : where in the whole it stands, such as "blocks.3.attention"; "" for the whole
     tokens : of a text; None where the matrices belong to none
+    memory_tokens : of another text that is looked at, see `cross_attention`
     parts : names of the steps in the order in which they are shown
     steps : the declarations of all steps, by name
     children : the kinds of the results that are parts of this one
@@ -557,6 +562,14 @@ class Result(PrintedAnywhere):
     @property
     def tokens(self) -> Any:
         return self._run.tokens
+
+    @property
+    def memory_tokens(self) -> Any:
+        """Of the sequence that is looked at, where it is another one; () where they have no names.
+
+        None where it is the sequence itself.
+        """
+        return self._run.memory_tokens
 
     @property
     def edited_steps(self) -> tuple[str, ...]:

@@ -233,6 +233,46 @@ def checked_tokens(tokens: Iterable[Token]) -> tuple[Token, ...]:
     )
 
 
+def as_tokens(
+    texts: Sequence[str] | Tokens | None, count: int, name: str, of: str
+) -> Tokens | None:
+    """Texts that name the rows of a matrix as tokens, their ids the rows' numbers.
+
+    Parameters
+    ----------
+    texts : one for each row, or Tokens as they are; None where the rows have no names
+    count, name, of : how many rows, and what an error calls the texts and the rows
+
+    Raises
+    ------
+    InvalidTypeError
+        They are no texts.
+    InvalidValueError
+        They are more or fewer than the rows.
+    """
+    if texts is None:
+        return None
+    tokens = None
+    if isinstance(texts, Tokens):
+        tokens = texts
+    elif not isinstance(texts, str):
+        with contextlib.suppress(
+            Exception
+        ):  # an object may do what it likes when it is gone through
+            tokens = Tokens(
+                Token(i, text, text, text.encode(errors="surrogatepass"))
+                for i, text in enumerate(texts)
+            )
+    if tokens is None:
+        raise InvalidTypeError(
+            f"{name} must be a list of texts, one for each of the {count} {of}, such as "
+            f"['猫', '吃', '鱼']; given {shown(texts)}"
+        )
+    if len(tokens) != count:
+        raise InvalidValueError(f"{len(tokens)} {name} given for {count} {of}")
+    return tokens
+
+
 class Vocabulary:
     """What each id stands for, in symbols of bytes as GPT-2 writes them.
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from attnlab.analysis.gradients import Gradients
     from attnlab.analysis.jobs import HeadJobs, Job
     from attnlab.analysis.lens import LogitLens
+    from attnlab.views.plot import Picture
 
 
 class Trace(ForwardPass):
@@ -176,13 +177,19 @@ class Trace(ForwardPass):
         """
         return self.blocks.one(layer).attention.heads.one(head)
 
-    def plot(self, step: str = "weights", ax: Axes | None = None) -> Axes:
+    def plot(self, step: str = "weights", ax: Axes | None = None) -> Picture:
         """A step of all heads, a row of small heatmaps for each layer.
 
         Parameters
         ----------
         step : a step that each head has, such as "weights" or "Q"
-        ax : where to draw; None for a figure of its own, found in the result's `.figure`
+        ax : matplotlib's Axes to draw into; None for a figure of its own
+
+        Returns
+        -------
+        Picture
+            a notebook shows it, `.save("picture.svg")` writes it; `.axes`, `.figure` and `.alt`,
+            its words, are there too
 
         Raises
         ------
@@ -195,14 +202,22 @@ class Trace(ForwardPass):
 
         return plot_heads(self, step, ax)
 
-    def plot_tokens(self, layer: int, head: int, query: int = -1, ax: Axes | None = None) -> Axes:
+    def plot_tokens(
+        self, layer: int, head: int, query: int = -1, ax: Axes | None = None
+    ) -> Picture:
         """Lines from one token to those that it looks at, as strong as the weights.
 
         Parameters
         ----------
         layer, head : which head
         query : which token asks; negative numbers count from the end
-        ax : where to draw; None for a figure of its own, found in the result's `.figure`
+        ax : matplotlib's Axes to draw into; None for a figure of its own
+
+        Returns
+        -------
+        Picture
+            a notebook shows it, `.save("picture.svg")` writes it; `.axes`, `.figure` and `.alt`,
+            its words, are there too
 
         Raises
         ------

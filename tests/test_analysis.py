@@ -159,7 +159,7 @@ def test_where_the_stream_does_not_stop(it: Trace, stop: Any) -> None:
 def test_a_picture_of_the_lens(it: Trace) -> None:
     needs("matplotlib", "plot")
     lens = it.logit_lens()
-    ax = lens.plot()
+    ax = lens.plot().axes
     (image,) = ax.images
     assert np.allclose(image.get_array(), lens.probabilities)
     assert [text.get_text() for text in ax.get_yticklabels()] == list(lens.stops)
@@ -251,12 +251,12 @@ def test_a_token_against_itself(it: Trace) -> None:
 def test_a_picture_of_attribution(it: Trace) -> None:
     needs("matplotlib", "plot")
     found = it.attribution(" rolled", " barked")
-    ax = found.plot()
+    ax = found.plot().axes
     (image,) = ax.images
     assert np.allclose(image.get_array()[:, :4], found.heads)
     assert np.allclose(image.get_array()[:, 4], found.mlps)
     assert [text.get_text() for text in ax.get_xticklabels()][-1] == "MLP"
-    (image,) = found.by_token().plot().images
+    (image,) = found.by_token().plot().axes.images
     assert image.get_array().shape == (8, 8)
 
 
@@ -385,7 +385,7 @@ def test_gradients_as_text_and_picture(it: Trace) -> None:
     with pytest.raises(ValueError, match="gradient"):
         head.explain(7)
     needs("matplotlib", "plot")
-    (image,) = head.plot("weights").images
+    (image,) = head.plot("weights").axes.images
     assert np.allclose(image.get_array().filled(0), np.tril(head.weights), atol=1e-6)
 
 
@@ -527,7 +527,7 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
     assert first.split()[0] == "0"
     needs("matplotlib", "plot")
     for made in (heads, by_position, attnlab.attribution_patch(it, it_again, "final", metric=5)):
-        (image,) = made.plot().images
+        (image,) = made.plot().axes.images
         assert np.allclose(image.get_array().ravel(), made.restored.ravel())
 
 
@@ -741,10 +741,10 @@ def test_what_a_head_reads_and_writes(odd: Trace) -> None:
 def test_pictures_of_circuits(it: Trace) -> None:
     needs("matplotlib", "plot")
     composition = it.composition()
-    (image,) = composition.plot().images
+    (image,) = composition.plot().axes.images
     assert np.allclose(image.get_array(), composition.scores.reshape(8, 8))
     read = it.reads(0, 0, 5)
-    (image,) = read.plot().images
+    (image,) = read.plot().axes.images
     assert np.allclose(image.get_array()[:, 0], read.numbers)
 
 

@@ -984,9 +984,10 @@ def test_pictures_say_where_it_was_edited(odd: GPT2) -> None:
     needs("matplotlib", "plot")
     path = "blocks.1.attention.heads.2.weights"
     edited = odd.trace("the hen").edited({path: 0.25})
-    for ax in (edited.plot(), edited.plot_tokens(1, 2), edited.head(1, 2).plot()):
-        assert path in ax.get_title(loc="left")
-    assert "softmax(masked_scores), edited" in edited.head(1, 2).plot().get_title(loc="left")
+    for picture in (edited.plot(), edited.plot_tokens(1, 2), edited.head(1, 2).plot()):
+        assert path in picture.axes.get_title(loc="left")
+        assert path in picture.alt
+    assert "softmax(masked_scores), edited" in edited.head(1, 2).plot().axes.get_title(loc="left")
 
 
 def test_an_edited_number_under_the_mask_is_seen(odd: GPT2) -> None:

@@ -11,10 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from attnlab import AttnlabError, attention, gelu, layer_norm, linear, softmax, split_heads
+from attnlab import (
+    GPT2,
+    AttnlabError,
+    attention,
+    cross_attention,
+    gelu,
+    layer_norm,
+    linear,
+    multi_head_attention,
+    self_attention,
+    softmax,
+    split_heads,
+)
+from attnlab.chain import Attention
 from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError
 from attnlab.functional import drawn_dropout
+from attnlab.views.shown import shown
 
 TORCH = np.load(REFERENCE / "ops.npz")
 
@@ -191,3 +205,71 @@ def test_more_heads_than_columns() -> None:
     with pytest.raises(AttnlabError, match="0 columns can't be split into 9223372036854775808"):
         split_heads(np.zeros((3, 0)), 2**63)
     assert split_heads(np.zeros((3, 0)), 1).shape == (1, 3, 0)
+
+
+# ---- names of rows -------------------------------------------------------------------------------
+
+
+def labels(result: Attention, name: str = "weights") -> list[tuple[str, ...]]:
+    return [axis.labels for axis in shown(result, name).axes]
+
+
+def matrices(Tq: int, Tk: int) -> tuple[Array, Array, Array]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(Tq, 3)), rng.normal(size=(Tk, 3)), rng.normal(size=(3, 3, 3))
+
+
+def test_tokens_name_the_rows_of_ones_own_matrices() -> None:
+    X, memory, W = matrices(3, 2)
+    cats, dogs = ("猫", "吃", "鱼"), ("dog", " eats")
+    own = self_attention(X, *W, tokens=cats)
+    assert labels(own) == [cats, cats]
+    assert labels(own, "K") == [cats, ("0", "1", "2")]
+    assert list(own.to_dataframe().index.get_level_values(1)) == list(cats)
+    assert "query 1 (吃)" in repr(own.explain(1))
+    assert "猫" in own._repr_html_()
+    other = cross_attention(X, memory, *W, tokens=cats, memory_tokens=dogs)
+    assert labels(other) == [cats, dogs]
+    assert labels(other, "V")[0] == labels(other, "memory")[0] == dogs
+    of_keys = cross_attention(X, memory, *W, memory_tokens=iter(dogs))
+    assert labels(of_keys) == [("0", "1", "2"), dogs]
+
+
+def test_names_of_the_queries_are_those_of_the_keys_only_where_they_are_the_same() -> None:
+    X, memory, W = matrices(2, 2)
+    names, places = ("a", "b"), ("0", "1")
+    assert labels(cross_attention(X, memory, *W, tokens=names)) == [names, places]
+    assert labels(attention(X, memory, memory, tokens=names)) == [names, names]
+    assert labels(attention(X[:1], memory, memory, tokens=["a"])) == [("a",), places]
+    heads = multi_head_attention(X, *W, W[0], n_head=3, tokens=names).heads
+    assert labels(heads[2]) == [names, names]
+    memory_of = multi_head_attention(
+        X, *W, W[0], n_head=3, memory=memory, tokens=names, memory_tokens=("c", "d")
+    )
+    assert labels(memory_of.heads[0]) == [names, ("c", "d")]
+
+
+def test_tokens_of_a_trace_name_rows_too() -> None:
+    trace = GPT2.from_pretrained("pocket").trace("The dog")
+    head = trace.head(0, 0)
+    again = attention(head.Q, head.K, head.V, head.mask, tokens=trace.tokens)
+    assert again.tokens is trace.tokens
+    assert labels(again) == labels(head)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (["a"], "1 tokens given for 3 queries"),
+        ("abc", "tokens must be a list of texts, one for each of the 3 queries"),
+        ([1, 2, 3], "tokens must be a list of texts"),
+        (5, "given 5"),
+    ],
+)
+def test_tokens_that_fit_no_row(tokens: Any, message: str) -> None:
+    X, memory, W = matrices(3, 2)
+    with pytest.raises(AttnlabError, match=message):
+        self_attention(X, *W, tokens=tokens)
+    told = message.replace("3 queries", "2 keys").replace("tokens", "memory_tokens")
+    with pytest.raises(AttnlabError, match=told):
+        cross_attention(X, memory, *W, memory_tokens=tokens)

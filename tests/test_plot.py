@@ -1,6 +1,8 @@
 """Pictures: what is drawn where, read from the Axes; files; tokens of any script."""
 
-import io
+import base64
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +49,7 @@ def drawn(ax: Any) -> Any:
 
 def test_a_heads_weights(odd: GPT2) -> None:
     head = odd.trace("the hen in").head(1, 2)
-    ax = head.plot()
+    ax = head.plot().axes
     numbers = drawn(ax)
     assert np.array_equal(np.ma.getmaskarray(numbers), ~causal_mask(len(head.weights)))
     assert np.allclose(numbers.filled(0), head.weights, atol=1e-6)
@@ -62,13 +64,13 @@ def test_a_heads_weights(odd: GPT2) -> None:
 
 def test_any_step_and_its_scale(odd: GPT2) -> None:
     head = odd.trace("the hen in").head(1, 2)
-    ax = head.plot("scores")
+    ax = head.plot("scores").axes
     largest = float(np.abs(head.scores).max())
     assert ax.images[0].get_clim() == (pytest.approx(-largest), pytest.approx(largest))
     assert not np.ma.getmaskarray(drawn(ax)).any()
-    assert ticks(head.plot("Q").xaxis) == [*map(str, range(7))]
-    assert drawn(head.plot("b_Q")).shape == (1, 7)
-    assert np.array_equal(np.ma.getmaskarray(drawn(head.plot("mask"))), ~causal_mask(6))
+    assert ticks(head.plot("Q").axes.xaxis) == [*map(str, range(7))]
+    assert drawn(head.plot("b_Q").axes).shape == (1, 7)
+    assert np.array_equal(np.ma.getmaskarray(drawn(head.plot("mask").axes)), ~causal_mask(6))
 
 
 def test_into_axes_that_are_given(odd: GPT2) -> None:
@@ -76,9 +78,13 @@ def test_into_axes_that_are_given(odd: GPT2) -> None:
 
     trace = odd.trace("the hen in")
     left, middle, right = Figure().subplots(1, 3)
-    assert trace.head(0, 0).plot("weights", ax=left) is left
-    assert trace.plot("weights", ax=middle) is middle
-    assert trace.plot_tokens(0, 0, ax=right) is right
+    assert trace.head(0, 0).plot("weights", ax=left).axes is left
+    assert trace.plot("weights", ax=middle).axes is middle
+    given = trace.plot_tokens(0, 0, ax=right)
+    assert given.axes is right
+    assert given.figure is right.figure
+    data, _ = given._repr_mimebundle_()
+    assert [*data] == ["text/plain"]  # the figure's owner shows it
 
 
 def test_nothing_of_pyplot_stays_open() -> None:
@@ -97,7 +103,7 @@ def test_nothing_of_pyplot_stays_open() -> None:
 def test_all_heads(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
     T = len(trace.tokens)
-    ax = trace.plot()
+    ax = trace.plot().axes
     numbers = drawn(ax)
     assert numbers.shape == (3 * (T + 1), 5 * (T + 1))
     for layer, head in ((0, 0), (1, 4), (2, 3)):
@@ -109,13 +115,13 @@ def test_all_heads(odd: GPT2) -> None:
     assert ticks(ax.yaxis) == ["0", "1", "2"]
     assert ticks(ax.xaxis) == ["0", "1", "2", "3", "4"]
     assert ax.get_ylim() == (3 * (T + 1) - 1.5, -0.5)
-    assert drawn(trace.plot("Q")).shape == (3 * (T + 1), 5 * 8)
+    assert drawn(trace.plot("Q").axes).shape == (3 * (T + 1), 5 * 8)
 
 
 def test_lines_are_as_strong_as_the_weights(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
     weights = trace.head(1, 2).weights[3]
-    ax = trace.plot_tokens(1, 2, query=3)
+    ax = trace.plot_tokens(1, 2, query=3).axes
     assert len(ax.lines) == 4  # of six keys, two are masked
     widths = [line.get_linewidth() for line in ax.lines]
     assert np.argsort(widths).tolist() == np.argsort(weights[:4]).tolist()
@@ -127,71 +133,172 @@ def test_lines_are_as_strong_as_the_weights(odd: GPT2) -> None:
         for symbol, weight in zip(trace.tokens.symbols, weights[:4], strict=False)
     ]
     assert texts[4].endswith("  masked")
-    last = [text.get_text() for text in trace.plot_tokens(1, 2).texts]
+    last = [text.get_text() for text in trace.plot_tokens(1, 2).axes.texts]
     assert last[-1] == trace.tokens.symbols[-1]
 
 
 def test_long_texts_are_cut_with_a_word(walkthrough_model: GPT2) -> None:
     trace = walkthrough_model.trace("the quick brown fox jumps over the lazy dog. " * 5)
     T = len(trace.tokens)
-    ax = trace.head(0, 1).plot()
+    ax = trace.head(0, 1).plot().axes
     assert drawn(ax).shape == (25, 25)  # and a gap among them
     assert f"shown: the first 23 and the last of {T} (key)" in ax.get_title(loc="left")
     assert ticks(ax.xaxis)[-2] == "…"
     weights = trace.head(0, 1).weights
     assert drawn(ax)[-1, -1] == pytest.approx(float(weights[-1, -1]), rel=1e-4)
-    texts = [text.get_text() for text in trace.plot_tokens(0, 1).texts]
+    texts = [text.get_text() for text in trace.plot_tokens(0, 1).axes.texts]
     smallest = np.sort(weights[-1])[:-24]
     assert f"… {T - 24} more, {smallest.sum():.2f} together" in texts
     best = int(weights[-1].argmax())
     label = f"{trace.tokens.symbols[best]}  {weights[-1, best]:.2f}"
     assert any(text.endswith(label) for text in texts)
-    assert f"first 31 and the last of {T}" in trace.plot().get_title(loc="left")
+    assert f"first 31 and the last of {T}" in trace.plot().axes.get_title(loc="left")
 
 
-def test_tokens_are_no_formulas() -> None:
+def test_tokens_are_no_formulas(tmp_path: Path) -> None:
     hostile = ("$x_1^2$", r"$\frac$", "a_b", "x^2", "<b>&", "\x1b[0m", "\u202eabc", "\n", "z" * 999)
-    ax = with_tokens(*hostile).plot()
+    picture = with_tokens(*hostile).plot()
+    ax = picture.axes
     shown = ["$x_1^2$", r"$\frac$", "a_b", "x^2", "<b>&", "ě[0m", r"\u202eabc", "Ċ"]
     assert ticks(ax.xaxis)[:8] == shown
     assert len(ticks(ax.xaxis)[8]) == 16
-    written = io.BytesIO()
-    ax.figure.savefig(written, format="svg")
-    texts = [
-        "".join(element.itertext())
-        for element in ElementTree.fromstring(written.getvalue()).iter()
-        if element.tag.endswith("}text")
-    ]
+    picture.save(tmp_path / "hostile.svg")
+    root = ElementTree.fromstring((tmp_path / "hostile.svg").read_bytes())
+    texts = ["".join(one.itertext()) for one in root.iter() if one.tag.endswith("}text")]
     assert set(shown) <= set(texts)  # text, not outlines, and as it was
 
 
-def test_png(odd: GPT2, tmp_path: Path) -> None:
-    figure: Any = odd.trace("the hen").plot_tokens(0, 0).figure
-    figure.savefig(tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
-    assert figure._repr_png_().startswith(b"\x89PNG")
+def png_size(png: bytes) -> tuple[int, int]:
+    """Width and height in pixels, of a PNG's first chunk."""
+    assert png.startswith(b"\x89PNG")
+    return int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
 
 
+def closed(img: str) -> str:
+    """An HTML element as XML."""
+    return re.sub(r"=(\d+)", r'="\1"', img.replace(">", "/>"))
+
+
+def test_hostile_tokens_in_the_words() -> None:
+    hostile = ['"><script>', "\x1b"]
+    result = attnlab.attention(np.eye(2), np.eye(2), np.eye(2), tokens=hostile)
+    data, _ = result.plot()._repr_mimebundle_()
+    assert "script&gt;" in data["text/html"]
+    assert data["text/html"].count("<") == 1
+
+
+def test_a_notebook_shows_the_picture_sharp_and_with_words(odd: GPT2) -> None:
+    trace = odd.trace("the hen in")
+    for picture in (trace.plot(), trace.head(1, 2).plot(), trace.plot_tokens(1, 2)):
+        data, metadata = picture._repr_mimebundle_(include=None, exclude=None)
+        told = metadata["image/png"]
+        width, height = png_size(base64.b64decode(data["image/png"]))
+        assert (width / 2, height / 2) == pytest.approx((told["width"], told["height"]), abs=1)
+        assert told["alt"] == data["text/plain"] == repr(picture) == picture.alt
+        (image,) = ElementTree.fromstring(f"<p>{closed(data['text/html'])}</p>")
+        assert image.attrib.pop("src") == f"data:image/png;base64,{data['image/png']}"
+        assert {name: image.get(name) for name in told} == {n: str(x) for n, x in told.items()}
+
+
+def test_the_picture_in_words(odd: GPT2) -> None:
+    trace = odd.trace("the hen in")
+    weights = np.stack([block.attention.weights for block in trace.blocks])
+    head = trace.head(1, 2)
+    below = np.where(causal_mask(6), head.scores, -np.inf)
+    q, k = np.unravel_index(below.argmax(), below.shape)
+    symbols = trace.tokens.symbols
+    assert head.plot("masked_scores").alt == (
+        f"Heatmap of {head.title}, {head.heading_of('masked_scores')}: 6 x 6, query by "
+        f"key; the largest is {below[q, k]:.4g} at query {q} ({symbols[q]}), "
+        f"key {k} ({symbols[k]})"
+    )
+    layer, h = np.argwhere(weights == weights.max())[0, :2]
+    of_all = trace.plot().alt
+    assert of_all.endswith(f"3 layers of 5 heads; the largest is 1 in layer {layer}, head {h}")
+    last = np.argsort(-head.weights[-1], kind="stable")
+    alt = trace.plot_tokens(1, 2).alt
+    assert f"query 5 ({symbols[-1]})" in alt
+    assert f"most to key {last[0]} ({symbols[last[0]]}) {head.weights[-1, last[0]]:.2f}, " in alt
+    b_Q = np.asarray(head.b_Q)
+    told = f"b_Q: 7, Dk; the largest is {b_Q.max():.4g} at Dk {b_Q.argmax()}"
+    assert head.plot("b_Q").alt.endswith(told)
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_files(odd: GPT2, tmp_path: Path, ending: str) -> None:
+    picture = odd.trace("the hen").plot_tokens(0, 0)
+    file = tmp_path / f"picture.{ending}"
+    picture.save(file)
+    written = file.read_bytes()
+    assert written.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending])
+    if ending != "pdf":
+        assert b"Lines of Layer 0, attention, head 0" in written
+    assert [*tmp_path.iterdir()] == [file]
+
+
+@pytest.mark.parametrize("name", ["picture", "picture.txt", "picture.html", ".png"])
+def test_what_is_no_pictures_file(odd: GPT2, tmp_path: Path, name: str) -> None:
+    with pytest.raises(AttnlabError, match=r"ends in \.png, \.svg or \.pdf.*given"):
+        odd.trace("the hen").plot().save(tmp_path / name)
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(AttnlabError, match="no directory"):
+        odd.trace("the hen").plot().save(tmp_path / "nowhere" / "picture.png")
+
+
+@pytest.fixture
+def few_fonts(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """matplotlib's own fonts alone, whatever is installed."""
+    from matplotlib import font_manager
+
+    fonts = font_manager.fontManager
+    own = [entry for entry in fonts.ttflist if "mpl-data" in entry.fname]
+    monkeypatch.setattr(fonts, "ttflist", own)
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
+    return fonts
+
+
+@pytest.mark.usefixtures("few_fonts")
 def test_symbols_where_no_font_has_the_characters() -> None:
-    nowhere = "\U0002fa1d"
-    ax = with_tokens("a", nowhere, " é").plot()
-    assert ticks(ax.xaxis) == ["a", "S1", "Ġé"]
-    assert "symbols stand for characters that no font here has" in ax.get_title(loc="left")
-    ax.figure.savefig(io.BytesIO())  # with no warning of a missing glyph
-    assert "symbols" not in with_tokens("a", "é").plot().get_title(loc="left")
+    picture = with_tokens("a", "\U0002fa1d", " é").plot()
+    assert ticks(picture.axes.xaxis) == ["a", "S1", "Ġé"]
+    title = picture.axes.get_title(loc="left")
+    assert "symbols stand for characters that no font here has" in title
+    assert "apt-get install fonts-noto-cjk" in title
+    picture._repr_mimebundle_()  # with no warning of a missing glyph
+    assert "symbols" not in with_tokens("a", "é").plot().axes.get_title(loc="left")
+    no_chinese = with_tokens("\U00013000").plot().axes.get_title(loc="left")  # a hieroglyph
+    assert "no font here has" in no_chinese
+    assert "apt-get" not in no_chinese
+
+
+@pytest.mark.usefixtures("few_fonts")
+def test_what_has_no_symbol_that_can_be_drawn_is_an_escape() -> None:
+    matrices = np.ones((4, 1, 1))
+    picture = attnlab.self_attention(*matrices, tokens=["猫"]).plot()
+    assert ticks(picture.axes.xaxis) == [r"\u732b"]
+    picture._repr_mimebundle_()
+    assert "猫" in picture.alt
+
+
+@pytest.mark.usefixtures("few_fonts")
+def test_a_title_with_what_no_font_has() -> None:
+    from attnlab.analysis.base import numbered
+    from attnlab.views.plot import plot_matrix
+
+    rows = numbered("layer", 1)
+    picture = plot_matrix(np.ones((1, 1)), rows, rows, "logit of 猫", None)
+    assert picture.axes.get_title(loc="left").startswith(r"logit of \u732b")
+    picture._repr_mimebundle_()
 
 
 def test_a_part_of_a_character_goes_by_its_symbol() -> None:
-    assert ticks(with_tokens("a", "�").plot().xaxis) == ["a", "S1"]
+    assert ticks(with_tokens("a", "�").plot().axes.xaxis) == ["a", "S1"]
 
 
-def test_a_font_that_has_the_characters_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def only_cats(file: Path) -> None:
     """A font is made with one glyph, a square for 猫."""
     from fontTools.fontBuilder import FontBuilder
     from fontTools.pens.ttGlyphPen import TTGlyphPen
-    from matplotlib import font_manager
 
     pen = TTGlyphPen(None)
     for point, move in (((0, 0), pen.moveTo), ((0, 700), pen.lineTo), ((700, 700), pen.lineTo)):
@@ -206,14 +313,32 @@ def test_a_font_that_has_the_characters_is_used(
     builder.setupNameTable({"familyName": "Only Cats", "styleName": "Regular"})
     builder.setupOS2()
     builder.setupPost()
-    builder.save(str(tmp_path / "cats.ttf"))
-    fonts = font_manager.fontManager
-    monkeypatch.setattr(fonts, "ttflist", list(fonts.ttflist))
-    fonts.addfont(str(tmp_path / "cats.ttf"))
-    ax = with_tokens("a", "\U0002fa1d").plot()
-    assert ticks(ax.xaxis) == ["a", "\U0002fa1d"]
-    assert "Only Cats" in ax.xaxis.get_ticklabels()[1].get_fontfamily()
-    ax.figure.savefig(io.BytesIO())
+    builder.save(str(file))
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "installed since"])
+def test_a_font_that_has_the_characters_is_used(
+    tmp_path: Path, few_fonts: Any, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """Also one that matplotlib has not listed yet."""
+    file = tmp_path / "cats.ttf"
+    only_cats(file)
+    if known:
+        few_fonts.addfont(str(file))
+    else:
+        monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: [str(file)])
+    picture = with_tokens("a", "\U0002fa1d").plot()
+    assert ticks(picture.axes.xaxis) == ["a", "\U0002fa1d"]
+    assert "Only Cats" in picture.axes.xaxis.get_ticklabels()[1].get_fontfamily()
+    picture._repr_mimebundle_()
+
+
+def test_short_labels_stand_upright() -> None:
+    def turned(*texts: str) -> float:
+        rotation: float = with_tokens(*texts).plot().axes.xaxis.get_ticklabels()[0].get_rotation()
+        return rotation
+
+    assert (turned("a", "猫"), turned("a", "the")) == (0, 90)
 
 
 @pytest.mark.parametrize(
@@ -248,3 +373,31 @@ def test_pictures_are_drawn_on_axes(odd: GPT2, ax: Any) -> None:
     for draw in (trace.plot, trace.head(0, 0).plot, lambda ax: trace.plot_tokens(0, 0, ax=ax)):
         with pytest.raises(AttnlabError, match="ax must be Axes; given "):
             draw(ax=ax)
+
+
+@pytest.mark.slow
+def test_pictures_in_an_exported_notebook(tmp_path: Path) -> None:
+    """Also where pyplot is there, which has its own way to show figures."""
+    for library in ("nbformat", "nbmake", "nbconvert", "ipykernel"):
+        needs(library, "notebooks")
+    import nbformat
+
+    cells = [
+        "import attnlab\ntrace = attnlab.GPT2.from_pretrained('pocket').trace('The dog')",
+        "trace.head(0, 1).plot()",
+        "import matplotlib.pyplot as plt\ntrace.plot()",
+        "figure, axes = plt.subplots()\ntrace.plot_tokens(0, 1, ax=axes)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, cells)])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    file = tmp_path / "pictures.ipynb"
+    nbformat.write(notebook, file)
+    for command in (
+        ("pytest", "--nbmake", "--overwrite", "-c", os.devnull, "-q", str(file)),
+        ("nbconvert", "--to", "html", "--log-level", "WARN", str(file)),
+    ):
+        subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True)
+    html = file.with_suffix(".html").read_text(encoding="utf-8")
+    images = re.findall(r"<img\b[^>]*?alt=\"([^\"]*)\"[^>]*?src=\"data:image/png", html)
+    assert [alt.partition(" of ")[0] for alt in images[:2]] == ["Heatmap", "Heatmaps"]
+    assert len(images) == 3  # the last one once, by pyplot

@@ -19,6 +19,8 @@ from attnlab.views.shown import Axis, axis_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from attnlab.views.plot import Picture
+
 # A trace, which stands above: known, as views know results, by its steps.
 Trace: TypeAlias = Any
 
@@ -59,12 +61,18 @@ class Analysis(PrintedAnywhere):
     def __repr__(self) -> str:
         return "\n".join((self.title, self.table(), self.note, f"Source: {self.source}"))
 
-    def plot(self, ax: Axes | None = None) -> Axes:
+    def plot(self, ax: Axes | None = None) -> Picture:
         """The table as a heatmap.
 
         Parameters
         ----------
-        ax : where to draw; None for a figure of its own, found in the result's `.figure`
+        ax : matplotlib's Axes to draw into; None for a figure of its own
+
+        Returns
+        -------
+        Picture
+            a notebook shows it, `.save("picture.svg")` writes it; `.axes`, `.figure` and `.alt`,
+            its words, are there too
 
         Raises
         ------

@@ -6,18 +6,26 @@ as it is: `$`, `_` and `^` in it are no formulas.
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import unicodedata
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
+from html import escape
 from typing import Any
 
 import numpy as np
 
 from attnlab.checks import check_kind
+from attnlab.console import PrintedAnywhere
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
 from attnlab.errors import shown as quoted
-from attnlab.tables import ELLIPSIS, elide
+from attnlab.files import as_path, write_whole
+from attnlab.tables import ELLIPSIS, display_width, elide, printable
 from attnlab.views.colours import LIGHT
 from attnlab.views.explain import place
 from attnlab.views.shown import (
@@ -45,26 +53,96 @@ TILE_SHOWN = 32
 
 INCHES_PER_LABEL = 0.28
 
+# Labels of a column that are no wider than this, such as 猫, are not turned.
+FITS_A_COLUMN = 2
+
 ABOVE_ZERO = LinearSegmentedColormap.from_list("attnlab", [LIGHT.zero, LIGHT.positive])
 AROUND_ZERO = LinearSegmentedColormap.from_list(
     "attnlab around zero", [LIGHT.negative, LIGHT.zero, LIGHT.positive]
 )
 
 
-class Picture(Figure):
-    """A figure whose SVG keeps text as text, and that a notebook shows as PNG."""
+# A notebook's picture has so many pixels for each that it takes up, for sharp letters.
+PIXELS = 2
 
-    def savefig(self, *arguments: Any, **settings: Any) -> None:
-        with rc_context({"svg.fonttype": "none"}):
-            super().savefig(*arguments, **settings)
+# What a file calls the words that say what is in the picture; a PDF has no name for them.
+DESCRIPTIONS = {"png": "Description", "svg": "Description"}
 
-    def _repr_png_(self) -> bytes:
+CHINESE_FONT = "one with Chinese is fonts-noto-cjk (apt-get install fonts-noto-cjk)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Picture(PrintedAnywhere):
+    """What was drawn; a notebook shows it where it is the last line of a cell.
+
+    Attributes
+    ----------
+    axes, figure : matplotlib's, to draw on
+    alt : the picture in words, for who does not see it
+    """
+
+    axes: Axes
+    alt: str
+    _is_own: bool
+
+    @property
+    def figure(self) -> Figure:
+        figure = self.axes.get_figure(root=True)
+        assert figure is not None
+        return figure
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file, whole or not at all; in an SVG text stays text.
+
+        Parameters
+        ----------
+        path : such as "weights.png", "weights.svg" or "weights.pdf"; a file that is there is
+            replaced
+
+        Raises
+        ------
+        InvalidValueError
+            Its ending is none of a picture.
+        WriteError
+            The file can't be written.
+        """
+        file = as_path(path)
+        kind = file.suffix.lower().removeprefix(".")
+        if kind not in self.figure.canvas.get_supported_filetypes():
+            raise InvalidValueError(
+                "a picture's file ends in .png, .svg or .pdf, by which it is known how to write "
+                f"it; given {quoted(file.name)}"
+            )
+        write_whole(file, self._written(kind, PIXELS * self.figure.dpi))
+
+    def _written(self, kind: str, dpi: float) -> bytes:
         written = io.BytesIO()
-        self.savefig(written, format="png")
+        described = {DESCRIPTIONS[kind]: self.alt} if kind in DESCRIPTIONS else None
+        with rc_context({"svg.fonttype": "none"}):
+            self.figure.savefig(written, format=kind, dpi=dpi, metadata=described)
         return written.getvalue()
 
+    def __repr__(self) -> str:
+        return self.alt
 
-def plot_step(attention: Result, name: str, ax: Axes | None) -> Axes:
+    def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, str], dict[str, Any]]:
+        """The picture for a notebook; of Axes that were given only words, as their owner shows."""
+        words = {"text/plain": repr(self)}
+        if not self._is_own:
+            return words, {}
+        dpi = self.figure.dpi
+        width, height = (round(inches * dpi) for inches in self.figure.get_size_inches())
+        png = b64encode(self._written("png", PIXELS * dpi)).decode()
+        # Only HTML takes the alt text into an exported page; what shows none takes the PNG.
+        html = (
+            f'<img alt="{escape(printable(self.alt))}" width={width} height={height} '
+            f'style="max-width:100%;height:auto" src="data:image/png;base64,{png}">'
+        )
+        size = {"width": width, "height": height, "alt": self.alt}
+        return {"text/html": html, "image/png": png, **words}, {"image/png": size}
+
+
+def plot_step(attention: Result, name: str, ax: Axes | None) -> Picture:
     """One step of one head as a heatmap, its tokens along both axes."""
     step = shown_matrix(attention, name, "picture all of them with trace.plot()")
     rows, columns = step.axes if len(step.axes) == 2 else (Axis("", range(1), (None,)), *step.axes)
@@ -74,33 +152,41 @@ def plot_step(attention: Result, name: str, ax: Axes | None) -> Axes:
     return plot_matrix(array, rows, columns, f"{attention.title}\n{step.heading}", ax)
 
 
-def plot_matrix(array: AnyArray, rows: Axis, columns: Axis, title: str, ax: Axes | None) -> Axes:
+def plot_matrix(
+    array: AnyArray, rows: Axis, columns: Axis, title: str, given: Axes | None
+) -> Picture:
     """Numbers (m, n) as a heatmap, labelled along both axes; NaN is hatched."""
     shown_rows, shown_columns = (
         elide(len(axis.positions), TOKENS_SHOWN) for axis in (rows, columns)
     )
     height, width = (len(shown) * INCHES_PER_LABEL for shown in (shown_rows, shown_columns))
-    ax = _axes(ax, width + 2.5, height + 2)
+    ax = _axes(given, width + 2.5, height + 2)
     _image(ax, _cut(array, shown_rows, shown_columns), array)
     for places, span in ((shown_rows, ax.axhspan), (shown_columns, ax.axvspan)):
         for gap in (n for n, index in enumerate(places) if index is None):
             span(gap - 0.5, gap + 0.5, color=LIGHT.paper)
-    words = Words([rows, columns])
+    words = Words([rows, columns], title)
     for places, axis, set_ticks in (
         (shown_rows, rows, ax.set_yticks),
         (shown_columns, columns, ax.set_xticks),
     ):
         texts = [ELLIPSIS if n is None else words.of(axis)[n] for n in places]
-        turned: dict[str, Any] = {"rotation": 90} if axis is columns else {}
+        is_wide = max(map(display_width, texts)) > FITS_A_COLUMN
+        turned: dict[str, Any] = {"rotation": 90} if axis is columns and is_wide else {}
         set_ticks(range(len(texts)), texts, parse_math=False, family=words.fonts, **turned)
     ax.set_xlabel(columns.name)
     ax.set_ylabel(rows.name)
     cut = [_cut_word(axis) for axis in (rows, columns) if len(axis.positions) > TOKENS_SHOWN]
-    _title(ax, title, [*cut, words.note])
-    return ax
+    largest, at = _largest(array)
+    named = [(axis, i) for axis, i in zip((rows, columns), at, strict=True) if axis.name]
+    size = " x ".join(str(len(axis.positions)) for axis, _ in named)
+    names = " by ".join(axis.name for axis, _ in named)
+    place = ", ".join(axis.called(i) for axis, i in named)
+    alt = f"Heatmap of {_in_a_line(title)}: {size}, {names}; the largest is {largest} at {place}"
+    return _finished(ax, given, words, title, cut, alt)
 
 
-def plot_heads(trace: Result, name: str, ax: Axes | None) -> Axes:
+def plot_heads(trace: Result, name: str, given: Axes | None) -> Picture:
     """One step of all heads, a row of small heatmaps for each layer."""
     known = per_head(trace.blocks[0].attention)
     if not isinstance(name, str) or name not in known:
@@ -123,7 +209,7 @@ def plot_heads(trace: Result, name: str, ax: Axes | None) -> Axes:
     array = np.vstack(layers)
     L, H = len(layers), len(heads)
     high, wide = array.shape[0] // L, array.shape[1] // H
-    ax = _axes(ax, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
+    ax = _axes(given, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
     _image(ax, array, array)
     for i in range(1, L):
         ax.axhspan(i * high - 1.5, i * high - 0.5, color=LIGHT.paper)
@@ -138,11 +224,16 @@ def plot_heads(trace: Result, name: str, ax: Axes | None) -> Axes:
     cut = [
         _cut_word(axis, TILE_SHOWN) for axis in (rows, columns) if len(axis.positions) > TILE_SHOWN
     ]
-    _title(ax, f"{trace.title}\n{step.heading}", cut)
-    return ax
+    title = f"{trace.title}\n{step.heading}"
+    largest, at = _largest(array)
+    alt = (
+        f"Heatmaps of {_in_a_line(title)}: {L} layers of {H} heads; the largest is {largest} in "
+        f"layer {at[0] // high}, head {at[1] // wide}"
+    )
+    return _finished(ax, given, Words([], title), title, cut, alt)
 
 
-def plot_tokens(trace: Result, layer: int, head: int, query: int, ax: Axes | None) -> Axes:
+def plot_tokens(trace: Result, layer: int, head: int, query: int, given: Axes | None) -> Picture:
     """Lines from one token to those that it looks at, as strong as the weights."""
     one = trace.head(layer, head)
     step = shown(one, "weights")
@@ -152,8 +243,9 @@ def plot_tokens(trace: Result, layer: int, head: int, query: int, ax: Axes | Non
     masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
     largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])  # the largest, in order
     rest = len(weights) - len(largest)
-    words = Words([queries, keys])
-    ax = _axes(ax, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
+    title = f"{one.title}\nweights of query {queries.positions[query]}"
+    words = Words([queries, keys], title)
+    ax = _axes(given, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
     middle = (len(largest) - 1) / 2
     settings: dict[str, Any] = {"va": "center", "parse_math": False, "family": words.fonts}
     for y, key in enumerate(largest):
@@ -179,8 +271,11 @@ def plot_tokens(trace: Result, layer: int, head: int, query: int, ax: Axes | Non
     ax.set_ylim(len(largest) + bool(rest) - 0.5, -0.5)
     ax.set_axis_off()
     cut = [f"shown: the {len(largest)} largest of {len(weights)}"] if rest else []
-    _title(ax, f"{one.title}\nweights of query {queries.positions[query]}", [*cut, words.note])
-    return ax
+    first = ", ".join(
+        f"{keys.called(key)} {weights[key]:.2f}" for key in np.argsort(-weights, kind="stable")[:3]
+    )
+    alt = f"Lines of {_in_a_line(title)} ({queries.labels[query]}): most to {first}"
+    return _finished(ax, given, words, title, cut, alt)
 
 
 def _axes(given: Axes | None, width: float, height: float) -> Axes:
@@ -188,12 +283,29 @@ def _axes(given: Axes | None, width: float, height: float) -> Axes:
     if given is not None:
         check_kind(given, Axes, "ax")
         return given
-    return Picture(figsize=(width, height), layout="constrained").subplots()
+    return Figure(figsize=(width, height), layout="constrained").subplots()
 
 
-def _title(ax: Axes, title: str, notes: Iterable[str]) -> None:
-    lines = [title, *(note for note in notes if note)]
-    ax.set_title("\n".join(lines), fontsize="small", loc="left", parse_math=False)
+def _finished(
+    ax: Axes, given: Axes | None, words: Words, title: str, notes: Iterable[str], alt: str
+) -> Picture:
+    """The picture, once it has its title and below it what is to be known."""
+    lines = [words.drawn(title), *notes, *filter(None, [words.note])]
+    ax.set_title(
+        "\n".join(lines), fontsize="small", loc="left", parse_math=False, family=words.fonts
+    )
+    return Picture(ax, alt, given is None)
+
+
+def _in_a_line(title: str) -> str:
+    return title.replace("\n", ", ")
+
+
+def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
+    """The largest finite number of a matrix in words, and where it is."""
+    finite = np.where(np.isfinite(array), array.astype(np.float64), -np.inf)
+    i, j = divmod(int(finite.argmax()), array.shape[1])
+    return f"{array[i, j]:.4g}", (i, j)
 
 
 def _cut_word(axis: Axis, limit: int = TOKENS_SHOWN) -> str:
@@ -236,39 +348,36 @@ class Words:
     """Labels that the fonts at hand can draw.
 
     A token is drawn as people read it, with a space as Ġ; where no font has its characters, or it
-    is only part of one, as its symbol.
+    is only part of one, as its symbol. What no font has in that either is drawn as an escape.
 
     Attributes
     ----------
     fonts : families to draw the labels with, the usual one first
-    note : a word on symbols that stand for what no font has, else ""
+    note : a word on what stands for what no font has, else ""
     """
 
-    def __init__(self, axes: Iterable[Axis]) -> None:
-        self._axes = list(axes)
-        wanted = {
-            character
-            for axis in self._axes
-            for token in axis.tokens
-            if token is not None
-            for character in readable(token)
-        }
-        self.fonts, self._missing = fonts_for(frozenset(wanted))
-        lost = any(
-            token is not None and not self._drawn(token)
-            for axis in self._axes
-            for token in axis.tokens
-        )
-        self.note = "symbols stand for characters that no font here has" if lost else ""
+    def __init__(self, axes: Iterable[Axis], title: str) -> None:
+        tokens = [token for axis in axes for token in axis.tokens if token is not None]
+        texts = [title, *(name for axis in axes for name in axis.names), *map(readable, tokens)]
+        self.fonts, self._missing = fonts_for(frozenset("".join(texts)) - {"\n"})
+        self.note = ""
+        if self._missing:
+            self.note = "symbols stand for characters that no font here has"
+            if any(map(is_chinese, self._missing)):
+                self.note += f";\n{CHINESE_FONT}"
 
     def of(self, axis: Axis) -> list[str]:
         """The labels along an axis."""
         return [
-            label(readable(token)) if token is not None and self._drawn(token) else symbol
+            label(readable(token)) if token is not None and self._has(token) else self.drawn(symbol)
             for token, symbol in zip(axis.tokens, axis.labels, strict=True)
         ]
 
-    def _drawn(self, token: Token) -> bool:
+    def drawn(self, text: str) -> str:
+        """A text with escapes for what no font has."""
+        return "".join(ascii(c)[1:-1] if c in self._missing else c for c in text)
+
+    def _has(self, token: Token) -> bool:
         return not self._missing & set(readable(token))
 
 
@@ -277,19 +386,44 @@ def readable(token: Token) -> str:
     return label(token.readable)
 
 
+def is_chinese(character: str) -> bool:
+    return unicodedata.name(character, "").startswith("CJK ")
+
+
 def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
     """Families that together have the characters, the usual one first, and what none has."""
     families = list(rcParams["font.family"])
     usual = font_manager.findfont(font_manager.FontProperties(family=families))
     missing = characters - _characters(usual)
-    for entry in font_manager.fontManager.ttflist if missing else ():
-        if entry.name.startswith("Last Resort"):  # matplotlib's, which draws boxes for all there is
-            continue
-        found = missing & _characters(entry.fname)
-        if found:
-            families.append(entry.name)
-            missing -= found
+    for find in (_known_fonts, _new_fonts):
+        for entry in find() if missing else ():
+            found = missing & _characters(entry.fname)
+            if found:
+                families.append(entry.name)
+                missing -= found
     return families, missing
+
+
+def _known_fonts() -> list[font_manager.FontEntry]:
+    """The fonts that matplotlib knows, plain ones first, and of those with Chinese today's."""
+
+    def last(entry: font_manager.FontEntry) -> tuple[bool, bool, bool]:
+        name = entry.name
+        return "Serif" in name or "Mono" in name, entry.style != "normal", name[-3:] != " SC"
+
+    known = font_manager.fontManager.ttflist
+    # Last Resort is matplotlib's, which draws boxes for all there is.
+    return sorted((entry for entry in known if not entry.name.startswith("Last Resort")), key=last)
+
+
+def _new_fonts() -> list[font_manager.FontEntry]:
+    """Those installed since matplotlib listed what is there, which it does once and for all."""
+    known = font_manager.fontManager.ttflist
+    before = len(known)
+    for file in {*font_manager.findSystemFonts()} - {entry.fname for entry in known}:
+        with contextlib.suppress(OSError, RuntimeError):  # it can't be read
+            font_manager.fontManager.addfont(file)
+    return known[before:]
 
 
 @cache

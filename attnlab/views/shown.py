@@ -52,6 +52,12 @@ class Axis:
         places = zip(self.names or self.positions, self.tokens, strict=True)
         return tuple(str(n) if token is None else label(token.symbol) for n, token in places)
 
+    def called(self, place: int) -> str:
+        """A place in words, such as `query 5 (Ġhot)`."""
+        label, number = self.labels[place], str(self.positions[place])
+        named = f" ({label})" if label != number else ""
+        return f"{self.name} {number}{named}"
+
     @property
     def has_tokens(self) -> bool:
         return any(token is not None for token in self.tokens)
@@ -173,7 +179,9 @@ def shown_matrix(attention: Result, name: str, of_all_heads: str) -> Shown:
 def axis_of(result: Any, axis: str, length: int) -> Axis:
     """An axis with its tokens, those of a text's trace; keys from a cache have none."""
     name = TOKEN_AXES.get(axis, axis)
-    tokens = getattr(result, "tokens", None)
+    tokens = result.tokens
+    if axis == "Tk" and result.memory_tokens is not None:
+        tokens = result.memory_tokens or None
     if tokens is None or axis not in TOKEN_AXES:
         return Axis(name, range(length), (None,) * length)
     cached = result.tokens_before
