@@ -4,12 +4,13 @@
 # Three words, 猫 吃 鱼 (cat eats fish), and one head of attention that is small enough for a
 # pencil. Each word is a row of four numbers. Nobody trained these numbers: they were written down
 # so that the arithmetic stays short. What is done with them is what a head of GPT-2 does, but for
-# its biases and its mask (the mask comes in chapter 4).
+# its biases and its mask (the mask comes in [chapter 4](04_your_journey.py)).
 #
 #     X  ->  Q, K, V  ->  raw_scores  ->  scores  ->  weights  ->  context
 #
-# Change any number here, and run it again: the chapter goes on with yours. A tutorial's program has
-# printed the same steps; each section ends with a line that tells whether its figures are ours.
+# Change any number in the first cell and run the chapter again: it goes on with yours. A tutorial's
+# program has printed the same steps; a line at the end of a section tells whether its figures are
+# ours.
 
 # %%
 import math
@@ -36,20 +37,21 @@ W_Q = np.array([[0.5, 0.2], [0.1, 0.3], [0.4, 0.6], [0.2, 0.1]])
 W_K = np.array([[0.1, 0.5], [0.3, 0.2], [0.6, 0.4], [0.2, 0.3]])
 W_V = np.array([[0.2, 0.4], [0.5, 0.1], [0.3, 0.6], [0.1, 0.2]])
 
-print("X: three words, four numbers each")
+print("X: a row is a word")
 print(attnlab.table(X, rows=words, decimals=2))
 
 # %% [markdown]
 # ## 3.1 Query, key, value
 #
-# Three small matrices turn each word into three shorter rows:
+# Three matrices turn each word into three shorter rows (in GPT-2 a bias is added to each, which
+# makes it [`affine`](../attnlab/equations.py)):
 #
 # * its **query**, what it looks for: `Q = X W_Q`
 # * its **key**, what it is found by: `K = X W_K`
 # * its **value**, what it gives to a word that looks at it: `V = X W_V`
 #
-# Every number of `Q` is one row of `X` times one column of `W_Q`: four products and their sum. To
-# do it with a pencil, start with the matrices.
+# Here are the matrices. A number of `Q` is one row of `X` times one column of `W_Q`: four products
+# and their sum. Take a pencil, work out one number of `Q`, and look below whether it is there.
 
 # %%
 recorded = figures.load("cat_eats_fish")
@@ -62,6 +64,7 @@ for name in ("W_Q", "W_K", "W_V"):
     print(attnlab.table(matrices[name], decimals=2))
 
 
+# %%
 def multiply(left: Array, right: Array, columns: Sequence[str] = ()) -> Array:
     """The matrix product of the two, every sum of products written out."""
     product = np.zeros((len(left), right.shape[1]))
@@ -75,7 +78,6 @@ def multiply(left: Array, right: Array, columns: Sequence[str] = ()) -> Array:
     return product
 
 
-# %%
 print("\nQ = X W_Q")
 Q = multiply(X, W_Q)
 print("\nK = X W_K")
@@ -88,8 +90,9 @@ print(figures.verdict(inputs, 4, Q=(Q, recorded["Q"]), K=(K, recorded["K"]), V=(
 # %% [markdown]
 # ## 3.2 Raw scores
 #
-# How well does a query fit a key? Multiply the two rows number by number and add up:
-# `raw_scores = Q Kᵀ`. In the table a row is the word that asks, a column the word that it looks at.
+# How well does a query fit a key? Multiply the two rows number by number and add up. Each query
+# with each key, that is [`raw_scores`](../attnlab/equations.py) `= Q Kᵀ`. In the table a row is the
+# word that asks, a column the word that it looks at.
 
 # %%
 print("\n3.2 raw_scores = Q Kᵀ")
@@ -102,8 +105,9 @@ print(figures.verdict(inputs, 4, raw_scores=(raw_scores, recorded["raw_scores"])
 # %% [markdown]
 # ## 3.3 Scores
 #
-# Every raw score is divided by √Dk, where Dk is how many numbers a key has: by √2, with the
-# matrices above. Chapter 5 is about why.
+# [`scores`](../attnlab/equations.py) are the raw scores divided by √Dk, where Dk is how many
+# numbers a key has: by √2, with the matrices above.
+# [Chapter 5](05_why_divide_by_root_d.py) is about why.
 
 # %%
 width = K.shape[-1]
@@ -120,11 +124,10 @@ print(figures.verdict(inputs, 4, scores=(scores, recorded["scores"])))
 # %% [markdown]
 # ## 3.4 Weights
 #
-# Softmax makes shares out of scores. Raise `e` to the power of each score: whatever the score, that
-# is positive. Then divide by the sum, so that the shares add up to 1.
-#
-# First on three round numbers, 1.0, 0.5 and 0.1. (They also circulate with the shares 0.57, 0.29
-# and 0.14. Those are not their softmax; work it out and see.)
+# [`softmax`](../attnlab/equations.py) makes shares out of scores. Raise `e` to the power of each
+# score: whatever the score, that is positive. Then divide by the sum, so that the shares add up to
+# 1. First on three round numbers: 1.0, 0.5, 0.1 (they also circulate with the shares 0.57, 0.29 and
+# 0.14, which are not their softmax; work it out and see).
 
 # %%
 print("\n3.4 weights = softmax(scores)")
@@ -136,23 +139,28 @@ for power in powers:
     print(f"  {power:.4f} / {sum(powers):.4f} = {power / sum(powers):.3f}")
 
 # %% [markdown]
-# Now our words. (With scores above 709 a power of `e` is more than a float64 can hold. So the
-# library takes each row's largest score off first, which changes no share.)
+# Now our words. (Above a score of 709 a power of `e` is more than a float64 can hold. To add one
+# number to all scores of a row changes no share, so a row that goes too far is moved back. The
+# library always moves each row's largest score to 0.)
 
 # %%
-exp_of_scores = np.exp(scores)
+largest = scores.max(axis=1, keepdims=True)
+in_reach = scores - (largest - np.clip(largest, -700, 700))  # mostly the scores themselves
+exp_of_scores = np.exp(in_reach)
 exp_row_sums = exp_of_scores.sum(axis=1)
 weights = exp_of_scores / exp_row_sums[:, None]
 
 print("\ne to the power of each score, and the sum of the row")
 for i, word in enumerate(words):
-    written = " + ".join(f"e^{score:.4f}" for score in scores[i])
-    numbers = " + ".join(f"{number:.4f}" for number in exp_of_scores[i])
-    print(f"  {word}   {written} = {numbers} = {exp_row_sums[i]:.4f}")
+    written = " + ".join(f"e^{score:.4f}" for score in in_reach[i])
+    numbers = " + ".join(f"{number:#.5g}" for number in exp_of_scores[i])
+    print(f"  {word}   {written} = {numbers} = {exp_row_sums[i]:#.5g}")
 
 print("\nEach of them divided by the sum of its row: the weights")
 for word, row, total, shares in zip(words, exp_of_scores, exp_row_sums, weights, strict=True):
-    quotients = [f"{e:.4f}/{total:.4f} = {share:.4f}" for e, share in zip(row, shares, strict=True)]
+    quotients = [
+        f"{e:#.5g}/{total:#.5g} = {share:.4f}" for e, share in zip(row, shares, strict=True)
+    ]
     print(f"  {word}   {'   '.join(quotients)}")
 
 print()
@@ -168,15 +176,15 @@ print(figures.verdict(inputs, 4, weights=(weights, recorded["weights"])))
 # on.
 
 # %%
-difference = np.abs(np.exp(np.round(scores, 4)) - exp_of_scores).max()
+difference = np.abs(np.exp(np.round(in_reach, 4)) - exp_of_scores).max()
 print("\nPowers of e, of scores with four decimals and with all of them")
 print(f"  largest difference  {difference:.7f}")
 
 # %% [markdown]
 # ## 3.5 Context
 #
-# Each word collects the values of all words, as much of each as the weights say:
-# `context = weights V`. This mixture is what the head hands on.
+# Each word collects the values of all words, as much of each as its weights say:
+# [`context`](../attnlab/equations.py) `= weights V`. This mixture is what the head hands on.
 
 # %%
 print("\n3.5 context = weights V")
@@ -187,21 +195,152 @@ print(figures.verdict(inputs, 4, context=(context, recorded["context"])))
 # %% [markdown]
 # ## 3.6 The same in one line
 #
-# The library goes the same way and keeps every step under its name.
+# [`attnlab.self_attention`](../attnlab/functional.py) goes the same way and keeps every step under
+# its name. A notebook draws it: point at a cell of the heatmap for its number, and open the other
+# steps.
 
 # %%
-head = attnlab.self_attention(X, W_Q, W_K, W_V)
+head = attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)
 
-print("\n3.6 attnlab.self_attention(X, W_Q, W_K, W_V)")
-print(head)
+print("\n3.6 attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)")
 print("\nLargest difference from what we did by hand")
 for name, matrix in {"scores": scores, "weights": weights, "context": context}.items():
     print(f"  {name:8} {np.abs(getattr(head, name) - matrix).max():.0e}")
 head
 
 # %% [markdown]
-# ## With a pencil
+# ## 3.7 Three heads of one sentence
 #
-# * Which word does 鱼 look at most, and by how much?
-# * Double every number of `W_Q`. What happens to `raw_scores`, and are the weights still near a
-#   third? Put `W_Q = 2 * W_Q` below the matrices in the first cell and see.
+# Other matrices ask other questions of the same words. Look at the columns of `X`: with the
+# numbers above, 猫 and 鱼 are large in the first and the third, 吃 in the second and the fourth. So
+# first minus second plus third minus fourth is a number that tells a noun from a verb.
+#
+# A head may use it as its whole query and, with the sign turned, as its whole key. Then nouns fit
+# the verb, and the verb fits nouns.
+
+# %%
+noun = np.resize([[1.0], [-1.0], [1.0], [-1.0]], (X.shape[1], 1))
+other_kind = attnlab.self_attention(X, 2 * noun, -noun, W_V, tokens=words)
+
+print("\n3.7 Three heads of one sentence")
+print("\nX noun")
+print(attnlab.table(X @ noun, rows=words, columns=["noun"], decimals=2))
+print("\nWeights with W_Q = 2 noun, W_K = -noun")
+print(attnlab.table(other_kind.weights, rows=words, columns=words))
+other_kind.plot()
+
+# %% [markdown]
+# Without the turned sign like fits like: a noun looks at nouns, itself included, and the verb at
+# itself.
+
+# %%
+own_kind = attnlab.self_attention(X, 2 * noun, noun, W_V, tokens=words)
+
+print("\nWeights with W_Q = 2 noun, W_K = noun")
+print(attnlab.table(own_kind.weights, rows=words, columns=words))
+own_kind.plot()
+
+# %% [markdown]
+# A layer has many heads, so that many questions are asked at once. What they bring is put side by
+# side, [`concat`](../attnlab/equations.py), and mixed by one more matrix. We wrote our questions
+# down; a model finds its own while it is trained, and [chapter 7](07_heads_that_learned.py) looks
+# at some.
+
+# %%
+three = {"near a third": head, "other kind": other_kind, "own kind": own_kind}
+names = [f"{name}, {j}" for name, one in three.items() for j in range(one.V.shape[1])]
+concat = np.hstack([one.context for one in three.values()])
+print("\nThe three contexts side by side")
+print(attnlab.table(concat, rows=words, columns=names))
+
+# %% [markdown]
+# ## 3.8 Rows or columns
+#
+# Here a word is a row, and a matrix stands on the right: `Q = X W_Q`. Some texts and videos have
+# words as columns and the matrix on the left. Then everything is turned over: `Qᵀ = W_Qᵀ Xᵀ`, and
+# their table of scores, `K Qᵀ`, has the word that asks as a **column**. There the shares of a
+# column sum to 1. No number differs.
+#
+# PyTorch's `nn.Linear(4, 2)` keeps a third habit: words are rows, but its `weight` has the shape
+# (out, in), here (2, 4), and it computes `X weightᵀ`. GPT-2's files hold (in, out), as we do. With
+# a square matrix a wrong habit gives no error, only wrong numbers.
+
+# %%
+as_columns = {"X": X.T, "Q": W_Q.T @ X.T, "K": W_K.T @ X.T}
+turned = as_columns["K"].T @ as_columns["Q"] / root
+linear_weight = W_Q.T
+
+print("\n3.8 Rows or columns")
+print("\nScores with words as columns: a column is the word that asks")
+print(attnlab.table(turned, rows=words, columns=words))
+habits = {
+    "rows     Q  = X W_Q": (X.shape, W_Q.shape, Q.shape),
+    "columns  Qᵀ = W_Qᵀ Xᵀ": (W_Q.T.shape, X.T.shape, as_columns["Q"].shape),
+    "Linear   Q  = X weightᵀ": (X.shape, linear_weight.shape, (X @ linear_weight.T).shape),
+}
+print()
+for habit, (left, right, product) in habits.items():
+    print(f"  {habit:24} {left} {right} -> {product}")
+print(f"\nLargest difference of the scores, turned back: {np.abs(turned.T - scores).max():.0e}")
+
+# %% [markdown]
+# ## 3.9 Predict, change, see
+#
+# **Exercise 1.** Double every number of `W_Q`. What becomes of the raw scores, and are the weights
+# still near a third? Say it first, then put `W_Q = 2 * W_Q` below the matrices in the first cell
+# and run the chapter again.
+#
+# <details><summary>Answer</summary>
+#
+# Every raw score doubles, and so does every difference between two of them. The largest of the nine
+# weights goes from 0.3462 to 0.3590: a little sharper, still near a third.
+#
+# </details>
+#
+# **Exercise 2.** Put `W_Q = 0 * W_Q` there. Which weights do you get, and which context?
+#
+# <details><summary>Answer</summary>
+#
+# All scores are 0 and all powers of `e` are 1, so every weight is exactly a third. Every word gets
+# the same context, 0.4733 and 0.5867, the mean of the three values. With the real `W_Q` it was not
+# far from that.
+#
+# </details>
+#
+# **Exercise 3.** Let the fish eat the cat: swap the first and the third word, and their rows of
+# `X`. Which numbers of the context does that change?
+#
+# <details><summary>Answer</summary>
+#
+# None. The rows change places: 猫 still gets 0.4743 and 0.5875, though it stands last now.
+# Attention by itself does not know in which order words stand: each query meets the same keys and
+# values. That is why GPT-2 adds a vector for the position to each word before the first head.
+#
+# </details>
+#
+# **Exercise 4.** Write the head yourself. The one below has two mistakes in it, and `attnlab.check`
+# tells them one after the other. Predict which steps differ, then run the cell, mend what it says
+# first, and run it again, until six of six steps agree.
+
+
+# %%
+def my_head(X: Array, W_Q: Array, W_K: Array, W_V: Array) -> dict[str, Array]:
+    """The steps of a head by their names."""
+    Q, K, V = X @ W_Q, X @ W_K, X @ W_V
+    scores = Q @ K.T / K.shape[-1]
+    weights = attnlab.softmax(scores.T).T
+    return {"Q": Q, "K": K, "V": V, "scores": scores, "weights": weights, "context": weights @ V}
+
+
+print("\n3.9 Your own head")
+print(attnlab.check(my_head(X, W_Q, W_K, W_V), head))
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# Scores, weights and context differ. First the scores: they are divided by 2, which is Dk and by
+# chance also √D, so `check` names both. It has to be `Q @ K.T / math.sqrt(K.shape[-1])`. Then the
+# weights: `softmax over the queries`, so that columns sum to 1 and not rows. Leave out both `.T`
+# behind them: `attnlab.softmax(scores)`.
+#
+# </details>

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from book import CHANGED, Changes, agree, as_it_is, holds, run
+from book import CHANGED, Changes, agree, answer, as_it_is, holds, run
 
 from attnlab import figures, softmax
 
@@ -12,10 +12,20 @@ CHANGES: Changes = {
     "twice W_Q": (True, {"W_V = np.array": "W_Q = 2 * W_Q\nW_V = np.array"}),
     "W_Q of zeros": (True, {"W_V = np.array": "W_Q = 0 * W_Q\nW_V = np.array"}),
     "negative W_K": (True, {"W_V = np.array": "W_K = -W_K\nW_V = np.array"}),
+    "scores too large for exp": (True, {"W_V = np.array": "X = 1000 * X\nW_V = np.array"}),
+    "scores too small for exp": (True, {"W_V = np.array": "W_Q = -1e5 * W_Q\nW_V = np.array"}),
     "a wider W_V": (True, {"[0.1, 0.2]])\n": "[0.1, 0.2]])\nW_V = np.hstack([W_V, -W_V])\n"}),
     "three numbers in a key": (
         True,
         {"W_V = np.array": "W_Q, W_K = np.ones((4, 3)), np.eye(4, 3)\nW_V = np.array"},
+    ),
+    "six numbers in a word": (
+        True,
+        {
+            "[0.1, 0.2]])\n": "[0.1, 0.2]])\n"
+            "X, W_Q, W_K, W_V = np.hstack([X, X[:, :2]]), W_Q[[0, 1, 2, 3, 0, 1]], "
+            "W_K[[0, 1, 2, 3, 2, 3]], np.ones((6, 2))\n"
+        },
     ),
     "four words": (
         True,
@@ -33,6 +43,7 @@ CHANGES: Changes = {
         },
     ),
     "other scores": (False, {"example = [1.0, 0.5, 0.1]": "example = [-3, 2.5]"}),
+    "another question": (False, {"[[1.0], [-1.0], [1.0], [-1.0]]": "[[0.0], [3.0]]"}),
 }
 
 
@@ -42,25 +53,88 @@ def test_it_goes_on_with_other_numbers(what: str) -> None:
 
 
 def test_one_head_by_hand() -> None:
-    lesson, recorded = as_it_is(CHAPTER), figures.load("cat_eats_fish")
-    assert lesson["words"] == recorded["words"]
+    chapter, recorded = as_it_is(CHAPTER), figures.load("cat_eats_fish")
+    assert chapter["words"] == recorded["words"]
     steps = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
-    agree(recorded, 4, **{name: lesson[name] for name in steps})
-    agree(recorded, 4, **{name: getattr(lesson["head"], name) for name in steps})
-    agree(recorded, 7, exp_of_scores=lesson["exp_of_scores"])
-    agree(recorded, 3, exp_row_sums=lesson["exp_row_sums"])
-    assert np.allclose(lesson["weights"], 1 / 3, atol=0.02)
-    assert np.allclose(softmax(lesson["example"]), [0.497, 0.301, 0.202], atol=0.0005)
-    assert all(f"= {share}\n" in lesson.printed for share in (0.497, 0.301, 0.202))
-    rounded = np.exp(np.round(lesson["scores"], 4))
+    agree(recorded, 4, **{name: chapter[name] for name in steps})
+    agree(recorded, 4, **{name: getattr(chapter["head"], name) for name in steps})
+    agree(recorded, 7, exp_of_scores=chapter["exp_of_scores"])
+    agree(recorded, 3, exp_row_sums=chapter["exp_row_sums"])
+    assert np.array_equal(chapter["in_reach"], chapter["scores"])
+    assert np.allclose(chapter["weights"], 1 / 3, atol=0.02)
+    assert np.allclose(softmax(chapter["example"]), [0.497, 0.301, 0.202], atol=0.0005)
+    assert all(f"= {share}\n" in chapter.printed for share in (0.497, 0.301, 0.202))
+    rounded = np.exp(np.round(chapter["scores"], 4))
     assert not figures.compare("", rounded, recorded["exp_of_scores"], 7).agrees
-    assert 0.00001 < lesson["difference"] < 0.0001  # from the fifth decimal on
-    assert lesson.printed.count("published figures agree") == 6
+    assert 0.00001 < chapter["difference"] < 0.0001  # from the fifth decimal on
+    assert chapter.printed.count("published figures agree") == 6
 
 
-def test_its_exercise() -> None:
+def test_weights_of_scores_beyond_the_reach_of_exp() -> None:
+    """By hand as by the library."""
+    for factor in (1e5, -1e5):
+        chapter = run(CHAPTER, {"W_V = np.array": f"W_Q = {factor} * W_Q\nW_V = np.array"})
+        assert np.abs(chapter["scores"]).max() > 709
+        assert np.allclose(chapter["weights"], chapter["head"].weights)
+
+
+def test_heads_that_ask_other_questions() -> None:
+    chapter = as_it_is(CHAPTER)
+    noun = np.array([0.9, -1.2, 0.9])  # 0.8 - 0.2 + 0.4 - 0.1, ...
+    assert np.allclose(chapter["X"] @ chapter["noun"], noun[:, None])
+    assert np.allclose(chapter["other_kind"].weights, softmax(-2 * np.outer(noun, noun)))
+    assert np.allclose(chapter["own_kind"].weights, softmax(2 * np.outer(noun, noun)))
+    assert chapter["other_kind"].weights[0, 1] > 0.9  # a noun at the verb
+    assert chapter["other_kind"].weights[1, [0, 2]].sum() > 0.9
+    assert chapter["own_kind"].weights[0, [0, 2]].sum() > 0.9
+    assert chapter["own_kind"].weights[1, 1] > 0.9
+    assert chapter["concat"].shape == (3, 6)
+
+
+def test_rows_or_columns() -> None:
+    chapter = as_it_is(CHAPTER)
+    assert np.allclose(chapter["turned"], chapter["scores"].T)
+    assert np.allclose(softmax(chapter["turned"].T).T.sum(axis=0), 1)
+    assert chapter["linear_weight"].shape == (2, 4)
+    assert np.allclose(chapter["X"] @ chapter["linear_weight"].T, chapter["Q"])
+
+
+def test_exercise_1() -> None:
     once = as_it_is(CHAPTER)
     twice = run(CHAPTER, {"W_V = np.array": "W_Q = 2 * W_Q\nW_V = np.array"})
     assert np.allclose(twice["raw_scores"], 2 * once["raw_scores"])
-    assert np.allclose(twice["weights"], 1 / 3, atol=0.05)
     assert f"{CHANGED}  W_Q = [[0.5, 0.2], [0.1, 0.3], [0.4, 0.6], [0.2, 0.1]]" in twice.printed
+    for chapter in (once, twice):
+        assert f"{chapter['weights'].max():.4f}" in answer(CHAPTER, 1)
+
+
+def test_exercise_2() -> None:
+    chapter = run(CHAPTER, {"W_V = np.array": "W_Q = 0 * W_Q\nW_V = np.array"})
+    assert np.allclose(chapter["weights"], 1 / 3, rtol=1e-15)
+    assert np.allclose(chapter["context"], chapter["V"].mean(axis=0))
+    for mean in chapter["context"][0]:
+        assert f"{mean:.4f}" in answer(CHAPTER, 2)
+
+
+def test_exercise_3() -> None:
+    once = as_it_is(CHAPTER)
+    swapped = run(CHAPTER, {"W_Q = np.array": "words, X = words[::-1], X[::-1]\nW_Q = np.array"})
+    assert swapped["words"] == ["鱼", "吃", "猫"]
+    assert np.allclose(swapped["context"], once["context"][::-1])
+    assert "猫 still gets {:.4f} and {:.4f}".format(*swapped["context"][-1]) in answer(CHAPTER, 3)
+
+
+def test_exercise_4() -> None:
+    root = {"K.T / K.shape[-1]": "K.T / math.sqrt(K.shape[-1])"}
+    axis = {"attnlab.softmax(scores.T).T": "attnlab.softmax(scores)"}
+    as_given, half, mended = (as_it_is(CHAPTER), run(CHAPTER, root), run(CHAPTER, root | axis))
+    said = [chapter.printed.partition("3.9 Your own head\n")[2] for chapter in (as_given, half)]
+    assert "3 of 6 steps agree, the first that does not is scores" in said[0]
+    assert "    scores = raw_scores / Dk\n" in said[0]
+    assert "    scores = raw_scores / √D\n" in said[0]
+    assert "4 of 6 steps agree, the first that does not is weights" in said[1]
+    assert "    weights = softmax over the queries\n" in said[1]
+    assert "6 of 6 steps agree" in mended.printed
+    text = answer(CHAPTER, 4)
+    assert all(code in text for code in ("softmax over the queries", "attnlab.softmax(scores)"))
+    assert f"Q @ {root['K.T / K.shape[-1]']}" in text
