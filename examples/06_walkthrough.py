@@ -2,14 +2,15 @@
 # # 6. One head of GPT-2, step by step
 #
 # A published article (orczhou.com, "understanding-llm-attention", 2025-12-31) walks through one
-# head of GPT-2, layer 0, head 0, and prints tables of what it finds. Here is the same walk on a
-# model that you have, and the verdict: are these the article's numbers?
+# head of GPT-2, layer 0, head 0, and prints tables of what it finds. This chapter walks there
+# twice. First on paper: the article's tables are in attnlab, and its arithmetic can be done again
+# from them, with no model and no download. Then on the model that you have, step by step, with the
+# verdict: are these the article's numbers?
 #
 # The model is GPT-2 small where it is in the Hugging Face cache. Where it is not, it is the pocket
 # GPT-2 that comes with attnlab: another vocabulary, narrower, with numbers of its own, but built in
-# the same way, so that each step can be followed. The first line tells which, and how to get GPT-2.
-# To use another model, name it, or a directory, in the environment variable `ATTNLAB_MODEL`. To see
-# another text, change `PROMPT`.
+# the same way. The first line tells which, and how to get GPT-2. To use another model, name it, or
+# a directory, in the environment variable `ATTNLAB_MODEL`. To see another text, change `PROMPT`.
 
 # %%
 import math
@@ -29,21 +30,182 @@ model = attnlab.GPT2.at_hand()
 print(model)
 
 # %% [markdown]
-# ## 6.1 The walk
+# ## 6.1 What was printed
 #
-# From tokens to context: the embedding of each token and of each position, their sum, LayerNorm,
-# then the chain of chapters 3 and 4. In a token's symbol `Ġ` stands for a space before it. A curly
-# apostrophe is three bytes, which GPT-2's vocabulary cuts in two tokens, `âĢ` and `Ļ`.
+# The article's prompt is 12 tokens. In a token's symbol `Ġ` stands for a space before it. The
+# apostrophe is a curly one, three bytes, which GPT-2's vocabulary cuts in two tokens, `âĢ` and `Ļ`.
+#
+# A row of GPT-2's numbers is 768 long, one head's is 64: too long for an article, so that of most
+# tables it prints three columns, and of `V` six rows. The scores are there in full. The arrays
+# below are these tables. Change any number in them: what follows is computed from yours.
 
 # %%
-print(f"\n6.1 The walk, for the prompt: {PROMPT}\n")
-for step in walkthrough.walk(model, PROMPT):
-    print(step)
+recorded = figures.load("walkthrough")
+wte, wpe = np.array(recorded["wte"]), np.array(recorded["wpe"])
+scores = np.array(recorded["scores"])
+V = np.array(recorded["V"][:5])  # of the first five tokens; then the article leaves some out
+T = len(scores)
+symbols = recorded["symbols"]
+six = symbols[: min(T, 6)]
+
+print("\n6.1 What was printed")
+print("\nscores, the first six rows and columns")
+print(attnlab.table(scores[:6, :6], rows=six, columns=six, decimals=2))
+print("\nV, the first three columns")
+print(attnlab.table(V, rows=symbols[: len(V)]))
 
 # %% [markdown]
-# The last token's second largest weight, with every number that it is made of. In a notebook the
-# head then draws itself: point at a square, and it tells its number; what the mask took away is
-# striped.
+# ## 6.2 Token plus position
+#
+# The model looks up a row for each token (`wte`) and one for each position (`wpe`), and adds them:
+# [`embedding`](../attnlab/equations.py). Both were rounded to four decimals before they were
+# printed, so that the last digit of our sum may be one off. With the numbers above it is, in 10 of
+# 36 places. So the sums are held to three decimals here.
+
+# %%
+embedding = wte + wpe
+
+print("\n6.2 Token plus position, column 0")
+printed = np.array(recorded["embedding"])
+columns = [wte[:, 0], wpe[:, 0], embedding[:, 0], printed[:, 0]]
+print(
+    attnlab.table(np.stack(columns, axis=1), rows=symbols, columns=["wte", "wpe", "sum", "printed"])
+)
+off = np.abs(embedding - printed) > 0.00005
+print(f"\n{off.sum()} of {off.size} sums have another last digit than the printed one")
+inputs = {"wte": (wte, recorded["wte"]), "wpe": (wpe, recorded["wpe"])}
+print(figures.verdict(inputs, 3, embedding=(embedding, printed)))
+
+# %% [markdown]
+# ## 6.3 The mask
+#
+# Between the sum and the scores lie LayerNorm and two matrices of 768 rows, of which an article can
+# print only corners. From the scores on everything is there again.
+#
+# A token must not look at those behind it. So where the key stands behind the query, the score
+# becomes -inf, which softmax turns into a weight of exactly 0:
+# [`masked_scores`](../attnlab/equations.py).
+
+# %%
+mask = attnlab.causal_mask(T)
+masked_scores = np.where(mask, scores, -math.inf)
+
+print("\n6.3 The mask, the first six rows and columns")
+print(attnlab.table(masked_scores[:6, :6], rows=six, columns=six, decimals=2))
+print()
+inputs = {"scores": (scores, recorded["scores"])}
+print(figures.verdict(inputs, 2, masked_scores=(masked_scores, recorded["masked_scores"])))
+
+# %% [markdown]
+# ## 6.4 Softmax
+#
+# `e` to the power of each score, divided by the sum of its row:
+# [`weights`](../attnlab/equations.py). (First the row's largest score is taken off, so that no
+# power can overflow. Why may we? That is exercise 1.) Here is one row with all its steps. Put
+# another number in `row`, from 0 to 11.
+
+# %%
+row = 5
+
+largest = masked_scores.max(axis=1, keepdims=True)
+powers = np.exp(masked_scores - largest)  # e to the power of -inf is 0
+weights = powers / powers.sum(axis=1, keepdims=True)
+
+printed = np.array(recorded["weights"])[:T, :T]
+print(f"\n6.4 Softmax: where {symbols[row]} looks")
+steps = [masked_scores, masked_scores - largest, powers, weights, printed]
+names = ["masked_scores", "minus the largest", "e to that power", "weights", "printed"]
+print(
+    attnlab.table(np.stack(steps, axis=2)[row, : row + 1], rows=symbols[: row + 1], columns=names)
+)
+print(f"\nthe sum of the powers: {powers[row].sum():.4f}\n")
+print(figures.verdict(inputs, 2, weights=(weights, printed)))
+
+# %% [markdown]
+# All 144 weights follow from the printed scores. Scores are all that softmax knows: whatever
+# queries and keys they came from, the weights are these. That makes a picture easy. Let `X`, `W_K`
+# and `W_V` be the identity matrix, and `W_Q` the scores times √12: then `Q Kᵀ` is that too, and
+# divided by √12 it is the scores. In a notebook the head draws itself: point at a square, and it
+# tells its number. What the mask took away is striped.
+
+# %%
+published = attnlab.self_attention(
+    np.eye(T), scores * math.sqrt(T), np.eye(T), np.eye(T), mask=mask
+)
+published
+
+# %% [markdown]
+# ## 6.5 Context, as far as it was printed
+#
+# The weights mix the values: [`context`](../attnlab/equations.py) `= weights V`. `V` is printed for
+# the first five tokens (and the last). The mask lets the first five see no others, so that their
+# five rows of context can be computed from what is on paper.
+#
+# **Round last.** We do it twice: with our own weights, and with those that the article prints,
+# which have two decimals. With the numbers above the first are right to three decimals and the
+# second are not. A weight of 0.16 may be anything from 0.155 to 0.165. (The printed weights of
+# `Ġis` sum to 0.97.)
+
+# %%
+seen = min(len(V), T)
+context = weights[:seen, :seen] @ V[:seen]
+of_rounded = printed[:seen, :seen] @ V[:seen]
+printed_context = np.array(recorded["context"])[:seen]
+
+print("\n6.5 Context, column 0")
+columns = [context[:, 0], of_rounded[:, 0], printed_context[:, 0]]
+names = ["our weights", "printed weights", "printed context"]
+print(attnlab.table(np.stack(columns, axis=1), rows=symbols[:seen], columns=names))
+print("\nLargest difference from the printed context, all three columns")
+print(f"  with our weights          {np.abs(context - printed_context).max():.4f}")
+print(f"  with the printed weights  {np.abs(of_rounded - printed_context).max():.4f}\n")
+inputs["V"] = (V, recorded["V"][:5])
+print(figures.verdict(inputs, 3, context=(context, printed_context)))
+
+# %% [markdown]
+# ## 6.6 The same walk on a model
+#
+# Now with all the numbers, on the model that the first line names. First what enters: the embedding
+# of each token and of each position, and their sum.
+
+# %%
+walked = {step.name: step for step in walkthrough.walk(model, PROMPT)}
+
+print(f"\n6.6 The walk, for the prompt: {PROMPT}\n")
+for name in ("token_embedding", "position_embedding", "embedding"):
+    print(walked[name])
+
+# %% [markdown]
+# LayerNorm makes `X` of it, and the head has three matrices. In GPT-2 each has 768 rows and 64
+# columns: a row for each column of `X`.
+
+# %%
+for name in ("X", "W_Q", "W_K", "W_V"):
+    print(walked[name])
+
+# %% [markdown]
+# Every row of `X` times these matrices, plus a bias: its query, its key, its value.
+
+# %%
+for name in ("Q", "K", "V"):
+    print(walked[name])
+
+# %% [markdown]
+# Query times key, divided by √Dk, then masked.
+
+# %%
+for name in ("scores", "masked_scores"):
+    print(walked[name])
+
+# %% [markdown]
+# Softmax of each row, and the values mixed.
+
+# %%
+for name in ("weights", "context"):
+    print(walked[name])
+
+# %% [markdown]
+# The last token's second largest weight, with every number that it is made of.
 
 # %%
 trace = model.trace(PROMPT)
@@ -53,16 +215,16 @@ print(head.explain(-1, second))
 head
 
 # %% [markdown]
-# ## 6.2 The verdict
+# ## 6.7 The verdict
 #
 # A table agrees when each computed number, rounded as the article rounds, is the printed one.
 
 # %%
-print("\n6.2 The verdict")
+print("\n6.7 The verdict\n")
 print(walkthrough.reproduce(model, PROMPT))
 
 # %% [markdown]
-# ## 6.3 A straight apostrophe
+# ## 6.8 A straight apostrophe
 #
 # Type the prompt on a keyboard, and the apostrophe is likely to be straight: `'` and not `’`. The
 # vocabulary has a token `'s`, so what were three tokens in GPT-2 become one, and every later token
@@ -71,25 +233,26 @@ print(walkthrough.reproduce(model, PROMPT))
 
 # %%
 straight = PROMPT.replace("’", "'")
-print("\n6.3 A straight apostrophe")
+print("\n6.8 A straight apostrophe")
 for prompt in (PROMPT, straight):
     tokens = model.tokenizer.tokens(prompt)
     print(f"\n{prompt}    {len(tokens)} tokens")
-    print(tokens)
+    print(" ".join(tokens.symbols))
 print("\nAgainst the published figures:")
 print(textwrap.fill(walkthrough.reproduce(model, straight).reason, width=88))
 
 # %% [markdown]
-# ## 6.4 Where the article's words slip
+# ## 6.9 Where the article's words slip
 #
 # Some of its sentences are not right. Each is quick to check.
 #
 # **LayerNorm** does not end with mean 0 and variance 1. After that comes a gain, a factor for each
-# column, and a bias, both learned. `X` is the published table only with them. (Without them the
-# variance is not quite 1 either, as a small epsilon is added to it before the division.)
+# column, and a bias, both learned: [`layer_norm`](../attnlab/equations.py). `X` is the published
+# table only with them. (Without them the variance is not quite 1 either, as a small epsilon is
+# added to it before the division.)
 
 # %%
-columns = 3
+shown_columns = 3
 
 ones, zeros = np.ones(model.config.n_embd), np.zeros(model.config.n_embd)
 epsilon = model.config.layer_norm_epsilon
@@ -98,19 +261,18 @@ attention = trace.blocks[0].attention
 gain, bias = attention.gain, attention.bias
 X = attnlab.layer_norm(trace.embedding, gain, bias, epsilon)
 
-print("\n6.4 Where the article's words slip")
+print("\n6.9 Where the article's words slip")
 print(f"\nLayerNorm, row of {trace.tokens.symbols[0]}")
 print(
     attnlab.table(
-        [[x[0].mean(), x[0].var(), *x[0, :columns]] for x in (plain, X)],
+        [[x[0].mean(), x[0].var(), *x[0, :shown_columns]] for x in (plain, X)],
         rows=["without gain and bias", "with gain and bias (X)"],
-        columns=["mean", "variance", *(f"column {j}" for j in range(columns))],
+        columns=["mean", "variance", *(f"column {j}" for j in range(shown_columns))],
     )
 )
-published = figures.load("walkthrough")
-if trace.tokens.ids.tolist() == published["token_ids"]:
+if trace.tokens.ids.tolist() == recorded["token_ids"]:
     for name, x in {"without gain and bias": plain, "with gain and bias": X}.items():
-        print(figures.compare(f"X {name}", x[:, :3], published["X"], decimals=4))
+        print(figures.compare(f"X {name}", x[:, :3], recorded["X"], decimals=4))
 
 # %% [markdown]
 # **Shapes.** A head's `W_Q` has a row for each of the model's columns: in GPT-2 small 768 rows, 64
@@ -130,24 +292,76 @@ for what, array in {
 # **cos π** is -1, not 0.
 #
 # **Dividing by √Dk** is not there for speed. It keeps the variance of the scores near 1, so that
-# softmax does not saturate: chapter 5. Here is what it does to this head: the spread shrinks by √Dk
-# (in GPT-2 √64 = 8), and with it the largest weights. (The first row's only weight is 1 either
-# way.)
+# softmax does not saturate: [chapter 5](05_why_divide_by_root_d.py). Here is what it does to this
+# head: the spread shrinks by √Dk (in GPT-2 √64 = 8), and with it the largest weights. (The first
+# row's only weight is 1 either way.)
+#
+# **Similarity.** The article also prints a table of how similar the tokens are. The formula it
+# gives has not been seen to yield that table, so the verdict leaves it out. [Chapter
+# 1](01_why_attention.py) tells why similarity is not attention.
 
 # %%
 print(f"\ncos π = {math.cos(math.pi):.0f}")
 
-seen = head.mask
-undivided = attnlab.softmax(np.where(seen, head.raw_scores, -np.inf))
+visible = head.mask
+undivided = attnlab.softmax(np.where(visible, head.raw_scores, -np.inf))
 print(f"\nDividing by √{model.config.d_head}")
 print(
     attnlab.table(
         [
-            [head.raw_scores[seen].std(), undivided.max(axis=1).mean()],
-            [head.scores[seen].std(), head.weights.max(axis=1).mean()],
+            [head.raw_scores[visible].std(), undivided.max(axis=1).mean()],
+            [head.scores[visible].std(), head.weights.max(axis=1).mean()],
         ],
         rows=["raw_scores", "scores"],
         columns=["standard deviation", "largest weight of a row, mean"],
         decimals=2,
     )
 )
+
+# %% [markdown]
+# ## 6.10 Predict, change, see
+#
+# Say first what will happen. Then change the tables in 6.1, below the line of `V`, and run the
+# chapter again: the exercises need no GPT-2.
+#
+# **Exercise 1.** Add 1 to all twelve scores of `Ġhot`: `scores[5] += 1`. What becomes of its
+# weights?
+#
+# <details><summary>Answer</summary>
+#
+# Nothing. Every power of `e` grows by the same factor, 2.7183, their sum too, and the shares stay.
+# `Ġhot` still gives `It` 0.2901. Only differences within a row count.
+#
+# </details>
+#
+# **Exercise 2.** The scores are `Q Kᵀ` divided by 8. Undo that: `scores *= 8`. The weight that
+# `Ġis` gives to `It` is 0.30. What will it be, about?
+#
+# <details><summary>Answer</summary>
+#
+# 0.9987. The next best score is 0.91 lower, and 8 times that is 7.28: its weight is smaller by a
+# factor of 1451. A head like that looks at one token and at nothing else; chapter 5 shows why it
+# would then hardly learn.
+#
+# </details>
+#
+# **Exercise 3.** `V` of `Ġhot` (row 5) is not printed, its context is: 0.0327 in column 0. Can you
+# find the value with a pencil? You need the weights of 6.4 and the five values of 6.1.
+#
+# <details><summary>Answer</summary>
+#
+# Take off what the other five give, and divide by the weight that `Ġhot` gives to itself: (0.0327 +
+# 0.0054) / 0.2548 = 0.1495. The last digits are not safe, as the scores were rounded to two
+# decimals.
+#
+# </details>
+#
+# **Exercise 4.** Which rows of context change if you change the value of the first token, `V[0] +=
+# 1`, and which change if you change that of the fifth, `V[4] += 1`?
+#
+# <details><summary>Answer</summary>
+#
+# All five, as every token sees the first: by 1.00, 0.84, 0.65, 0.54 and 0.54, the first column of
+# the weights. The value of the fifth is seen by the fifth alone, and its row changes by 0.16.
+#
+# </details>

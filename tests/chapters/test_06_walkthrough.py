@@ -1,10 +1,15 @@
 """Chapter 6, walkthrough: what it says holds, and its numbers may be changed."""
 
+import math
+
 import numpy as np
 import pytest
-from book import Changes, as_it_is, holds, run
+from book import CHANGED, Changes, agree, answer, as_it_is, holds, run
+
+from attnlab import figures
 
 CHAPTER = "06"
+V_OF = "# of the first five tokens; then the article leaves some out\n"
 
 CHANGES: Changes = {
     "a straight apostrophe": (False, {'PROMPT = "It’s': "PROMPT = \"It's"}),
@@ -12,7 +17,8 @@ CHANGES: Changes = {
     "Chinese": (False, {"It’s very hot": "夏天很热。"}),
     "another text": (False, {"It’s very hot": "The dog chased the ball, but it"}),
     "lines": (False, {"It’s very hot": r"\n\n\tIt"}),
-    "more columns": (False, {"columns = 3": "columns = 5"}),
+    "more columns": (False, {"shown_columns = 3": "shown_columns = 5"}),
+    "another row": (False, {"row = 5": "row = 11"}),
     "another head": (
         False,
         {
@@ -20,6 +26,12 @@ CHANGES: Changes = {
             "gain, bias = attention": "gain, bias = -attention",
         },
     ),
+    "scores of zero": (True, {V_OF: "\nscores *= 0\n"}),
+    "negative scores": (True, {V_OF: "\nscores = -scores\n"}),
+    "huge scores": (True, {V_OF: "\nscores *= 1e6\n"}),
+    "fewer tokens": (True, {V_OF: "\nscores = scores[:4, :4]\n", "row = 5": "row = 2"}),
+    "fewer values": (True, {V_OF: "\nV = V[:2]\n"}),
+    "no position": (True, {V_OF: "\nwpe *= 0\n"}),
 }
 
 
@@ -28,17 +40,72 @@ def test_it_goes_on_with_other_numbers(what: str) -> None:
     holds(CHAPTER, *CHANGES[what])
 
 
-def test_walkthrough() -> None:
-    lesson = as_it_is(CHAPTER)
-    trace, head, model = lesson["trace"], lesson["head"], lesson["model"]
+def test_on_paper() -> None:
+    """The article's arithmetic, from its own tables."""
+    chapter, recorded = as_it_is(CHAPTER), figures.load("walkthrough")
+    agree(recorded, 3, embedding=chapter["embedding"])
+    agree(recorded, 2, masked_scores=chapter["masked_scores"], weights=chapter["weights"])
+    figures.check("context", chapter["context"], recorded["context"][:5], 3)
+    assert not figures.compare("", chapter["of_rounded"], recorded["context"][:5], 3).agrees
+    assert "10 of 36 sums have another last digit" in chapter.printed
+    assert chapter.printed.count("published figures agree") == 4
+    assert math.isclose(sum(recorded["weights"][-1]), 0.97)
+    published = chapter["published"]
+    assert np.allclose(published.scores, recorded["scores"])
+    assert np.allclose(published.weights, chapter["weights"])
+
+
+def test_on_a_model() -> None:
+    chapter = as_it_is(CHAPTER)
+    trace, head, model = chapter["trace"], chapter["head"], chapter["model"]
     variance, eps = trace.embedding.var(axis=1), model.config.layer_norm_epsilon
-    assert np.allclose(lesson["plain"].mean(axis=1), 0, atol=1e-5)
-    assert np.allclose(lesson["plain"].var(axis=1), variance / (variance + eps), rtol=1e-3)
-    assert np.array_equal(lesson["X"], head.X)
+    assert np.allclose(chapter["plain"].mean(axis=1), 0, atol=1e-5)
+    assert np.allclose(chapter["plain"].var(axis=1), variance / (variance + eps), rtol=1e-3)
+    assert np.array_equal(chapter["X"], head.X)
     assert head.W_Q.shape == (model.config.n_embd, model.config.d_head)
     assert head.context.shape == (len(trace.tokens), model.config.d_head)
     assert np.allclose(head.raw_scores, head.scores * model.config.d_head**0.5, atol=1e-5)
-    assert (lesson["undivided"].max(axis=1) >= head.weights.max(axis=1) - 1e-6).all()
-    assert "\n\n6.2 The verdict\n" in lesson.printed
+    assert (chapter["undivided"].max(axis=1) >= head.weights.max(axis=1) - 1e-6).all()
+    assert "\n\n6.7 The verdict\n\n" in chapter.printed
+    assert all(str(step) in chapter.printed for step in chapter["walked"].values())
     another = run(CHAPTER, {"It’s very hot": "The dog chased the ball, but it"})
     assert "No table can match: the figures are those of the prompt 'It’s" in another.printed
+
+
+def test_exercise_1() -> None:
+    chapter, once = run(CHAPTER, {V_OF: "\nscores[5] += 1\n"}), as_it_is(CHAPTER)
+    assert CHANGED in chapter.printed
+    assert np.allclose(chapter["weights"], once["weights"])
+    said = " ".join(answer(CHAPTER, 1).split())
+    assert f"{math.e:.4f}" in said
+    assert f"`It` {chapter['weights'][5, 0]:.4f}" in said
+
+
+def test_exercise_2() -> None:
+    chapter = run(CHAPTER, {V_OF: "\nscores *= 8\n"})
+    said, weights = " ".join(answer(CHAPTER, 2).split()), chapter["weights"][-1]
+    assert said.startswith(f"{weights[0]:.4f}. ")
+    best, second = np.sort(figures.load("walkthrough")["scores"][-1])[:-3:-1]
+    assert f"{best - second:.2f} lower" in said
+    assert f"is {8 * (best - second):.2f}:" in said
+    assert f"factor of {math.exp(8 * (best - second)):.0f}" in said
+    assert f"{as_it_is(CHAPTER)['weights'][-1, 0]:.2f}" == "0.30"
+
+
+def test_exercise_3() -> None:
+    recorded, weights = figures.load("walkthrough"), as_it_is(CHAPTER)["weights"][5]
+    others = sum(w * v[0] for w, v in zip(weights[:5], recorded["V"], strict=False))
+    context = recorded["context"][5][0]
+    own = (context - others) / weights[5]
+    written = f"({context} + {-others:.4f}) / {weights[5]:.4f} = {own:.4f}"
+    assert written in " ".join(answer(CHAPTER, 3).split())
+
+
+def test_exercise_4() -> None:
+    before, said = as_it_is(CHAPTER)["context"], " ".join(answer(CHAPTER, 4).split())
+    first = run(CHAPTER, {V_OF: "\nV[0] += 1\n"})["context"] - before
+    *most, last = (f"{change:.2f}" for change in first[:, 0])
+    assert f"{', '.join(most)} and {last}" in said
+    fifth = run(CHAPTER, {V_OF: "\nV[4] += 1\n"})["context"] - before
+    assert np.allclose(fifth[:4], 0)
+    assert f"changes by {fifth[4, 0]:.2f}" in said
