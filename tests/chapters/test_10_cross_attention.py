@@ -1,15 +1,21 @@
-"""Chapter 10, cross attention: what it says holds, and its numbers may be changed."""
+"""Chapter 10, cross-attention: what it says holds, and its numbers may be changed."""
 
 import numpy as np
 import pytest
-from book import Changes, as_it_is, holds, run
+from book import Changes, answer, as_it_is, holds, run
+
+import attnlab
 
 CHAPTER = "10"
 
 CHANGES: Changes = {
-    "twice W_Q": (False, {"W_Q = 3 *": "W_Q = 6 *"}),
-    "W_Q of zeros": (False, {"W_Q = 3 *": "W_Q = 0 *"}),
-    "negative W_Q": (False, {"W_Q = 3 *": "W_Q = -0.3 *"}),
+    "twice W_Q": (False, {"W_Q = 3 * np.eye(3)\n": "W_Q = 6 * np.eye(3)\n"}),
+    "W_Q of zeros": (False, {"W_Q = 3 * np.eye(3)\n": "W_Q = 0 * np.eye(3)\n"}),
+    "negative W_Q": (False, {"W_Q = 3 * np.eye(3)\n": "W_Q = -0.3 * np.eye(3)\n"}),
+    "two numbers in a key": (
+        False,
+        {"W_V = np.eye(4)": "W_V, W_Q, W_K = np.eye(4), W_Q[:, 1:], W_K[:, 1:]"},
+    ),
     "who does not matter": (False, {"[0, 1, 2],  # sleep": "[0, 0, 2],  # sleep"}),
     "a longer sentence": (
         False,
@@ -19,7 +25,17 @@ CHANGES: Changes = {
         False,
         {'["black", "cats", "sleep"]': '["cats"]', "[2, 0, 0],": "", "[0, 1, 2],": ""},
     ),
-    "W_V of zeros": (False, {"W_V = np.eye": "W_V = 0 * np.eye"}),
+    "one word to look at": (
+        False,
+        {
+            '["les", "chats", "noirs", "dorment"]': '["noirs"]',
+            "[1, 0, 0, 0],": "",
+            "[0, 0, 1, 0],": "",
+            "[0, 0, 0, 1],": "",
+        },
+    ),
+    "W_V of zeros": (False, {"W_V = np.eye(4)": "W_V = 0 * np.eye(4)"}),
+    "another order": (False, {"list(reversed(range(len(french))))": "[1, 0, 3, 2]"}),
 }
 
 
@@ -29,26 +45,63 @@ def test_it_goes_on_with_other_numbers(what: str) -> None:
 
 
 def test_cross_attention() -> None:
-    lesson = as_it_is(CHAPTER)
-    cross, french = lesson["cross"], lesson["french"]
+    chapter = as_it_is(CHAPTER)
+    cross, french = chapter["cross"], chapter["french"]
     assert cross.raw_scores.shape == cross.context.shape == (3, 4)
     assert np.allclose(cross.weights.sum(axis=1), 1)
     found = [french[j] for j in cross.weights.argmax(axis=1)]
     assert found == ["noirs", "chats", "dorment"]
     assert cross.weights[2].argsort()[-2] == french.index("chats")
+    assert [chapter["meanings"][j] for j in cross.context[2].argsort()[:1:-1]] == [
+        "action",
+        "animal",
+    ]
     assert cross.mask.all()
-    assert lesson["masked"].weights[0, french.index("les")] == 1
-    assert not lesson["masked"].weights[:, french.index("dorment")].any()
-    assert np.allclose(lesson["shuffled"].weights, cross.weights[:, [3, 2, 1, 0]])
-    assert np.allclose(lesson["shuffled"].context, cross.context)
-    assert np.array_equal(lesson["itself"].weights, lesson["self_attention"].weights)
-    assert np.array_equal(lesson["itself"].context, lesson["self_attention"].context)
+    assert chapter["masked"].weights[0, french.index("les")] == 1
+    assert not chapter["masked"].weights[:, french.index("dorment")].any()
+    assert np.allclose(chapter["shuffled"].weights, cross.weights[:, [3, 2, 1, 0]])
+    assert np.allclose(chapter["shuffled"].context, cross.context)
+    assert np.array_equal(chapter["itself"].weights, chapter["self_attention"].weights)
+    assert np.array_equal(chapter["itself"].context, chapter["self_attention"].context)
 
 
-def test_its_exercises() -> None:
+def test_exercise_1() -> None:
+    once = as_it_is(CHAPTER)["cross"].weights
+    twice = run(CHAPTER, {"W_Q = 3 * np.eye(3)\n": "W_Q = 6 * np.eye(3)\n"})["cross"].weights
+    assert f"from {once[2, 1]:.4f} to {twice[2, 1]:.4f}." in answer(CHAPTER, 1)
+    # By hand: sleep's scores are 0, 3, 0, 6 over the root of 3, and then twice those.
+    e = np.exp(np.array([0, 6, 0, 12]) / np.sqrt(3))
+    assert twice[2, 1] == pytest.approx(e[1] / e.sum())
+    assert twice[2, 1] < once[2, 1]
+    assert once[0].argmax() == twice[0].argmax() == 2
+
+
+def test_exercise_2() -> None:
     once = as_it_is(CHAPTER)["cross"].weights[2]
-    twice = run(CHAPTER, {"W_Q = 3 *": "W_Q = 6 *"})["cross"].weights[2]
-    assert twice[1] < once[1]
     alone = run(CHAPTER, {"[0, 1, 2],  # sleep": "[0, 0, 2],  # sleep"})["cross"].weights[2]
-    assert alone[3] > once[3]
     assert np.allclose(alone[:3], alone[0])
+    said = " ".join(answer(CHAPTER, 2).split())
+    assert f"falls to {alone[1]:.4f}," in said
+    assert f"rises from {once[3]:.4f} to {alone[3]:.4f}." in said
+
+
+def test_exercise_3() -> None:
+    negative = run(CHAPTER, {"W_Q = 3 * np.eye(3)\n": "W_Q = -3 * np.eye(3)\n"})["cross"].weights
+    assert np.allclose(negative[0, [1, 3]], negative[0, 0])
+    said = " ".join(answer(CHAPTER, 3).split())
+    assert f"which has {negative[0, 2]:.4f} left" in said
+    assert f"other three have {negative[0, 0]:.4f} each" in said
+
+
+def test_exercise_4() -> None:
+    chapter = as_it_is(CHAPTER)
+    turned = attnlab.cross_attention(
+        *(chapter[name] for name in ("memory", "X", "W_K", "W_Q")), np.eye(3)
+    )
+    assert np.array_equal(turned.raw_scores, chapter["cross"].raw_scores.T)
+    assert not np.allclose(turned.weights, chapter["cross"].weights.T, atol=0.01)
+    assert turned.weights.shape == (4, 3)
+    said = " ".join(answer(CHAPTER, 4).split())
+    assert said.startswith("4 x 3.")
+    assert np.allclose(turned.weights[0], 1 / 3)
+    assert f"gets {turned.weights[0, 0]:.4f} of" in said
