@@ -1,0 +1,134 @@
+"""Chapter 8, a token's journey: what it says holds, and its inputs may be changed."""
+
+import math
+
+import numpy as np
+import pytest
+from book import Changes, answer, as_it_is, holds, run
+
+CHAPTER = "08"
+ENDS = 'LATER = " rolled."'
+
+CHANGES: Changes = {
+    "another text": (False, {"The dog chased the ball, but it": "It’s very hot in summer."}),
+    "Chinese": (False, {"The dog chased the ball, but it": "今天很热，我们去游泳吧。"}),
+    "no text": (False, {"The dog chased the ball, but it": "", ENDS: 'LATER = ""'}),
+    "one token": (False, {"The dog chased the ball, but it": ",", ENDS: 'LATER = ""'}),
+    "one letter that goes on": (
+        False,
+        {"The dog chased the ball, but it": "", ENDS: 'LATER = "."'},
+    ),
+    "more tokens than places": (
+        False,
+        {'"The dog chased the ball, but it"': '"The dog chased the ball, but it" * 20'},
+    ),
+    "cold, hot, and upside-down": (
+        False,
+        {"TEMPERATURES = [0.5, 1.0, 2.0]": "TEMPERATURES = [0, 0.001, 1000, -1]"},
+    ),
+    "another seed": (False, {"SEED = 0": "SEED = 123"}),
+    "windows longer than the text": (False, {"CONTEXT, STRIDE = 4, 2": "CONTEXT, STRIDE = 400, 2"}),
+    "no windows, no stride": (False, {"CONTEXT, STRIDE = 4, 2": "CONTEXT, STRIDE = 0, 0"}),
+    "no draws": (False, {"draws = 1000": "draws = 0"}),
+    "a vector of zeros": (
+        False,
+        {"x = block.input[last].astype(np.float64)": "x = np.zeros(D)"},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_it_goes_on_with_other_inputs(what: str) -> None:
+    holds(CHAPTER, *CHANGES[what])
+
+
+def test_a_tokens_journey() -> None:
+    chapter = as_it_is(CHAPTER)
+    trace, last = chapter["trace"], chapter["last"]
+    assert np.array_equal(chapter["one_hot"] @ chapter["W_E"], trace.token_embedding[last])
+    assert np.allclose(chapter["normalised"].mean(), 0, atol=1e-7)
+    assert np.allclose(chapter["normalised"].var(), 1, atol=1e-3)
+    assert chapter["X_row"].var() < 0.6  # "mean 0, variance 1" is not the end of it
+    assert np.allclose(chapter["X_row"], trace.blocks[0].attention.X[last], atol=1e-6)
+    assert chapter["hidden"].size == 4 * chapter["D"]
+    assert np.allclose(chapter["output"], trace.blocks[0].mlp.output[last], atol=1e-5)
+    assert np.allclose(chapter["stream"], trace.blocks[-1].output, atol=1e-4)
+    assert chapter["product"] == pytest.approx(float(trace.next_logits.max()), abs=1e-4)
+    assert np.array_equal(trace.W_U, chapter["W_E"].T)
+
+
+def test_temperature_keeps_the_order() -> None:
+    chapter = as_it_is(CHAPTER)
+    half, one, two = chapter["probabilities"]
+    assert np.allclose(
+        one, one[chapter["best"][0]] * np.exp(chapter["logits"] - chapter["logits"].max())
+    )
+    assert half.max() > one.max() > two.max()
+    assert half.argmax() == one.argmax() == two.argmax()
+    for p, drawn in zip(chapter["probabilities"], chapter["drawn"], strict=True):
+        spread = math.sqrt(1000 * p.max() * (1 - p.max()))
+        assert abs(drawn[p.argmax()] - 1000 * p.max()) < 4 * spread
+
+
+def test_loss_and_windows() -> None:
+    chapter = as_it_is(CHAPTER)
+    assert chapter["story"].tokens.texts[-2:] == (" rolled", ".")
+    assert chapter["losses"].mean() == pytest.approx(chapter["by_library"], abs=1e-5)
+    assert chapter["losses"][0] > 2  # nobody can know which animal comes
+    assert list(chapter["counts"]) == [0, 1, 1, 2, 2, 2, 2, 1, 1, 0]
+    rolled, barked = chapter["of_best"].T
+    assert rolled[:3].max() < 0.03 < 0.3 < rolled[3]  # where the ball comes into view
+    assert barked[:6].max() < 0.05 < 0.15 < barked[6] < barked[7]  # and the dog
+    assert chapter["symbols"][-4] == "Ġball"
+
+
+def test_exercise_1() -> None:
+    cold = run(CHAPTER, {"[0.5, 1.0, 2.0]": "[0.1, 1.0, 2.0]"})
+    first, second = sorted(cold["logits"])[:-3:-1]
+    assert f"{first:.4f} {second:.4f}" == "12.3077 12.0749"
+    said = " ".join(answer(CHAPTER, 1).split())
+    assert f"e^0.2328 = {math.exp(12.3077 - 12.0749):.2f}," in said
+    assert f"e^2.328 = {math.exp(10 * (12.3077 - 12.0749)):.2f}:" in said
+    p = cold["probabilities"]
+    ratio = p[0].max() / np.sort(p[0])[-2]
+    assert ratio == pytest.approx(math.exp(10 * (first - second)))
+    assert f"from {p[1].max():.3f} to {p[0].max():.3f}." in said
+
+
+def test_exercise_2() -> None:
+    dogs = run(CHAPTER, {"The dog chased the ball, but it": " dog dog dog"})["trace"]
+    assert dogs.tokens.texts == (" dog",) * 3
+    assert (dogs.token_embedding == dogs.token_embedding[0]).all()
+    apart = np.linalg.norm(dogs.embedding[1] - dogs.embedding[0])
+    assert apart > 0.1
+    assert f" {apart:.2f} apart" in " ".join(answer(CHAPTER, 2).split())
+    assert chapter_ids("dog") != chapter_ids(" dog")
+
+
+def chapter_ids(text: str) -> list[int]:
+    ids: list[int] = as_it_is(CHAPTER)["model"].tokenizer.encode(text)
+    return ids
+
+
+def test_exercise_3() -> None:
+    once = as_it_is(CHAPTER)
+    meowed = run(CHAPTER, {ENDS: 'LATER = " meowed."'})
+    changed = ~np.isclose(once["of_targets"], meowed["of_targets"], atol=1e-6)
+    assert list(np.flatnonzero(changed)) == [7]
+    assert min(once["of_targets"][8], meowed["of_targets"][8]) > 0.999  # the full stop
+    said = " ".join(answer(CHAPTER, 3).split())
+    assert f"probability of {once['of_targets'][7]:.3f}, a loss of {once['losses'][7]:.3f};" in said
+    assert f"has {meowed['of_targets'][7]:.4f}, a loss of {meowed['losses'][7]:.2f}," in said
+
+
+def test_exercise_4() -> None:
+    one, four = (
+        run(CHAPTER, {"CONTEXT, STRIDE = 4, 2": f"CONTEXT, STRIDE = 4, {n}"}) for n in (1, 4)
+    )
+    assert one["N"] == 10
+    assert four["counts"].max() == 1
+    assert four["counts"][-1] == 0
+    said = " ".join(answer(CHAPTER, 4).split())
+    assert said.startswith(f"{len(four['starts'])}, and each token at most once")
+    assert f"by 1 there are {len(one['starts'])}," in said
+    assert f"are targets {one['counts'].max()} times." in said
