@@ -6,9 +6,11 @@ under `ATTNLAB_STRICT=1` a missing vocabulary, browser or optional library is a 
 """
 
 import os
+import shutil
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from huggingface_hub import try_to_load_from_cache
@@ -24,6 +26,9 @@ RELATIVES = ("gelu", "relu", "silu", "quick_gelu", "gelu_fast", "reordered")
 posix = pytest.mark.skipif(os.name != "posix", reason="signals, pipes and terminals of POSIX")
 
 
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+
 def lacking(reason: str) -> NoReturn:
     """Skip what needs something that is not here; under ATTNLAB_STRICT=1, fail."""
     if os.environ.get("ATTNLAB_STRICT") == "1":
@@ -35,6 +40,21 @@ def needs(library: str, extra: str) -> None:
     """Go on only where the library of an optional extra is installed."""
     if find_spec(library) is None:
         lacking(f'{library} is not installed: pip install "attnlab[{extra}]"')
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        lacking("the page's tests need playwright: pip install 'attnlab[test]'")
+    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if found is None:
+        lacking("the page's tests need Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

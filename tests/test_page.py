@@ -7,7 +7,6 @@ Tests with a browser are skipped, with the reason, where playwright or Chromium 
 import json
 import os
 import re
-import shutil
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE, lacking
+from conftest import REFERENCE
 from numpy.typing import NDArray
 from runs import plant
 
@@ -39,7 +38,6 @@ from attnlab.views.page import HERE, STEPS, estimated_size
 
 TEXT, OTHER = "the hen in a thin inn", "the hen in a thin hen"
 MATRICES = ("raw_scores", "scores", "masked_scores", "weights")
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 # How far a colour's place in a legend may be off: shades beside each other may be one colour.
 SHADES = 3 / 255
@@ -102,21 +100,6 @@ HOSTILE = [
     "constructor",
     "__proto__",
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        lacking("the page's tests need playwright: pip install 'attnlab[test]'")
-    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if found is None:
-        lacking("the page's tests need Chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found)
-        yield browser
-        browser.close()
 
 
 Open = Callable[..., Any]

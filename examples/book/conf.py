@@ -1,0 +1,77 @@
+"""How Sphinx makes the book of what `build.py` lays out, in the language of ATTNLAB_LANGUAGE."""
+
+import os
+import re
+from typing import Any
+
+import attnlab
+from attnlab.steps import Step
+
+project = "attnlab"
+author = "The attnlab authors"
+release = attnlab.__version__
+is_english = os.environ["ATTNLAB_LANGUAGE"] == "en"
+html_title = "attnlab: the book on attention" if is_english else "attnlab：注意力之书"
+
+extensions = ["myst_nb", "sphinx_copybutton"]
+if is_english:  # the reference is in the docstrings' language alone
+    extensions += ["sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+
+html_theme = "furo"
+html_static_path = [os.path.join(os.path.dirname(__file__), "theme", "static")]
+html_css_files = ["book.css"]
+templates_path = [os.path.join(os.path.dirname(__file__), "theme")]
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "other_language.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}
+html_context = {
+    "other": ("zh", "中文") if is_english else ("en", "English"),
+    "english_alone": ("api", "_modules/"),
+}
+html_show_sphinx = False
+html_copy_source = False
+
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]
+nb_execution_mode = "force"
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True
+nb_merge_streams = True
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+autodoc_class_signature = "separated"
+
+SECTION = re.compile(r"[A-Z]\w+$")
+NAMED = re.compile(r"([\w*][\w, *]*) : (.*)")
+
+
+def as_sphinx_reads_it(
+    app: Any, what: str, name: str, described: Any, options: Any, lines: list[str]
+) -> None:
+    """A docstring's sections as headings, and each parameter's name above what it is."""
+    found = []
+    for line, below in zip(lines, (*lines, "")[1:], strict=True):
+        if SECTION.match(line) and below.startswith("---"):
+            found += ["", f".. rubric:: {line}", ""]
+        elif named := NAMED.match(line):
+            found += [f"``{named[1]}``", f"    {named[2]}"]
+        elif isinstance(described, Step) and (" = " in line or line.startswith("Axes: ")):
+            found += [f"``{line}``"]
+        elif not line.startswith("---"):
+            ends_a_definition = line.strip() == line != "" and found and found[-1].startswith(" ")
+            found += ["", line] if ends_a_definition else [line]
+    lines[:] = found
+
+
+def setup(app: Any) -> None:
+    if is_english:
+        app.connect("autodoc-process-docstring", as_sphinx_reads_it)
