@@ -99,8 +99,8 @@ def table(
     decimals = as_count(decimals, "decimals", most=MOST_DECIMALS)
     max_rows = as_count(max_rows, "max_rows", least=2)
     max_columns = as_count(max_columns, "max_columns", least=2)
-    row_labels = _labels(rows, len(matrix), "rows")
-    column_labels = _labels(columns, matrix.shape[1], "columns")
+    row_labels = labels(rows, len(matrix), "rows")
+    column_labels = labels(columns, matrix.shape[1], "columns")
     shown_columns = elide(matrix.shape[1], max_columns)
     lines = [["", *(ELLIPSIS if j is None else column_labels[j] for j in shown_columns)]]
     for i in elide(len(matrix), max_rows):
@@ -114,14 +114,20 @@ def table(
     return PrintedText(align(lines))
 
 
-def _labels(given: Iterable[object] | None, count: int, of: str) -> list[str]:
-    """The labels of rows or columns as text."""
+def labels(given: Iterable[object] | None, count: int, of: str) -> list[str]:
+    """The labels of rows or columns as text, by default numbers.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        They can't be shown, or are not as many as the rows or columns.
+    """
     try:
-        labels = [printable(str(label)) for label in (range(count) if given is None else given)]
+        texts = [printable(str(label)) for label in (range(count) if given is None else given)]
     except Exception:  # an object may raise what it likes when it is gone through, or shown
         raise InvalidTypeError(
             f"{of} must be {count} labels, such as tokens.symbols; given {shown(given)}"
         ) from None
-    if len(labels) != count:
-        raise InvalidValueError(f"{len(labels)} labels given for {count} {of}")
-    return labels
+    if len(texts) != count:
+        raise InvalidValueError(f"{len(texts)} labels given for {count} {of}")
+    return texts

@@ -160,7 +160,7 @@ def plot_matrix(
         elide(len(axis.positions), TOKENS_SHOWN) for axis in (rows, columns)
     )
     height, width = (len(shown) * INCHES_PER_LABEL for shown in (shown_rows, shown_columns))
-    ax = _axes(given, width + 2.5, height + 2)
+    ax = axes_for(given, width + 2.5, height + 2)
     _image(ax, _cut(array, shown_rows, shown_columns), array)
     for places, span in ((shown_rows, ax.axhspan), (shown_columns, ax.axvspan)):
         for gap in (n for n, index in enumerate(places) if index is None):
@@ -178,12 +178,14 @@ def plot_matrix(
     ax.set_ylabel(rows.name)
     cut = [_cut_word(axis) for axis in (rows, columns) if len(axis.positions) > TOKENS_SHOWN]
     largest, at = _largest(array)
-    named = [(axis, i) for axis, i in zip((rows, columns), at, strict=True) if axis.name]
-    size = " x ".join(str(len(axis.positions)) for axis, _ in named)
-    names = " by ".join(axis.name for axis, _ in named)
-    place = ", ".join(axis.called(i) for axis, i in named)
-    alt = f"Heatmap of {_in_a_line(title)}: {size}, {names}; the largest is {largest} at {place}"
-    return _finished(ax, given, words, title, cut, alt)
+    both = ((rows, at[0]), (columns, at[1]))
+    told = [(axis, i) for axis, i in both if axis.name or len(axis.positions) > 1] or both[1:]
+    size = " x ".join(str(len(axis.positions)) for axis, _ in told)
+    names = " by ".join(axis.name for axis, _ in told if axis.name)
+    place = ", ".join(axis.called(i) for axis, i in told)
+    size = f"{size}, {names}" if names else size
+    alt = f"Heatmap{of(title)}: {size}; the largest is {largest} at {place}"
+    return finished(ax, given, words, title, cut, alt)
 
 
 def plot_heads(trace: Result, name: str, given: Axes | None) -> Picture:
@@ -209,7 +211,7 @@ def plot_heads(trace: Result, name: str, given: Axes | None) -> Picture:
     array = np.vstack(layers)
     L, H = len(layers), len(heads)
     high, wide = array.shape[0] // L, array.shape[1] // H
-    ax = _axes(given, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
+    ax = axes_for(given, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
     _image(ax, array, array)
     for i in range(1, L):
         ax.axhspan(i * high - 1.5, i * high - 0.5, color=LIGHT.paper)
@@ -227,10 +229,10 @@ def plot_heads(trace: Result, name: str, given: Axes | None) -> Picture:
     title = f"{trace.title}\n{step.heading}"
     largest, at = _largest(array)
     alt = (
-        f"Heatmaps of {_in_a_line(title)}: {L} layers of {H} heads; the largest is {largest} in "
+        f"Heatmaps{of(title)}: {L} layers of {H} heads; the largest is {largest} in "
         f"layer {at[0] // high}, head {at[1] // wide}"
     )
-    return _finished(ax, given, Words([], title), title, cut, alt)
+    return finished(ax, given, Words([], title), title, cut, alt)
 
 
 def plot_tokens(trace: Result, layer: int, head: int, query: int, given: Axes | None) -> Picture:
@@ -245,7 +247,7 @@ def plot_tokens(trace: Result, layer: int, head: int, query: int, given: Axes | 
     rest = len(weights) - len(largest)
     title = f"{one.title}\nweights of query {queries.positions[query]}"
     words = Words([queries, keys], title)
-    ax = _axes(given, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
+    ax = axes_for(given, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
     middle = (len(largest) - 1) / 2
     settings: dict[str, Any] = {"va": "center", "parse_math": False, "family": words.fonts}
     for y, key in enumerate(largest):
@@ -274,11 +276,11 @@ def plot_tokens(trace: Result, layer: int, head: int, query: int, given: Axes | 
     first = ", ".join(
         f"{keys.called(key)} {weights[key]:.2f}" for key in np.argsort(-weights, kind="stable")[:3]
     )
-    alt = f"Lines of {_in_a_line(title)} ({queries.labels[query]}): most to {first}"
-    return _finished(ax, given, words, title, cut, alt)
+    alt = f"Lines{of(title)} ({queries.labels[query]}): most to {first}"
+    return finished(ax, given, words, title, cut, alt)
 
 
-def _axes(given: Axes | None, width: float, height: float) -> Axes:
+def axes_for(given: Axes | None, width: float, height: float) -> Axes:
     """Where to draw: the Axes that are given, else those of a new figure."""
     if given is not None:
         check_kind(given, Axes, "ax")
@@ -286,7 +288,7 @@ def _axes(given: Axes | None, width: float, height: float) -> Axes:
     return Figure(figsize=(width, height), layout="constrained").subplots()
 
 
-def _finished(
+def finished(
     ax: Axes, given: Axes | None, words: Words, title: str, notes: Iterable[str], alt: str
 ) -> Picture:
     """The picture, once it has its title and below it what is to be known."""
@@ -297,8 +299,9 @@ def _finished(
     return Picture(ax, alt, given is None)
 
 
-def _in_a_line(title: str) -> str:
-    return title.replace("\n", ", ")
+def of(title: str) -> str:
+    """Whose picture it is, in a line; "" without a title."""
+    return f" of {title}".replace("\n", ", ") if title else ""
 
 
 def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
@@ -309,7 +312,8 @@ def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
 
 
 def _cut_word(axis: Axis, limit: int = TOKENS_SHOWN) -> str:
-    return f"shown: the first {limit - 1} and the last of {len(axis.positions)} ({axis.name})"
+    named = f" ({axis.name})" if axis.name else ""
+    return f"shown: the first {limit - 1} and the last of {len(axis.positions)}{named}"
 
 
 def _cut(array: AnyArray, rows: Sequence[int | None], columns: Sequence[int | None]) -> AnyArray:

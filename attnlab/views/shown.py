@@ -53,10 +53,10 @@ class Axis:
         return tuple(str(n) if token is None else label(token.symbol) for n, token in places)
 
     def called(self, place: int) -> str:
-        """A place in words, such as `query 5 (Ġhot)`."""
+        """A place in words, such as `query 5 (Ġhot)`, of a nameless axis `Ġhot`."""
         label, number = self.labels[place], str(self.positions[place])
         named = f" ({label})" if label != number else ""
-        return f"{self.name} {number}{named}"
+        return f"{self.name} {number}{named}" if self.name else label
 
     @property
     def has_tokens(self) -> bool:

@@ -1,0 +1,275 @@
+"""Pictures of a reader's own numbers: what is drawn where, read from the Axes; bad input."""
+
+import io
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import needs
+
+from attnlab import AttnlabError, errors
+
+nan, inf = np.nan, np.inf
+
+
+@pytest.fixture
+def pictures() -> Any:
+    needs("matplotlib", "plot")
+    from attnlab import pictures
+
+    return pictures
+
+
+def arrows_in(ax: Any) -> list[list[float]]:
+    """From where to where the arrows of Axes go, in the order in which they were drawn."""
+    from matplotlib.quiver import Quiver
+
+    return [
+        [*start, *np.add(start, vector)]
+        for one in ax.collections
+        if isinstance(one, Quiver)
+        for start, vector in zip(one.XY, zip(one.U, one.V, strict=True), strict=True)
+    ]
+
+
+def texts(ax: Any) -> list[str]:
+    return [text.get_text() for text in ax.texts]
+
+
+def boxes(ax: Any) -> list[Any]:
+    """Where on the paper the labels of Axes stand."""
+    from matplotlib.text import Text
+
+    ax.figure.draw_without_rendering()
+    return [Text.get_window_extent(text) for text in ax.texts]
+
+
+def test_a_matrix(pictures: Any) -> None:
+    picture = pictures.heatmap(
+        [[0.5, nan, -0.3], [0.25, -inf, 1]],
+        rows=["猫", "吃"],
+        columns=["cat", "$x_1$", "c" * 99],
+        title="Mine",
+    )
+    (image,) = picture.axes.images
+    assert np.ma.getmaskarray(image.get_array()).tolist() == [[False, True, False]] * 2
+    assert image.get_array().filled(9).tolist() == [[0.5, 9, -0.3], [0.25, 9, 1]]
+    assert image.get_clim() == (-1, 1)
+    assert [text.get_text() for text in picture.axes.get_yticklabels()] == ["猫", "吃"]
+    columns = [text.get_text() for text in picture.axes.get_xticklabels()]
+    assert columns == ["cat", "$x_1$", f"{'c' * 31}…"]
+    assert picture.axes.get_title(loc="left") == "Mine"
+    assert picture.alt == f"Heatmap of Mine: 2 x 3; the largest is 1 at 吃, {'c' * 31}…"
+
+
+def test_a_row_and_a_mask(pictures: Any) -> None:
+    row = pictures.heatmap([1, 2, 3])
+    assert row.axes.images[0].get_array().tolist() == [[1, 2, 3]]
+    assert row.alt == "Heatmap: 3; the largest is 3 at 2"
+    mask = pictures.heatmap([[True, False]])
+    assert mask.axes.images[0].get_array().tolist() == [[1, 0]]
+    wide = pictures.heatmap(np.eye(40))
+    assert wide.axes.get_title(loc="left").endswith("shown: the first 23 and the last of 40")
+
+
+def test_what_a_matrix_does_to_the_plane(pictures: Any) -> None:
+    """Points are rows: (1, 2) W = (1·2 + 2·1, 1·0 + 2·3) = (4, 6), and b = (1, -1) added (5, 5)."""
+    W = [[2, 0], [1, 3]]
+    maps = {"W": W, "with b": (W, [1, -1])}
+    picture = pictures.plane(maps, points={"猫": (1, 2)}, title="Two maps")
+    before, after, moved = picture.axes.child_axes
+    assert [panel.get_title() for panel in (before, after, moved)] == ["before", "W", "with b"]
+    assert arrows_in(before) == [[0, 0, 1, 0], [0, 0, 0, 1]]
+    assert arrows_in(after) == [[0, 0, 2, 0], [0, 0, 1, 3]]
+    assert arrows_in(moved) == [[1, -1, 3, -1], [1, -1, 2, 2]]
+    for panel, square, point in (
+        (before, [(0, 0), (1, 0), (1, 1), (0, 1)], (1, 2)),
+        (after, [(0, 0), (2, 0), (3, 3), (1, 3)], (4, 6)),
+        (moved, [(1, -1), (3, -1), (4, 2), (2, 2)], (5, 5)),
+    ):
+        assert panel.patches[0].get_xy()[:-1].tolist() == [list(corner) for corner in square]
+        (dot,) = (line for line in panel.lines if line.get_marker() == "o")
+        assert dot.get_xydata().tolist() == [list(point)]
+    assert texts(after) == ["(2, 0)", "(1, 3)", "猫"]
+    assert picture.alt == (
+        "Maps of the plane of Two maps: W takes (1, 0) to (2, 0) and (0, 1) to (1, 3); "
+        "with b takes (1, 0) to (3, -1) and (0, 1) to (2, 2)"
+    )
+
+
+def test_the_grid_and_its_scale(pictures: Any) -> None:
+    """Lines at -2 ... 2 both ways; where (x, y) W = (2 x + y, 3 y), (2, 2) is at (6, 6)."""
+    panels = pictures.plane([[2, 0], [1, 3]]).axes.child_axes
+    drawn = [panel.collections[0].get_segments() for panel in panels]
+    lines = [[[x, -2], [x, 2]] for x in (-2, -1, 0, 1, 2)]
+    lines += [[[-2, y], [2, y]] for y in (-2, -1, 0, 1, 2)]
+    assert np.array(drawn[0]).tolist() == lines
+    assert np.array(drawn[1])[[0, 9]].tolist() == [[[-6, -6], [-2, 6]], [[-2, 6], [6, 6]]]
+    for panel in panels:
+        assert panel.get_xlim() == panel.get_ylim() == pytest.approx((-6.3, 6.3))
+        assert panel.get_aspect() == 1
+    grid = pictures.plane(np.eye(2), points={"far": (0, 3.5)}).axes.child_axes[0].collections[0]
+    assert np.array(grid.get_segments()).max() == 4
+    far = pictures.plane(np.eye(2), points={"far": (0, 350)}).axes.child_axes[0].collections[0]
+    assert len(far.get_segments()) == 2 * 17
+
+
+def test_arrows_head_to_tail(pictures: Any) -> None:
+    vectors = {"0.5 · 猫": (1, 2), "吃": (3, -1), "none": (0, 0), "back": (-2, 0.5)}
+    picture = pictures.arrows(vectors, title="A context vector")
+    total, *parts = arrows_in(picture.axes)
+    assert total == [0, 0, 2, 1.5]
+    assert parts == [[0, 0, 1, 2], [1, 2, 4, 1], [4, 1, 4, 1], [4, 1, 2, 1.5]]
+    assert texts(picture.axes) == ["sum", *vectors]
+    strong, thin = (one.width for one in picture.axes.collections)
+    assert strong == 2 * thin
+    assert picture.axes.get_aspect() == 1
+    assert picture.alt == (
+        "Arrows head to tail of A context vector: 0.5 · 猫 (1, 2), 吃 (3, -1), none (0, 0), "
+        "back (-2, 0.5); their sum is (2, 1.5)"
+    )
+
+
+def test_arrows_from_the_origin(pictures: Any) -> None:
+    picture = pictures.points({"猫": (1, 2), "吃": (-0.5, 0)})
+    assert arrows_in(picture.axes) == [[0, 0, 1, 2], [0, 0, -0.5, 0]]
+    assert texts(picture.axes) == ["猫", "吃"]
+    assert picture.alt == "Arrows from the origin: 猫 (1, 2), 吃 (-0.5, 0)"
+    assert pictures.points({"nothing": (0, 0)}).alt.endswith("nothing (0, 0)")
+
+
+def crowd(n: int) -> dict[str, Any]:
+    return {f"word {i}": (np.cos(i / 9), np.sin(i / 9)) for i in range(n)}
+
+
+@pytest.mark.parametrize("name", ["arrows", "points"])
+def test_labels_keep_off_each_other(pictures: Any, name: str) -> None:
+    ax = getattr(pictures, name)(crowd(12)).axes
+    for one, other in combinations(boxes(ax), 2):
+        assert not one.overlaps(other)
+    frame = ax.get_window_extent()
+    assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes(ax))
+
+
+def test_a_label_that_stands_far_off_has_a_line(pictures: Any) -> None:
+    near, *_ = pictures.points({"a": (1, 2), "b": (-1, 0)}).axes.texts
+    assert not near.arrow_patch.get_visible()
+    crowded = pictures.points({f"word {i}": (1, i / 99) for i in range(9)}).axes.texts
+    assert any(text.arrow_patch.get_visible() for text in crowded)
+
+
+def test_curves(pictures: Any) -> None:
+    picture = pictures.curves(
+        {"low": [1, nan, 0.5], "_high $x$": [2, 3, 4]},
+        x=[1, 10, 100],
+        x_name="步",
+        y_name="损失",
+        title="Two",
+    )
+    ax = picture.axes
+    low, high = ax.lines
+    assert low.get_xdata().tolist() == high.get_xdata().tolist() == [1, 10, 100]
+    assert np.array_equal(low.get_ydata(), [1, nan, 0.5], equal_nan=True)
+    assert high.get_ydata().tolist() == [2, 3, 4]
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert legend == ["_high $x$", "low"]  # as they end
+    (first, second) = ax.get_legend().get_lines()
+    assert (first.get_linestyle(), second.get_linestyle()) == ("--", "-")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("步", "损失")
+    assert ax.get_title(loc="left") == "Two\nnot drawn: 1 that are NaN or infinite"
+    assert picture.alt == (
+        "Curves of Two: low from 1 at 1 to 0.5 at 100; _high $x$ from 2 at 1 to 4 at 100"
+    )
+
+
+def test_one_curve_needs_no_legend(pictures: Any) -> None:
+    ax = pictures.curves({"loss": [3, 2, 1.5]}, y_name="loss").axes
+    assert ax.get_legend() is None
+    assert ax.lines[0].get_xdata().tolist() == [0, 1, 2]
+    assert pictures.curves({"loss": [3, 2]}).axes.get_legend() is not None
+    assert pictures.curves({"none": [nan]}).alt == "Curves: none holds no finite number"
+
+
+def test_curves_differ_without_colours(pictures: Any) -> None:
+    lines = pictures.curves({str(n): [n, n + 1] for n in range(16)}).axes.lines
+    assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) >= 8
+    looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}
+    assert len(looks) == 16
+
+
+def test_into_axes_that_are_given(pictures: Any, tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure(figsize=(12, 8)).subplots(2, 3).flat
+    drawn = [
+        pictures.heatmap([[1]], ax=axes[0]),
+        pictures.plane(np.eye(2), ax=axes[1]),
+        pictures.arrows({"a": (1, 2)}, ax=axes[2]),
+        pictures.points({"a": (1, 2)}, ax=axes[3]),
+        pictures.curves({"a": [1, 2]}, ax=axes[4]),
+    ]
+    assert [picture.axes for picture in drawn] == list(axes)[:5]
+    drawn[0].save(tmp_path / "all.png")
+    assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_odd_numbers_and_labels_are_drawn(pictures: Any) -> None:
+    odd = {"": (0, 0), "\x1b[0m\n": (0, 0), r"$\frac$": (1e100, -1e100), "\U0002fa1d": (1e-300, 0)}
+    for picture in (
+        pictures.points(odd),
+        pictures.arrows(odd),
+        pictures.plane({"$^": np.zeros((2, 2)), "a" * 99: np.full((2, 2), 1e99)}, points=odd),
+        pictures.heatmap([[nan]]),
+        pictures.heatmap([[1e100, -1e100]]),
+        pictures.curves({"": [1], "$": [inf]}, x=[nan]),
+        pictures.curves({"a": [1e100, -1e100]}, x_name="$", y_name=r"\frac{"),
+    ):
+        picture.figure.savefig(io.BytesIO())
+
+
+BAD: list[tuple[str, Callable[[Any], object], type[AttnlabError], str]] = [
+    ("empty", lambda p: p.heatmap([]), errors.InvalidValueError, r"given shape \(0,\)"),
+    ("deep", lambda p: p.heatmap(np.zeros((2, 2, 2))), errors.InvalidValueError, r"\(2, 2, 2\)"),
+    ("complex", lambda p: p.heatmap([[1j]]), errors.InvalidTypeError, "complex128"),
+    ("text", lambda p: p.heatmap("abc"), errors.InvalidTypeError, "real numbers"),
+    ("huge", lambda p: p.heatmap([[1e101]]), errors.InvalidValueError, r"beyond 1e\+100"),
+    ("rows", lambda p: p.heatmap([[1]], rows=["a", "b"]), errors.InvalidValueError, "2 labels"),
+    ("no rows", lambda p: p.heatmap([[1]], rows=3), errors.InvalidTypeError, "rows must be"),
+    ("title", lambda p: p.heatmap([[1]], title=3), errors.InvalidTypeError, "title must be"),
+    ("ax", lambda p: p.heatmap([[1]], ax=3), errors.InvalidTypeError, "ax must be"),
+    ("wide", lambda p: p.plane([[1, 2, 3]]), errors.InvalidValueError, r"the matrix .*\(2, 2\)"),
+    ("b", lambda p: p.plane((np.eye(2), [1])), errors.InvalidValueError, r"\(2,\)"),
+    ("in a map", lambda p: p.plane({"W": [[nan, 0], [0, 1]]}), errors.InvalidValueError, "'W'"),
+    ("no maps", lambda p: p.plane({}), errors.InvalidValueError, "1 to 8 matrices"),
+    ("numbered", lambda p: p.plane({0: np.eye(2)}), errors.InvalidTypeError, "texts as labels"),
+    ("maps", lambda p: p.plane(dict.fromkeys("abcdefghi", np.eye(2))), ValueError, "given 9"),
+    ("points", lambda p: p.plane(np.eye(2), points=[(1, 2)]), TypeError, "points must be a dict"),
+    ("no dict", lambda p: p.arrows([(1, 2)]), errors.InvalidTypeError, "vectors must be a dict"),
+    ("none", lambda p: p.arrows({}), errors.InvalidValueError, "1 to 24 vectors.*given 0"),
+    ("many", lambda p: p.arrows(crowd(25)), errors.InvalidValueError, "given 25"),
+    ("long", lambda p: p.arrows({"a": np.arange(64)}), ValueError, r"vectors\['a'\].*\(64,\)"),
+    ("infinite", lambda p: p.points({"a": (1, inf)}), errors.InvalidValueError, "finite"),
+    ("word", lambda p: p.points({"a": "xy"}), errors.InvalidTypeError, "real numbers"),
+    (
+        "no curve",
+        lambda p: p.curves({"a": []}),
+        errors.InvalidValueError,
+        "curve 'a' must be a row",
+    ),
+    ("matrix", lambda p: p.curves({"a": [[1]]}), errors.InvalidValueError, r"\(1, 1\)"),
+    ("x", lambda p: p.curves({"a": [1, 2]}, x=[1]), ValueError, "2 numbers, and x has 1"),
+    ("x_name", lambda p: p.curves({"a": [1]}, x_name=3), TypeError, "x_name must be"),
+    ("list", lambda p: p.curves([1, 2]), errors.InvalidTypeError, "curves must be a dict"),
+]
+
+
+@pytest.mark.parametrize(
+    ("draw", "kind", "message"), [row[1:] for row in BAD], ids=[row[0] for row in BAD]
+)
+def test_what_can_not_be_drawn(pictures: Any, draw: Any, kind: Any, message: str) -> None:
+    with pytest.raises(kind, match=message) as caught:
+        draw(pictures)
+    assert isinstance(caught.value, AttnlabError)
