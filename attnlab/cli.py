@@ -13,31 +13,37 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
+import re
 import sys
+import webbrowser
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 
-from attnlab import walkthrough
+from attnlab import __version__, walkthrough
+from attnlab.analysis.lens import Lens
 from attnlab.chain import PER_HEAD
 from attnlab.checking import check
 from attnlab.checkpoint import Checkpoint
 from attnlab.console import exit_status
-from attnlab.errors import InvalidValueError, MissingFileError
-from attnlab.files import as_path, open_regular
+from attnlab.errors import InvalidValueError, MissingFileError, WriteError
+from attnlab.files import LARGEST, as_path, decoded_text, open_regular, read_text
 from attnlab.hub import find_model
 from attnlab.model import GPT2
 from attnlab.parameters import parameter_count
-from attnlab.steps import Result
-from attnlab.tables import printable
+from attnlab.steps import Result, at
+from attnlab.tables import align, printable
 from attnlab.tokens import Token, Tokens
-from attnlab.views.shown import Shown, shown
+from attnlab.trace import NextToken, Trace
+from attnlab.views.page import is_page
+from attnlab.views.shown import Shown, check_step, shown
+from attnlab.views.terminal import Terminal
 
-if TYPE_CHECKING:
-    from attnlab.views.terminal import Terminal
+# A token by its number, negative ones counted from the end; all else is a token's text.
+NUMBER = re.compile(r"-?[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -63,12 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
-    terminal = None if options.json else _terminal()
     report: Report = options.run(options)
-    if terminal is None:
+    if options.json:
         print(json.dumps(_plain({"command": options.command, **report.content})))
     else:
-        report.draw(terminal)
+        report.draw(Terminal())
     return report.status
 
 
@@ -81,6 +86,9 @@ class Parser(argparse.ArgumentParser):
 
 def _parser() -> Parser:
     parser = Parser(prog="attnlab", description="Look inside GPT-2's attention.")
+    parser.add_argument("--version", action="version", version=f"attnlab {__version__}")
+    as_json: dict[str, Any] = {"action": "store_true", "help": "print JSON, for machines"}
+    parser.add_argument("--json", **as_json)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(
@@ -88,7 +96,8 @@ def _parser() -> Parser:
     ) -> Parser:
         added: Parser = commands.add_parser(name, help=help, description=help)
         added.set_defaults(run=run)
-        added.add_argument("--json", action="store_true", help="print JSON, for machines")
+        # Without a default, which would take the place of what stood before the command.
+        added.add_argument("--json", default=argparse.SUPPRESS, **as_json)
         if model:
             added.add_argument(
                 "--model",
@@ -97,8 +106,11 @@ def _parser() -> Parser:
             )
         return added
 
-    def text(added: Parser) -> None:
-        added.add_argument("text", help="the text that is traced")
+    def text(added: Parser, help: str = "the text that is traced") -> None:
+        added.add_argument(
+            "texts", nargs="*", metavar="TEXT", help=f"{help}; - for what comes from stdin"
+        )
+        file(added)
         added.add_argument(
             "--edit",
             action="append",
@@ -109,6 +121,16 @@ def _parser() -> Parser:
             "True or False; may be given several times",
         )
 
+    def file(added: Parser) -> None:
+        added.add_argument(
+            "--file",
+            action="append",
+            default=[],
+            dest="files",
+            metavar="FILE",
+            help="a text in a file, UTF-8; a line end at its end is left out, as of stdin's",
+        )
+
     def text_and_head(added: Parser) -> None:
         text(added)
         head(added)
@@ -117,32 +139,94 @@ def _parser() -> Parser:
         added.add_argument("--layer", type=int, default=0, help="from 0; -1 is the last")
         added.add_argument("--head", type=int, default=0, help="from 0; -1 is the last")
 
-    trace = command("trace", _trace, "tables of one head's steps")
+    def place(
+        added: argparse._ActionsContainer, name: str, help: str, default: str | None = None
+    ) -> None:
+        added.add_argument(
+            name,
+            default=default,
+            metavar="TOKEN",
+            help=f"{help}: its number, negative ones count from the end, or its text",
+        )
+
+    trace = command("trace", _trace, "tables of one head's steps, or of any other")
     text_and_head(trace)
     trace.add_argument(
         "--step",
         action="append",
-        help="a step's name, such as weights; may be given several times (default: all from Q to "
-        "context)",
+        help="a step of the head, such as weights, or a path from the whole, such as logits, "
+        "blocks.0.mid or blocks.0.mlp.hidden; may be given several times (default: all of the "
+        "head's from Q to context)",
     )
     explain = command("explain", _explain, "the arithmetic of one weight, or of a row of weights")
     text_and_head(explain)
-    explain.add_argument("--query", type=int, default=-1, help="which token asks (default: last)")
-    explain.add_argument("--key", type=int, help="which token is looked at (default: the row)")
+    place(explain, "--query", "which token asks (default: last)", "-1")
+    place(explain, "--key", "which token is looked at (default: the row)")
     walk = command("walkthrough", _walkthrough, "the published walkthrough, step by step")
     head(walk)
     command("verify", _verify, "hold the model against published figures; status 1 if it differs")
     html = command(
-        "html", _html, "write a page to look around in, for any browser; with edits, of both"
+        "html",
+        _html,
+        "write a page to look around in, for any browser; of two texts, or with edits, of both",
     )
-    text(html)
+    text(html, "the text that is traced, or two texts to compare")
     html.add_argument("-o", "--output", default="attention.html", help="(default: %(default)s)")
+    html.add_argument("--open", action="store_true", help="show the page in the browser")
+    html.add_argument(
+        "--force", action="store_true", help="replace a file that attnlab did not write, unasked"
+    )
     after = command("next", _next, "which tokens may follow a text")
     text(after)
     after.add_argument("-k", type=int, default=5, help="how many (default: %(default)s)")
+    generate = command("generate", _generate, "write on from a text")
+    text(generate, "the text that is continued")
+    generate.add_argument(
+        "-n", "--tokens", type=int, default=20, help="how many at most (default: %(default)s)"
+    )
+    generate.add_argument(
+        "--temperature",
+        type=float,
+        default=1.0,
+        help="0 for always the most probable token (default: %(default)s)",
+    )
+    generate.add_argument("--top-k", type=int, help="draw from so many tokens only")
+    generate.add_argument("--top-p", type=float, help="draw from the fewest that add up to this")
+    generate.add_argument("--seed", type=int, help="makes the draws repeatable")
+    generate.add_argument(
+        "--stop", action="append", help="a text to end with; may be given several times"
+    )
+    lens = command("lens", _lens, "what each stop of the residual stream would predict")
+    text(lens)
+    one = lens.add_mutually_exclusive_group()
+    one.add_argument(
+        "--token", type=_named, help="follow one, by its text, such as ' dog', or its id"
+    )
+    place(one, "--position", "the first few predictions at one token")
+    lens.add_argument("-k", type=int, default=5, help="how many there (default: %(default)s)")
+    attribution = command(
+        "attribution", _attribution, "what each head and MLP adds to how probable a token is"
+    )
+    text(attribution)
+    attribution.add_argument(
+        "--token", type=_named, required=True, help="by its text, such as ' dog', or its id"
+    )
+    attribution.add_argument(
+        "--against", type=_named, metavar="TOKEN", help="one whose logit is taken away"
+    )
+    place(attribution, "--position", "after which token (default: last)", "-1")
     check = command("check", _check, "what is wrong in your own code's numbers; status 1 if any is")
-    check.add_argument("file", help="such as mine.npz, written by numpy.savez(file, weights=...)")
-    check.add_argument("--text", required=True, help="the text that your code was given")
+    check.add_argument(
+        "arrays", metavar="ARRAYS", help="such as mine.npz, of numpy.savez(file, weights=...)"
+    )
+    check.add_argument(
+        "--text",
+        action="append",
+        default=[],
+        dest="texts",
+        help="the text that your code was given; - for what comes from stdin",
+    )
+    file(check)
     check.add_argument("--layer", type=int, help="if the names in the file are those of a layer")
     check.add_argument("--head", type=int, help="if they are those of one head of it")
     download = command("download", _download, "fetch a model into the hub's cache", model=False)
@@ -169,6 +253,50 @@ def _model(options: argparse.Namespace) -> GPT2:
         return GPT2.at_hand()
 
 
+def _texts(options: argparse.Namespace, most: int = 1) -> list[str]:
+    """The texts that were given, from the command, stdin and files.
+
+    Raises
+    ------
+    InvalidValueError, MissingFileError
+        They are too few or too many, or can't be read.
+    """
+    count = len(options.texts) + len(options.files)
+    if not 1 <= count <= most:
+        raise InvalidValueError(
+            f"{'one text or two are' if most > 1 else 'one text is'} taken, and {count} "
+            f"given: a text of several words stands between quotes, such as "
+            "“The dog chased the ball”, or comes from --file FILE, or with - from stdin"
+        )
+    texts = [_of_stdin() if text == "-" else text for text in options.texts]
+    return texts + [read_text(file, InvalidValueError).removesuffix("\n") for file in options.files]
+
+
+def _of_stdin() -> str:
+    """The text that comes from stdin, UTF-8, whatever a terminal's own encoding is."""
+    content = sys.stdin.buffer.read(LARGEST + 1) if sys.stdin else b""
+    if len(content) > LARGEST:
+        raise InvalidValueError(f"stdin can't be read: it has more than {LARGEST:,} bytes")
+    return decoded_text(content, "stdin", InvalidValueError).removesuffix("\n")
+
+
+def _model_and_trace(options: argparse.Namespace) -> tuple[GPT2, Trace]:
+    """The model, and the text's trace with what was asked to be otherwise."""
+    (text,) = _texts(options)
+    model = _model(options)
+    return model, model.trace(text).edited(dict(options.edit))
+
+
+def _place(tokens: Tokens, given: str) -> int:
+    """Where among the tokens one stands that was given by its number or its text."""
+    return int(given) if NUMBER.fullmatch(given) else tokens.find(given)
+
+
+def _named(given: str) -> int | str:
+    """A token of the vocabulary by its id or its text."""
+    return int(given) if NUMBER.fullmatch(given) else given
+
+
 def _which_head(options: argparse.Namespace, model: GPT2) -> dict[str, int]:
     """Layer and head from the front, where they were counted from the end."""
     layer, head = options.layer % model.config.n_layer, options.head % model.config.n_head
@@ -176,40 +304,67 @@ def _which_head(options: argparse.Namespace, model: GPT2) -> dict[str, int]:
 
 
 def _trace(options: argparse.Namespace) -> Report:
-    model, edits = _model(options), dict(options.edit)
-    trace = model.trace(options.text).edited(edits)
+    model, trace = _model_and_trace(options)
     head = trace.head(options.layer, options.head)
     names = options.step or [n for n in PER_HEAD if n != "dropout_mask"]
-    steps = [shown(head, name) for name in names]
+    steps = [_step_at(trace, head, name) for name in names]
 
     def draw(terminal: Terminal) -> None:
-        terminal.heading(head.title)
+        terminal.heading(head.title if all(n in head.parts for n in names) else trace.title)
         terminal.tokens(trace.tokens)
         for step in steps:
             terminal.step(step)
 
     content = {
-        "model": _title(model),
-        "tokens": _token_list(trace.tokens),
-        "edits": edits,
+        **_traced(model, trace, options),
         **_which_head(options, model),
         "steps": [{**_step(step), "axes": [axis.name for axis in step.axes]} for step in steps],
     }
     return Report(content, draw)
 
 
+def _step_at(trace: Trace, head: Result, path: str) -> Shown:
+    """A step of the head by its name, or of the whole trace by its path.
+
+    Raises
+    ------
+    InvalidValueError
+        There is none, and those that there are are told; or it is of all heads.
+    """
+    if path in head.parts:
+        return shown(head, path)
+    *place, name = path.split(".")
+    if not place and name not in trace.parts:
+        try:
+            check_step(head, name)
+        except InvalidValueError as error:
+            raise InvalidValueError(
+                f"{error}; of the whole there are {', '.join(trace.parts)}, and paths such as "
+                "blocks.0.mid, blocks.0.mlp.hidden"
+            ) from None
+    part = at(trace, ".".join(place)) if place else trace
+    if not isinstance(part, Result):
+        raise InvalidValueError(f"{path} is no step: a path ends in one, such as blocks.0.mid")
+    step = shown(part, name)
+    if len(step.axes) > 2:
+        raise InvalidValueError(
+            f"{path} is of all heads: give one's, such as {'.'.join([*place, 'heads.0', name])}"
+        )
+    where = f"{part.title}: " if place else ""
+    return replace(step, name=path, heading=f"{where}{step.heading}")
+
+
 def _explain(options: argparse.Namespace) -> Report:
-    model, edits = _model(options), dict(options.edit)
-    trace = model.trace(options.text).edited(edits)
-    explanation = trace.head(options.layer, options.head).explain(options.query, options.key)
+    model, trace = _model_and_trace(options)
+    query = _place(trace.tokens, options.query)
+    key = None if options.key is None else _place(trace.tokens, options.key)
+    explanation = trace.head(options.layer, options.head).explain(query, key)
 
     def draw(terminal: Terminal) -> None:
-        terminal.write(explanation.text(max(terminal.width, 1)))
+        terminal.write(explanation.text(terminal.width))
 
     content = {
-        "model": _title(model),
-        "tokens": _token_list(trace.tokens),
-        "edits": edits,
+        **_traced(model, trace, options),
         **_which_head(options, model),
         "title": explanation.title,
         "numbers": explanation.numbers,
@@ -257,41 +412,138 @@ def _verify(options: argparse.Namespace) -> Report:
 
 
 def _html(options: argparse.Namespace) -> Report:
-    model, edits = _model(options), dict(options.edit)
-    trace = model.trace(options.text)
-    trace.save(options.output, trace.edited(edits) if edits else None)
-    path = os.path.abspath(options.output)
-    content = {"model": _title(model), "edits": edits, "path": path}
-    return Report(content, lambda terminal: terminal.write(path))
+    texts, edits = _texts(options, most=2), dict(options.edit)
+    if len(texts) > 1 and edits:
+        raise InvalidValueError("a page is of two texts, or of one with and without edits")
+    file = as_path(options.output).absolute()
+    if file.is_file() and not options.force and not is_page(file):
+        _ask_to_replace(file)
+    model = _model(options)
+    traces = [model.trace(text) for text in texts]
+    if edits:
+        traces.append(traces[0].edited(edits))
+    traces[0].save(file, *traces[1:])
+    if options.open and not webbrowser.open(file.as_uri()):
+        print("No browser is to be found here: open the page yourself.", file=sys.stderr)
+    content = {"model": _title(model), "edits": edits, "path": str(file)}
+    return Report(content, lambda terminal: terminal.write(str(file)))
+
+
+def _ask_to_replace(file: Path) -> None:
+    """Go on only if whoever sits there wants a file replaced.
+
+    Raises
+    ------
+    WriteError
+        They do not, or nobody sits there.
+    """
+    told = f"{file} is there, and is no page of attnlab's"
+    if not (sys.stdin and sys.stdin.isatty()):
+        raise WriteError(f"{told}: --force replaces it, -o FILE writes another one")
+    print(printable(f"{told}. Replace it? [y/N] "), end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise WriteError("It stays as it is.")
 
 
 def _next(options: argparse.Namespace) -> Report:
-    model, edits = _model(options), dict(options.edit)
-    trace = model.trace(options.text).edited(edits)
+    model, trace = _model_and_trace(options)
     tokens = trace.next_tokens(options.k)
 
     def draw(terminal: Terminal) -> None:
-        if edits:
+        if options.edit:
             terminal.heading(trace.title)
         terminal.table(tokens.lines(), left=(1, 2))
 
-    following = [
-        {**_token(token), "logit": token.logit, "probability": token.probability}
-        for token in tokens
-    ]
+    content = {**_traced(model, trace, options), "next": list(map(_next_token, tokens))}
+    return Report(content, draw)
+
+
+def _generate(options: argparse.Namespace) -> Report:
+    (text,) = _texts(options)
+    model, edits = _model(options), dict(options.edit)
+    written = model.generate(
+        text,
+        options.tokens,
+        stop=options.stop,
+        edits=edits or None,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        seed=options.seed,
+    )
     content = {
         "model": _title(model),
-        "tokens": _token_list(trace.tokens),
+        "tokens": _token_list(written.prompt),
         "edits": edits,
-        "next": following,
+        "new": list(map(_next_token, written.chosen)),
+        "text": written.text,
+    }
+    return Report(content, lambda terminal: terminal.write(written.whole_text))
+
+
+def _lens(options: argparse.Namespace) -> Report:
+    model, trace = _model_and_trace(options)
+    every = trace.logit_lens()
+    lens: Lens = every
+    if options.token is not None:
+        lens = every.of(options.token)
+    elif options.position is not None:
+        lens = every.top(options.k, _place(trace.tokens, options.position))
+
+    def draw(terminal: Terminal) -> None:
+        terminal.heading(lens.title)
+        terminal.table(lens.lines(), left=(0,))
+        terminal.write(lens.note)
+
+    stops = []
+    for i, stop in enumerate(lens.stops):
+        measured = zip(lens.tokens[i], lens.ranks[i], lens.probabilities[i], strict=True)
+        stops.append(
+            {
+                "path": stop,
+                "predicts": [
+                    {**_token(token), "rank": int(rank), "probability": float(probability)}
+                    for token, rank, probability in measured
+                ],
+            }
+        )
+    content = {**_traced(model, trace, options), "title": lens.title, "stops": stops}
+    return Report(content, draw)
+
+
+def _attribution(options: argparse.Namespace) -> Report:
+    model, trace = _model_and_trace(options)
+    position = _place(trace.tokens, options.position)
+    found = trace.attribution(options.token, options.against, position)
+    rest = ("token_embedding", "position_embedding", "bias", "total")
+
+    def draw(terminal: Terminal) -> None:
+        terminal.heading(found.title)
+        heads = [f"head {head}" for head in range(model.config.n_head)]
+        lines = [["layer", *heads, "MLP"]]
+        for layer, (of_heads, mlp) in enumerate(zip(found.heads, found.mlps, strict=True)):
+            lines.append([str(layer), *(f"{number:z.2f}" for number in (*of_heads, mlp))])
+        terminal.table(lines, left=())
+        others = [[name.replace("_", " "), f"{getattr(found, name):z.2f}"] for name in rest]
+        terminal.table([["the rest", ""], *others], left=(0,))
+        terminal.write(found.note)
+
+    content = {
+        **_traced(model, trace, options),
+        "title": found.title,
+        "position": found.target.position,
+        "heads": found.heads,
+        "mlps": found.mlps,
+        **{name: getattr(found, name) for name in rest},
     }
     return Report(content, draw)
 
 
 def _check(options: argparse.Namespace) -> Report:
-    mine = _arrays(options.file)
+    mine = _arrays(options.arrays)
+    (text,) = _texts(options)
     model = _model(options)
-    trace = model.trace(options.text)
+    trace = model.trace(text)
     result: Result = trace
     if options.layer is not None or options.head is not None:
         result = trace.blocks[options.layer or 0].attention
@@ -354,7 +606,8 @@ def _info(options: argparse.Namespace) -> Report:
 
     def draw(terminal: Terminal) -> None:
         terminal.write(repr(model))
-        terminal.table([["config", ""], *([name, str(config[name])] for name in config)], left=(0,))
+        settings = [["config", ""], *([name, str(config[name])] for name in config)]
+        terminal.write(align(settings, left=(0, 1)))
 
     content = {
         "model": _title(model),
@@ -364,6 +617,15 @@ def _info(options: argparse.Namespace) -> Report:
         "directory": directory,
     }
     return Report(content, draw)
+
+
+def _traced(model: GPT2, trace: Trace, options: argparse.Namespace) -> dict[str, Any]:
+    """What was traced, for machines."""
+    return {
+        "model": _title(model),
+        "tokens": _token_list(trace.tokens),
+        "edits": dict(options.edit),
+    }
 
 
 def _title(model: GPT2) -> str:
@@ -388,6 +650,10 @@ def _token(token: Token) -> dict[str, Any]:
     }
 
 
+def _next_token(token: NextToken) -> dict[str, Any]:
+    return {**_token(token), "logit": token.logit, "probability": token.probability}
+
+
 def _token_list(tokens: Tokens) -> list[dict[str, Any]]:
     return [_token(token) for token in tokens]
 
@@ -401,10 +667,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def _terminal() -> Terminal:
-    """Where to draw; told before any work where rich is missing, which what is not JSON needs."""
-    from attnlab.views.terminal import Terminal
-
-    return Terminal()

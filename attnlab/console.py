@@ -61,17 +61,17 @@ class PrintedAnywhere:
     """
 
     def __str__(self) -> str:
-        return _for_stdout(repr(self))
+        return for_stdout(repr(self))
 
 
 class PrintedText(str):
     """A text that `print` shows on any terminal, as what is `PrintedAnywhere`."""
 
     def __str__(self) -> str:
-        return _for_stdout(self)
+        return for_stdout(self)
 
 
-def _for_stdout(text: str) -> str:
+def for_stdout(text: str) -> str:
     """With escapes for what stdout can't print."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)

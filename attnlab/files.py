@@ -147,7 +147,12 @@ def read_text(path: Given, unreadable: type[AttnlabError]) -> str:
     MissingFileError, unreadable
         As `read_bytes` does; or it is not UTF-8.
     """
-    text = _decoded(read_bytes(path, unreadable), as_path(path), unreadable)
+    return decoded_text(read_bytes(path, unreadable), as_path(path), unreadable)
+
+
+def decoded_text(content: bytes, where: object, unreadable: type[AttnlabError]) -> str:
+    """The text that bytes are, as `read_text` reads it; `where` is what an error calls it."""
+    text = _decoded(content, where, unreadable)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -43,7 +43,7 @@ SHORT_NAMES = {repository: name for name, (repository, _) in PUBLISHED.items()}
 POCKET = "pocket"
 POCKET_DIRECTORY = Path(__file__).parent / "pocket"
 
-HOW_TO_GET_GPT2 = "python -c \"import attnlab; attnlab.GPT2.from_pretrained('gpt2')\""
+HOW_TO_GET_GPT2 = "attnlab download gpt2"
 
 # What is downloaded before the weights where a repository has it, and nothing else of it.
 CONFIG = "config.json"

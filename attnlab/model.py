@@ -254,7 +254,10 @@ class GPT2:
         """
         tokens = self._tokens(text_or_ids)
         if not tokens:
-            raise InvalidValueError("nothing to trace: no tokens")
+            raise InvalidValueError(
+                "nothing to trace: no tokens; give a text, such as “The dog chased the ball”, or "
+                "token ids"
+            )
         if len(tokens) > self.config.n_positions:
             raise InvalidValueError(
                 f"{len(tokens)} tokens are too many: the model has {self.config.n_positions} "

@@ -500,7 +500,8 @@ class Trace(ForwardPass):
         WriteError
             The file can't be written.
         InvalidTypeError, InvalidValueError
-            `path` is no path; and as `to_html` does.
+            `path` is no path, or its ending not that of a page, such as .pdf; and as `to_html`
+            does.
         """
         from attnlab.views.page import save
 

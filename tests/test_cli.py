@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE, needs, posix
+from conftest import REFERENCE, posix
 
 import attnlab
 from attnlab import GPT2
@@ -25,19 +25,17 @@ ODD = str(REFERENCE / "odd")
 COMMAND = Path(sys.executable).parent / "attnlab"
 
 
-@pytest.fixture(autouse=True)
-def rich() -> None:
-    needs("rich", "cli")
-
-
 def environment(**changes: str) -> dict[str, str]:
     plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
     return {**plain, "PYTHONUTF8": "1", "ATTNLAB_MODEL": ODD, **changes}
 
 
-def start(*arguments: str, **changes: Any) -> subprocess.Popen[str]:
+def start(
+    *arguments: str, stdin: int = subprocess.DEVNULL, **changes: str
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "attnlab", *arguments],
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
@@ -45,9 +43,11 @@ def start(*arguments: str, **changes: Any) -> subprocess.Popen[str]:
     )
 
 
-def run(*arguments: str, status: int = 0, **changes: str) -> tuple[str, str]:
-    process = start(*arguments, **changes)
-    out, err = process.communicate(timeout=60)
+def run(
+    *arguments: str, status: int = 0, stdin: str | None = None, **changes: str
+) -> tuple[str, str]:
+    process = start(*arguments, stdin=subprocess.PIPE, **changes)
+    out, err = process.communicate(stdin, timeout=60)
     assert process.returncode == status, err
     assert "Traceback" not in err
     return out, err
@@ -98,8 +98,10 @@ def test_trace() -> None:
     assert "weights = softmax(masked_scores)" in out
     assert "scores = raw" not in out
     for i, symbol in enumerate(head.tokens.symbols):  # type: ignore[union-attr]
-        numbers = "  ".join(f"{weight:.2f}" for weight in head.weights[i])
+        seen = [rf"{weight:.2f}" for weight in head.weights[i, : i + 1]]
+        numbers = " +".join(seen + ["-"] * (len(head.weights) - i - 1))  # no 0.00: they are masked
         assert re.search(rf"^{symbol} +{numbers}$", out, re.MULTILINE)
+    assert "    6 x 6    - is masked\n" in out
     out, _ = run("trace", "the hen in", "--step", "mask")
     assert re.search(r"^the +True( +False)+$", out, re.MULTILINE)
     assert "ATTNLAB_MODEL" in err
@@ -146,6 +148,142 @@ def test_next() -> None:
     out, _ = run("next", "the hen", "-k", "2")
     assert len(out.strip().splitlines()) == 3
     assert f"{probabilities.max():.4f}" in out
+
+
+def test_generate() -> None:
+    model = GPT2.from_pretrained(ODD)
+    expected = model.generate("the hen", 4, temperature=0.7, top_k=9, top_p=0.9, seed=3)
+    options = ("-n", "4", "--temperature", "0.7", "--top-k", "9", "--top-p", "0.9", "--seed", "3")
+    content = answer("generate", "the hen", *options)
+    assert [token["id"] for token in content["new"]] == expected.new.ids.tolist()
+    assert content["text"] == expected.text
+    assert content["new"][1]["probability"] == pytest.approx(expected.chosen[1].probability)
+    greedy = ("generate", "the hen", "--temperature", "0", "-n", "3")
+    assert answer(*greedy)["new"][0]["id"] == answer("next", "the hen")["next"][0]["id"]
+    edited = model.generate("the hen", 3, temperature=0, edits={"positions": 0})
+    content = answer(*greedy, "--edit", "positions=0")
+    assert content["text"] == edited.text != answer(*greedy)["text"]
+    sentence = ("generate", "The dog chased the ball, but it", "--model", "pocket", "-n", "30")
+    out, err = run(*sentence, "--temperature", "0", "--stop", ".", "--stop", "nothing")
+    assert (out, err) == ("The dog chased the ball, but it rolled.\n", "")
+
+
+def test_lens() -> None:
+    lens = GPT2.from_pretrained(ODD).trace("the hen in").logit_lens()
+    stops = answer("lens", "the hen in")["stops"]
+    assert [stop["path"] for stop in stops] == list(lens.stops)
+    assert [[one["id"] for one in stop["predicts"]] for stop in stops] == lens.ids.tolist()
+    followed = answer("lens", "the hen in", "--token", "he")["stops"]
+    ranks = [[one["rank"] for one in stop["predicts"]] for stop in followed]
+    assert ranks == lens.of("he").ranks.tolist()
+    assert answer("lens", "the hen in", "--token", "258")["stops"] == followed
+    top = answer("lens", "the hen in", "--position", "he", "-k", "3")["stops"]
+    probabilities = [[one["probability"] for one in stop["predicts"]] for stop in top]
+    assert np.allclose(probabilities, lens.top(3, 2).probabilities)
+    out, _ = run("lens", "the hen in", COLUMNS="300")
+    assert lens.table() in out
+    assert lens.note in out
+    narrow, _ = run("lens", "the hen in", COLUMNS="40")
+    assert all(map(fits_in_forty, narrow.splitlines()))
+
+
+def test_attribution() -> None:
+    trace = GPT2.from_pretrained(ODD).trace("the hen in")
+    expected = trace.attribution("he", "in", 2)
+    content = answer(
+        "attribution", "the hen in", "--token", "he", "--against", "in", "--position", "he"
+    )
+    assert content["position"] == 2
+    assert content["title"] == expected.title
+    assert np.allclose(content["heads"], expected.heads, atol=1e-6)
+    rest = sum(content[name] for name in ("token_embedding", "position_embedding", "bias"))
+    whole = np.sum(content["heads"]) + np.sum(content["mlps"]) + rest
+    assert whole == pytest.approx(content["total"], abs=1e-4)
+    out, _ = run("attribution", "the hen in", "--token", "0")
+    last = trace.attribution(0)
+    numbers = " +".join(f"{x:z.2f}" for x in (*last.heads[1], last.mlps[1]))
+    assert re.search(rf"^ +1 +{numbers}$", out, re.MULTILINE)
+    assert re.search(rf"^total +{last.total:.2f}$", out, re.MULTILINE)
+
+
+def test_version() -> None:
+    assert run("--version") == (f"attnlab {attnlab.__version__}\n", "")
+
+
+def test_json_before_the_command_and_after_it() -> None:
+    after = run("next", "the hen", "--json")
+    assert run("--json", "next", "the hen") == after == run("--json", "next", "the hen", "--json")
+    assert after[0].startswith("{")
+
+
+def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
+    expected = answer("next", "the “hen”\nin")
+    assert json.loads(run("next", "-", "--json", stdin="the “hen”\nin\n")[0]) == expected
+    odd_code_page = {"PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
+    out, _ = run("next", "-", "--json", stdin="the “hen”\r\nin\r\n", **odd_code_page)
+    assert json.loads(out) == expected
+    file = tmp_path / "text"
+    file.write_bytes(b"\xef\xbb\xbfthe \xe2\x80\x9chen\xe2\x80\x9d\nin\n")
+    assert answer("next", "--file", str(file)) == expected
+    file.write_text("the hen\n\n")
+    assert answer("next", "--file", str(file)) == answer("next", "the hen\n")
+    np.savez(tmp_path / "mine.npz", **{"blocks.0.input": np.ones(3)})
+    for given in (("--text", "-"), ("--file", str(file))):
+        arguments = ("check", str(tmp_path / "mine.npz"), *given)
+        assert "blocks.0.input" in run(*arguments, status=2, stdin="the hen")[1]
+    assert "nothing to trace: no tokens; give a text" in run("next", "-", status=2, stdin="")[1]
+    file.write_bytes(b"\xff")
+    assert "can't be read" in run("next", "--file", str(file), status=2)[1]
+
+
+@posix
+def test_stdin_that_is_closed_or_no_text() -> None:
+    for shell, told in (("<&-", "nothing to trace"), ("< /dev/null", "nothing to trace")):
+        command = f"{sys.executable} -m attnlab next - {shell}"
+        finished = subprocess.run(
+            command, shell=True, capture_output=True, env=environment(), check=False
+        )
+        assert finished.returncode == 2
+        assert told in finished.stderr.decode()
+    finished = subprocess.run(
+        [sys.executable, "-m", "attnlab", "next", "-"],
+        input=b"\xff",
+        capture_output=True,
+        env=environment(),
+        check=False,
+    )
+    assert finished.returncode == 2
+    assert b"stdin can't be read" in finished.stderr
+
+
+def test_steps_by_their_path() -> None:
+    trace = GPT2.from_pretrained(ODD).trace("the hen")
+    paths = {
+        "logits": trace.logits,
+        "blocks.1.mid": trace.blocks[1].mid,
+        "blocks.2.mlp.hidden": trace.blocks[2].mlp.hidden,
+        "blocks.1.attention.heads.3.weights": trace.head(1, 3).weights,
+        "next_logits": trace.next_logits,
+        "Q": trace.head(0, 4).Q,
+    }
+    options = [option for path in paths for option in ("--step", path)]
+    steps = answer("trace", "the hen", "--head", "4", *options)["steps"]
+    assert [step["name"] for step in steps] == list(paths)
+    for step, values in zip(steps, paths.values(), strict=True):
+        assert np.allclose(step["values"], values, atol=1e-6), step["name"]
+    out, _ = run("trace", "the hen", "--step", "blocks.2.mlp.hidden")
+    assert out.startswith("Trace of 4 tokens through 3 blocks of 5 heads\n")
+    assert "\nLayer 2, MLP: hidden = X W_1 + b_1    4 x 140\n" in out
+    assert f"{trace.blocks[2].mlp.hidden[0, 0]:.4f}" in out
+    unknown = run("trace", "the hen", "--step", "wieghts", status=2)[1]
+    assert "dropout_mask" not in unknown  # which this head has not
+    assert "masked_scores, weights, context" in unknown
+
+
+def test_tokens_by_their_text() -> None:
+    by_number = answer("explain", "the hen", "--query", "-1", "--key", "2")
+    assert answer("explain", "the hen", "--query", "n", "--key", "he") == by_number
+    assert answer("explain", "the hen", "--query", "n", "--key", "Ġ")["numbers"]["key"] == 1
 
 
 def test_info() -> None:
@@ -204,6 +342,70 @@ def test_html(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8") == GPT2.from_pretrained(ODD).trace("the hen").to_html()
 
 
+def test_a_page_of_two_texts(tmp_path: Path) -> None:
+    page, model = tmp_path / "page.html", GPT2.from_pretrained(ODD)
+    answer("html", "the hen", "-", "-o", str(page), stdin="in a thin inn\n")
+    expected = model.trace("the hen").to_html(model.trace("in a thin inn"))
+    assert page.read_text(encoding="utf-8") == expected
+
+
+def test_a_file_that_attnlab_did_not_write_is_kept(tmp_path: Path) -> None:
+    page, arguments = tmp_path / "page.html", ("html", "the hen", "-o", str(tmp_path / "page.html"))
+    page.write_text("<title>attnlab: mine</title>")
+    _, err = run(*arguments, status=2)
+    assert "is no page of attnlab's: --force replaces it" in err
+    assert page.read_text() == "<title>attnlab: mine</title>"
+    run(*arguments, "--force")
+    written = page.read_text(encoding="utf-8")
+    assert "the hen" in written
+    answer("html", "in", "-o", str(page))  # its own it replaces unasked
+    assert page.read_text(encoding="utf-8") != written
+
+
+@posix
+@pytest.mark.parametrize(
+    ("reply", "status"), [(b"y\n", 0), (b"YES\n", 0), (b"n\n", 2), (b"\n", 2), (b"\x04", 2)]
+)
+def test_who_sits_there_is_asked(reply: bytes, status: int, tmp_path: Path) -> None:
+    import pty
+
+    page = tmp_path / "page.html"
+    page.write_text("mine")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "attnlab", "html", "the hen", "-o", str(page)],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    os.close(theirs)
+    assert process.stderr is not None
+    asked = b""
+    while not asked.endswith(b"[y/N] "):
+        asked += process.stderr.read(1)
+    os.write(ours, reply)
+    _, err = process.communicate(timeout=60)
+    os.close(ours)
+    assert process.returncode == status
+    assert (page.read_text(encoding="utf-8") == "mine") == (status == 2)
+    assert (b"It stays as it is." in err) == (status == 2)
+
+
+@posix
+def test_a_page_is_opened(tmp_path: Path) -> None:
+    page, seen = tmp_path / "a page.html", tmp_path / "seen"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
+    browser.chmod(0o755)
+    out, _ = run("html", "the hen", "-o", str(page), "--open", BROWSER=f"{browser} %s")
+    assert out == f"{page}\n"
+    assert seen.read_text() == f"{page.as_uri()}\n"
+    missing = {"BROWSER": "/no/such/browser %s", "PATH": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+    _, err = run("html", "the hen", "-o", str(page), "--open", **missing)
+    assert "No browser is to be found here" in err
+
+
 def test_download_finds_what_is_there() -> None:
     assert answer("download", ODD)["directory"] == ODD
 
@@ -212,8 +414,30 @@ def test_download_finds_what_is_there() -> None:
     ("arguments", "message"),
     [
         ((), "COMMAND"),
+        (("trace",), "one text is taken, and 0 given"),
+        (("next", "the", "hen"), "one text is taken, and 2 given: .* stands between quotes"),
+        (("next", "the", "--file", "x"), "one text is taken, and 2 given"),
+        (("html", "a", "b", "c"), "one text or two are taken, and 3 given"),
+        (("html", "a", "b", "--edit", "mask=True"), "of two texts, or of one with and without"),
+        (("html", "the", "-o", "x.pdf"), "a page is HTML, whose names end in .html"),
+        (("next", "--file", "/no/such/file"), "there is no file in /no/such"),
+        (("trace", "the", "--step", "wieghts"), "of the whole there are .*logits.*blocks.0.mid"),
+        (("trace", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are input, "),
+        (("trace", "the", "--step", "blocks.5.mid"), "blocks has 0, 1, 2"),
+        (("trace", "the", "--step", "blocks.0"), "blocks.0 is no step: a path ends in one"),
+        (("trace", "the", "--step", "embedding.x"), "embedding.x is no step: a path ends in one"),
+        (
+            ("trace", "the", "--step", "blocks.0.attention.weights"),
+            "such as blocks.0.attention.heads.0.weights",
+        ),
+        (("explain", "the hen", "--key", "cat"), "'cat' is not among the tokens, 0 "),
+        (("explain", "n in n", "--key", "n"), "'n' is 2 of the tokens"),
+        (("generate", "the", "-n", "-1"), "max_new_tokens must be an integer of at least 0"),
+        (("generate", "the", "--temperature", "-1"), "temperature"),
+        (("attribution", "the"), "--token"),
+        (("attribution", "the", "--token", "xyzzy"), "not one token of the vocabulary"),
+        (("lens", "the", "--token", "n", "--position", "0"), "not allowed with"),
         (("sing",), "invalid choice"),
-        (("trace",), "text"),
         (("trace", "the", "--layer", "x"), "invalid int"),
         (("trace", "the", "--layer", "3"), "no layer 3; layers are 0 to 2"),
         (("trace", "the", "--head", "5"), "no head 5; heads are 0 to 4"),
@@ -258,9 +482,17 @@ def test_bytes_that_are_no_text() -> None:
 )
 def test_forty_columns_are_enough(arguments: tuple[str, ...]) -> None:
     out, _ = run(*arguments, COLUMNS="40")
-    assert max(map(display_width, out.splitlines())) <= 40
+    assert all(map(fits_in_forty, out.splitlines()))
     whole, _ = run(*arguments, COLUMNS="200")
     assert len(whole.splitlines()) <= len(out.splitlines())
+    numbers = re.compile(r"-?[\d.]+|…")
+    words = {word for word in whole.split() if not numbers.fullmatch(word)}
+    assert words <= set(out.split())  # none is folded
+
+
+def fits_in_forty(line: str) -> bool:
+    """A path that is longer stays whole, so that it can be copied."""
+    return display_width(line) <= 40 or len(line.split()) == 1
 
 
 @pytest.mark.parametrize("width", [40, 64, 74, 81, 90, 110])
@@ -291,9 +523,9 @@ def test_output_that_can_not_be_written_is_2() -> None:
 def test_forty_columns_of_the_walkthrough(walkthrough_directory: Path) -> None:
     for command in ("verify", "walkthrough"):
         out, _ = run(command, "--model", str(walkthrough_directory), COLUMNS="40")
-        assert max(map(display_width, out.splitlines())) <= 40
+        assert all(map(fits_in_forty, out.splitlines()))
     weights = out.split("weights = ")[1].split("context = ")[0]
-    assert re.search(r"^It +1\.00 +0\.00 .*… +0\.00$", weights, re.MULTILINE)
+    assert re.search(r"^It +1\.00 +- .*… +-$", weights, re.MULTILINE)
 
 
 def test_no_colour_in_a_pipe_and_no_raw_escapes() -> None:
@@ -359,22 +591,20 @@ def test_a_pipe_that_is_closed_after_a_line() -> None:
 def test_an_encoding_without_the_symbols() -> None:
     out, _ = run("trace", "the hen", "--step", "weights", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
     assert "\\u0120" in out
+    table = out.split("is masked\n")[1].split("\n\n")[0]
+    assert len({len(line) for line in table.splitlines()}) == 1  # the columns stand in line
+    code_page = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "cp437", "COLUMNS": "40"}
+    out, _ = run("trace", "the hen in a thin inn", **code_page)
+    assert "..." in out
+    assert "\\u2026" not in out
 
 
-def test_without_rich(tmp_path: Path) -> None:
-    """What stands in for a machine where it is not installed."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys\n"
-        "class Missing:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'rich':\n"
-        "            raise ModuleNotFoundError(\"No module named 'rich'\", name='rich')\n"
-        "sys.meta_path.insert(0, Missing())\n"
-    )
-    _, err = run("info", status=2, PYTHONPATH=str(tmp_path))
-    assert "this needs rich: pip install rich" in err
-    out, _ = run("info", "--json", PYTHONPATH=str(tmp_path))
-    assert json.loads(out)["parameters"] == 55335
+def test_what_a_program_reads_is_not_wrapped(tmp_path: Path) -> None:
+    """Where COLUMNS does not say how wide it is."""
+    deep = tmp_path / ("long name " * 12)
+    deep.mkdir()
+    out, _ = run("html", "the hen", "-o", str(deep / "page.html"))
+    assert out == f"{deep / 'page.html'}\n"
 
 
 SILENCED = "blocks.1.attention.heads.2.context=0"

@@ -68,13 +68,17 @@ class Lens(Analysis):
         symbol = label(self.tokens[stop][column].symbol)
         return f"{symbol} {self.probabilities[stop, column]:.2f}"
 
-    def table(self) -> str:
+    def lines(self) -> list[list[str]]:
+        """The table's cells, below a header."""
         labels = self._columns.labels
         columns = elide(len(labels), COLUMNS_SHOWN)
         lines = [["", *(ELLIPSIS if j is None else labels[j] for j in columns)]]
         for i, stop in enumerate(self.stops):
             lines.append([stop, *(ELLIPSIS if j is None else self._cell(i, j) for j in columns)])
-        return align(lines)
+        return lines
+
+    def table(self) -> str:
+        return align(self.lines())
 
 
 class OneToken(Lens):

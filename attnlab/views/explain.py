@@ -165,8 +165,11 @@ class Explanation(PrintedAnywhere):
         return self.text()
 
 
-def fold(rows: list[list[str]], width: int) -> list[str]:
-    """A table in as many parts below each other as the width asks for, each with column 0."""
+def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[str]:
+    """A table in as many parts below each other as the width asks for, each with column 0.
+
+    `left` are the columns whose cells stand to the left.
+    """
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
     parts: list[str] = []
     start = 1
@@ -175,7 +178,9 @@ def fold(rows: list[list[str]], width: int) -> list[str]:
         while stop < len(widths) and used + 2 + widths[stop] <= width:
             used += 2 + widths[stop]
             stop += 1
-        parts += [align([[row[0], *row[start:stop]] for row in rows]), ""]
+        part = [0, *range(start, stop)]
+        to_the_left = [place for place, column in enumerate(part) if column in left]
+        parts += [align([[row[column] for column in part] for row in rows], left=to_the_left), ""]
         start = stop
     return parts[:-1]
 

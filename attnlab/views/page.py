@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.errors import InvalidValueError, WriteError
-from attnlab.files import as_path, write_whole
+from attnlab.files import as_path, open_regular, write_whole
 from attnlab.tables import printable
 from attnlab.views.shown import Result, Token
 
@@ -44,6 +44,13 @@ CARRIED = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", 
 
 # Of how many candidates for the next token the page tells.
 NEXT_TOKENS = 5
+
+# What stands near the beginning of a page, and its bytes among which that is looked for.
+MARK = b'<meta name="generator" content="attnlab">'
+BEGINNING = 1000
+
+# How a page's name ends, if it has an ending.
+ENDINGS = ("", ".html", ".htm")
 
 # A page of more bytes than these is announced before it is written.
 LARGE = 10_000_000
@@ -77,6 +84,11 @@ def page(traces: Sequence[Result]) -> str:
 def save(path: str | os.PathLike[str], traces: Sequence[Result]) -> None:
     """Write the page to a file, whole or not at all; announce a large one before it is made."""
     file = as_path(path)
+    if file.suffix.lower() not in ENDINGS:
+        raise InvalidValueError(
+            f"{file} can't be written: a page is HTML, whose names end in .html; pictures are made "
+            "by plot"
+        )
     # Told now, not after all layers have been computed.
     if os.path.isdir(file):
         raise WriteError(f"{file} can't be written: it is a directory")
@@ -86,6 +98,15 @@ def save(path: str | os.PathLike[str], traces: Sequence[Result]) -> None:
     if size > LARGE:
         print(f"{file} will have about {size / 1e6:.0f} MB.", file=sys.stderr)
     write_whole(file, page(traces).encode())
+
+
+def is_page(file: Path) -> bool:
+    """Whether a file is a page as `save` writes it."""
+    try:
+        with open_regular(file) as stream:
+            return MARK in stream.read(BEGINNING)
+    except OSError:
+        return False
 
 
 def estimated_size(traces: Sequence[Result]) -> int:

@@ -120,9 +120,10 @@ def check_step(result: Result, name: str) -> None:
         There is none; the message lists those that there are.
     """
     if not isinstance(name, str) or name not in result.parts:
-        raise InvalidValueError(
-            f"{result.title} has no step {quoted(name)}; its steps are {', '.join(result.parts)}"
-        )
+        given = (n for n in result.parts if result.steps[n].equation is None)
+        absent = [n for n in given if getattr(result.aside(), n) is None]
+        steps = ", ".join(n for n in result.parts if n not in absent)
+        raise InvalidValueError(f"{result.title} has no step {quoted(name)}; its steps are {steps}")
 
 
 def shown(result: Result, name: str) -> Shown:

@@ -2,41 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from attnlab.console import for_stdout
 from attnlab.tables import ELLIPSIS, display_width, elide, printable
-from attnlab.views.shown import TOKENS_SHOWN, Shown, label, missing_extra
-
-try:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-except ModuleNotFoundError as error:
-    raise missing_extra(error, "cli") from None
+from attnlab.views.explain import fold
+from attnlab.views.shown import TOKENS_SHOWN, Shown, label
 
 # The most columns of a table, however wide the terminal is.
 COLUMNS_SHOWN = 16
 
+# What stands where the mask took a weight away, which is not the same as one that is 0.
+MASKED = "-"
 
-class Terminal(Console):
-    """Where a command shows what it found out."""
+BOLD, DIM, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+
+
+class Terminal:
+    """Where a command shows what it found out.
+
+    Attributes
+    ----------
+    width : in columns; 80 where the output is no terminal and COLUMNS does not say
+    """
 
     def __init__(self) -> None:
-        super().__init__(highlight=False, markup=False, emoji=False)
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
+        self.width = max(shutil.get_terminal_size().columns, 1)
+        is_terminal = sys.stdout.isatty()
+        self._wraps = (
+            is_terminal or "COLUMNS" in os.environ
+        )  # what goes on to a program stays whole
+        knows_styles = os.environ.get("TERM") != "dumb" and (
+            os.name != "nt" or "WT_SESSION" in os.environ
+        )
+        self._has_styles = is_terminal and knows_styles and not os.environ.get("NO_COLOR")
 
     def write(self, text: str) -> None:
-        """Lines of text."""
-        for line in text.splitlines():
-            self.print(Text(printable(line)), overflow="fold")
+        """Lines of text, those that are too long wrapped between words."""
+        for line in self._wrapped(text):
+            print(line)
 
     def heading(self, text: str) -> None:
-        self.print(Text(printable(text), style="bold"))
+        for line in self._wrapped(text):
+            print(f"{BOLD}{line}{PLAIN}" if self._has_styles else line)
+
+    def _wrapped(self, text: str) -> Iterator[str]:
+        for line in map(_safe, text.splitlines()):
+            if not self._wraps or display_width(line) <= self.width:
+                yield line
+                continue
+            yield from textwrap.wrap(
+                line,
+                self.width,
+                subsequent_indent=line[: len(line) - len(line.lstrip())],
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
 
     def tokens(self, tokens: Any) -> None:
         """A table of tokens, of many the first ones and the last."""
@@ -46,19 +74,9 @@ class Terminal(Console):
         self.table([header, *cut], left=(2, 3, 4, 5))
 
     def table(self, lines: Sequence[Sequence[str]], left: Sequence[int]) -> None:
-        """A table with a header; where it is too wide, words are folded, and numbers are not."""
-        header, *rows = lines
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for column, name in enumerate(header):
-            if column in left:
-                table.add_column(name, overflow="fold")
-            else:
-                widest = max(len(row[column]) for row in rows)
-                table.add_column(name, justify="right", overflow="fold", min_width=widest)
-        for row in rows:
-            table.add_row(*(Text(printable(cell)) for cell in row))
-        self.print(table)
-        self.print()
+        """A table with a header; where it is too wide, its columns stand below each other."""
+        print("\n".join(fold([[_safe(cell) for cell in line] for line in lines], self.width, left)))
+        print()
 
     def step(self, step: Shown) -> None:
         """A step with labels, as many of its columns as the width holds.
@@ -67,38 +85,71 @@ class Terminal(Console):
         """
         if not step.axes:
             self.heading(f"{step.heading} = {step.array:.{step.decimals}f}")
-            self.print()
+            print()
             return
         rows, *columns = step.axes
         array = step.array if columns else step.array[:, np.newaxis]
-        masked = step.masked
         is_mask = array.dtype == bool
+        masked = None if step.masked is None or is_mask else step.masked
 
-        def cell(i: int, j: int) -> Text:
-            text = str(array[i, j]) if is_mask else f"{array[i, j]:z.{step.decimals}f}"
-            if masked is not None and masked[i, j]:
-                return Text(text, style="dim")
-            largest = masked is not None and not is_mask and array[i, j] == array[i].max()
-            return Text(text, style="bold" if largest else "")
+        def cell(i: int, j: int) -> str:
+            if is_mask:
+                return str(array[i, j])
+            if masked is not None and masked[i, j] and array[i, j] == 0:
+                return MASKED
+            return f"{array[i, j]:z.{step.decimals}f}"
 
-        names = [label(name) for name in (columns[0].labels if columns else [step.name])]
+        def style(i: int, j: int) -> str:
+            if step.masked is not None and step.masked[i, j]:
+                return DIM
+            return BOLD if masked is not None and array[i, j] == array[i].max() else ""
+
+        names = [_safe(label(name)) for name in (columns[0].labels if columns else [step.name])]
         picked = elide(len(array), TOKENS_SHOWN)
-        labels = ["" if i is None else label(rows.labels[i]) for i in picked]
-        cells = {(i, j): cell(i, j) for i in picked if i is not None for j in range(len(names))}
+        labels = [_safe(ELLIPSIS if i is None else label(rows.labels[i])) for i in picked]
+        candidates = [j for j in elide(len(names), COLUMNS_SHOWN) if j is not None]
+        cells = {(i, j): cell(i, j) for i in picked if i is not None for j in candidates}
+        gap = _safe(ELLIPSIS)
         left = max(map(display_width, labels))
-        widest = max(*map(display_width, names), *map(len, cells.values()))
+        widest = max(*(display_width(names[j]) for j in candidates), *map(len, cells.values()))
         room = self.width - left
         if len(names) > min(room // (widest + 2), COLUMNS_SHOWN):
-            room -= display_width(ELLIPSIS) + 2  # the gap is a column too
+            room -= display_width(gap) + 2  # the gap is a column too
         fit = elide(len(names), min(max(room // (widest + 2), 2), COLUMNS_SHOWN))
-        self.heading(f"{step.heading}    {' x '.join(map(str, array.shape))}")
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column("", no_wrap=True)
-        for j in fit:
-            name = ELLIPSIS if j is None else Text(names[j])
-            table.add_column(name, justify="right", no_wrap=True)
+
+        notes = [" x ".join(map(str, array.shape))]
+        if MASKED in cells.values():
+            notes.append(f"{MASKED} is masked")
+        self.heading("    ".join([step.heading, *notes]))
+        widths = [
+            display_width(gap)
+            if j is None
+            else max(display_width(names[j]), *(len(cells[i, j]) for i in picked if i is not None))
+            for j in fit
+        ]
+        self._row("", left, [(gap if j is None else names[j], "") for j in fit], widths)
         for i, name in zip(picked, labels, strict=True):
-            line = (Text(ELLIPSIS) if i is None or j is None else cells[i, j] for j in fit)
-            table.add_row(Text(name if i is not None else ELLIPSIS), *line)
-        self.print(table)
-        self.print()
+            line = [
+                (gap, "") if i is None or j is None else (cells[i, j], style(i, j)) for j in fit
+            ]
+            self._row(name, left, line, widths)
+        print()
+
+    def _row(
+        self, name: str, left: int, cells: Sequence[tuple[str, str]], widths: Sequence[int]
+    ) -> None:
+        """A line of a table, each cell to the right with its style."""
+        line = name + " " * (left - display_width(name))
+        for (text, style), width in zip(cells, widths, strict=True):
+            styled = f"{style}{text}{PLAIN}" if style and self._has_styles else text
+            line += " " * (2 + width - display_width(text)) + styled
+        print(line)
+
+
+def _safe(text: str) -> str:
+    """Text without control characters, and with escapes for what stdout can't print.
+
+    Here and not when it is printed, as columns are as wide as what stands in them.
+    """
+    dots = ELLIPSIS if for_stdout(ELLIPSIS) == ELLIPSIS else "..."
+    return for_stdout(printable(text).replace(ELLIPSIS, dots))
