@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab import equations
+from attnlab import equations, fast
 from attnlab.chain import columns_of_head, one_of_heads
 from attnlab.checks import as_array
 from attnlab.equations import AnyArray
@@ -243,6 +243,24 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     return made
 
 
+def side_by_side(runs: Sequence[EditedRun], place: str) -> EditedRun:
+    """Runs of one base that are edited at one step, as one run: they lie along a leading axis.
+
+    Each edit is made alone, up to that step. What follows is computed for all of them at once, as
+    equations let leading axes pass through.
+
+    Parameters
+    ----------
+    runs : as `edited` makes them
+    place : where the model computes with what is edited, see `place_of`
+    """
+    together = EditedRun(runs[0].base, {place: 0})  # never made: what takes its place is there
+    values = np.stack([run.look(place) for run in runs])
+    together.values[place] = read_only(values)
+    together.is_long |= len(runs) * len(together.look("ids")) > fast.SHORT
+    return together
+
+
 # ---- where an edit is made, and what follows from it ---------------------------------------------
 
 
@@ -263,6 +281,12 @@ def wholes(graph: Graph, path: str) -> list[str]:
     else:
         return [path]
     return [path, *wholes(graph, whole)]
+
+
+def place_of(graph: Graph, path: str) -> str:
+    """The step by which an edit changes what follows."""
+    *_, place = [*wholes(graph, path), *(follower for follower, _ in follows_from(path))]
+    return place
 
 
 def part_of(run: Run, path: str, whole: AnyArray) -> AnyArray:

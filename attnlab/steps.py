@@ -585,9 +585,13 @@ class Result(PrintedAnywhere):
 
     def aside(self) -> Self:
         """The same result as it is now, for a look that leaves nothing behind in this one."""
-        beside = copy(self)
-        vars(beside)["_run"] = self._run.aside()
-        return beside
+        return self._of_run(self._run.aside())
+
+    def _of_run(self, run: Run) -> Self:
+        """The same result of another run."""
+        other = copy(self)
+        vars(other)["_run"] = run
+        return other
 
     def is_there(self, name: str) -> bool:
         """Whether a step was given, or has been looked at, or is kept for another one.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -123,10 +122,7 @@ class Trace(ForwardPass):
         --------
         >>> silenced = trace.edited({"blocks.1.attention.heads.2.context": 0})
         """
-        run = edited(self._run, edits)
-        other = copy(self)
-        vars(other)["_run"] = run
-        return other
+        return self._of_run(edited(self._run, edits))
 
     def record(self, path: Given, parts: Sequence[str] = ()) -> None:
         """Write a file that holds the trace without the model; `open_trace` opens it.

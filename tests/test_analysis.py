@@ -23,8 +23,9 @@ from attnlab import (
     layer_norm,
 )
 from attnlab.analysis.jobs import JOBS
+from attnlab.analysis.patching import HEADS, has_tokens
 from attnlab.checkpoint import tensor_name
-from attnlab.edits import FIXED
+from attnlab.edits import FIXED, editable
 from attnlab.parameters import ParameterVector, parameter_count
 from attnlab.products import Product
 from attnlab.training import loss_and_gradients
@@ -482,6 +483,77 @@ def test_a_metric_of_ones_own(it: Trace, it_again: Trace) -> None:
     wanted = attnlab.patch(it, it_again, metric=(" barked", " meowed"), progress=False)
     assert np.allclose(own.restored, wanted.restored, atol=1e-6)
     assert own.title.endswith(": loss")
+
+
+def one_by_one(clean: Trace, corrupted: Trace, parts: str, by_position: bool) -> Any:
+    """As `patch` has it of a metric that sees one trace at a time."""
+
+    def metric(trace: Trace) -> Any:
+        return trace.logits[-1, 7] - trace.logits[-1, 100]
+
+    settings: Any = {"by_position": by_position, "progress": False}
+    return attnlab.patch(clean, corrupted, parts, metric=metric, **settings).restored
+
+
+@pytest.mark.parametrize(("dtype", "at_once"), [("float32", 256), ("float64", 32)])
+def test_patches_side_by_side_are_those_of_one_at_a_time(
+    dtype: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every step that there is, a layer's and a head's; 11 tokens: 32 are of two runs."""
+    monkeypatch.setattr("attnlab.analysis.patching.TOKENS_AT_ONCE", at_once)
+    clean = trace_of("odd", dtype)
+    T = len(clean.tokens)
+    assert 2 * T <= 32 < 3 * T
+    model = GPT2.from_pretrained(REFERENCE / "odd", dtype=dtype)
+    other = model.trace(RECORDED["odd/patching/ids"])
+    # What is the same in both traces is another number in these.
+    changes = {"positions": np.arange(T)[::-1], "epsilon": 0.1, "gain": 1.1, "W_P": 0.5}
+    changes |= {"blocks.1.attention.scale": 3, "blocks.1.attention.heads.2.W_Q": 0.1}
+    clean = clean.edited(changes)
+    tried = 0
+    for form in editable(other._run.graph):
+        parts = form.replace("#", "*")
+        rows = has_tokens(other._run.graph, form.replace("#", "0"))
+        for by_position in (False, True) if rows and "heads" not in parts else (False,):
+            wanted = one_by_one(clean, other, parts, by_position)
+            settings: Any = {"by_position": by_position, "progress": False}
+            found = attnlab.patch(clean, other, parts, metric=(7, 100), **settings).restored
+            off = np.abs(found - wanted).max()
+            assert off <= 3 * TOLERANCE[dtype] * max(1, np.abs(wanted).max()), parts
+            tried += bool(np.abs(wanted).max() > 1e-3)
+    assert tried > 60
+
+
+def test_patches_of_edited_traces_and_of_steps_of_generation(odd: Trace, pocket: GPT2) -> None:
+    """An edit after the patched step, which knows one run alone; and keys in a cache."""
+    other = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace(odd.tokens.ids[::-1])
+
+    def first_row_out(x: Any) -> Any:
+        changed = x.copy()
+        changed[0] = 0
+        return changed
+
+    steps = [
+        pocket.generate(text, 2, temperature=0, trace=True).steps[1].trace
+        for text in ("The dog chased the ball, but it", "The cat saw the hen, but it")
+    ]
+    for clean, corrupted in ((odd, other.edited({"blocks.2.mid": first_row_out})), steps):
+        found = attnlab.patch(clean, corrupted, metric=(7, 100), progress=False)
+        wanted = one_by_one(clean, corrupted, HEADS, False)
+        assert np.allclose(found.restored, wanted, atol=1e-3)
+        assert np.abs(wanted).max() > 0.1
+
+
+def test_heads_of_a_layer_are_run_side_by_side(
+    it: Trace, it_again: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A product of all of them in the place of one for each; what comes before is not made."""
+    attnlab.patch(it, it_again, metric=5, progress=False)
+    paths = computed(monkeypatch)
+    attnlab.patch(it, it_again, metric=5, progress=False)
+    assert paths.count("blocks.1.mlp.output") == 2
+    assert paths.count("blocks.0.mlp.output") == 1
+    assert not {"blocks.0.attention.QKV", "logits", "next_logits"} & {*paths}
 
 
 def test_patched_runs_share_what_comes_before(

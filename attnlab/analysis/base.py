@@ -154,13 +154,20 @@ class Target:
         InvalidTypeError, OutOfRangeError
             It is no trace, or has no such position.
         """
+        return float(self.values(trace))
+
+    def values(self, trace: Trace) -> Array:
+        """The same of a trace of several runs side by side, (...)."""
         T = len(at(trace, "ids"))
         position = place(self.position, "position", T)
         if position == T - 1 and trace.is_edited("next_logits"):
-            return float(self.difference(trace.next_logits))
+            return self.difference(trace.next_logits)
         if trace.is_edited("logits"):
-            return float(self.difference(trace.logits[position]))
-        return float(trace.final[position] @ self.difference(trace.W_U))
+            return self.difference(trace.logits[..., position, :])
+        # Summed row by row, as a matrix product of equal rows need not give equal numbers.
+        products = trace.final[..., position, :] * self.difference(trace.W_U)
+        total: Array = products.sum(axis=-1)
+        return total
 
     def __str__(self) -> str:
         against = f" minus that of {self.against.symbol}" if self.against else ""

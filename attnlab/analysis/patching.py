@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from itertools import pairwise, product
+from collections.abc import Callable, Iterator
+from itertools import groupby, islice, pairwise, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,13 +14,20 @@ from numpy.typing import NDArray
 from attnlab.analysis.base import Analysis, Named, Target, Trace, named, numbered, positions_of
 from attnlab.analysis.gradients import Gradients
 from attnlab.checks import as_number, is_real
-from attnlab.edits import check_paths
+from attnlab.edits import check_paths, place_of, side_by_side
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
-from attnlab.steps import Result, at, read_only
+from attnlab.steps import Graph, Result, at, read_only
 from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"
+
+# So many tokens of patched runs are computed at once: enough for fast matrix products, few enough
+# that what they come to stays small.
+TOKENS_AT_ONCE = 256
+
+# A path, and the rows of that step.
+Patch = tuple[str, slice]
 
 # What is measured: a function of a trace, a token's logit, or that of one minus that of another.
 Metric = Callable[[Any], float] | Named | tuple[Named, Named]
@@ -110,7 +117,8 @@ def patch(
 
     restored = (metric(patched) - metric(corrupted)) / (metric(clean) - metric(corrupted))
 
-    Each patched run shares with the corrupted one all that comes before the patch.
+    Each patched run shares with the corrupted one all that comes before the patch. Patches of one
+    layer are run side by side, unless the metric is a function, which sees one trace at a time.
 
     Parameters
     ----------
@@ -136,20 +144,50 @@ def patch(
     from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
     check_traces(clean, corrupted)
-    measure, words, _ = measure_of(clean, metric)
+    measure, words, target = measure_of(clean, metric)
     ends = checked(clean, corrupted, parts, measure, by_position)
     made = Patching(corrupted, parts, by_position, words, ends)
-    numbers = []
-    rows = rows_of(corrupted, by_position)
-    with tqdm(total=len(made.paths) * len(rows), disable=not progress, unit="run") as bar:  # type: ignore[no-untyped-call]
-        for path in made.paths:
-            there, wanted = at(corrupted, path), at(clean, path)
-            for row in rows:
-                patched = corrupted.edited({path: with_rows(there, wanted, row)})
-                numbers.append(share(number(measure(patched)), ends))
-                bar.update()
+    patches = [*product(made.paths, rows_of(corrupted, by_position))]
+    numbers: list[float] = []
+    with tqdm(total=len(patches), disable=not progress, unit="run") as bar:  # type: ignore[no-untyped-call]
+        for group in groups(corrupted, patches, target):
+            traces = [patched(clean, corrupted, patch) for patch in group]
+            measured = [measure(traces[0])] if target is None else values(target, traces, group)
+            numbers += [share(number(one), ends) for one in measured]
+            bar.update(len(group))
     made._keep(corrupted, numbers)
     return made
+
+
+def groups(trace: Trace, patches: list[Patch], target: Target | None) -> Iterator[list[Patch]]:
+    """Patches, in order, that can be run side by side.
+
+    They are of one step that has a row for each token. The keys of a cache have no leading axis,
+    and what an edit's function gives is known of one run alone.
+    """
+    graph, T = trace._run.graph, len(trace.tokens)
+    alone = target is None or trace.tokens_before or trace.edited_steps
+    for place, at_once in groupby(patches, key=lambda patch: place_of(graph, patch[0])):
+        has_rows = has_tokens(graph, place) and graph[place].step.name != "mask"
+        size = 1 if alone or not has_rows else max(TOKENS_AT_ONCE // T, 1)
+        while group := [*islice(at_once, size)]:
+            yield group
+
+
+def patched(clean: Trace, corrupted: Trace, patch: Patch) -> Trace:
+    """The corrupted trace with some rows of the clean one's step."""
+    path, row = patch
+    return corrupted.edited({path: with_rows(at(corrupted, path), at(clean, path), row)})
+
+
+def values(target: Target, traces: list[Trace], patches: list[Patch]) -> list[Any]:
+    """A target in traces that are patched at one step, run side by side."""
+    trace, *others = traces
+    if not others:
+        return [target.value(trace)]
+    place = place_of(trace._run.graph, patches[0][0])
+    together = side_by_side([trace._run for trace in traces], place)
+    return [*target.values(trace._of_run(together))]
 
 
 def attribution_patch(
@@ -236,8 +274,8 @@ def checked(
     """
     path, *_ = expanded(corrupted, parts)
     if by_position:
-        T, axes = len(corrupted.tokens), corrupted._run.graph[path].step.axes.split()
-        if axes[-2:-1] not in (["T"], ["Tq"], ["Tk"]) or at(corrupted, path).shape[-2] != T:
+        T = len(corrupted.tokens)
+        if not has_tokens(corrupted._run.graph, path) or at(corrupted, path).shape[-2] != T:
             raise InvalidValueError(f"{path} has no row for each of {T} positions")
     ends = number(measure(clean)), number(measure(corrupted))
     if ends[0] == ends[1]:
@@ -267,6 +305,11 @@ def counts_of(trace: Trace, parts: str) -> tuple[int, ...]:
     words = parts.split(".")
     counts = {"blocks": trace.config.n_layer, "heads": trace.config.n_head}
     return tuple(counts[before] for before, word in pairwise(words) if word == "*")
+
+
+def has_tokens(graph: Graph, path: str) -> bool:
+    """Whether a step has a row for each token."""
+    return graph[path].step.axes.split()[-2:-1] in (["T"], ["Tq"], ["Tk"])
 
 
 def rows_of(trace: Trace, by_position: bool) -> list[slice]:
