@@ -132,8 +132,8 @@ class LogitLens(Lens):
         one = self._trace.vocabulary.named(token)
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
-            above = (logits > logits[:, [one.id]]).sum(axis=-1)
-            return above + 1, equations.softmax(logits)[:, one.id]
+            ranks = 1 + np.count_nonzero(logits > logits[:, [one.id]], axis=-1)
+            return ranks, probabilities_of(np.full((len(logits), 1), one.id), logits)[:, 0]
 
         ranks, probabilities = self._measured(measure, slice(None))
         found = np.full(ranks.shape, one.id), ranks, probabilities
@@ -163,24 +163,26 @@ class LogitLens(Lens):
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
             best = np.argsort(-logits, axis=-1, kind="stable")[:, :k] if k > 1 else best_of(logits)
-            return best, np.take_along_axis(equations.softmax(logits), best, axis=-1)
+            return best, probabilities_of(best, logits)
 
         return self._measured(measure, rows)
 
     def _measured(
         self, measure: Callable[[Array], tuple[AnyArray, AnyArray]], rows: slice
     ) -> tuple[AnyArray, AnyArray]:
-        """Two measures of the logits of each stop, made some rows at a time, (S, n, ...)."""
-        found = []
-        for stop in stops_of(self._trace):
-            stream = at(self._trace, stop)[rows]
-            parts = [
-                measure(self._logits(stream[start : start + ROWS]))
-                for start in range(0, len(stream), ROWS)
-            ]
-            found.append([np.concatenate(part) for part in zip(*parts, strict=True)])
-        first, second = (np.stack(part) for part in zip(*found, strict=True))
-        return first, second
+        """Two measures of the logits of each stop, (S, n, ...).
+
+        They are made some rows at a time, whatever stop they are of: each product reads all of W_U.
+        """
+        streams = np.stack([at(self._trace, stop)[rows] for stop in stops_of(self._trace)])
+        S, n, D = streams.shape
+        stream = streams.reshape(S * n, D)
+        parts = [
+            measure(self._logits(stream[start : start + ROWS]))
+            for start in range(0, len(stream), ROWS)
+        ]
+        first, second = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return first.reshape(S, n, *first.shape[1:]), second.reshape(S, n, *second.shape[1:])
 
     def _logits(self, stream: Array) -> Array:
         trace = self._trace
@@ -192,6 +194,15 @@ def stops_of(trace: Trace) -> tuple[str, ...]:
     """The paths of the residual stream's stops."""
     layers = range(trace.config.n_layer)
     return ("embedding", *(f"blocks.{n}.{name}" for n in layers for name in ("mid", "output")))
+
+
+def probabilities_of(ids: Ids, logits: Array) -> Array:
+    """What softmax(logits) is for some ids of each row, (n, k); the logits are overwritten."""
+    chosen, largest = np.take_along_axis(logits, ids, -1), logits.max(axis=-1, keepdims=True)
+    logits -= largest
+    sums = np.exp(logits, out=logits).sum(axis=-1, keepdims=True)
+    probabilities: Array = np.exp(chosen - largest) / sums
+    return probabilities
 
 
 def best_of(logits: Array) -> Ids:
