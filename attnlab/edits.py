@@ -28,8 +28,8 @@ from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 # What takes the place of a step: an array, a number, or a function of what would have been there.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
 
-# How a step is made in an edited run, of what would have been there.
-Change: TypeAlias = Callable[["EditedRun", Any], Any]
+# What becomes of a step because another one is edited, of what would have been there.
+Follow: TypeAlias = Callable[["EditedRun", Any], Any]
 
 # Steps that are what they are because of the text and the model's sizes, and W_E's second name.
 FIXED = (
@@ -72,20 +72,20 @@ class EditedRun(Run):
         """How steps are made otherwise.
 
         `_paths` are those of all edits, `_edited` also those of what they are parts of; `_changes`
-        are what edits do to a step, a whole's before its parts'; `_follows` what else becomes of a
-        step because another one is edited, by that one's path.
+        are the edits of a step and its parts, a whole's before its parts'; `_follows` what else
+        becomes of a step because another one is edited, by that one's path.
         """
         self._paths: set[str] = set()
         self._edited: set[str] = set()
-        self._changes: dict[str, list[Change]] = {}
-        self._follows: dict[str, dict[str, Change]] = {}
+        self._changes: dict[str, list[tuple[str, Edit]]] = {}
+        self._follows: dict[str, dict[str, Follow]] = {}
         for edits in self.edits:
             self._depends: dict[str, bool] = {}  # of the last ones
             for path in sorted(edits, key=lambda path: len(wholes(self.graph, path))):
                 *_, place = places = wholes(self.graph, path)
                 self._paths.add(path)
                 self._edited.update(places)
-                self._changes.setdefault(place, []).append(change_of(path, edits[path]))
+                self._changes.setdefault(place, []).append((path, edits[path]))
                 self._depends[place] = True
                 for other, follow in follows_from(path):
                     self._follows.setdefault(other, {})[path] = follow
@@ -129,6 +129,9 @@ class EditedRun(Run):
             [*wholes(self.graph, path), self.graph[path].whole]
         )
 
+    def edits_of(self, path: str) -> list[tuple[str, Any]]:
+        return [*self._follows.get(path, {}).items(), *self._changes.get(path, ())][::-1]
+
     def unedited(self, path: str) -> Any:
         node = self.graph[path]
         if node.whole and path not in self._paths:
@@ -167,8 +170,8 @@ class EditedRun(Run):
         if not self._is_changed(path):
             return super()._made(path, node)
         value = self._before_edits(path)
-        for change in self._changes.get(path, ()):
-            value = change(self, value)
+        for part, edit in self._changes.get(path, ()):
+            value = changed(self, part, edit, value)
         return value
 
     def _before_edits(self, path: str) -> Any:
@@ -302,24 +305,20 @@ def part_of(run: Run, path: str, whole: AnyArray) -> AnyArray:
     return whole
 
 
-def change_of(path: str, edit: Edit) -> Change:
-    """What an edit does to the step that it is made in."""
-
-    def change(run: EditedRun, value: Any) -> Any:
-        node = run.graph[path]
-        if len(wholes(run.graph, path)) == 1:
-            return replaced(run, path, edit, value)
-        if node.step.of_whole is one_of_heads:  # a mask may be the same in all heads
-            shape = np.broadcast_shapes(value.shape, (run.look(node.n_head), 1, 1))
-            value = np.broadcast_to(value, shape)
-        changed = np.array(value)
-        part_of(run, path, changed)[...] = replaced(run, path, edit, part_of(run, path, value))
-        return changed
-
-    return change
+def changed(run: Run, path: str, edit: Edit, value: Any) -> Any:
+    """What an edit makes of the step that it is made in."""
+    node = run.graph[path]
+    if len(wholes(run.graph, path)) == 1:
+        return replaced(run, path, edit, value)
+    if node.step.of_whole is one_of_heads:  # a mask may be the same in all heads
+        shape = np.broadcast_shapes(value.shape, (run.look(node.n_head), 1, 1))
+        value = np.broadcast_to(value, shape)
+    whole = np.array(value)
+    part_of(run, path, whole)[...] = replaced(run, path, edit, part_of(run, path, value))
+    return whole
 
 
-def follows_from(path: str) -> Iterator[tuple[str, Change]]:
+def follows_from(path: str) -> Iterator[tuple[str, Follow]]:
     """What else becomes of other steps where one is edited, beside what they are computed from."""
     place, _, name = path.rpartition(".")
     layer, of_head, _ = place.rpartition(".heads.")
@@ -336,7 +335,7 @@ def follows_from(path: str) -> Iterator[tuple[str, Change]]:
         yield f"{layer}.QKV", of_other_X(place)
 
 
-def of_other_scale(head: str) -> Change:
+def of_other_scale(head: str) -> Follow:
     """The layer's scores, those of a head by its own scale."""
 
     def follow(run: EditedRun, scores: AnyArray) -> AnyArray:
@@ -349,7 +348,7 @@ def of_other_scale(head: str) -> Change:
     return follow
 
 
-def of_other_X(head: str) -> Change:
+def of_other_X(head: str) -> Follow:
     """The layer's QKV, the columns of a head of its own X."""
 
     def follow(run: EditedRun, QKV: AnyArray) -> AnyArray:

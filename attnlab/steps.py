@@ -329,6 +329,10 @@ class Run:
         """What a step would be, were it not edited itself."""
         return self.look(path)
 
+    def edits_of(self, path: str) -> list[tuple[str, Any]]:
+        """The edits that make a step other than its equation does, by path, the last one first."""
+        return []
+
     def is_there(self, path: str) -> bool:
         """Whether a step was given, or has been looked at, or is kept for another one."""
         return path in self.values

@@ -324,6 +324,8 @@ class Trace(ForwardPass):
     ) -> Gradients:
         """How a logit, a difference of two, or the loss changes with every step.
 
+        Of an edited trace, at the edited numbers; what an edit put in a step's place is held.
+
         Parameters
         ----------
         of : a token, whose logit it is: its id, its text, such as " dog", its symbol, or a Token;
@@ -340,8 +342,8 @@ class Trace(ForwardPass):
         Raises
         ------
         InvalidTypeError, InvalidValueError
-            It is not exactly one token of the vocabulary; both are the same; there is one token
-            and so no loss; or the trace is edited.
+            It is not exactly one token of the vocabulary; both are the same; or there is one token
+            and so no loss. When a gradient is looked at: see `Gradients`.
         OutOfRangeError
             There is no such position.
         """

@@ -314,13 +314,29 @@ def test_gradients_of_every_step_against_pytorch(
     assert not numbers.size
 
 
+# A head, a layer, a parameter, a part of one, what all blocks share, and numbers without gradients.
+HELD: dict[str, Any] = {
+    "blocks.1.attention.heads.0.context": 0,
+    "blocks.1.attention.heads.1.weights": 0.2,
+    "blocks.1.attention.heads.1.W_Q": 0.5,
+    "blocks.1.mlp.hidden": 0.3,
+    "blocks.2.attention.heads.0.K": 0.7,
+    "blocks.2.attention.heads.1.scores": 0.1,
+    "blocks.2.mlp.gain": 2,
+    "blocks.2.attention.epsilon": 0.5,
+    "blocks.2.attention.heads.1.mask": True,
+}
+
+
+@pytest.mark.parametrize("held", [{}, HELD], ids=["as it is", "edited"])
 @pytest.mark.parametrize("T", [5, 100], ids=["short", "long"])
-def test_gradients_of_every_step_by_differences(T: int) -> None:
+def test_gradients_of_every_step_by_differences(T: int, held: dict[str, Any]) -> None:
     """A step is edited a little up and a little down, and what follows is computed again."""
     config = GPT2Config(vocab_size=256, n_positions=T, n_embd=6, n_layer=3, n_head=2)
     rng = np.random.default_rng(0)
     parameters = ParameterVector(config, rng.standard_normal(parameter_count(config)) / 2)
     trace = GPT2(parameters, Tokenizer.of_bytes()).trace(rng.integers(0, 256, T))
+    trace = trace.edited(held) if held else trace
     gradients = trace.gradients(5, 7, T // 2)
     tried = 0
     for part, name in every_step(trace):
@@ -406,9 +422,63 @@ def test_gradients_in_a_step_of_generation(pocket: GPT2) -> None:
     assert np.allclose(step.blocks[1].attention.QKV[0], whole.blocks[1].attention.QKV[8], atol=1e-5)
 
 
+@pytest.mark.parametrize("step", ["logits", "next_logits"])
+def test_nothing_comes_back_past_edited_logits(odd: Trace, step: str) -> None:
+    d = odd.edited({step: 1}).gradients(5)
+    assert d.logits[-1, 5] == 1
+    assert not d.final.any()
+    assert not d.W_E.any()
+    loss = odd.edited({step: 1}).gradients().final
+    assert loss.any() == (step == "next_logits")  # the loss is of the others
+
+
+def test_gradients_behind_edits_that_are_functions(odd: Trace) -> None:
+    """What follows has gradients, what comes before none, unless nothing comes back to it."""
+    mid = {"blocks.1.mid": lambda x: 2 * x}
+    edited = odd.edited(mid)
+    d = edited.gradients(5)
+    held = odd.edited({"blocks.1.mid": edited.blocks[1].mid}).gradients(5)
+    for path in ("final", "blocks.2.attention.weights", "blocks.1.mid", "blocks.1.mlp.W_1"):
+        assert np.array_equal(attnlab.at(d, path), attnlab.at(held, path))
+        assert attnlab.at(d, path).any()
+    for path in ("blocks.1.input", "blocks.1.attention.output", "embedding", "W_P", "W_E"):
+        with pytest.raises(ValueError, match=r"past the edit of blocks\.1\.mid: a function may"):
+            attnlab.at(d, path)
+    assert "past the edit of blocks.1.mid" in repr(d.blocks[1].attention)
+    assert not held.embedding.any()
+    cut = odd.edited({"blocks.2.attention.QKV": 0.1}).gradients(5).blocks[2].attention
+    assert cut.QKV.any()
+    assert not cut.X.any()
+    assert not cut.heads[0].X.any()
+    assert "edited: blocks.1.mid, gradient of the logit" in d.title
+    # A later edit holds what the function made; an earlier one is behind the function.
+    assert not edited.edited({"blocks.1.mid": 3}).gradients(5).embedding.any()
+    assert not edited.edited({"blocks.2.input": 3}).gradients(5).blocks[1].input.any()
+    with pytest.raises(ValueError, match="a function may"):
+        odd.edited({"blocks.1.mid": 3}).edited(mid).gradients(5).embedding  # noqa: B018
+
+
+@pytest.mark.parametrize("own", ["X", "scale", "output"])
+def test_gradients_behind_what_a_head_has_of_its_own(odd: Trace, own: str) -> None:
+    path = f"blocks.1.attention.heads.2.{own}"
+    d = odd.edited({path: 0.5}).gradients(5)
+    assert d.blocks[1].attention.output.any()
+    with pytest.raises(ValueError, match=rf"edit of {path}: it is the head's own.*edit Q"):
+        d.embedding  # noqa: B018
+
+
+def test_a_guess_of_patches_into_an_edited_trace(odd: Trace) -> None:
+    """Where what follows is linear, the guess is what patching finds."""
+    other = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace(odd.tokens.ids[::-1])
+    other = other.edited({"blocks.0.mid": 0.1, "blocks.2.attention.weights": 0.1, "final": 1})
+    settings: Any = {"metric": (7, 100), "parts": "final"}
+    guessed = attnlab.attribution_patch(odd, other, **settings)
+    found = attnlab.patch(odd, other, **settings, progress=False)
+    assert guessed.restored == pytest.approx(found.restored)
+    assert found.restored == pytest.approx(1)
+
+
 def test_what_has_no_gradient(it: Trace, pocket: GPT2) -> None:
-    with pytest.raises(ValueError, match=r"not edited.*edited: embedding"):
-        it.edited({"embedding": 0}).gradients(5)
     with pytest.raises(ValueError, match="two tokens"):
         it.gradients(against=5)
     with pytest.raises(ValueError, match="given one token"):
@@ -642,8 +712,6 @@ def test_patches_between_other_shapes(it: Trace, pocket: GPT2, odd: Trace) -> No
     for other in (pocket.trace("The dog"), odd):
         with pytest.raises(ValueError, match="of the same shape"):
             attnlab.patch(it, other, metric=5)
-    with pytest.raises(ValueError, match=r"not edited.*edited: embedding"):
-        attnlab.attribution_patch(it, it.edited({"embedding": 0}), metric=5)
     with pytest.raises(TypeError, match="given a function"):
         attnlab.attribution_patch(it, it, metric=lambda trace: 1)  # type: ignore[arg-type]
 

@@ -2,7 +2,8 @@
 
 The graph of steps is gone through backwards: the gradient of a step is the sum of what comes back
 from all steps that need it, each by the gradient of its equation (`attnlab.gradients`). Like the
-steps themselves, gradients are computed when they are looked at.
+steps themselves, gradients are computed when they are looked at. Where a step is edited, what took
+its place is held: nothing comes back past it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from attnlab import equations
 from attnlab.analysis.base import Target, Trace
-from attnlab.edits import part_of, wholes
+from attnlab.chain import columns_of_head
+from attnlab.edits import OWN, part_of, wholes
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
 from attnlab.forward import ForwardPass
@@ -39,8 +42,15 @@ class GradientRun(Run):
     """
 
     def __init__(self, run: Run, target: Target | None) -> None:
-        vars(self).update(vars(run))
-        self.run, self.target, self.values = run, target, {}
+        super().__init__(
+            run.graph,
+            {},
+            scores_shape=run.scores_shape,
+            tokens=run.tokens,
+            tokens_before=run.tokens_before,
+            is_long=run.is_long,
+        )
+        self.run, self.target = run, target
         self.derivative_of = "the loss" if target is None else str(target)
         self.note = f"{run.note}, gradient of {self.derivative_of}"
 
@@ -86,7 +96,11 @@ class GradientRun(Run):
 
     def _added_up(self, path: str) -> Array:
         """What comes back from all steps that need a step."""
-        parts = [self._from_target()] if path == "logits" else []
+        if path == "logits":
+            return self._from_target()
+        if path == "final" and self.target is not None and not self.run.is_edited("logits"):
+            return self._through_columns(self.target)
+        parts = []
         for consumer, name in consumers(self.graph, path):
             node = self.graph[consumer]
             names = inspect.signature(node.step.equation).parameters
@@ -109,18 +123,47 @@ class GradientRun(Run):
     def _value(self, name: str, consumer: str, places: dict[str, str]) -> Any:
         """What the gradient of an equation needs, by its name there."""
         if name == "d_y":
-            return self._for_another(consumer)
+            return self._behind(consumer)
         path = consumer if name == "y" else places[name]
         return self.run._for_another(path.removeprefix("rows_of_"))  # which may not know how many
 
+    def _behind(self, path: str) -> Any:
+        """What comes back past the edits of a step.
+
+        Raises
+        ------
+        InvalidValueError
+            It is not known what comes back past one of them.
+        """
+        d_y = self._for_another(path)
+        for edited, edit in self.run.edits_of(path):
+            if callable(edit) and part_of(self.run, edited, d_y).any():
+                raise InvalidValueError(no_way_back(edited))
+            if not callable(edit):
+                d_y = np.array(d_y)
+                part_of(self.run, edited, d_y)[...] = 0
+        return d_y
+
     def _by_way_of_head(self, head: str) -> Array:
         """Of what enters attention, as far as one head has it."""
-        parts = [
-            affine_x(self.run.look(f"{head}W_{name}"), self._for_another(head + name))
-            for name in "QKV"
-        ]
-        d_X: Array = parts[0] + (parts[1] + parts[2])[-len(parts[0]) :]
+        node = self.graph[f"{head}X"]
+        d_QKV = self._behind(node.whole.removesuffix("X") + "QKV")
+        thirds = zip("QKV", (equations.W_Q, equations.W_K, equations.W_V), strict=True)
+        by_Q, by_K, by_V = (
+            affine_x(
+                self.run.look(f"{head}W_{name}"),
+                columns_of_head(third(d_QKV), node.number, self.run.look(node.n_head)),
+            )
+            for name, third in thirds
+        )
+        d_X: Array = by_Q + (by_K + by_V)
         return d_X
+
+    def _through_columns(self, target: Target) -> Array:
+        """Of `final`, where all comes back by way of one or two columns of W_U."""
+        d_final: Array = np.zeros_like(self.run.look("final"))
+        d_final[target.position] = target.difference(self.run.look("W_U"))
+        return d_final
 
     def _from_target(self) -> Array:
         """The gradient of what it is the gradient of, with respect to logits."""
@@ -145,15 +188,19 @@ class Gradients(ForwardPass):
     `blocks.1.input` all of it. A head's X is what that head has of it; W_E adds up both its uses.
     What has no gradient is seen as it is: ids, positions, the mask, and single numbers.
 
+    Of an edited trace they are at the edited numbers. What took a step's place is held, whatever
+    comes before it: nothing comes back past it.
+
     Parameters
     ----------
-    trace : as it is without edits
+    trace : it may be edited
     target : whose gradient it is; None for the loss
 
     Raises
     ------
     InvalidValueError
-        The trace is edited; or it has one token, and so no loss.
+        The trace has one token, and so no loss. When a gradient is looked at: it would have to come
+        back past an edit that is a function, or one of what a head has of its own.
     """
 
     hint: ClassVar[str] = (
@@ -164,16 +211,22 @@ class Gradients(ForwardPass):
     next_logits = Step[Array]("vocab", "the last row of logits")
 
     def __init__(self, trace: Trace, target: Target | None) -> None:
-        if trace.edited_steps:
-            raise InvalidValueError(
-                "an edit has no gradient, nor has what comes before it: take gradients of a trace "
-                f"that is not edited; given {trace.title}"
-            )
         if target is None and len(trace.tokens) < 2:
             raise InvalidValueError("the loss is of tokens that follow another; given one token")
         run = GradientRun(trace._run, target)
         self._stand(trace._title, run, "")
         vars(self).update(parameters=trace.parameters, config=trace.config)
+
+
+def no_way_back(edited: str) -> str:
+    """Why no gradient is known of what comes before an edit."""
+    if ".heads." in edited and edited.rpartition(".")[2] in OWN:
+        why = "it is the head's own, and no step that the layer computes with: edit Q, K, V, scores"
+        return f"no gradient comes back past the edit of {edited}: {why} or context of the head"
+    return (
+        f"no gradient comes back past the edit of {edited}: a function may do anything there. Edit "
+        "by the array that it makes, which is held: what it was made of then has no share in it"
+    )
 
 
 def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
