@@ -1,21 +1,151 @@
 # %% [markdown]
-# # 1. Similarity is not attention
+# # 1. Why attention
 #
-# `X Xᵀ` says how alike two words are. `Q Kᵀ` says how much one word wants to know of another. The
-# first is the same in both directions, the second is not, and it can be learned.
+# A sentence is several words, and a network works with vectors. How does it get from many vectors
+# to what the next word needs? The first answer was one vector for all of it. This chapter shows
+# with numbers what gets lost there, what attention does instead, and why attention is more than
+# "how alike are two words".
 #
-# Three words of "The dog dropped the ball because it was tired": dog, ball, it. Each has three
-# numbers whose meaning we choose: is it an animal, is it a thing, is it a pronoun? The pronoun
-# stands for something, so it is a bit of each. Change any number, and run it again.
+# Everything in capitals below, and every number, is yours to change. Run the chapter again and see.
 
 # %%
 import numpy as np
 
 import attnlab
+from attnlab import pictures
 from attnlab.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
 
+model = attnlab.GPT2.at_hand()
+
+ONE, OTHER = "The dog chased the cat", "The cat chased the dog"
+PROMPT = "The dog chased the ball, but it"
+LAYER, HEAD = 1, 2  # in the pocket model it looks from "it" to an animal
+SEED, WIDTH, WORDS, KEPT = 0, 64, 40, 0.9  # of a network that reads word by word
+
+# %% [markdown]
+# ## 1.1 One vector for a sentence
+#
+# Give each word a vector and add them up. The arrows below are drawn head to tail: two sentences
+# of the same words in another order take different ways and end at the same point. Their average
+# is the same too, so nobody who sees only that can tell who chased whom.
+
+# %%
+arrows = {"dog": [2.0, 1.0], "chased": [0.5, 1.5], "cat": [1.5, -0.5]}
+ways = [["dog", "chased", "cat"], ["cat", "chased", "dog"]]
+
+print("\n1.1 One vector for a sentence")
+averages = [np.mean([arrows[word] for word in way], axis=0) for way in ways]
+print(attnlab.table(averages, rows=[" ".join(way) for way in ways], columns=["x", "y"]))
+first, second = ({f"{n} {word}": arrows[word] for n, word in enumerate(way, 1)} for way in ways)
+pictures.arrows(first, title=" ".join(ways[0]))
+
+# %%
+pictures.arrows(second, title=" ".join(ways[1]))
+
+# %% [markdown]
+# A trained model's word vectors have the same problem. Here are the averages of the token
+# embeddings of `ONE` and `OTHER`: with the sentences above they differ by rounding alone.
+
+# %%
+means = [model.trace(text).token_embedding.mean(axis=0) for text in (ONE, OTHER)]
+apart = float(np.abs(means[0] - means[1]).max())
+print(f"\n{ONE!r} and {OTHER!r}")
+print(f"{len(means[0])} numbers each, at most {apart:.1e} apart")
+
+# %% [markdown]
+# ## 1.2 One step after the other, or all at once
+#
+# A recurrent network keeps the order. It reads a word at a time, and mixes it into one state:
+# new state = tanh(old state times a matrix + word). But the state has always the same size, and
+# each new word writes over it. Change only the first word: how much of that is still in the state
+# some words later?
+
+# %%
+rng = np.random.default_rng(SEED)
+turn, _ = np.linalg.qr(rng.normal(size=(WIDTH, WIDTH)))  # it changes no length
+sentence = rng.normal(size=(WORDS, WIDTH))
+states = np.zeros((2, WIDTH))  # of the sentence, and of one with another first word
+differences = []
+for n, word in enumerate(sentence):
+    words_read = np.stack([word, rng.normal(size=WIDTH) if n == 0 else word])
+    states = np.tanh(KEPT * states @ turn + words_read)
+    differences.append(np.linalg.norm(states[0] - states[1]))
+left = np.array(differences) / differences[0]
+
+print("\n1.2 What is left of another first word, some words later")
+later = [n for n in (0, 1, 2, 5, 10, 20) if n < WORDS]
+print(attnlab.table([left[later]], rows=["share"], columns=later))
+pictures.curves({"share": left}, x_name="words later", y_name="share of the difference")
+
+# %% [markdown]
+# This network is not trained; a trained one (an LSTM, say) holds on longer. Two things stay: one
+# state of fixed size has to hold everything, and word 40 waits for word 39.
+#
+# In 2014 Bahdanau, Cho and Bengio took the bottleneck away: keep a vector for every word, and let
+# each step of the translation take a weighted sum of **all** of them, with weights computed anew
+# each time. That is attention. In 2017 the Transformer threw out the recurrence too: any word is
+# one step away from any other, and all words are worked on at once, by products of matrices. The
+# price is that T words have T² pairs ([chapter 16](16_where_next.py)).
+#
+# What is left to say is where the weights come from.
+
+# %% [markdown]
+# ## 1.3 How alike: dot product and cosine
+#
+# The dot product multiplies two vectors number by number and adds up. The cosine divides that by
+# both lengths, so that only the directions count:
+#
+#     a · b = a₀b₀ + a₁b₁ + …        cos(a, b) = a · b / (|a| |b|)
+#
+# Must all vectors have length 1, then, before a dot product means anything? It is often said.
+# Here is how long they are in a model.
+
+# %%
+trace = model.trace(PROMPT)
+learned = trace.head(LAYER, HEAD)
+symbols = trace.tokens.symbols
+block = trace.blocks[0]
+D = block.input.shape[-1]
+stages = {
+    "token embedding": trace.token_embedding,
+    "+ position": block.input,
+    "mean 0, variance 1": attnlab.layer_norm(block.input, np.ones(D), np.zeros(D)),
+    "LayerNorm": block.attention.X,
+    "queries": learned.Q,
+    "keys": learned.K,
+}
+lengths = {stage: np.linalg.norm(rows, axis=-1) for stage, rows in stages.items()}
+
+print(f"\n1.3 Lengths of the vectors of {PROMPT!r}; sqrt(D) = {D**0.5:.2f}")
+print(attnlab.table([*lengths.values()], rows=[*lengths], columns=symbols, decimals=2))
+
+# %% [markdown]
+# No length is 1. Taking off the mean and dividing by the standard deviation makes all of them √D,
+# and not 1; LayerNorm then multiplies by a learned gain and adds a learned bias, and they differ
+# again. With the prompt above the pocket model's rows are between 7.34 and 8.33 long after
+# LayerNorm. So there the dot product and the cosine tell nearly the same: what lies in between is
+# almost one constant. Queries and keys may have any length, and use it: a longer query looks more
+# sharply, a longer key changes every score that it takes part in.
+
+# %%
+X_block = block.attention.X
+cosines = X_block @ X_block.T / np.outer(lengths["LayerNorm"], lengths["LayerNorm"])
+if len(symbols) > 2:
+    others = ~np.eye(len(symbols), dtype=bool)
+    together = np.corrcoef((X_block @ X_block.T)[others], cosines[others])[0, 1]
+    print(f"\nDot products and cosines of different tokens correlate by {together:.3f}")
+pictures.heatmap(cosines, rows=symbols, columns=symbols, title="cos(X, X), layer 0")
+
+# %% [markdown]
+# ## 1.4 Plain similarity is a tie
+#
+# So let similarity be the weights? Take "The dog dropped the ball because it was tired", and of it
+# three words. Each has three numbers whose meaning we choose: is it an animal, a thing, a pronoun?
+# The pronoun stands for something, so it is a bit of each.
+
+# %%
 words = ["dog", "ball", "it"]
 meanings = ["animal", "thing", "pronoun"]
 X = np.array(
@@ -27,42 +157,30 @@ X = np.array(
 )
 dog, ball, it = 0, 1, 2  # their rows
 
-print("X: three words, three numbers each")
-print(attnlab.table(X, rows=words, columns=meanings, decimals=1))
-
-# %% [markdown]
-# ## 1.1 Plain similarity is a tie
-#
-# Multiply two rows number by number and add up. With the numbers above "it" comes out exactly as
-# close to "dog" as to "ball". No softmax can undo that: equal scores get equal weights.
-
-# %%
 similarity = X @ X.T
-print("\n1.1 Similarity, X Xᵀ")
+print("\n1.4 Similarity, X Xᵀ")
 print(attnlab.table(similarity, rows=words, columns=words, decimals=1))
 print()
 for other in (dog, ball):
     terms = " + ".join(f"{a:g}·{b:g}" for a, b in zip(X[it], X[other], strict=True))
     print(f"  {words[it]} · {words[other]:4} = {terms} = {similarity[it, other]:g}")
 shares = attnlab.softmax(similarity)
-print("\nIts softmax, row by row")
+print("\nsoftmax(X Xᵀ), row by row")
 print(attnlab.table(shares, rows=words, columns=words))
 
 # %% [markdown]
-# The table of similarity is the same when rows and columns are exchanged, since a·b = b·a. (Its
-# softmax need not be: each row is divided by its own sum.)
-
-# %%
-print(f"\nX Xᵀ equal to its transpose:           {np.allclose(similarity, similarity.T)}")
-print(f"softmax(X Xᵀ) equal to its transpose:  {np.allclose(shares, shares.T)}")
+# With the numbers above "it" is exactly as close to "dog" as to "ball". No softmax can undo that:
+# equal scores get equal weights. And the largest share of "it" goes to "it".
 
 # %% [markdown]
-# ## 1.2 A learned question breaks the tie
+# ## 1.5 A learned question breaks the tie
 #
-# `W_K` says what a word answers to: an animal answers to question 0, a thing to question 1.
-# `W_Q` says what a word asks: an animal asks for a thing (question 1), a thing asks nothing, and a
-# pronoun asks strongly for an animal (question 0, three times). Somebody who is tired is not a
-# ball; that is what training would find out.
+# Attention gives every word two more vectors: a query, what it asks, and a key, what it answers
+# to. Two learned matrices make them. `W_K`: an animal answers to question 0, a thing to
+# question 1. `W_Q`: an animal asks for a thing, a thing asks nothing, and a pronoun asks strongly
+# for an animal. Somebody who is tired is not a ball; that is what training would find out.
+#
+# Their products are [`raw_scores`](../attnlab/equations.py) = Q Kᵀ.
 
 # %%
 W_K = np.array(
@@ -82,78 +200,127 @@ W_Q = np.array(
 W_V = np.eye(len(meanings))  # a word gives what it is
 
 head = attnlab.self_attention(X, W_Q, W_K, W_V)
-questions = [f"question {j}" for j in range(W_K.shape[1])]
-print("\n1.2 Q = X W_Q, what each word asks")
-print(attnlab.table(head.Q, rows=words, columns=questions, decimals=1))
-print("\nK = X W_K, what each word answers")
-print(attnlab.table(head.K, rows=words, columns=questions, decimals=1))
-print("\nraw_scores = Q Kᵀ")
+print("\n1.5 raw_scores = Q Kᵀ")
 print(attnlab.table(head.raw_scores, rows=words, columns=words, decimals=1))
 print()
 for other in (dog, ball):
     terms = " + ".join(f"{q:g}·{k:g}" for q, k in zip(head.Q[it], head.K[other], strict=True))
     print(f"  {words[it]} asks {words[other]:4}  {terms} = {head.raw_scores[it, other]:g}")
-print("\nweights")
-print(attnlab.table(head.weights, rows=words, columns=words))
 head
 
 # %% [markdown]
-# With these matrices "it" looks at "dog" most. The vectors of the words are the same as before; the
-# question decides. Let the pronoun ask for a thing instead, as in "because it was round", and the
-# same words give the ball.
+# The vectors of the words are the same as before; the question decides. Let the pronoun ask for a
+# thing instead, as in "because it was round", and the same words give the ball.
 
 # %%
 W_Q_thing = W_Q.copy()
 W_Q_thing[2] = W_Q[2, ::-1]  # what a pronoun asked of an animal it now asks of a thing
 other_head = attnlab.self_attention(X, W_Q_thing, W_K, W_V)
+rows = [shares[it], head.weights[it], other_head.weights[it]]
 print(f"\nWeights of {words[it]}")
-print(
-    attnlab.table(
-        [shares[it], head.weights[it], other_head.weights[it]],
-        rows=["similarity", "W_Q", "W_Q_thing"],
-        columns=words,
-    )
-)
+print(attnlab.table(rows, rows=["similarity", "W_Q", "W_Q_thing"], columns=words))
 
 # %% [markdown]
-# ## 1.3 Asking goes one way
+# ## 1.6 Asking goes one way
 #
-# With the numbers above the dog asks for the ball, and the ball asks for nothing: `raw_scores` is
-# not symmetric. Written out, `Q Kᵀ = X (W_Q W_Kᵀ) Xᵀ`. Similarity is the case in which the matrix
-# in the middle is the identity. Ours is another one, and it need not be symmetric.
+# Similarity is the same in both directions, since a · b = b · a. A question is not: with the
+# numbers above the dog asks for the ball, and the ball asks for nothing. Written out,
+#
+#     Q Kᵀ = X (W_Q W_Kᵀ) Xᵀ
+#
+# Similarity is the case in which the matrix in the middle is the identity. A head learns another
+# one, which need not be symmetric; [chapter 2](02_a_matrix_is_a_map.py) shows what such matrices
+# do.
 
 # %%
 middle = W_Q @ W_K.T
-print("\n1.3 W_Q W_Kᵀ: who (row) asks for whom (column)")
+print("\n1.6 W_Q W_Kᵀ: who (row) asks for whom (column)")
 print(attnlab.table(middle, rows=meanings, columns=meanings, decimals=1))
 distance = np.abs(X @ middle @ X.T - head.raw_scores).max()
 print(f"\nX (W_Q W_Kᵀ) Xᵀ and raw_scores: at most {distance:g} apart")
-
-pairs = [(dog, ball), (it, dog), (it, ball)]
-lines = []
-for i, j in pairs:
-    lines.append([similarity[i, j], similarity[j, i], head.raw_scores[i, j], head.raw_scores[j, i]])
-print("\nEach pair in both directions")
-print(
-    attnlab.table(
-        lines,
-        rows=[f"{words[i]}, {words[j]}" for i, j in pairs],
-        columns=["similarity", "and back", "raw_score", "and back"],
-        decimals=1,
-    )
-)
+for name, square in {"X Xᵀ": similarity, "Q Kᵀ": head.raw_scores}.items():
+    print(f"{name} equal to its transpose: {np.allclose(square, square.T)}")
+pictures.heatmap(middle, rows=meanings, columns=meanings, title="W_Q W_Kᵀ")
 
 # %% [markdown]
-# If a head used one matrix for both, `W_Q = W_K`, its raw scores would be symmetric again.
+# ## 1.7 In a trained model
+#
+# The same comparison on a real trace. Some articles print softmax(X Xᵀ / √D) to show which tokens
+# attend to which. No head computes it. After LayerNorm all rows are about equally long, and then
+# nothing is as alike to a row as that row itself: the diagonal takes nearly everything. Here are
+# the rows that the head chosen above starts from.
 
 # %%
-tied = attnlab.self_attention(X, W_K, W_K, W_V)
-print("\nraw_scores with W_Q = W_K")
-print(attnlab.table(tied.raw_scores, rows=words, columns=words, decimals=1))
-print(f"\nEqual to their transpose: {np.allclose(tied.raw_scores, tied.raw_scores.T)}")
+real = learned.X @ learned.X.T
+alike = attnlab.softmax(real / D**0.5)
+print(f"\n1.7 Mean of the diagonal of softmax(X Xᵀ / √D): {alike.diagonal().mean():.2f}")
+pictures.heatmap(alike, rows=symbols, columns=symbols, title="softmax(X Xᵀ / √D)")
 
 # %% [markdown]
-# ## With a pencil
+# From the very same X the head makes Q and K with what it learned. The pocket model's layer 1,
+# head 2 looks from "it" to the dog, with a weight of 1.00; softmax of similarity gives the dog
+# 0.00, and by similarity alone the ball would be nearer. (The hatched cells are masked: no token
+# sees those after it. The last row sees them all, so that both can be compared there.)
+
+# %%
+last = {
+    "X Xᵀ": real[-1],
+    "Q Kᵀ": learned.raw_scores[-1],
+    "softmax(X Xᵀ / √D)": alike[-1],
+    "weights": learned.weights[-1],
+}
+print(f"\nThe row of {symbols[-1]!r}: similarity, and {learned.title}")
+print(attnlab.table([*last.values()], rows=[*last], columns=symbols, decimals=2))
+learned.plot("weights")
+
+# %% [markdown]
+# So attention is not "how alike are these words" but "how well does what this one has to offer
+# answer what that one asks". What the asking word then gets is a third vector, the value.
+# [Chapter 3](03_one_head_by_hand.py) works through all of it by hand, and
+# [chapter 7](07_heads_that_learned.py) finds more heads that learned something.
+
+# %% [markdown]
+# ## 1.8 Predict, change, see
 #
-# * Choose the pronoun's row of `W_Q` so that "it" looks at "dog" and "ball" equally again.
-# * Choose `W_Q` so that the ball asks for the dog.
+# **Exercise 1.** GPT-2 adds a vector for its position to each token. In 1.1 take `.embedding`,
+# which has it, in the place of `.token_embedding`. Can the average tell the two sentences apart
+# now? Say it first.
+#
+# <details><summary>Answer</summary>
+#
+# No, they are still less than 1e-6 apart. The average of sums is the sum of averages: words on one
+# side, positions on the other, and both sentences have the same of each. The order is there only as
+# long as the vectors are kept apart.
+#
+# </details>
+#
+# **Exercise 2.** Make the dog twice as long: `[4, 0, 0],  # dog`. What becomes of its similarity to
+# "it", of its similarity to itself, and of the cosine between "dog" and "it"?
+#
+# <details><summary>Answer</summary>
+#
+# To "it" it doubles, from 2 to 4; to itself it goes from 4 to 16, since both factors doubled. The
+# cosine stays at 0.5774: the direction is the same.
+#
+# </details>
+#
+# **Exercise 3.** Choose the pronoun's row of `W_Q` so that "it" looks at "dog" and "ball" equally
+# again. What does "it" then give to itself?
+#
+# <details><summary>Answer</summary>
+#
+# `[3, 2]`: the query of "it" is the sum of the rows for animal, thing and pronoun, [3, 3], and the
+# raw scores are 6, 6 and 6. All three weights are 0.3333. (The animal in "it" asked for a thing
+# once already, which is why it is not `[3, 3]`.)
+#
+# </details>
+#
+# **Exercise 4.** Choose the row of a thing in `W_Q` so that the ball asks for the dog. What are the
+# ball's weights?
+#
+# <details><summary>Answer</summary>
+#
+# With `[1, 0],  # a thing asks` the raw score from ball to dog is 4, and the ball's weights are
+# 0.7679 (dog), 0.0454 (ball) and 0.1867 (it).
+#
+# </details>

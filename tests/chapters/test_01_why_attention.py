@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from book import Changes, as_it_is, holds, run
+from book import Changes, answer, as_it_is, holds, run
 
 CHAPTER = "01"
 
@@ -17,6 +17,22 @@ CHANGES: Changes = {
         {'"ball", "it"]': '"ball", "it", "tired"]', "[1, 1, 1],": "[1, 1, 1], [0, 0, 3],"},
     ),
     "a third question": (False, {"W_V = np": "W_Q, W_K = np.eye(3)[::-1], np.eye(3)\nW_V = np"}),
+    "one token, another head": (
+        False,
+        {"The dog chased the ball, but it": "The", "LAYER, HEAD = 1, 2": "LAYER, HEAD = 0, 3"},
+    ),
+    "two tokens": (False, {"The dog chased the ball, but it": "The dog"}),
+    "a Chinese prompt": (False, {"The dog chased the ball, but it": "猫吃鱼"}),
+    "sentences of several lengths": (False, {'"The cat chased the dog"': '"A dog sat."'}),
+    "a network that forgets": (
+        False,
+        {"SEED, WIDTH, WORDS, KEPT = 0, 64, 40, 0.9": "SEED, WIDTH, WORDS, KEPT = 3, 2, 1, 0"},
+    ),
+    "a network that inverts": (
+        False,
+        {"SEED, WIDTH, WORDS, KEPT = 0, 64, 40, 0.9": "SEED, WIDTH, WORDS, KEPT = 1, 8, 9, -2"},
+    ),
+    "arrows that are none": (False, {"[2.0, 1.0]": "[0.0, 0.0]", "[1.5, -0.5]": "[0.0, 0.0]"}),
 }
 
 
@@ -25,26 +41,86 @@ def test_it_goes_on_with_other_numbers(what: str) -> None:
     holds(CHAPTER, *CHANGES[what])
 
 
+def test_one_vector_is_a_bottleneck() -> None:
+    lesson = as_it_is(CHAPTER)
+    assert lesson["averages"][0].tolist() == pytest.approx([4 / 3, 2 / 3])
+    assert np.array_equal(lesson["averages"][0], lesson["averages"][1])
+    assert lesson["apart"] < 1e-7
+    left = lesson["left"]
+    assert len(left) == 40
+    assert left[0] == 1
+    assert left[5] < 0.1
+    assert left[20] < 1e-3
+    width = lesson["WIDTH"]
+    assert np.allclose(lesson["turn"] @ lesson["turn"].T, np.eye(width))
+
+
+def test_how_long_vectors_are() -> None:
+    lesson = as_it_is(CHAPTER)
+    stages = lesson["lengths"]
+    assert stages["mean 0, variance 1"] == pytest.approx(128**0.5, rel=1e-3)
+    after = stages["LayerNorm"]
+    assert [f"{after.min():.2f}", f"{after.max():.2f}"] == ["7.34", "8.33"]
+    assert not any(np.allclose(rows, 1, rtol=0.05) for rows in stages.values())
+    assert lesson["cosines"].diagonal() == pytest.approx(1, abs=1e-5)
+    assert lesson["together"] > 0.98
+
+
 def test_similarity_is_not_attention() -> None:
     lesson = as_it_is(CHAPTER)
     similarity, shares, head = lesson["similarity"], lesson["shares"], lesson["head"]
     assert similarity[2].tolist() == [2, 2, 3]
     assert "it · ball = 1·0 + 1·2 + 1·0 = 2" in lesson.printed
     assert shares[2, 0] == shares[2, 1]
-    assert np.array_equal(similarity, similarity.T)
-    assert not np.allclose(shares, shares.T)
+    assert shares[2].argmax() == 2
     assert head.raw_scores[2].tolist() == [6, 2, 4]
     assert "it asks dog   3·2 + 1·0 = 6" in lesson.printed
     assert head.weights[2].argmax() == lesson["words"].index("dog")
     assert lesson["W_Q_thing"].tolist() == [[0, 1], [0, 0], [0, 3]]
     assert lesson["other_head"].weights[2].argmax() == lesson["words"].index("ball")
     assert np.array_equal(lesson["X"] @ lesson["middle"] @ lesson["X"].T, head.raw_scores)
-    assert not np.array_equal(head.raw_scores, head.raw_scores.T)
-    assert np.array_equal(lesson["tied"].raw_scores, lesson["tied"].raw_scores.T)
+    assert "X Xᵀ equal to its transpose: True" in lesson.printed
+    assert "Q Kᵀ equal to its transpose: False" in lesson.printed
 
 
-def test_its_exercises() -> None:
-    both = run(CHAPTER, {"[3, 0],  # a": "[3, 2],  # a"})["head"]
-    assert both.weights[2, 0] == both.weights[2, 1]
-    ball = run(CHAPTER, {"[0, 0],  # a thing asks": "[1, 0],  # a thing asks"})["head"]
-    assert ball.weights[1].argmax() == 0
+def test_nor_is_it_in_a_trained_model() -> None:
+    lesson = as_it_is(CHAPTER)
+    symbols, last = lesson["symbols"], lesson["last"]
+    animal, thing = symbols.index("Ġdog"), symbols.index("Ġball")
+    assert lesson["alike"].diagonal().min() > 0.9
+    assert f"{last['weights'][animal]:.2f}" == "1.00"
+    assert f"{last['softmax(X Xᵀ / √D)'][animal]:.2f}" == "0.00"
+    assert last["X Xᵀ"][thing] > last["X Xᵀ"][animal]
+    block = lesson["trace"].blocks[1].attention
+    assert np.array_equal(lesson["learned"].X, block.X)
+
+
+def test_exercise_1() -> None:
+    lesson = run(CHAPTER, {".token_embedding.mean(": ".embedding.mean("})
+    assert lesson["apart"] < 1e-6
+    assert "less than 1e-6" in answer(CHAPTER, 1)
+
+
+def test_exercise_2() -> None:
+    similarity = as_it_is(CHAPTER)["similarity"]
+    assert (similarity[0, 2], similarity[0, 0]) == (2, 4)
+    longer = run(CHAPTER, {"[2, 0, 0],  # dog": "[4, 0, 0],  # dog"})
+    assert (longer["similarity"][0, 2], longer["similarity"][0, 0]) == (4, 16)
+    dog, it = longer["X"][0], longer["X"][2]
+    assert "from 2 to 4; to itself it goes from 4 to 16" in answer(CHAPTER, 2)
+    cosine = dog @ it / np.sqrt((dog @ dog) * (it @ it))
+    assert f"{cosine:.4f}" in answer(CHAPTER, 2)
+
+
+def test_exercise_3() -> None:
+    head = run(CHAPTER, {"[3, 0],  # a": "[3, 2],  # a"})["head"]
+    assert head.Q[2].tolist() == [3, 3]
+    assert head.raw_scores[2].tolist() == [6, 6, 6]
+    assert f"{head.weights[2, 2]:.4f}" in answer(CHAPTER, 3)
+
+
+def test_exercise_4() -> None:
+    head = run(CHAPTER, {"[0, 0],  # a thing asks": "[1, 0],  # a thing asks"})["head"]
+    assert head.raw_scores[1].tolist() == [4, 0, 2]
+    for weight in head.weights[1]:
+        assert f"{weight:.4f}" in answer(CHAPTER, 4)
