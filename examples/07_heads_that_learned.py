@@ -1,121 +1,386 @@
 # %% [markdown]
-# # 7. All heads at once
+# # 7. Heads that learned
 #
-# A model has many heads: GPT-2 small 12 layers of 12, which is 144. Each makes its own weights.
-# Here are all of them for one sentence, on one screen. Put another in `PROMPT` and see.
+# So far the matrices were written down or drawn at random. Here they are trained, and heads do
+# things that can be seen: they find what "it" stands for, which adjective decides what happens, and
+# what came after this word the last time.
+#
+# The model is the pocket GPT-2 that comes with attnlab: 2 layers of 4 heads, which learned the
+# sentences of one small grammar. In them the next word can be known only by looking back, so that
+# its heads had to learn to look. Its heads are clearer than those of models that read people's
+# texts, and what you see here is true of the pocket model, not of GPT-2. Section 7.6 is about
+# GPT-2, where it is in the Hugging Face cache.
+#
+# Change any text. The pocket model knows the words of its grammar; others fall into pieces, about
+# which it learned nothing.
+
+# %%
+from collections.abc import Sequence
+
+import numpy as np
+
+import attnlab
+from attnlab import pictures
+from attnlab.console import prepare_script
+from attnlab.equations import Array
+from attnlab.tables import align
+
+prepare_script()  # for any terminal, and for pipes
+
+TEXT = "The dog chased the ball, but it"
+
+model = attnlab.GPT2.at_hand()  # for 7.6
+print(model)
+pocket = attnlab.GPT2.from_pretrained("pocket")  # for all other sections
+
+# %% [markdown]
+# ## 7.1 What does "it" stand for?
+#
+# In the grammar dogs bark and balls roll, and nothing else does. So after "it" there are two words
+# that make sense, and to know them the model has to know which animal and which thing there were.
+# It does.
+
+# %%
+trace = pocket.trace(TEXT)
+words = trace.next_tokens(2)  # the two that are most probable
+
+print(f"\n7.1 What follows: {TEXT}\n")
+print(trace.next_tokens(5))
+
+# %% [markdown]
+# It must have looked back. Which head did? Here is where the last token looks in all eight: a row
+# for each head, its weights on the tokens. Which heads found the animal, which the thing? Look
+# before you read on.
+
+# %%
+symbols = trace.tokens.symbols
+L, H = pocket.config.n_layer, pocket.config.n_head
+HEADS = [(layer, head) for layer in range(L) for head in range(H)]
+names = [f"layer {layer} head {head}" for layer, head in HEADS]
+last = np.stack([trace.head(layer, head).weights[-1] for layer, head in HEADS])
+
+print(f"Where {symbols[-1]} looks\n")
+print(attnlab.table(last, rows=names, columns=symbols, decimals=2))
+pictures.heatmap(last, rows=names, columns=symbols, title=f"Where {symbols[-1]} looks")
+
+# %% [markdown]
+# With the text above three rows of layer 1 are all but certain: head 2 gives its whole weight to
+# `Ġdog`, heads 0 and 1 give theirs to `Ġball`. Let us follow head 2 and head 0, one that found the
+# animal and one that found the thing. A line is as thick as its weight.
+
+# %%
+ANIMAL, THING = (1, 2), (1, 0)  # layer and head
+
+trace.plot_tokens(*ANIMAL)
+
+# %%
+trace.plot_tokens(*THING)
+
+# %% [markdown]
+# ## 7.2 Exchange the nouns
+#
+# One text shows little. Perhaps head 2 looks at the second token, or at the subject? Exchange the
+# nouns, turn the sentence round, let the ball chase the dog.
+
+# %%
+TEXTS = [
+    TEXT,
+    "The cat chased the kite, but it",
+    "The ball was chased by the dog, but it",
+    "The ball chased the dog, but it",
+    "The frog found the bell near the lake, and it",
+]
+
+print("\n7.2 Where the two heads look, and what follows\n")
+lines = [["", "animal", "thing", "next word", "or"]]
+for text in TEXTS:
+    one = pocket.trace(text)
+    seen = [one.tokens.symbols[one.head(*head).weights[-1].argmax()] for head in (ANIMAL, THING)]
+    after = [f"{token.symbol} {token.probability:.2f}" for token in one.next_tokens(2)]
+    lines.append([text, *seen, *after])
+print(align(lines, left=range(5)))
+
+# %% [markdown]
+# Wherever they stand, the animal is found by one head and the thing by the other, and the two next
+# words are theirs. What makes a noun found is not its place, nor that it is the subject, but which
+# noun it is.
+
+# %% [markdown]
+# ## 7.3 Silence a head
+#
+# Looking is not yet using. So take a head away, and see what is lost. `trace.edited` runs the text
+# again with the [`context`](../attnlab/equations.py) of one head set to 0, so that it writes
+# nothing, and everything after it follows. Here are the probabilities of the two words, head by
+# head.
+
+
+# %%
+def without(trace: attnlab.Trace, *heads: tuple[int, int]) -> attnlab.Trace:
+    """The same text, with some heads silent."""
+    return trace.edited({f"blocks.{n}.attention.heads.{h}.context": 0 for n, h in heads})
+
+
+def probabilities(trace: attnlab.Trace, words: Sequence[attnlab.Token]) -> list[float]:
+    every = attnlab.softmax(trace.next_logits)
+    return [float(every[word.id]) for word in words]
+
+
+silent = [probabilities(without(trace, head), words) for head in HEADS]
+
+print("\n7.3 Probability of the two words, with one head silent\n")
+print(
+    attnlab.table(
+        [probabilities(trace, words), *silent],
+        rows=["all heads", *(f"without {name}" for name in names)],
+        columns=[word.symbol for word in words],
+        decimals=2,
+    )
+)
+
+# %% [markdown]
+# With the text above the model has lost the dog without head 2 of layer 1: `Ġbarked` falls from
+# 0.43 to 0.00. Without head 0 it has lost the ball. Head 1 looked at the ball too, but alone it is
+# not enough; it helps. The other five shift the two words a little and lose neither. And without
+# both?
+
+# %%
+print(without(trace, ANIMAL, THING).next_tokens(5))
+
+# %% [markdown]
+# It still knows that some animal makes a noise or that something happens to some thing, but not
+# who.
+
+# %% [markdown]
+# ## 7.4 A fluffy blue creature
+#
+# In this grammar moods decide: who is sleepy yawns, who is fluffy purrs. Colours decide nothing. So
+# at the noun the model has to look back at the right adjective, over the other one.
+
+# %%
+CREATURE = "A fluffy blue creature"
+
+creature = pocket.trace(CREATURE)
+
+print("\n7.4 What follows the last token, and how probably\n")
+for text in (CREATURE, "A blue fluffy creature", "A sleepy blue creature", "A blue creature"):
+    word = pocket.trace(text).next_tokens(1)[0]
+    print(f"  {text:<24}{word.symbol:<10}{word.probability:.2f}")
+
+looks = np.stack([creature.head(layer, head).weights[-1] for layer, head in HEADS])
+lost = [probabilities(without(creature, head), creature.next_tokens(1))[0] for head in HEADS]
+print(
+    f"\nWhere {creature.tokens.symbols[-1]} looks, and the next word's probability without the head"
+)
+print(
+    attnlab.table(
+        np.column_stack([looks, lost]),
+        rows=names,
+        columns=[*creature.tokens.symbols, "without"],
+        decimals=2,
+    )
+)
+creature.plot_tokens(1, 3)
+
+# %% [markdown]
+# With the texts above heads 0 and 3 of layer 1 look at `Ġfluffy` and at hardly anything else, and
+# head 2 does so for the greater part: that is the head that found the dog. **A head may have
+# several jobs.** And several may do the same: take one away, and `Ġpurred` is still the first
+# choice.
+#
+# Now look at head 2 of layer 0. All its weight lies on the first token, as if it had nothing to do,
+# and without it `Ġpurred` is lost. **Weights do not tell what a head is needed for.** It carries
+# the first token's value, and what comes later counts on finding it there.
+
+# %% [markdown]
+# ## 7.5 The token before, and what came after it the last time
+#
+# Words without any grammar, said twice. The only way to know the next one: find where the present
+# word stood before, and look at what came after it. A head that does so is called an **induction
+# head** (Olsson et al., 2022). `trace.jobs()` measures how much of its weight each head puts where
+# a job would have it look.
+
+# %%
+RECITAL = "Say: lamp two happy king blue. Again: lamp two happy"
+
+recital = pocket.trace(RECITAL)
+jobs = recital.jobs()
+
+print("\n7.5 Jobs of heads: mean weight where the job would have it look\n")
+print(jobs.table())
+print(f"\nWhat follows: {RECITAL}")
+print(recital.next_tokens(2))
+jobs.plot()
+
+# %% [markdown]
+# With the text above head 1 of layer 0 looks at the token before, heads 2 and 3 of layer 1 do
+# induction. Here is head 2. Each word of the second round looks at the word that came after it in
+# the first.
+
+# %%
+PREVIOUS, INDUCTION = (0, 1), (1, 2)
+
+recital.head(*INDUCTION)
+
+# %% [markdown]
+# How can it know what stood before? It can't: it sees a token's vector, not its neighbours. But the
+# head of layer 0 has looked at the token before and written into each vector who that was. So the
+# head of layer 1 looks for a token that says "before me stood `Ġhappy`". **It takes two heads, one
+# after the other.** If that is so, induction must break when the first is silent.
+
+# %%
+head = recital.head(*INDUCTION)
+copied, next_word = int(head.weights[-1].argmax()), recital.next_tokens(1)
+
+print(f"Weight of the last token on {recital.tokens.symbols[copied]}, and the next word\n")
+rows = {"all heads": recital, "without the head of layer 0": without(recital, PREVIOUS)}
+for what, one in rows.items():
+    weight, (chance,) = one.head(*INDUCTION).weights[-1, copied], probabilities(one, next_word)
+    print(f"  {what:<28}weight {weight:.2f}   {next_word[0].symbol} {chance:.2f}")
+
+# %% [markdown]
+# ## 7.6 All heads of a text at once
+#
+# Now the model of the first line: GPT-2 small with its 144 heads, where you have it. The sentence
+# is of an article. In GPT-2's vocabulary it is 16 tokens with the curly apostrophe and 14 with a
+# straight one. (It has been counted as 21, which is neither.)
 #
 # What you read off these tables says something about language only if the model was trained. A
 # model with random numbers gives tables that look just like these. So look first which model it is.
 
 # %%
-
-import numpy as np
-
-import attnlab
-from attnlab.console import prepare_script
-from attnlab.tables import align
-
-prepare_script()  # for any terminal, and for pipes
-
-model = attnlab.GPT2.at_hand()
-print(model)
-
-# %% [markdown]
-# ## 7.1 The sentence
-#
-# In GPT-2's vocabulary it is 16 tokens with the curly apostrophe, and 14 with a straight one. (It
-# has been counted as 21, which is neither.) Tokens are not words: there "Chanler" is two, and so
-# are the bytes of `’`. Other vocabularies cut it in other places.
-
-# %%
 PROMPT = "Martin’s one of my sons, and the other is Chanler."
-trace = model.trace(PROMPT)
-straight = model.tokenizer.tokens(PROMPT.replace("’", "'"))
 
-print("\n7.1 The sentence")
-for tokens in (trace.tokens, straight):
-    print(f"\n{len(tokens)} tokens: {' '.join(tokens.symbols)}")
+whole = model.trace(PROMPT)
+T, layers, heads = len(whole.tokens), model.config.n_layer, model.config.n_head
+weights = np.stack([block.attention.weights for block in whole.blocks])  # (layers, heads, T, T)
+
+print("\n7.6 All heads of a text at once")
+print(f"\n{T} tokens: {' '.join(whole.tokens.symbols)}")
+straight = model.tokenizer.tokens(PROMPT.replace("’", "'"))
+print(f"{len(straight)} tokens: {' '.join(straight.symbols)}")
+whole.plot()
 
 # %% [markdown]
-# ## 7.2 Where the last token looks
-#
-# The last token, here the full stop, sees all the others. For each layer (row) and head (column):
-# which token gets its largest weight? The first token is shown as a dash, so that the others stand
-# out.
+# The last token, here the full stop, sees all the others. Which of them gets its largest weight?
+# Layers go down, heads across. The first token is shown as a dash, so that the others stand out.
 
 # %%
-T, L, H = len(trace.tokens), model.config.n_layer, model.config.n_head
-weights = np.stack([block.attention.weights for block in trace.blocks])  # (L, H, T, T)
+spelled = [symbol.removeprefix("Ġ") for symbol in whole.tokens.symbols]
+grid = [["", *map(str, range(heads))]]
+for layer, favourites in enumerate(weights[:, :, -1].argmax(axis=-1)):
+    grid.append([str(layer), *("-" if j == 0 else spelled[j] for j in favourites)])
 
-names = [symbol.removeprefix("Ġ") for symbol in trace.tokens.symbols]
-last = weights[:, :, -1]  # (L, H, T)
-grid = [["", *map(str, range(H))]]
-for layer in range(L):
-    favourites = last[layer].argmax(axis=-1)
-    grid.append([str(layer), *("-" if j == 0 else names[j] for j in favourites)])
-
-print(f"\n7.2 The token that {names[-1]!r} looks at most: layers down, heads across")
-print(f"    - is the first token, {names[0]}\n")
+print(f"The token that {spelled[-1]!r} looks at most; - is the first token, {spelled[0]}\n")
 print(align(grid))
 
 # %% [markdown]
-# ## 7.3 How much
-#
-# The weight that the last token gives to the first token, to the one before it, and to itself.
-# Even shares would be 1 / T.
-#
 # A row of weights sums to 1 even where a head has nothing to say, so that the weight has to go
-# somewhere. Does the first token get more than its even share here?
-
-# %%
-print(f"\n7.3 How much of the last token's weight goes where (even shares: {1 / T:.2f})")
-before = max(T - 2, 0)
-for where, position in {"the first token": 0, "the one before": before, "itself": T - 1}.items():
-    print(f"\nTo {where}, {names[position]!r}: layers down, heads across")
-    print(attnlab.table(last[:, :, position], decimals=2, max_rows=100, max_columns=100))
-    print(f"mean of all {L * H} heads: {last[:, :, position].mean():.2f}")
-
-# %% [markdown]
-# ## 7.4 Heads with a habit
+# somewhere. In many heads of GPT-2 it goes to the first token (Vig and Belinkov, 2019). That a head
+# looks there need not mean anything about the word that stands there.
 #
-# One token is one sample. A head with a habit has it for every token. So take the mean over all
-# tokens but the first: which heads give most to the first token, to the one before, to the token
-# itself? Early tokens see few others, so that even shares come to more than 1 / T here.
+# One token is one sample, and a habit shows in all of them. So here is the mean over all tokens but
+# the first: how much goes to the first token, to the one before, to the token itself? A token that
+# sees n tokens would give each 1/n if it shared evenly, and early ones see few. So even shares come
+# to more than 1/T in the mean.
 
 # %%
 i = np.arange(min(1, T - 1), T)  # a single token is the first
 habits = {
     "the first token": weights[:, :, i, 0].mean(axis=-1),
-    "the one before": weights[:, :, i, i - 1].mean(axis=-1),
+    "the one before": weights[:, :, i, np.maximum(i - 1, 0)].mean(axis=-1),
     "itself": weights[:, :, i, i].mean(axis=-1),
 }
 even = (1 / (i + 1)).mean()
-print(f"\n7.4 Heads with a habit: mean over all tokens but the first (even shares: {even:.2f})")
+print(f"Mean weight of all tokens but the first (even shares: {even:.2f}; 1/T: {1 / T:.2f})\n")
 for where, mean in habits.items():
-    order = np.argsort(-mean, axis=None)[:3]
-    best = [divmod(int(index), H) for index in order]
-    found = ",  ".join(
-        f"layer {layer} head {head}: {mean[layer, head]:.2f}" for layer, head in best
-    )
-    print(f"  {where:<16} {found}")
+    order = [divmod(int(n), heads) for n in np.argsort(-mean, axis=None)[:3]]
+    best = ",  ".join(f"layer {n} head {h}: {mean[n, h]:.2f}" for n, h in order)
+    print(f"  {where:<16} all heads: {mean.mean():.2f};  {best}")
 
 # %% [markdown]
-# ## 7.5 One of them, closer
+# ## 7.7 Context changes a word's vector
 #
-# All weights of the last token in the head that looks at the token before it most.
+# A vocabulary has one row for "it", whatever it stands for. Heads put into that vector what they
+# found. To see it, take the last token of two texts, and the cosine between its two vectors at each
+# stop of the [residual stream](../attnlab/equations.py): 1 where they point the same way.
 
 # %%
-layer, head = divmod(int(habits["the one before"].argmax()), H)
-print(f"\n7.5 Layer {layer}, head {head}: the weights of {names[-1]!r}")
-for symbol, weight in zip(trace.tokens.symbols, trace.head(layer, head).weights[-1], strict=True):
-    print(f"  {symbol:8} {weight:.3f}  {'█' * round(50 * float(weight))}")
-trace.head(layer, head)
+OTHERS = [
+    "The dog watched the ball, but it",
+    "The frog chased the ball, but it",
+    "The dog chased the kite, but it",
+    "The cat chased the kite, but it",
+]
+STOPS = ["embedding", *(f"blocks.{n}.{stop}" for n in range(L) for stop in ("mid", "output"))]
+
+
+def cosine(x: Array, y: Array) -> float:
+    return float(x @ y / (np.linalg.norm(x) * np.linalg.norm(y)))
+
+
+courses = {}
+for other in OTHERS:
+    one = pocket.trace(other)
+    courses[other] = [cosine(attnlab.at(trace, s)[-1], attnlab.at(one, s)[-1]) for s in STOPS]
+
+print(f"\n7.7 Cosine of the last token's vectors, with: {TEXT}\n")
+print(attnlab.table(np.array([*courses.values()]), rows=[*courses], columns=STOPS, decimals=2))
+pictures.curves(courses, x_name="stop of the residual stream", y_name="cosine")
 
 # %% [markdown]
-# ## 7.6 What all this is for
+# With the texts above the vectors are the same at first, word and place being the same, and still
+# much alike after layer 0. Then the attention of layer 1 writes the animal and the thing into them
+# (`blocks.1.mid`), and they part: a little where the animal is another, more where the thing is,
+# and where both are, the two "it" have nothing left in common. A verb changes nothing: nobody needs
+# it.
 #
-# The last token's row, after all layers, says what may come next.
+# That is what is meant by saying that attention makes vectors depend on context.
 
-# %%
-print("\n7.6 What may come next")
-print(trace.next_tokens(5))
+# %% [markdown]
+# ## 7.8 Predict, change, see
+#
+# Say first what will happen, then change the texts and run the chapter again.
+#
+# **Exercise 1.** Put two animals and no thing into `TEXT`: "The dog chased the cat, but it". The
+# grammar has no such sentence. Where will the two heads look, and what will follow?
+#
+# <details><summary>Answer</summary>
+#
+# The head that finds the animal chooses: 0.95 on `Ġdog`, 0.05 on `Ġcat`. The one that finds the
+# thing finds none, and its weight goes where it means nothing, 0.51 to `Ġchased`. `Ġbarked` follows
+# with 0.86.
+#
+# </details>
+#
+# **Exercise 2.** Two moods in one creature, which the grammar does not have either. What does "A
+# fluffy sleepy creature" do, and what "A sleepy fluffy creature"? Put them in `CREATURE`.
+#
+# <details><summary>Answer</summary>
+#
+# Nothing in the grammar decides it. Both yawn, the first with 0.85, the second with 0.99. Head 3
+# looks at the mood that comes first, with 0.96 in both, but head 2 gives most to `Ġsleepy` in both.
+#
+# </details>
+#
+# **Exercise 3.** Make induction ambiguous, with a word that is said twice in the first round: put
+# "Say: lamp two lamp king. Again: lamp" into `RECITAL`. After `Ġlamp` came `Ġtwo`, then `Ġking`.
+# What will the two heads of layer 1 look at, and which word will follow?
+#
+# <details><summary>Answer</summary>
+#
+# They look at both, and more at the later one: head 2 gives 0.59 to `Ġking` and 0.40 to `Ġtwo`. But
+# the word that follows is neither: it is `Ġgarden`, with 0.69. A mixture of two values need not lie
+# near one of them, and in training no word was said twice.
+#
+# </details>
+#
+# **Exercise 4.** Add "The dog chased the ball near the lake, but it" to `OTHERS`. The last token is
+# the same, three places later; the animal and the thing are the same too. What will the cosine be
+# at the embedding, and what at the end?
+#
+# <details><summary>Answer</summary>
+#
+# 0.92 at the embedding, because the position embedding is another one. 0.99 at the end: what
+# matters after "it" is the same. Heads do not only make vectors differ, they also make them alike.
+#
+# </details>

@@ -2,19 +2,30 @@
 
 import numpy as np
 import pytest
-from book import Changes, as_it_is, holds
+from book import Changes, Chapter, answer, as_it_is, holds, run
 
 from attnlab import Tokenizer
 
 CHAPTER = "07"
+TEXT = 'TEXT = "The dog chased the ball, but it"'
+ARTICLES = "Martin’s one of my sons, and the other is Chanler."
 
 CHANGES: Changes = {
-    "one token": (False, {"Martin’s one of my sons, and the other is Chanler.": "a"}),
-    "two tokens": (False, {"Martin’s one of my sons, and the other is Chanler.": "aa"}),
-    "Chinese": (False, {"Martin’s one of my sons": "这是我的儿子"}),
-    "another text": (False, {"Martin’s one of my sons": "The dog chased the ball"}),
+    "one token": (False, {TEXT: 'TEXT = "a"', ARTICLES: "a"}),
+    "two tokens": (False, {TEXT: 'TEXT = "The dog"', ARTICLES: "aa"}),
+    "Chinese": (False, {TEXT: 'TEXT = "狗追球，但是它"', ARTICLES: "这是我的儿子"}),
+    "another sentence": (
+        False,
+        {
+            TEXT: 'TEXT = "The hen found the coin, and it"',
+            'CREATURE = "A fluffy blue creature"': 'CREATURE = "A late old king"',
+        },
+    ),
     "a longer text": (False, {"is Chanler.": "is Chanler." * 8}),
-    "lines": (False, {"is Chanler.": r"is\nChanler.\n"}),
+    "lines": (False, {TEXT: r'TEXT = "\n\nit\t"', "is Chanler.": r"is\nChanler.\n"}),
+    "nothing said twice": (False, {"Say: lamp two happy king blue. Again: lamp two happy": "Say"}),
+    "other heads": (False, {"THING = (1, 2), (1, 0)": "THING = (0, 3), (1, 3)"}),
+    "one other text": (False, {'    "The frog chased the ball, but it",\n': '    "it",\n'}),
 }
 
 
@@ -23,15 +34,134 @@ def test_it_goes_on_with_other_numbers(what: str) -> None:
     holds(CHAPTER, *CHANGES[what])
 
 
+def last_weights(chapter: Chapter, trace: str, head: tuple[int, int]) -> dict[str, float]:
+    """Where the last token looks."""
+    one = chapter[trace]
+    return dict(zip(one.tokens.symbols, one.head(*head).weights[-1].tolist(), strict=True))
+
+
+def test_what_it_stands_for() -> None:
+    chapter = as_it_is(CHAPTER)
+    certain = {
+        name: row.argmax()
+        for name, row in zip(chapter["names"], chapter["last"], strict=True)
+        if row.max() > 0.9
+    }
+    symbols = chapter["symbols"]
+    assert {name: symbols[place] for name, place in certain.items()} == {
+        "layer 1 head 0": "Ġball",
+        "layer 1 head 1": "Ġball",
+        "layer 1 head 2": "Ġdog",
+    }
+    for text, *words in [
+        ("The cat chased the kite, but it", "Ġcat", "Ġkite", "Ġflew", "Ġmeowed"),
+        ("The ball was chased by the dog, but it", "Ġdog", "Ġball", "Ġbarked", "Ġrolled"),
+        ("The ball chased the dog, but it", "Ġdog", "Ġball", "Ġbarked", "Ġrolled"),
+    ]:
+        line, *_ = (line for line in chapter.printed.splitlines() if line.startswith(text))
+        assert [word for word in line.split() if word.startswith("Ġ")] == words
+
+
+def test_a_head_that_is_silent() -> None:
+    chapter = as_it_is(CHAPTER)
+    silent = dict(zip(chapter["HEADS"], np.array(chapter["silent"]), strict=True))
+    symbols = [word.symbol for word in chapter["words"]]
+    assert symbols == ["Ġrolled", "Ġbarked"]
+    assert silent.pop((1, 2)) == pytest.approx([0.942, 0.001], abs=0.002)
+    assert silent.pop((1, 0)) == pytest.approx([0.013, 0.948], abs=0.002)
+    assert (np.array([*silent.values()]) > 0.15).all()
+    neither = chapter["without"](chapter["trace"], (1, 2), (1, 0)).next_tokens(1)[0]
+    assert neither.probability < 0.2
+
+
+def test_a_creature() -> None:
+    chapter = as_it_is(CHAPTER)
+    for head in ((1, 0), (1, 3)):
+        assert last_weights(chapter, "creature", head)["Ġfluffy"] > 0.95
+    assert last_weights(chapter, "creature", (1, 2))["Ġfluffy"] > 0.5
+    assert last_weights(chapter, "creature", (0, 2))["A"] > 0.99
+    lost = dict(zip(chapter["HEADS"], chapter["lost"], strict=True))
+    assert lost.pop((0, 2)) < 0.02
+    assert min(lost.values()) > 0.5
+
+
+def test_induction_takes_two_heads() -> None:
+    chapter = as_it_is(CHAPTER)
+    jobs = chapter["jobs"]
+    assert (jobs.best("previous"), jobs.best("induction")) == ((0, 1), (1, 2))
+    assert jobs.attention[jobs.jobs.index("induction")][1, 3] > 0.8
+    assert "  all heads                   weight 0.95   Ġking 1.00\n" in chapter.printed
+    assert "  without the head of layer 0 weight 0.02   Ġking 0.00\n" in chapter.printed
+
+
 def test_all_heads() -> None:
-    lesson = as_it_is(CHAPTER)
-    T, L, H = lesson["T"], lesson["L"], lesson["H"]
-    assert lesson["weights"].shape == (L, H, T, T)
-    assert np.allclose(lesson["weights"].sum(axis=-1), 1, atol=1e-5)
-    assert lesson["even"] > 1 / T
+    chapter = as_it_is(CHAPTER)
+    T, layers, heads = chapter["T"], chapter["layers"], chapter["heads"]
+    assert chapter["weights"].shape == (layers, heads, T, T)
+    assert np.allclose(chapter["weights"].sum(axis=-1), 1, atol=1e-5)
+    assert chapter["even"] == pytest.approx(sum(1 / n for n in range(2, T + 1)) / (T - 1))
+    assert chapter["even"] > 1 / T
 
 
 def test_its_tokens_of_gpt2(gpt2_tokenizer: Tokenizer) -> None:
-    lesson = as_it_is(CHAPTER)
-    counts = [len(gpt2_tokenizer.encode(lesson["PROMPT"].replace("’", q))) for q in "’'"]
-    assert counts == [16, 14]
+    prompt = as_it_is(CHAPTER)["PROMPT"]
+    assert [len(gpt2_tokenizer.encode(prompt.replace("’", q))) for q in "’'"] == [16, 14]
+
+
+def test_context_changes_a_vector() -> None:
+    verb, animal, thing, both = as_it_is(CHAPTER)["courses"].values()
+    for course in (verb, animal, thing, both):
+        assert course[0] == pytest.approx(1)
+        assert min(course[:3]) > 0.98
+    assert verb[-1] > 0.99
+    assert verb[3] > animal[3] > thing[3] > both[3]
+    assert abs(both[-1]) < 0.05
+
+
+def test_exercise_1() -> None:
+    chapter = run(CHAPTER, {TEXT: 'TEXT = "The dog chased the cat, but it"'})
+    said = " ".join(answer(CHAPTER, 1).split())
+    animal, thing = (last_weights(chapter, "trace", head) for head in ((1, 2), (1, 0)))
+    assert f"{animal['Ġdog']:.2f} on `Ġdog`, {animal['Ġcat']:.2f} on `Ġcat`" in said
+    assert f"{thing['Ġchased']:.2f} to `Ġchased`" in said
+    assert max(thing, key=lambda symbol: thing[symbol]) == "Ġchased"
+    following = chapter["trace"].next_tokens(1)[0]
+    assert f"`{following.symbol}` follows with {following.probability:.2f}." in said
+
+
+def test_exercise_2() -> None:
+    said = " ".join(answer(CHAPTER, 2).split())
+    for text, ordinal in (("A fluffy sleepy", "the first"), ("A sleepy fluffy", "the second")):
+        chapter = run(CHAPTER, {'CREATURE = "A fluffy blue': f'CREATURE = "{text}'})
+        following = chapter["creature"].next_tokens(1)[0]
+        assert following.symbol == "Ġyawned"
+        assert f"{ordinal} with {following.probability:.2f}" in said
+        first = f"Ġ{text.split()[1]}"
+        assert f"with {last_weights(chapter, 'creature', (1, 3))[first]:.2f} in both" in said
+        of_head_2 = last_weights(chapter, "creature", (1, 2))
+        assert max(of_head_2, key=lambda symbol: of_head_2[symbol]) == "Ġsleepy"
+
+
+def test_exercise_3() -> None:
+    said = " ".join(answer(CHAPTER, 3).split())
+    chapter = run(
+        CHAPTER,
+        {
+            "Say: lamp two happy king blue. Again: lamp two happy": (
+                "Say: lamp two lamp king. Again: lamp"
+            )
+        },
+    )
+    weights = last_weights(chapter, "recital", (1, 2))
+    assert f"{weights['Ġking']:.2f} to `Ġking` and {weights['Ġtwo']:.2f} to `Ġtwo`" in said
+    following = chapter["recital"].next_tokens(1)[0]
+    assert f"`{following.symbol}`, with {following.probability:.2f}" in said
+
+
+def test_exercise_4() -> None:
+    said = " ".join(answer(CHAPTER, 4).split())
+    longer = "The dog chased the ball near the lake, but it"
+    chapter = run(CHAPTER, {"OTHERS = [\n": f'OTHERS = [\n    "{longer}",\n'})
+    course = chapter["courses"][longer]
+    assert f"{course[0]:.2f} at the embedding" in said
+    assert f"{course[-1]:.2f} at the end" in said
