@@ -8,7 +8,7 @@ import pytest
 from book import CHAPTERS, answers, chinese
 from editions import Cell, cells, marked, prose, stale, texts, translated, translation_of
 
-NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?![\w.])")
+NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?!\.?\w)", re.ASCII)
 CODE = re.compile(r"`[^`\n]+`|^    .*$", re.MULTILINE)
 
 # Chapters whose Chinese is there; the others are still being written.

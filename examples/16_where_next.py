@@ -1,0 +1,269 @@
+# %% [markdown]
+# # 16. Where next
+#
+# GPT-2 is from 2019. Models that came after it still compute `softmax(Q Kᵀ / √Dk) V`, but have
+# changed what goes in, what is kept, and in which order it is done. Six such changes, each in a few
+# lines on a real head, with the paper to read.
+#
+# Change the text, the window, the sizes, and run it again.
+
+# %%
+import numpy as np
+
+import attnlab
+from attnlab import pictures
+from attnlab.console import prepare_script
+from attnlab.equations import Array
+
+prepare_script()  # for any terminal, and for pipes
+
+TEXT = "The dog chased the ball, but it"
+window = 3  # how many tokens a query sees in 16.2, itself included
+tile = 3  # how many keys 16.3 looks at in one go
+theta = 0.5  # by how much a pair of columns turns from one position to the next, in radians
+
+model = attnlab.GPT2.at_hand()
+head = model.trace(TEXT).head(0, 0)
+words = head.tokens.symbols if head.tokens else [str(i) for i in range(len(head.Q))]
+Q, K, V, scale = head.Q, head.K, head.V, float(head.scale)
+T, Dh = Q.shape
+
+# %% [markdown]
+# ## 16.1 What T² costs
+#
+# Every token looks at every token before it: [`raw_scores`](../attnlab/equations.py) has T rows and
+# T columns, in every head. Twice the text is four times the scores. Here is what GPT-2 small's 144
+# heads would have to hold, in float32, if all of it were kept.
+
+# %%
+lengths = (1024, 8192, 131_072)
+heads, columns = 144, 64
+rows = [
+    [length**2, 4 * heads * length**2 / 2**30, 2 * 4 * heads * length * columns / 2**30]
+    for length in lengths
+]
+print("\n16.1 What T² costs")
+print(
+    attnlab.table(
+        rows,
+        rows=[f"{length:,} tokens" for length in lengths],
+        columns=["scores of a head", "all scores, GiB", "all K and V, GiB"],
+        decimals=2,
+    )
+)
+
+# %% [markdown]
+# ## 16.2 A window
+#
+# The plainest way out: a token sees only the few before it. Then the scores are T times the window,
+# and what is further away comes by way of layers: a token of layer 2 sees what its window saw in
+# layer 1. (Longformer: Beltagy, Peters and Cohan, 2020. Mistral 7B: Jiang and others, 2023.)
+
+# %%
+distance = np.arange(T)[:, None] - np.arange(T)
+near = (distance >= 0) & (distance < window)
+windowed = attnlab.attention(Q, K, V, mask=near, tokens=words)
+
+print("\n16.2 A window")
+print(f"scores that are looked at: {int(head.mask.sum())} without it, {int(near.sum())} with it")
+print(f"largest change of a context: {np.abs(windowed.context - head.context).max():.3f}")
+windowed
+
+# %% [markdown]
+# ## 16.3 The same softmax, a few keys at a time
+#
+# Softmax needs the row's largest score and the sum of all powers, so it seems to need the whole
+# row. It does not. Go through the keys a few at a time and keep three things: the largest score so
+# far, the sum so far, the mixture of values so far. Where a larger score turns up, what was summed
+# up before is made smaller to fit. In the end it is [`context`](../attnlab/equations.py), and no T x T
+# matrix was ever there. (Milakov and Gimelshein, 2018; FlashAttention: Dao and others, 2022.)
+
+
+# %%
+def context_by_tiles(Q: Array, K: Array, V: Array, mask: Array, tile: int) -> Array:
+    """softmax(Q Kᵀ / scale) V, looking at `tile` keys at a time."""
+    largest = np.full((len(Q), 1), -np.inf)
+    total, mixture = np.zeros((len(Q), 1)), np.zeros((len(Q), V.shape[1]))
+    for start in range(0, len(K), tile):
+        part = slice(start, start + tile)
+        scores = np.where(mask[:, part], Q @ K[part].T / scale, -np.inf)
+        new = np.maximum(largest, scores.max(axis=1, keepdims=True))
+        powers, shrink = np.exp(scores - new), np.exp(largest - new)
+        total = shrink * total + powers.sum(axis=1, keepdims=True)
+        mixture = shrink * mixture + powers @ V[part]
+        largest = new
+    return mixture / total
+
+
+by_tiles = context_by_tiles(Q, K, V, head.mask, tile)
+print("\n16.3 The same softmax, a few keys at a time")
+print(f"largest difference from the head's context: {np.abs(by_tiles - head.context).max():.0e}")
+
+# %% [markdown]
+# ## 16.4 Without softmax
+#
+# Put something simpler in its place, `φ(q)·φ(k)` with a φ that is never negative, and the sum can
+# be turned round. All that earlier tokens say fits into one matrix, `S`, the sum of `φ(k)ᵀ v`, as
+# wide as the head however long the text is. Each new token adds to it. The price: the weights are
+# others, less sharp. (Katharopoulos and others, 2020, "Transformers are RNNs".)
+
+
+# %%
+def phi(x: Array) -> Array:
+    """x + 1 above zero and e^x below: never negative."""
+    return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
+
+
+in_full = phi(Q) @ phi(K).T * head.mask
+linear_weights = in_full / in_full.sum(axis=1, keepdims=True)
+
+S, norm, one_by_one = np.zeros((Dh, V.shape[1])), np.zeros(Dh), []
+for q, k, v in zip(phi(Q), phi(K), V, strict=True):
+    S, norm = S + np.outer(k, v), norm + k
+    one_by_one.append(q @ S / (q @ norm))
+
+apart = np.abs(np.array(one_by_one) - linear_weights @ V).max()
+print("\n16.4 Without softmax")
+print(f"all at once and one token after the other: at most {apart:.0e} apart")
+print(f"largest weight of the last row: softmax {head.weights[-1].max():.2f}, ", end="")
+print(f"without {linear_weights[-1].max():.2f}")
+pictures.heatmap(linear_weights, rows=words, columns=words, title="weights without softmax")
+
+# %% [markdown]
+# ## 16.5 Less to keep
+#
+# A model that writes keeps the keys and values of all tokens ([chapter
+# 11](11_what_the_cache_saves.py)). Two ways to keep less:
+#
+# * **Heads share.** Several heads have queries of their own but one set of keys and values
+#   (Shazeer, 2019; grouped queries: Ainslie and others, 2023).
+# * **Keep something thinner.** Keep `C = X W_down`, a few numbers for each token, and make all
+#   heads' keys and values from it (multi-head latent attention: DeepSeek-V2, 2024). The keys need
+#   not even be made: `q·k = q·(c W_up) = (q W_upᵀ)·c`.
+#
+# Of the head's own `K` the singular values tell how thin it could be.
+
+# %%
+U, sizes, turned = np.linalg.svd(K, full_matrices=False)
+kept = max(1, len(sizes) // 2)
+C, W_up = U[:, :kept] * sizes[:kept], turned[:kept]
+thin_scores = (Q @ W_up.T) @ C.T / scale
+apart = np.abs(np.where(head.mask, thin_scores - head.scores, 0)).max()
+
+H, L, latent = 32, 32, 512
+cache = {
+    "a set for each head": 2 * H * 128,
+    "8 sets for 32 heads": 2 * 8 * 128,
+    "one set for all": 2 * 128,
+    f"{latent} latent numbers": latent,
+}
+print("\n16.5 Less to keep: a model of 32 layers and 32 heads of width 128, float16")
+print(
+    attnlab.table(
+        [[count, 2 * L * count / 1024] for count in cache.values()],
+        rows=list(cache),
+        columns=["numbers a token and layer", "KiB a token"],
+        decimals=0,
+    )
+)
+print(f"\nThis head's keys with {kept} numbers a token in place of {Dh}:")
+print(f"scores change by at most {apart:.2f}; they reach from ", end="")
+print(f"{head.scores[head.mask].min():.2f} to {head.scores[head.mask].max():.2f}")
+pictures.curves({"K": sizes}, x_name="number", y_name="singular value")
+
+# %% [markdown]
+# ## 16.6 Position as a turn
+#
+# GPT-2 adds a learned row for each position ([chapter 8](08_a_tokens_journey.py)), and has none for
+# position 1,024. Most models since then turn queries and keys instead: the columns are taken in
+# pairs, and a pair at position m is turned by the angle m θ. Two rows turned by m θ and n θ have a
+# product that depends on m - n alone. (RoPE: Su and others, 2021, "RoFormer".)
+
+
+# %%
+def turned_by(x: Array, positions: Array, theta: float) -> Array:
+    """Rows of two numbers, each turned by its position times theta."""
+    angles = np.asarray(positions) * theta
+    cos, sin = np.cos(angles), np.sin(angles)
+    return np.stack([x[:, 0] * cos - x[:, 1] * sin, x[:, 0] * sin + x[:, 1] * cos], axis=1)
+
+
+q, k = np.array([[1.0, 0.3]]), np.array([[0.8, -0.5]])
+pairs = [(2, 0), (5, 3), (102, 100), (5, 0)]
+products = [(turned_by(q, [m], theta) @ turned_by(k, [n], theta).T).item() for m, n in pairs]
+print("\n16.6 Position as a turn: one query, one key, at other positions")
+print(
+    attnlab.table(
+        [[m, n, m - n, product] for (m, n), product in zip(pairs, products, strict=True)],
+        columns=["m", "n", "m - n", "q·k"],
+        decimals=2,
+    )
+)
+pictures.points(
+    {f"m = {m}": turned_by(q, [m], theta)[0] for m in range(6)}, title="q at position m"
+)
+
+# %% [markdown]
+# ## 16.7 Experts
+#
+# The other half of a block, the MLP, has two thirds of its parameters ([chapter
+# 9](09_counting_parameters.py)). A mixture of experts has many MLPs, and a small matrix, the
+# router, that says for each token which two of them work. So the parameters grow and the work does
+# not. (Shazeer and others, 2017; Switch Transformers: Fedus, Zoph and Shazeer, 2021.)
+
+# %%
+experts, working = 4, 2
+rng = np.random.default_rng(0)
+router = rng.normal(size=(head.X.shape[1], experts))
+logits = head.X @ router / np.sqrt(head.X.shape[1])
+chosen = np.argsort(-logits, axis=1)[:, :working]
+only_chosen = np.full_like(logits, -np.inf)
+np.put_along_axis(only_chosen, chosen, np.take_along_axis(logits, chosen, axis=1), axis=1)
+gates = attnlab.softmax(only_chosen)
+print(
+    f"\n16.7 Experts: {working} of {experts} work for each token, by a router that learned nothing"
+)
+names = [f"expert {e}" for e in range(experts)]
+print(attnlab.table(gates, rows=words, columns=names, decimals=2))
+
+# %% [markdown]
+# ## 16.8 Predict, change, see
+#
+# **Exercise 1.** With 8 tokens and a window of 3, how many scores are looked at? And with a window
+# of 4? Count first, then set `window = 4`. (The pocket model makes 8 tokens of the text above.)
+#
+# <details><summary>Answer</summary>
+#
+# The first rows see 1 and 2 tokens, the other six see 3: 21 scores, of 36 without a window. With a
+# window of 4 it is 1 + 2 + 3 + 5 · 4 = 26.
+#
+# </details>
+#
+# **Exercise 2.** Set `tile = 1`, then `tile = 100`. What becomes of the difference in 16.3?
+#
+# <details><summary>Answer</summary>
+#
+# Nothing that matters. With one key at a time or all at once it is the same sum in another order,
+# and stays a rounding error, below 0.00001.
+#
+# </details>
+#
+# **Exercise 3.** In 16.6 set `theta = 0`. What are the four products, and what does a model with
+# such positions know of the order of words?
+#
+# <details><summary>Answer</summary>
+#
+# No row is turned: all four are q·k = 0.8 - 0.15 = 0.65. Every position looks alike, and only the
+# causal mask still tells that something came before.
+#
+# </details>
+#
+# **Exercise 4.** In 16.7 let one expert work: `experts, working = 4, 1`. What are the gates?
+#
+# <details><summary>Answer</summary>
+#
+# The softmax of a single number is 1, so every row has one 1.00 and else zeros: with one expert the
+# gate no longer says how sure the router is. That is why Switch Transformers multiply by the share
+# that the expert had among all.
+#
+# </details>

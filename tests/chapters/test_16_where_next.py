@@ -1,0 +1,75 @@
+"""Chapter 16, where next: what it says holds, and its numbers may be changed."""
+
+import numpy as np
+import pytest
+from book import Changes, answer, as_it_is, holds, run
+
+CHAPTER = "16"
+
+CHANGES: Changes = {
+    "one token": (False, {'"The dog chased the ball, but it"': '"The"'}),
+    "Chinese": (False, {'"The dog chased the ball, but it"': '"夏天很热。"'}),
+    "a long text": (False, {'"The dog chased the ball, but it"': '"The dog ran. " * 20'}),
+    "a window of one": (False, {"window = 3 ": "window = 1 "}),
+    "a window wider than the text": (False, {"window = 3 ": "window = 300 "}),
+    "one key at a time": (False, {"tile = 3 ": "tile = 1 "}),
+    "no turn": (False, {"theta = 0.5 ": "theta = 0 "}),
+    "a turn the other way": (False, {"theta = 0.5 ": "theta = -3 "}),
+    "another head": (False, {".head(0, 0)": ".head(1, 2)"}),
+    "all experts": (False, {"experts, working = 4, 2": "experts, working = 3, 3"}),
+    "q of zeros": (False, {"np.array([[1.0, 0.3]])": "np.zeros((1, 2))"}),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_it_goes_on_with_other_numbers(what: str) -> None:
+    holds(CHAPTER, *CHANGES[what])
+
+
+def test_where_next() -> None:
+    chapter = as_it_is(CHAPTER)
+    head = chapter["head"]
+    # 1,024 · 1,024 · 144 heads · 4 bytes, and twice 1,024 · 64 · 144 · 4
+    assert np.allclose(chapter["rows"][0], [1_048_576, 0.5625, 0.0703125])
+    for i, row in enumerate(chapter["windowed"].weights):
+        assert (row > 0).nonzero()[0].tolist() == list(range(max(0, i - 2), i + 1))
+    assert np.allclose(chapter["by_tiles"], head.context, atol=1e-5)
+    assert (chapter["linear_weights"] >= 0).all()
+    assert np.allclose(chapter["linear_weights"].sum(axis=1), 1)
+    assert np.allclose(chapter["one_by_one"], chapter["linear_weights"] @ chapter["V"], atol=1e-5)
+    assert list(chapter["cache"].values()) == [8192, 2048, 256, 512]
+    exact = chapter["U"] * chapter["sizes"] @ chapter["turned"]
+    assert np.allclose(exact, head.K, atol=1e-4)
+    first, second, third, other = chapter["products"]
+    assert np.allclose([second, third], first)
+    assert abs(other - first) > 0.1
+    assert np.isclose(first, np.cos(1) * 0.65 - np.sin(1) * 0.74)
+    gates = chapter["gates"]
+    assert ((gates > 0).sum(axis=1) == 2).all()
+    assert np.allclose(gates.sum(axis=1), 1)
+
+
+def test_exercise_1() -> None:
+    counts = [int(run(CHAPTER, {"window = 3 ": f"window = {w} "})["near"].sum()) for w in (3, 4)]
+    assert counts == [21, 26]
+    for count in (*counts, int(as_it_is(CHAPTER)["head"].mask.sum())):
+        assert f" {count}" in answer(CHAPTER, 1)
+
+
+def test_exercise_2() -> None:
+    assert "below 0.00001" in answer(CHAPTER, 2)
+    for tile in (1, 100):
+        chapter = run(CHAPTER, {"tile = 3 ": f"tile = {tile} "})
+        assert np.abs(chapter["by_tiles"] - chapter["head"].context).max() < 0.00001
+
+
+def test_exercise_3() -> None:
+    chapter = run(CHAPTER, {"theta = 0.5 ": "theta = 0 "})
+    assert np.allclose(chapter["products"], 0.65)
+    assert "0.65" in answer(CHAPTER, 3)
+
+
+def test_exercise_4() -> None:
+    gates = run(CHAPTER, {"experts, working = 4, 2": "experts, working = 4, 1"})["gates"]
+    assert set(np.unique(gates)) == {0, 1}
+    assert "one 1.00" in answer(CHAPTER, 4)
