@@ -78,11 +78,18 @@ class Verdict(Stages):
     cells: tuple[Cell, ...] = ()
 
     def __repr__(self) -> str:
+        return "\n".join((self.heading, table_of(self.stages), *self._reasons()))
+
+    @property
+    def heading(self) -> str:
         agreeing = sum(stage.agrees for stage in self.stages)
         heading = f"{self.title}: {agreeing} of {len(self.stages)} steps agree"
-        if self.first:
-            heading += f", the first that does not is {self.first.path}"
-        return "\n".join((heading, table_of(self.stages), *self._reasons()))
+        return f"{heading}, the first that does not is {self.first.path}" if self.first else heading
+
+    @property
+    def reasons(self) -> str:
+        """What is wrong, in words; "" where nothing is."""
+        return "\n".join(self._reasons()).lstrip("\n")
 
     def _reasons(self) -> Iterator[str]:
         if self.first is None:

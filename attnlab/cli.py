@@ -28,6 +28,7 @@ from attnlab.analysis.lens import Lens
 from attnlab.chain import PER_HEAD
 from attnlab.checking import check
 from attnlab.checkpoint import Checkpoint
+from attnlab.comparison import WORDS, lines_of
 from attnlab.console import exit_status
 from attnlab.errors import InvalidValueError, MissingFileError, WriteError
 from attnlab.files import LARGEST, as_path, decoded_text, open_regular, read_text
@@ -552,7 +553,9 @@ def _check(options: argparse.Namespace) -> Report:
     verdict = check(mine, result)
 
     def draw(terminal: Terminal) -> None:
-        terminal.write(repr(verdict))
+        terminal.write(verdict.heading)
+        terminal.table(lines_of(verdict.stages), left=WORDS)
+        terminal.write(verdict.reasons)
 
     content = {
         "model": _title(model),

@@ -93,10 +93,18 @@ class Stage:
 
 HEADER = ("step", "shape", "difference", "relative", "x rounding", "", "largest at")
 
+# Its columns that are words, and stand to the left.
+WORDS = (0, 1, 5, 6)
+
 
 def table_of(stages: Iterable[Stage]) -> str:
     """Stages as text, one in a line."""
-    return align([HEADER, *(stage.line() for stage in stages)], left=(0, 1, 5, 6))
+    return align(lines_of(stages), left=WORDS)
+
+
+def lines_of(stages: Iterable[Stage]) -> list[tuple[str, ...]]:
+    """The cells of such a table, below a header."""
+    return [HEADER, *(stage.line() for stage in stages)]
 
 
 @dataclass(frozen=True, eq=False)

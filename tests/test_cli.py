@@ -691,6 +691,9 @@ def test_check(tmp_path: Path) -> None:
     assert content["cells"] == []
     out, _ = run("check", layer, "--text", "the hen in", "--layer", "-2", status=1)
     assert "This makes exactly your scores:\n    scores = raw_scores / √D\n  D = 35 is" in out
+    narrow, _ = run("check", layer, "--text", "the hen in", "--layer", "1", status=1, COLUMNS="40")
+    assert all(map(fits_in_forty, narrow.splitlines()))
+    assert re.search(r"^step +x rounding$", narrow, re.MULTILINE)  # no row is broken
     np.savez(tmp_path / "head.npz", weights=right[2])
     head = str(tmp_path / "head.npz")
     options = ("--text", "the hen in", "--layer", "1", "--head", "2")

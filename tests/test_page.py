@@ -34,7 +34,7 @@ from attnlab.forward import KeyValueCache
 from attnlab.parameters import ParameterVector
 from attnlab.tables import printable
 from attnlab.training.parameters import initial_parameters
-from attnlab.views.page import HERE, STEPS, estimated_size
+from attnlab.views.page import HERE, MARK, STEPS, estimated_size, is_page
 
 TEXT, OTHER = "the hen in a thin inn", "the hen in a thin hen"
 MATRICES = ("raw_scores", "scores", "masked_scores", "weights")
@@ -274,6 +274,8 @@ def test_what_can_not_be_written(
         (tmp_path / "no\0name", ValueError, "no file's name"),
         (tmp_path / ("long" * 100), OSError, "can't be written"),
         ("", ValueError, "path is empty"),
+        (tmp_path / "page.pdf", ValueError, r"page.pdf can't be written: .* names end in .html"),
+        (tmp_path / "page.html.PNG", ValueError, "pictures are made by plot"),
         (3, TypeError, "path must be a str or a Path; given 3"),
     ):
         with pytest.raises(AttnlabError, match=message) as caught:
@@ -294,6 +296,15 @@ def test_what_can_not_be_written(
         trace.save(file)
     assert file.read_text() == "as it was"
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_page_is_known_by_its_beginning(odd: GPT2, tmp_path: Path) -> None:
+    for name in ("page.html", "PAGE.HTM", "page"):
+        odd.trace("the hen").save(tmp_path / name)
+        assert is_page(tmp_path / name)
+    (tmp_path / "other").write_text(f"<title>attnlab</title>{' ' * 2000}{MARK.decode()}")
+    (tmp_path / "empty").touch()
+    assert not any(is_page(tmp_path / name) for name in ("other", "empty", "none", "."))
 
 
 def test_numbers_that_float32_can_not_hold() -> None:
