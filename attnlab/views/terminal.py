@@ -36,9 +36,8 @@ class Terminal:
     def __init__(self) -> None:
         self.width = max(shutil.get_terminal_size().columns, 1)
         is_terminal = sys.stdout.isatty()
-        self._wraps = (
-            is_terminal or "COLUMNS" in os.environ
-        )  # what goes on to a program stays whole
+        # What goes on to a program stays whole.
+        self._wraps = is_terminal or "COLUMNS" in os.environ
         knows_styles = os.environ.get("TERM") != "dumb" and (
             os.name != "nt" or "WT_SESSION" in os.environ
         )
