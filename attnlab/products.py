@@ -1,12 +1,8 @@
-"""A product of two thin matrices, such as W_V W_O, that is never multiplied out unless asked.
-
-Source: "A Mathematical Framework for Transformer Circuits" (2021), which calls W_Q W_Kᵀ and W_V W_O
-a head's QK and OV circuits.
-"""
+"""A product of two thin matrices, such as W_V W_O, that is never multiplied out unless asked."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +11,11 @@ from attnlab.checks import as_floats
 from attnlab.console import PrintedAnywhere
 from attnlab.equations import Array, transpose
 from attnlab.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from attnlab.views.plot import Picture
 
 # How many singular values a product shows.
 VALUES_SHOWN = 8
@@ -36,6 +37,15 @@ class Product(PrintedAnywhere):
     InvalidTypeError, InvalidValueError
         They are no matrices of numbers, or do not fit.
     """
+
+    note: ClassVar[str] = (
+        "It is of the matrices alone, whatever the text: that a direction would count much does "
+        "not mean\nthat any token has it. Biases and LayerNorm's scale are left out."
+    )
+    source: ClassVar[str] = (
+        "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021), QK = W_Q W_Kᵀ "
+        "and OV = W_V W_O"
+    )
 
     __array_ufunc__ = None  # so that `array @ product` asks the product
 
@@ -115,15 +125,37 @@ class Product(PrintedAnywhere):
         """An r x r matrix with the same singular values."""
         return triangle(self.left) @ transpose(triangle(transpose(self.right)))
 
-    def __repr__(self) -> str:
+    @property
+    def title(self) -> str:
         (n, m), r = self.shape, len(self.right)
+        return f"{self.name or 'Product'}, {n} x {m} = ({n} x {r}) ({r} x {m})"
+
+    def table(self) -> str:
+        """The largest singular values, and the last, as text."""
         values = self.singular_values
         more = f", … {values[-1]:.3g}" if len(values) > VALUES_SHOWN else ""
-        shown = ", ".join(f"{value:.3g}" for value in values[:VALUES_SHOWN])
-        return (
-            f"{self.name or 'Product'}, {n} x {m} = ({n} x {r}) ({r} x {m})\n"
-            f"singular values {shown}{more}"
-        )
+        return "singular values " + ", ".join(f"{x:.3g}" for x in values[:VALUES_SHOWN]) + more
+
+    def __repr__(self) -> str:
+        return "\n".join((self.title, self.table(), self.note, f"Source: {self.source}"))
+
+    def plot(self, ax: Axes | None = None) -> Picture:
+        """The singular values, the largest first.
+
+        Parameters
+        ----------
+        ax : matplotlib's Axes to draw into; None for a figure of its own
+
+        Raises
+        ------
+        MissingExtraError
+            matplotlib is not installed.
+        """
+        from attnlab.pictures import curves
+
+        values = self.singular_values
+        count = np.arange(1, len(values) + 1)
+        return curves({"singular values": values}, count, title=self.title, ax=ax)
 
 
 def triangle(W: Array) -> Array:

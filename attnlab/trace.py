@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
 import numpy as np
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from attnlab.analysis.attribution import Attribution
     from attnlab.analysis.base import Named
     from attnlab.analysis.circuits import Composition, TokensOfHead
-    from attnlab.analysis.flow import Rollout, ValueWeighted
+    from attnlab.analysis.flow import Rollout, ValueWeighted, ValueWeightedHeads
     from attnlab.analysis.gradients import Gradients
     from attnlab.analysis.jobs import HeadJobs, Job
     from attnlab.analysis.lens import LogitLens
@@ -438,16 +438,28 @@ class Trace(ForwardPass):
 
         return Rollout(self)
 
-    def value_weighted(self, layer: int, head: int) -> ValueWeighted:
+    @overload
+    def value_weighted(self) -> ValueWeightedHeads: ...
+    @overload
+    def value_weighted(self, layer: int, head: int) -> ValueWeighted: ...
+    def value_weighted(
+        self, layer: Any = None, head: Any = None
+    ) -> ValueWeighted | ValueWeightedHeads:
         """How long the vectors are that a head adds up, ‖weights[q, k] V[k] W_O‖.
+
+        Parameters
+        ----------
+        layer, head : which head; None for all, which take L · H · T² numbers
 
         Raises
         ------
         OutOfRangeError, InvalidTypeError
             There is no such layer or head.
         """
-        from attnlab.analysis.flow import ValueWeighted
+        from attnlab.analysis.flow import ValueWeighted, ValueWeightedHeads
 
+        if layer is None and head is None:
+            return ValueWeightedHeads(self)
         return ValueWeighted(self, layer, head)
 
     def candidate(self, id: int, probability: float) -> NextToken:

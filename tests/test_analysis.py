@@ -23,6 +23,7 @@ from attnlab import (
     layer_norm,
     softmax,
 )
+from attnlab.analysis.base import Analysis
 from attnlab.analysis.jobs import JOBS
 from attnlab.analysis.patching import HEADS, has_tokens
 from attnlab.checkpoint import tensor_name
@@ -979,6 +980,77 @@ def test_rollout_and_lengths_against_pytorch(name: str, dtype: str) -> None:
     L, H = trace.config.n_layer, trace.config.n_head
     lengths = [[trace.value_weighted(n, h).lengths for h in range(H)] for n in range(L)]
     check(np.array(lengths), f"{name}/flow/lengths", dtype)
+
+
+def test_lengths_of_all_heads(it: Trace) -> None:
+    every = it.value_weighted()
+    assert every.lengths.shape == (2, 4, 8, 8)
+    for layer, head in np.ndindex(2, 4):
+        assert np.array_equal(every.lengths[layer, head], it.value_weighted(layer, head).lengths)
+    header, *rows = every.table().splitlines()
+    assert header.split() == [*it.tokens.symbols]
+    last = [*map(float, rows[4 + 2].removeprefix("layer 1 head 2").split())]
+    assert last == pytest.approx(every.lengths[1, 2, -1], abs=0.0051)
+    edited = it.edited({"blocks.1.attention.heads.2.V": 0}).value_weighted()
+    assert "edited" in edited.title
+    assert not edited.lengths[1, 2].any()
+    with pytest.raises(TypeError, match="given None"):
+        it.value_weighted(1, None)
+    needs("matplotlib", "plot")
+    ax = every.plot().axes
+    (image,) = ax.images
+    tiles = image.get_array().filled(np.nan)
+    assert np.array_equal(tiles[9:17, 18:26], every.lengths[1, 2])
+    assert "last token" not in ax.get_title(loc="left")
+
+
+def analyses(trace: Trace) -> dict[str, Any]:
+    """One of each kind."""
+    attribution, lens = trace.attribution(" rolled"), trace.logit_lens()
+    settings: Any = {"metric": 5, "parts": "blocks.*.mid"}
+    other = trace.edited({"embedding": lambda x: x / 2})
+    return {
+        "lens": lens,
+        "a token in the lens": lens.of(" rolled"),
+        "first in the lens": lens.top(),
+        "attribution": attribution,
+        "attribution by token": attribution.by_token(),
+        "patching": attnlab.patch(trace, other, **settings, progress=False),
+        "attribution patching": attnlab.attribution_patch(other, trace, **settings),
+        "QK": trace.head(0, 0).QK,
+        "OV": trace.head(0, 0).OV,
+        "a product": trace.head(0, 0).OV @ trace.head(1, 0).QK,
+        "reads": trace.reads(0, 0, 5),
+        "writes": trace.writes(0, 0, 5),
+        "composition": trace.composition(),
+        "jobs": trace.jobs(),
+        "rollout": trace.rollout(),
+        "lengths": trace.value_weighted(0, 0),
+        "lengths of all": trace.value_weighted(),
+    }
+
+
+def kinds_below(kind: type) -> set[type]:
+    below = kind.__subclasses__()
+    return {*below, *(one for kind in below for one in kinds_below(kind))}
+
+
+def test_every_analysis_has_a_table_a_picture_a_source_and_what_it_can_not_tell(it: Trace) -> None:
+    made = analyses(it)
+    assert {type(one) for one in made.values()} == {Product, *kinds_below(Analysis)}
+    for name, one in made.items():
+        title, *table, note, more, source = repr(one).splitlines()
+        assert title == one.title, name
+        assert "\n".join(table) == one.table(), name
+        assert f"{note}\n{more}" == one.note, name
+        assert source == f"Source: {one.source}", name
+    needs("matplotlib", "plot")
+    for name, one in made.items():
+        picture = one.plot()
+        assert picture.axes.images or picture.axes.lines, name
+        assert picture.alt, name
+    (line,) = made["QK"].plot().axes.lines
+    assert np.allclose(line.get_ydata(), made["QK"].singular_values)
 
 
 def test_rollout_as_text(it: Trace) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from attnlab.analysis.base import Analysis, Trace, positions_of
+from attnlab.analysis.base import Analysis, Trace, named, positions_of
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
 from attnlab.steps import read_only
 from attnlab.views.shown import Axis, axis_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from attnlab.views.plot import Picture
 
 
 class Rollout(Analysis):
@@ -67,15 +72,58 @@ class ValueWeighted(Analysis):
     lengths: Array
 
     def __init__(self, trace: Trace, layer: int, head: int) -> None:
-        one = trace.head(layer, head).aside()
+        one = trace.head(layer, head)
         self.title = f"{one.title}: lengths of what it adds up"
-        written = np.linalg.norm(one.V @ one.W_O, axis=-1)  # (Tk,)
-        self.lengths = read_only(np.abs(one.weights) * written)
-        self._axes = tuple(
-            axis_of(one, name, count)
-            for name, count in zip(("Tq", "Tk"), self.lengths.shape, strict=True)
-        )
+        self.lengths = read_only(lengths_of(one.aside()))
+        self._queries, self._keys = axes_of(trace, self.lengths)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        rows, columns = self._axes
-        return self.lengths, rows, columns
+        return self.lengths, self._queries, self._keys
+
+
+class ValueWeightedHeads(Analysis):
+    """The same of all heads. The table has the last query's, the picture all of them.
+
+    Attributes
+    ----------
+    lengths : (L, H, Tq, Tk), ‖weights[q, k] V[k] W_O‖, 0 where the mask forbids
+    """
+
+    note: ClassVar[str] = ValueWeighted.note
+    source: ClassVar[str] = ValueWeighted.source
+
+    lengths: Array
+
+    def __init__(self, trace: Trace) -> None:
+        blocks = trace.aside().blocks
+        heads = [[lengths_of(head) for head in block.attention.heads] for block in blocks]
+        self.lengths = read_only(np.array(heads))
+        self._queries, self._keys = axes_of(trace, self.lengths)
+        self.title = f"Lengths of what each head adds up{trace.note}: for the last token"
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        return self.lengths[:, :, -1].reshape(-1, self.lengths.shape[-1]), self._heads, self._keys
+
+    @property
+    def _heads(self) -> Axis:
+        L, H, *_ = self.lengths.shape
+        return named("head", tuple(f"layer {n} head {h}" for n in range(L) for h in range(H)))
+
+    def plot(self, ax: Axes | None = None) -> Picture:
+        from attnlab.views.plot import plot_tiles, tile_of
+
+        axes = self._queries, self._keys
+        title = self.title.removesuffix(": for the last token")
+        return plot_tiles(self.lengths[tile_of(self.lengths, *axes)], *axes, title, ax)
+
+
+def lengths_of(head: Trace) -> Array:
+    """‖weights[q, k] V[k] W_O‖, (Tq, Tk)."""
+    lengths: Array = np.abs(head.weights) * np.linalg.norm(head.V @ head.W_O, axis=-1)
+    return lengths
+
+
+def axes_of(trace: Trace, lengths: Array) -> tuple[Axis, Axis]:
+    """Queries and keys."""
+    queries, keys = lengths.shape[-2:]
+    return axis_of(trace, "Tq", queries), axis_of(trace, "Tk", keys)

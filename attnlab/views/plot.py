@@ -1,4 +1,4 @@
-"""Pictures with matplotlib: a step of one head, all heads at once, and one token's lines to others.
+"""Pictures with matplotlib: a step of one head, all heads at once, a token's lines to others.
 
 Figures made here are no part of pyplot's state, so that none stays open. What tokens say is drawn
 as it is: `$`, `_` and `^` in it are no formulas.
@@ -199,17 +199,29 @@ def plot_heads(trace: Result, name: str, given: Axes | None) -> Picture:
     for block in trace.blocks:
         step = shown(block.attention, name)
         _, rows, columns = step.axes
-        places = (
-            [n for n in elide(len(axis.positions), TILE_SHOWN) if n is not None]
-            for axis in (rows, columns)
-        )
-        picked = np.ix_(range(len(step.array)), *places)
+        picked = tile_of(step.array, rows, columns)
         heads = step.array[picked].astype(np.float64)
         if step.masked is not None:
             heads[step.masked[picked]] = np.nan
-        layers.append(np.hstack([_framed(head) for head in heads]))
-    array = np.vstack(layers)
-    L, H = len(layers), len(heads)
+        layers.append(heads)
+    return plot_tiles(np.stack(layers), rows, columns, f"{trace.title}\n{step.heading}", given)
+
+
+def tile_of(array: AnyArray, rows: Axis, columns: Axis) -> tuple[AnyArray, ...]:
+    """An index of the rows and columns of an array (..., m, n) that a small heatmap shows."""
+    places = (
+        [n for n in elide(len(axis.positions), TILE_SHOWN) if n is not None]
+        for axis in (rows, columns)
+    )
+    return np.ix_(*map(range, array.shape[:-2]), *places)
+
+
+def plot_tiles(
+    tiles: AnyArray, rows: Axis, columns: Axis, title: str, given: Axes | None
+) -> Picture:
+    """A small heatmap for each head, (L, H, m, n), cut by `tile_of`; NaN is hatched."""
+    L, H, *_ = tiles.shape
+    array = np.vstack([np.hstack([_framed(head) for head in heads]) for heads in tiles])
     high, wide = array.shape[0] // L, array.shape[1] // H
     ax = axes_for(given, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
     _image(ax, array, array)
@@ -226,7 +238,6 @@ def plot_heads(trace: Result, name: str, given: Axes | None) -> Picture:
     cut = [
         _cut_word(axis, TILE_SHOWN) for axis in (rows, columns) if len(axis.positions) > TILE_SHOWN
     ]
-    title = f"{trace.title}\n{step.heading}"
     largest, at = _largest(array)
     alt = (
         f"Heatmaps{of(title)}: {L} layers of {H} heads; the largest is {largest} in "
