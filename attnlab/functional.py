@@ -26,7 +26,7 @@ from attnlab.checks import (
 )
 from attnlab.equations import Array, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
-from attnlab.steps import Run, graph_of, view_of
+from attnlab.steps import Run, graph_of, overflow, view_of
 from attnlab.tokens import Tokens, as_tokens
 
 Chain = TypeVar("Chain", bound=Attention)
@@ -519,7 +519,8 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
     Raises
     ------
     InvalidValueError
-        The shapes do not fit; eps is no number of at least 0.
+        The shapes do not fit; eps is no number of at least 0; or numbers are so large that their
+        squares overflow.
 
     Notes
     -----
@@ -533,7 +534,12 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
             "layer_norm needs x of shape (..., D), gain and bias of shape (D,); "
             f"given {x.shape}, {gain.shape} and {bias.shape}"
         )
-    return equations.layer_norm(x, gain, bias, as_float(eps, "eps"))
+    eps = as_float(eps, "eps")
+    try:
+        with np.errstate(over="raise"):
+            return equations.layer_norm(x, gain, bias, eps)
+    except FloatingPointError:
+        raise overflow("layer_norm", np.result_type(x, gain, bias)) from None
 
 
 def gelu(x: ArrayLike) -> Array:
@@ -554,4 +560,5 @@ def gelu(x: ArrayLike) -> Array:
 
     Source: "Gaussian Error Linear Units" (2016), section 2; GPT-2's `model.py`, `gelu`.
     """
-    return equations.gelu(as_floats(x))
+    with np.errstate(over="ignore"):  # of huge numbers the tanh is 1 or -1
+        return equations.gelu(as_floats(x))

@@ -447,10 +447,15 @@ class Run:
         value = silent.look(path)
         if self.graph[path].step.equation in (None, same):  # it was given
             return InvalidValueError(f"{path} holds NaN or infinite numbers")
-        return InvalidValueError(
-            f"{path} overflows: its numbers, or some on the way to them, are too large for "
-            f"{value.dtype}" + "; float64 may hold them" * (value.dtype == np.float32)
-        )
+        return overflow(path, value.dtype)
+
+
+def overflow(name: str, dtype: np.dtype[Any]) -> InvalidValueError:
+    """An error that says of what is computed that it is too large."""
+    return InvalidValueError(
+        f"{name} overflows: its numbers, or some on the way to them, are too large for {dtype}"
+        + "; float64 may hold them" * (dtype == np.float32)
+    )
 
 
 def is_finite(value: Any) -> bool:

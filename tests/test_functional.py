@@ -109,6 +109,20 @@ def test_layer_norm_has_gain_bias_and_the_biased_variance() -> None:
     assert result == pytest.approx([0.5 - unit, 7.0, 2 * unit])
 
 
+@pytest.mark.parametrize(("dtype", "large"), [("float32", 1e20), ("float64", 1e200)])
+def test_layer_norm_and_gelu_of_huge_numbers(dtype: str, large: float) -> None:
+    """Refused, and in the wider dtype right; GELU of them is 0, or they themselves."""
+    x, ones, zeros = np.array([large, -large, 0], dtype), np.ones(3, dtype), np.zeros(3, dtype)
+    hint = r"; float64 may hold them" if dtype == "float32" else ""
+    with pytest.raises(
+        AttnlabError, match=f"layer_norm overflows: .* too large for {dtype}{hint}$"
+    ):
+        layer_norm(x, ones, zeros)
+    wide = layer_norm([1e20, -1e20, 0], ones, zeros)
+    assert np.allclose(wide, np.array([1, -1, 0]) * 1.5**0.5)
+    assert np.array_equal(gelu(x), np.maximum(x, 0))
+
+
 def test_gelu_is_the_tanh_form() -> None:
     # x Φ(x) at 2 is 1.954500; the tanh form is 1.954598
     assert gelu(2.0) == pytest.approx(1.954598, abs=1e-6)
