@@ -89,7 +89,7 @@ class MissingExtraError(AttnlabError, ImportError):
 
 
 class DisagreementError(AttnlabError, AssertionError):
-    """Computed numbers are not the recorded ones."""
+    """The printed numbers of an explanation do not lead to the stored ones."""
 
 
 class DivergedError(AttnlabError, ArithmeticError):

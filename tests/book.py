@@ -99,7 +99,7 @@ def holds(number: str, told: bool, changes: dict[str, str]) -> None:
 
 def agree(recorded: dict[str, Any], decimals: int, **computed: Any) -> None:
     for name, ours in computed.items():
-        figures.check(name, ours, recorded[name], decimals)
+        assert figures.compare(name, ours, recorded[name], decimals).agrees
 
 
 EXERCISE = re.compile(

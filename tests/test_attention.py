@@ -96,15 +96,15 @@ def test_self_attention_against_recorded_figures(source: str) -> None:
     for name in ("Q", "K", "V", "raw_scores", "scores", "weights", "context"):
         computed = getattr(result, name)
         assert computed.dtype == np.float32
-        figures.check(name, computed, recorded[name], 6)
+        assert figures.compare(name, computed, recorded[name], 6).agrees
 
 
 def test_causal_attention_against_recorded_figures() -> None:
     recorded = JOURNEY["self_attention_linear"]
     parameters = {name: np.float32(recorded[name]) for name in ("W_Q", "W_K", "W_V")}
     result = self_attention(np.float32(JOURNEY["inputs"]), **parameters, mask=causal_mask(6))
-    figures.check("weights", result.weights, JOURNEY["causal"]["weights"], 6)
-    figures.check("context", result.context, JOURNEY["causal"]["context"], 6)
+    assert figures.compare("weights", result.weights, JOURNEY["causal"]["weights"], 6).agrees
+    assert figures.compare("context", result.context, JOURNEY["causal"]["context"], 6).agrees
     assert (np.isneginf(result.masked_scores) == ~causal_mask(6)).all()
     assert np.isfinite(result.scores).all()
 
@@ -114,7 +114,7 @@ def test_cat_eats_fish() -> None:
     parameters = {name: recorded[name] for name in ("W_Q", "W_K", "W_V")}
     result = self_attention(recorded["X"], **parameters)
     for name in ("Q", "K", "V", "raw_scores", "scores", "weights", "context"):
-        figures.check(name, getattr(result, name), recorded[name], 4)
+        assert figures.compare(name, getattr(result, name), recorded[name], 4).agrees
 
 
 def test_two_heads_against_recorded_figures() -> None:
@@ -125,10 +125,10 @@ def test_two_heads_against_recorded_figures() -> None:
     }
     X, mask = np.float32(JOURNEY["inputs"]), causal_mask(6)
     result = multi_head_attention(X, **joined, W_O=np.eye(4, dtype=np.float32), n_head=2, mask=mask)
-    figures.check("concat", result.concat, recorded["concatenated"], 6)
+    assert figures.compare("concat", result.concat, recorded["concatenated"], 6).agrees
     for head, expected in zip(result.heads, recorded["heads"], strict=True):
-        figures.check("weights", head.weights, expected["weights"], 6)
-        figures.check("context", head.context, expected["context"], 6)
+        assert figures.compare("weights", head.weights, expected["weights"], 6).agrees
+        assert figures.compare("context", head.context, expected["context"], 6).agrees
 
 
 def test_dropout_scales_what_it_keeps() -> None:
@@ -162,7 +162,7 @@ def test_dropout_matches_the_recorded_one() -> None:
         dropout=0.5,
         rng=Recorded(np.random.PCG64()),
     )
-    figures.check("weights", result.weights, recorded["weights"], 6)
+    assert figures.compare("weights", result.weights, recorded["weights"], 6).agrees
     V = np.array(parameters["V"])
     assert np.allclose(result.context, np.array(recorded["weights"]) @ V, rtol=0, atol=1e-5)
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnlab.checks import is_integer, is_real
-from attnlab.errors import DisagreementError, InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.files import read_json
 
 HERE = Path(__file__).parent
@@ -123,22 +123,6 @@ def _numbers(values: ArrayLike, name: str, none: float) -> NDArray[np.float64]:
     if array.dtype.kind not in "biuf":
         raise InvalidTypeError(f"{name} must hold real numbers; given dtype {array.dtype}")
     return array.astype(np.float64)
-
-
-def check(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) -> Comparison:
-    """`compare`, and an error where the numbers do not agree.
-
-    Raises
-    ------
-    DisagreementError
-        They do not.
-    InvalidValueError, InvalidTypeError
-        As `compare` does.
-    """
-    comparison = compare(name, computed, recorded, decimals)
-    if not comparison.agrees:
-        raise DisagreementError(str(comparison))
-    return comparison
 
 
 def verdict(

@@ -33,7 +33,7 @@ def test_it_goes_on_with_other_numbers(what: str) -> None:
 def test_your_journey() -> None:
     lesson, recorded = as_it_is(CHAPTER), figures.load("journey")
     assert lesson["words"] == recorded["words"]
-    figures.check("X", lesson["X"], recorded["inputs"], 6)
+    assert figures.compare("X", lesson["X"], recorded["inputs"], 6).agrees
     assert lesson.printed.count("published figures agree") == 6
     first, second = lesson["heads"].values()
     steps = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
@@ -50,7 +50,7 @@ def test_your_journey() -> None:
     assert np.isclose(lesson["first"], lesson["second"])
     assert np.isclose(lesson["second"], causal.weights[2, 2])
 
-    figures.check("dropped", lesson["dropped"], recorded["dropout"]["weights"], 6)
+    assert figures.compare("dropped", lesson["dropped"], recorded["dropout"]["weights"], 6).agrees
     assert not lesson["dropped"][1].any()
     once = lesson["once"]
     assert set(np.unique(once.dropout_mask)) == {0, 2}
@@ -60,7 +60,7 @@ def test_your_journey() -> None:
     both = lesson["both"]
     for head, part in zip(both.heads, recorded["multi_head"]["heads"], strict=True):
         agree(part, 6, weights=head.weights, context=head.context)
-    figures.check("concat", both.concat, recorded["multi_head"]["concatenated"], 6)
+    assert figures.compare("concat", both.concat, recorded["multi_head"]["concatenated"], 6).agrees
     assert np.array_equal(both.output, both.concat)
 
 

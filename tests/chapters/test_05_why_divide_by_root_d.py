@@ -31,8 +31,8 @@ def test_why_divide_by_root_d() -> None:
         assert np.allclose([variance / d, deviation / d**0.5, divided], 1, rtol=0.05)
     assert "shares: all 10 published figures agree" in lesson.printed
     softmaxes = {factor: softmax(factor * lesson["scores"]) for factor in (1, 8, 64)}
-    figures.check("1", softmaxes[1], [0.1925, 0.1426, 0.2351, 0.1426, 0.2872], 4)
-    figures.check("8", softmaxes[8], [0.0326, 0.0030, 0.1615, 0.0030, 0.8000], 4)
+    assert figures.compare("1", softmaxes[1], [0.1925, 0.1426, 0.2351, 0.1426, 0.2872], 4).agrees
+    assert figures.compare("8", softmaxes[8], [0.0326, 0.0030, 0.1615, 0.0030, 0.8000], 4).agrees
     for factor, weights in softmaxes.items():
         x, little = factor * lesson["scores"], 1e-6 * np.eye(5)
         measured = (softmax(x + little) - softmax(x - little)).T / 2e-6
