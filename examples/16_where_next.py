@@ -75,8 +75,8 @@ windowed
 # Softmax needs the row's largest score and the sum of all powers, so it seems to need the whole
 # row. It does not. Go through the keys a few at a time and keep three things: the largest score so
 # far, the sum so far, the mixture of values so far. Where a larger score turns up, what was summed
-# up before is made smaller to fit. In the end it is [`context`](../attnlab/equations.py), and no T x T
-# matrix was ever there. (Milakov and Gimelshein, 2018; FlashAttention: Dao and others, 2022.)
+# up before is made smaller to fit. In the end it is [`context`](../attnlab/equations.py), and no T
+# x T matrix was ever there. (Milakov and Gimelshein, 2018; FlashAttention: Dao and others, 2022.)
 
 
 # %%
