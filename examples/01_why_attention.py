@@ -27,9 +27,9 @@ SEED, WIDTH, WORDS, KEPT = 0, 64, 40, 0.9  # of a network that reads word by wor
 # %% [markdown]
 # ## 1.1 One vector for a sentence
 #
-# Give each word a vector and add them up. The arrows below are drawn head to tail: two sentences
-# of the same words in another order take different ways and end at the same point. Their average
-# is the same too, so nobody who sees only that can tell who chased whom.
+# Give each word a vector and add them up. The arrows below are drawn head to tail: two sentences of
+# the same words in another order take different ways and end at the same point. Their average is
+# the same too, so nobody who sees only that can tell who chased whom.
 
 # %%
 arrows = {"dog": [2.0, 1.0], "chased": [0.5, 1.5], "cat": [1.5, -0.5]}
@@ -57,10 +57,10 @@ print(f"{len(means[0])} numbers each, at most {apart:.1e} apart")
 # %% [markdown]
 # ## 1.2 One step after the other, or all at once
 #
-# A recurrent network keeps the order. It reads a word at a time, and mixes it into one state:
-# new state = tanh(old state times a matrix + word). But the state has always the same size, and
-# each new word writes over it. Change only the first word: how much of that is still in the state
-# some words later?
+# A recurrent network keeps the order. It reads a word at a time, and mixes it into one state: new
+# state = tanh(old state times a matrix + word). But the state has always the same size, and each
+# new word writes over it. Change only the first word: how much of that is still in the state some
+# words later?
 
 # %%
 rng = np.random.default_rng(SEED)
@@ -99,8 +99,8 @@ pictures.curves({"share": left}, x_name="words later", y_name="share of the diff
 #
 #     a · b = a₀b₀ + a₁b₁ + …        cos(a, b) = a · b / (|a| |b|)
 #
-# Must all vectors have length 1, then, before a dot product means anything? It is often said.
-# Here is how long they are in a model.
+# Must all vectors have length 1, then, before a dot product means anything? It is often said. Here
+# is how long they are in a model.
 
 # %%
 trace = model.trace(PROMPT)
@@ -122,12 +122,12 @@ print(f"\n1.3 Lengths of the vectors of {PROMPT!r}; sqrt(D) = {D**0.5:.2f}")
 print(attnlab.table([*lengths.values()], rows=[*lengths], columns=symbols, decimals=2))
 
 # %% [markdown]
-# No length is 1. Taking off the mean and dividing by the standard deviation makes all of them √D,
-# and not 1; LayerNorm then multiplies by a learned gain and adds a learned bias, and they differ
-# again. With the prompt above the pocket model's rows are between 7.34 and 8.33 long after
-# LayerNorm. So there the dot product and the cosine tell nearly the same: what lies in between is
-# almost one constant. Queries and keys may have any length, and use it: a longer query looks more
-# sharply, a longer key changes every score that it takes part in.
+# The lengths differ, and no step makes them 1. Taking off the mean and dividing by the standard
+# deviation makes all of them √D; LayerNorm then multiplies by a learned gain and adds a learned
+# bias, and they differ again. With the prompt above the pocket model's rows are between 7.34 and
+# 8.33 long after LayerNorm. So there the dot product and the cosine tell nearly the same: what lies
+# in between is almost one constant. Queries and keys may have any length, and use it: a longer
+# query looks more sharply, a longer key changes every score that it takes part in.
 
 # %%
 X_block = block.attention.X
@@ -175,10 +175,10 @@ print(attnlab.table(shares, rows=words, columns=words))
 # %% [markdown]
 # ## 1.5 A learned question breaks the tie
 #
-# Attention gives every word two more vectors: a query, what it asks, and a key, what it answers
-# to. Two learned matrices make them. `W_K`: an animal answers to question 0, a thing to
-# question 1. `W_Q`: an animal asks for a thing, a thing asks nothing, and a pronoun asks strongly
-# for an animal. Somebody who is tired is not a ball; that is what training would find out.
+# Attention gives every word two more vectors: a query, what it asks, and a key, what it answers to.
+# Two learned matrices make them. `W_K`: an animal answers to question 0, a thing to question 1.
+# `W_Q`: an animal asks for a thing, a thing asks nothing, and a pronoun asks strongly for an
+# animal. Somebody who is tired is not a ball; that is what training would find out.
 #
 # Their products are [`raw_scores`](../attnlab/equations.py) = Q Kᵀ.
 
@@ -257,10 +257,10 @@ print(f"\n1.7 Mean of the diagonal of softmax(X Xᵀ / √D): {alike.diagonal().
 pictures.heatmap(alike, rows=symbols, columns=symbols, title="softmax(X Xᵀ / √D)")
 
 # %% [markdown]
-# From the very same X the head makes Q and K with what it learned. The pocket model's layer 1,
-# head 2 looks from "it" to the dog, with a weight of 1.00; softmax of similarity gives the dog
-# 0.00, and by similarity alone the ball would be nearer. (The hatched cells are masked: no token
-# sees those after it. The last row sees them all, so that both can be compared there.)
+# From the very same X the head makes Q and K with what it learned. The pocket model's layer 1, head
+# 2 looks from "it" to the dog, with a weight of 1.00; softmax of similarity gives the dog 0.00, and
+# by similarity alone the ball would be nearer. (The hatched cells are masked: no token sees those
+# after it. The last row sees them all, so that both can be compared there.)
 
 # %%
 last = {
@@ -275,9 +275,9 @@ learned.plot("weights")
 
 # %% [markdown]
 # So attention is not "how alike are these words" but "how well does what this one has to offer
-# answer what that one asks". What the asking word then gets is a third vector, the value.
-# [Chapter 3](03_one_head_by_hand.py) works through all of it by hand, and
-# [chapter 7](07_heads_that_learned.py) finds more heads that learned something.
+# answer what that one asks". What the asking word then gets is a third vector, the value. [Chapter
+# 3](03_one_head_by_hand.py) works through all of it by hand, and [chapter
+# 7](07_heads_that_learned.py) finds more heads that learned something.
 
 # %% [markdown]
 # ## 1.8 Predict, change, see

@@ -1,0 +1,245 @@
+# %% [markdown]
+# # 2. A matrix is a map
+#
+# `Q = X W_Q`: each word's vector goes through a matrix, and comes out as another vector. What can a
+# matrix do to a vector? In two dimensions it can be drawn: it takes every point of a grid to
+# another place. This chapter draws it, takes matrices apart, and then looks at `W_Q` and `W_K`.
+#
+# Everything in capitals below is yours to change.
+
+# %%
+import numpy as np
+
+import attnlab
+from attnlab import pictures
+from attnlab.console import prepare_script
+
+prepare_script()  # for any terminal, and for pipes
+
+model = attnlab.GPT2.at_hand()
+
+M = np.array([[2.0, 1.0], [0.5, 1.5]])  # any matrix
+POINT = np.array([1.0, 2.0])
+STRETCH, ANGLE = (2.0, 0.5), 30  # along x and along y; degrees, against the clock
+SHIFT = np.array([1.0, -2.0])
+LAYER, HEAD = 1, 0  # of the model
+
+# %% [markdown]
+# ## 2.1 Where the axes go
+#
+# Vectors are rows here, and stand left of the matrix: x M. That product is the first number of x
+# times the first row of M, plus the second number times the second row. So row 0 of M is where (1,
+# 0) goes, row 1 is where (0, 1) goes, and all other points follow.
+#
+# (Who writes vectors as columns writes W x and has the transposed matrix. PyTorch's `nn.Linear`
+# stores that one.)
+
+# %%
+print("\n2.1 M, and where a point goes")
+print(attnlab.table(M, rows=["(1, 0) goes to", "(0, 1) goes to"], columns="xy", decimals=2))
+x, y = POINT
+print(f"\n({x:g}, {y:g}) M = {x:g}·{M[0]} + {y:g}·{M[1]} = {POINT @ M}")
+pictures.arrows({f"{x:g} · row 0": x * M[0], f"{y:g} · row 1": y * M[1]}, title="x M")
+
+# %% [markdown]
+# The whole grid, before and after. Lines stay lines, parallel lines stay parallel, and the origin
+# stays where it is.
+
+# %%
+pictures.plane({"before": np.eye(2), "M": M}, points={"x": POINT})
+
+# %% [markdown]
+# ## 2.2 Stretch, turn, mirror
+#
+# Three kinds of matrices are simple. A diagonal one stretches along the axes (or shrinks). A turn
+# changes no length and no angle. A mirror does not either, but left becomes right. The determinant
+# tells by how much areas grow; it is below zero where the plane was turned over.
+
+# %%
+angle = np.radians(ANGLE)
+stretch = np.diag(STRETCH)
+turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+mirror = np.array([[-1.0, 0.0], [0.0, 1.0]])  # left and right exchanged
+
+kinds = {"stretch": stretch, "turn": turn, "mirror": mirror}
+print("\n2.2 The point goes to, its length then, and the determinant")
+lines = [
+    [*POINT @ kind, np.linalg.norm(POINT @ kind), np.linalg.det(kind)] for kind in kinds.values()
+]
+print(attnlab.table(lines, rows=[*kinds], columns=["x", "y", "length", "determinant"]))
+print(f"length before: {np.linalg.norm(POINT):.4f}")
+pictures.plane(kinds, points={"x": POINT})
+
+# %% [markdown]
+# ## 2.3 One after the other
+#
+# First one map and then another is one map again: (x A) B = x (A B). With rows you read from left
+# to right. The order matters: turn a stretched plane, or stretch a turned one.
+
+# %%
+both = {"stretch turn": stretch @ turn, "turn stretch": turn @ stretch}
+print("\n2.3 Two orders, two maps")
+for name, product in both.items():
+    print(f"\n{name}\n{attnlab.table(product)}")
+pictures.plane(both, points={"x": POINT})
+
+# %% [markdown]
+# This is also why a network of matrices alone gains nothing by being deep: however many in a row,
+# they are one matrix. Between them something has to bend the plane. In GPT-2 those are softmax,
+# LayerNorm and GELU.
+
+# %% [markdown]
+# ## 2.4 Every matrix is turn, stretch, turn
+#
+# The singular value decomposition (SVD) takes any matrix apart: M = U S Vᵀ. U turns, S stretches
+# along the axes by the **singular values**, Vᵀ turns again. (One of them also mirrors, where M
+# does.) So however wild a matrix looks, there are directions that it only makes longer or shorter,
+# and the singular values say by how much.
+
+# %%
+U, stretches, Vt = np.linalg.svd(M)
+side = np.array([1.0, np.sign(np.linalg.det(U))])  # a mirror in U is moved to Vᵀ
+U, Vt = U * side, Vt * side[:, None]
+S = np.diag(stretches)
+print("\n2.4 M = U S Vᵀ")
+print(attnlab.table(np.hstack([U, S, Vt]), columns=["U", "", "S", "", "Vᵀ", ""]))
+print(f"\nU S Vᵀ and M: at most {np.abs(U @ S @ Vt - M).max():.0e} apart")
+print(f"singular values {stretches.round(4)}; product {stretches.prod():.4f}")
+print(f"determinant of M {np.linalg.det(M):.4f}")
+pictures.plane({"U": U, "U S": U @ S, "U S Vᵀ = M": U @ S @ Vt}, points={"x": POINT})
+
+# %% [markdown]
+# ## 2.5 Linear, and affine
+#
+# A matrix leaves the origin where it is. To move it takes a **bias**, a vector that is added:
+# [`affine`](../attnlab/equations.py), x W + b. PyTorch calls that layer `Linear`, but strictly it
+# is affine: a linear map of a sum is the sum of the maps, and a bias would be added twice.
+
+# %%
+one, other = POINT, np.array([1.0, 0.0])
+maps = {
+    "linear": [attnlab.linear(v, M) for v in (one, other, one + other)],
+    "affine": [attnlab.linear(v, M, SHIFT) for v in (one, other, one + other)],
+}
+print("\n2.5 How far f(a + b) is from f(a) + f(b)")
+for name, (f_one, f_other, f_sum) in maps.items():
+    print(f"  {name}  {f_sum - (f_one + f_other)}")
+pictures.arrows({"x M": POINT @ M, "b": SHIFT}, title="x M + b")
+
+# %% [markdown]
+# In GPT-2 every query, key and value has a bias: `Q = X W_Q + b_Q`. (GPT-2 has 12 x 64 = 768
+# numbers in `b_Q` of a layer. Some newer models leave them out.)
+
+# %% [markdown]
+# ## 2.6 What W_Q and W_K do to two words
+#
+# Two words, two numbers each. Their dot product is the same from the cat to the fish and from the
+# fish to the cat. Now two maps: `W_Q` turns by a right angle, `W_K` stretches. Each word has two
+# vectors then, one for asking and one for answering, and the two directions come apart.
+
+# %%
+words = ["cat", "fish"]
+X = np.array([[2.0, 1.0], [1.0, 2.0]])
+W_Q = np.array([[0.0, 1.0], [-1.0, 0.0]])
+W_K = np.array([[1.0, 0.0], [0.0, 1.5]])
+
+Q, K = X @ W_Q, X @ W_K
+print("\n2.6 Before: X Xᵀ")
+print(attnlab.table(X @ X.T, rows=words, columns=words, decimals=2))
+print("\nAfter: Q Kᵀ")
+print(attnlab.table(Q @ K.T, rows=words, columns=words, decimals=2))
+pictures.plane({"X": np.eye(2), "W_Q": W_Q, "W_K": W_K}, points=dict(zip(words, X, strict=True)))
+
+# %% [markdown]
+# A query is held against keys, so here they are in one picture. With the numbers above the cat's
+# query points to where the fish's key is, and the fish's query away from the cat's key.
+
+# %%
+asked = {f"{word} asks": q for word, q in zip(words, Q, strict=True)}
+answered = {f"{word} answers": k for word, k in zip(words, K, strict=True)}
+pictures.points(asked | answered)
+
+# %% [markdown]
+# Only the product of the two maps counts: [`raw_scores`](../attnlab/equations.py) = Q Kᵀ = X (W_Q
+# W_Kᵀ) Xᵀ. Turn both by the same angle, and nobody will notice.
+
+# %%
+turned = (Q @ turn) @ (K @ turn).T
+difference = np.abs(turned - Q @ K.T).max()
+print(f"\nQ Kᵀ with both turned by {ANGLE} degrees: at most {difference:.0e} apart")
+
+# %% [markdown]
+# ## 2.7 Low rank: a thin product
+#
+# GPT-2's `W_Q` is not square: it has 768 rows and 64 columns. It throws away most of what a word's
+# vector says, and keeps what this head asks about. The same in small: with one column each, `W_Q`
+# and `W_K` make of two numbers one. Their product W_Q W_Kᵀ is 2 x 2, but takes the whole plane to a
+# line. Its **rank** is 1: the number of singular values that are not 0.
+
+# %%
+thin_Q, thin_K = np.array([[1.0], [-0.5]]), np.array([[0.5], [1.0]])
+flat = thin_Q @ thin_K.T
+print("\n2.7 W_Q W_Kᵀ of one column each")
+print(attnlab.table(flat, decimals=2))
+print(f"singular values {np.linalg.svd(flat, compute_uv=False).round(4)}")
+print(f"rank {np.linalg.matrix_rank(flat)}")
+pictures.plane({"before": np.eye(2), "W_Q W_Kᵀ": flat}, points=dict(zip(words, X, strict=True)))
+
+# %% [markdown]
+# And in a model: a head's W_Q W_Kᵀ has D rows and D columns, and as many singular values above 0 as
+# a head has columns: 32 of 128 in the pocket model, 64 of 768 in GPT-2. So it can ask about no more
+# directions than that, and the singular values say how much about each. What two thin matrices save
+# is counted in [chapter 9](09_counting_parameters.py).
+
+# %%
+head = model.trace("any text").head(LAYER, HEAD)  # its matrices are the same for all
+D, Dh = head.W_Q.shape
+values = np.linalg.svd(head.QK.full(), compute_uv=False)
+squares = np.cumsum(values**2) / np.sum(values**2)
+print(f"\n{head.title}: W_Q W_Kᵀ is {D} x {D}, of rank {np.linalg.matrix_rank(head.QK.full())}")
+print(f"{D} x {D} numbers: {D * D:,}; two thin matrices: 2 · {D} · {Dh} = {2 * D * Dh:,}")
+print(f"nine tenths of it (of the squares) are in {np.argmax(squares >= 0.9) + 1} directions")
+pictures.curves({"singular values": values}, x_name="number", y_name="stretch")
+
+# %% [markdown]
+# ## 2.8 Predict, change, see
+#
+# **Exercise 1.** `ANGLE = 90`. What are the rows of `turn`, and what is its determinant? Where does
+# (1, 2) go?
+#
+# <details><summary>Answer</summary>
+#
+# (1, 0) goes to (0, 1), and (0, 1) to (-1, 0); these are the rows. The determinant is 1.0000 for
+# every angle: a turn changes no area. (1, 2) goes to (-2, 1).
+#
+# </details>
+#
+# **Exercise 2.** Make one of the two stretches negative: `STRETCH, ANGLE = (2.0, -0.5), 30`. What
+# becomes of the determinant, and what of the singular values of `stretch`?
+#
+# <details><summary>Answer</summary>
+#
+# The determinant goes from 1.0000 to -1.0000: areas are as they were, but the plane is turned over.
+# The singular values stay 2.0000 and 0.5000. They are never negative; the mirror is in U or Vᵀ.
+#
+# </details>
+#
+# **Exercise 3.** Let the head ask and answer with one matrix: put `W_K = W_Q` below the two. What
+# does Q Kᵀ look like?
+#
+# <details><summary>Answer</summary>
+#
+# Like X Xᵀ: 5 and 4, 4 and 5. Both are turned by the same angle, which changes no dot product. With
+# any other `W_K = W_Q` it need not be X Xᵀ, but it is symmetric always.
+#
+# </details>
+#
+# **Exercise 4.** In 2.7 double `thin_Q`. Is the plane a plane again? What happens to the singular
+# values?
+#
+# <details><summary>Answer</summary>
+#
+# No: it is still a line, of rank 1. The larger singular value doubles, from 1.2500 to 2.5000, and
+# the other one stays 0. Only a second column could bring back a second direction.
+#
+# </details>

@@ -1,0 +1,129 @@
+"""Chapter 2, a matrix is a map: what it says holds, and its numbers may be changed."""
+
+import numpy as np
+import pytest
+from book import Changes, answer, as_it_is, holds, run
+
+CHAPTER = "02"
+MATRIX = "[[2.0, 1.0], [0.5, 1.5]]"
+BOTH = "W_K = np.array([[1.0, 0.0], [0.0, 1.5]])"
+
+CHANGES: Changes = {
+    "M of zeros": (False, {MATRIX: "[[0.0, 0.0], [0.0, 0.0]]"}),
+    "negative M": (False, {MATRIX: "[[-2.0, -1.0], [0.5, -1.5]]"}),
+    "M that mirrors": (False, {MATRIX: "[[0.0, 1.0], [1.0, 0.0]]"}),
+    "M of rank 1": (False, {MATRIX: "[[1, 2], [2, 4]]"}),
+    "a point at the origin": (False, {"POINT = np.array([1.0, 2.0])": "POINT = np.zeros(2)"}),
+    "no stretch, no turn": (
+        False,
+        {"STRETCH, ANGLE = (2.0, 0.5), 30": "STRETCH, ANGLE = (0, 0), 0"},
+    ),
+    "a turn by a negative angle": (False, {"(2.0, 0.5), 30": "(-2.0, 3.0), -750"}),
+    "no bias": (False, {"SHIFT = np.array([1.0, -2.0])": "SHIFT = np.array([0, 0])"}),
+    "three words": (
+        False,
+        {
+            '["cat", "fish"]': '["猫", "吃", "鱼"]',
+            "[[2.0, 1.0], [1.0, 2.0]]": "[[2, 1], [0, 0], [1, 2]]",
+        },
+    ),
+    "W_Q of zeros": (False, {BOTH: f"{BOTH}\nW_Q = 0 * W_Q"}),
+    "two columns": (
+        False,
+        {
+            "[[1.0], [-0.5]]": "[[1.0, 2.0], [-0.5, 0.0]]",
+            "[[0.5], [1.0]]": "[[0.5, 1.0], [1.0, 1.0]]",
+        },
+    ),
+    "thin matrices of zeros": (False, {"[[1.0], [-0.5]]": "[[0.0], [0.0]]"}),
+    "another head": (False, {"LAYER, HEAD = 1, 0": "LAYER, HEAD = 0, 3"}),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_it_goes_on_with_other_numbers(what: str) -> None:
+    holds(CHAPTER, *CHANGES[what])
+
+
+def test_what_a_matrix_does() -> None:
+    lesson = as_it_is(CHAPTER)
+    assert (lesson["POINT"] @ lesson["M"]).tolist() == [3, 4]
+    assert "(1, 2) M = 1·[2. 1.] + 2·[0.5 1.5] = [3. 4.]" in lesson.printed
+    kinds = lesson["kinds"]
+    assert [1, 2] @ kinds["stretch"] == pytest.approx([2, 1])
+    assert [1, 2] @ kinds["turn"] == pytest.approx([3**0.5 / 2 - 1, 0.5 + 3**0.5])
+    assert [1, 2] @ kinds["mirror"] == pytest.approx([-1, 2])
+    for kind, determinant in {"stretch": 1, "turn": 1, "mirror": -1}.items():
+        assert np.linalg.det(kinds[kind]) == pytest.approx(determinant)
+    both = lesson["both"]
+    assert not np.allclose(both["stretch turn"], both["turn stretch"])
+
+
+@pytest.mark.parametrize("matrix", [MATRIX, "[[0.0, 1.0], [1.0, 0.0]]", "[[1, 2], [2, 4]]"])
+def test_turn_stretch_turn(matrix: str) -> None:
+    lesson = run(CHAPTER, {MATRIX: matrix})
+    U, S, Vt, M = (lesson[name] for name in ("U", "S", "Vt", "M"))
+    assert U @ S @ Vt == pytest.approx(M)
+    for turn in (U, Vt):
+        assert turn @ turn.T == pytest.approx(np.eye(2))
+    assert np.linalg.det(U) == pytest.approx(1)
+    assert np.linalg.det(S) == pytest.approx(abs(np.linalg.det(M)), abs=1e-12)
+    assert S[0, 0] >= S[1, 1] >= 0
+
+
+def test_linear_and_affine() -> None:
+    lesson = as_it_is(CHAPTER)
+    for name, far in {"linear": [0, 0], "affine": -lesson["SHIFT"]}.items():
+        f_one, f_other, f_sum = lesson["maps"][name]
+        assert f_sum - (f_one + f_other) == pytest.approx(far)
+
+
+def test_two_words() -> None:
+    lesson = as_it_is(CHAPTER)
+    assert (lesson["X"] @ lesson["X"].T).tolist() == [[5, 4], [4, 5]]
+    assert (lesson["Q"] @ lesson["K"].T).tolist() == [[1, 5], [-2.5, 1]]
+    assert lesson["turned"] == pytest.approx(lesson["Q"] @ lesson["K"].T)
+
+
+def test_low_rank() -> None:
+    lesson = as_it_is(CHAPTER)
+    assert np.linalg.matrix_rank(lesson["flat"]) == 1
+    assert (lesson["D"], lesson["Dh"]) == (128, 32)
+    assert "W_Q W_Kᵀ is 128 x 128, of rank 32" in lesson.printed
+    assert lesson["values"][32:] == pytest.approx(0, abs=1e-5)
+    assert np.argmax(lesson["squares"] >= 0.9) + 1 < 32
+
+
+def test_exercise_1() -> None:
+    lesson = run(CHAPTER, {"(2.0, 0.5), 30": "(2.0, 0.5), 90"})
+    assert lesson["turn"] == pytest.approx(np.array([[0, 1], [-1, 0]]))
+    assert lesson["POINT"] @ lesson["turn"] == pytest.approx([-2, 1])
+    assert "(-2, 1)" in answer(CHAPTER, 1)
+    assert f"{np.linalg.det(lesson['turn']):.4f}" in answer(CHAPTER, 1)
+
+
+def test_exercise_2() -> None:
+    before = as_it_is(CHAPTER)["stretch"]
+    after = run(CHAPTER, {"(2.0, 0.5), 30": "(2.0, -0.5), 30"})["stretch"]
+    signs = f"from {np.linalg.det(before):.4f} to {np.linalg.det(after):.4f}"
+    assert signs in answer(CHAPTER, 2)
+    for value in np.linalg.svd(after, compute_uv=False):
+        assert f"{value:.4f}" in answer(CHAPTER, 2)
+
+
+def test_exercise_3() -> None:
+    lesson = run(CHAPTER, {BOTH: f"{BOTH}\nW_K = W_Q"})
+    assert (lesson["Q"] @ lesson["K"].T).tolist() == [[5, 4], [4, 5]]
+    assert "5 and 4, 4 and 5" in answer(CHAPTER, 3)
+    lesson = run(CHAPTER, {BOTH: f"{BOTH}\nW_Q = W_K = M"})
+    product = lesson["Q"] @ lesson["K"].T
+    assert product == pytest.approx(product.T)
+    assert not np.allclose(product, lesson["X"] @ lesson["X"].T)
+
+
+def test_exercise_4() -> None:
+    before = as_it_is(CHAPTER)["flat"]
+    after = run(CHAPTER, {"[[1.0], [-0.5]]": "[[2.0], [-1.0]]"})["flat"]
+    assert np.linalg.matrix_rank(after) == 1
+    largest = (np.linalg.svd(flat, compute_uv=False)[0] for flat in (before, after))
+    assert "from {:.4f} to {:.4f}".format(*largest) in answer(CHAPTER, 4)
