@@ -2,12 +2,14 @@
 # # 9. Counting parameters
 #
 # Where are GPT-2's 124 million numbers, and how many of GPT-3's 175 billion are attention? All of
-# it follows from five sizes, with multiplication. No model is needed. Change a size, and count
-# again.
+# it follows from five sizes, with multiplication. On the way: why a head's value matrix is two thin
+# ones, and what the output matrix is for. No model is needed. Change a size, and count again.
 
 # %%
+import numpy as np
+
 import attnlab
-from attnlab import figures
+from attnlab import figures, pictures
 from attnlab.console import prepare_script
 from attnlab.parameters import parameter_count
 from attnlab.tables import align
@@ -15,6 +17,8 @@ from attnlab.tables import align
 prepare_script()  # for any terminal, and for pipes
 
 gpt2 = attnlab.GPT2Config(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12)
+gpt3 = attnlab.GPT2Config(vocab_size=50257, n_positions=2048, n_embd=12288, n_layer=96, n_head=96)
+
 print("Five sizes, here those of GPT-2 small, and what follows for a head")
 print(f"  vocab_size    {gpt2.vocab_size:>6,}  tokens in the vocabulary")
 print(f"  n_positions   {gpt2.n_positions:>6,}  tokens in a text, at most")
@@ -26,8 +30,9 @@ print(f"  D / H         {gpt2.d_head:>6,}  Dh, numbers in a query, a key or a va
 # %% [markdown]
 # ## 9.1 Queries, keys and values
 #
-# A head of GPT-2 small has three matrices, `W_Q`, `W_K` and `W_V`, of 768 rows and 64 columns.
-# There are 12 heads in each of 12 layers, 144 in all. This count leaves the biases out.
+# A head of GPT-2 small has three matrices, `W_Q`, `W_K` and `W_V`, of 768 rows and 64 columns. (Not
+# 64 rows: a token's 768 numbers stand on the left, as a row.) There are 12 heads in each of 12
+# layers, 144 in all. This count leaves the biases out.
 
 # %%
 heads = gpt2.n_head * gpt2.n_layer
@@ -41,14 +46,14 @@ print(figures.verdict(sizes, 0, count=([qkv], [recorded])))
 # %% [markdown]
 # ## 9.2 The whole of GPT-2 small
 #
-# Per layer: attention, with an output matrix `W_O` that mixes the heads; an MLP of two matrices;
-# two LayerNorms with a gain and a bias each. Outside of the layers: a row for each token of the
+# Per layer: attention, with an output matrix `W_O` (9.5); an MLP of two matrices, F = 4 D wide; two
+# LayerNorms with a gain and a bias each. Outside of the layers: a row for each token of the
 # vocabulary, a row for each position, and one last LayerNorm. The output uses the token embedding
 # again, so it adds nothing.
 
 # %%
 D, F, L = gpt2.n_embd, gpt2.d_mlp, gpt2.n_layer
-layer = {
+layer_counts = {
     "W_Q, W_K, W_V": ("3 · D · D", 3 * D * D),
     "b_Q, b_K, b_V": ("3 · D", 3 * D),
     "W_O, b_O": ("D · D + D", D * D + D),
@@ -56,7 +61,7 @@ layer = {
     "MLP: W_2, b_2": ("F · D + D", F * D + D),
     "two LayerNorms": ("2 · 2 · D", 4 * D),
 }
-one_layer = sum(count for _, count in layer.values())
+one_layer = sum(count for _, count in layer_counts.values())
 whole = {
     f"{L} layers": ("L · layer", L * one_layer),
     "token embedding W_E": ("vocab · D", gpt2.vocab_size * D),
@@ -72,33 +77,30 @@ def lines(counts: dict[str, tuple[str, int]], result: str) -> str:
     return align([*rows, (result, "", f"{everything:,}")], left=(0, 1))
 
 
-print(f"\n9.2 D = {D}, F = 4 D = {F}, L = {L}, vocab = {gpt2.vocab_size:,}")
+print(f"\n9.2 D = {D}, F = {F}, L = {L}, vocab = {gpt2.vocab_size:,}")
 print("\nOne layer")
-print(lines(layer, "sum"))
+print(lines(layer_counts, "sum"))
 print("\nAll of it")
 print(lines(whole, "sum"))
 print(f"\nattnlab.parameters.parameter_count says {parameter_count(gpt2):,}")
 
 # %% [markdown]
-# ## 9.3 The five published sizes
+# ## 9.3 The published sizes
 #
-# The same five sizes for each. Layers grow with D², the embedding with D alone: the larger the
-# model, the smaller the share of its vocabulary.
+# The same five sizes for each published GPT-2 and for GPT-3. Layers grow with D², the embedding
+# with D alone: the larger the model, the smaller the share of its vocabulary. A head has 64 columns
+# in every GPT-2, and 128 in GPT-3: larger models have more heads rather than wider ones.
 
 
 # %%
-def config(n_layer: int, n_head: int, n_embd: int, n_positions: int = 1024) -> attnlab.GPT2Config:
+def config(n_layer: int, n_head: int, n_embd: int) -> attnlab.GPT2Config:
     """A GPT-2 of these sizes, with GPT-2's vocabulary."""
     return attnlab.GPT2Config(
-        vocab_size=50257,
-        n_positions=n_positions,
-        n_embd=n_embd,
-        n_layer=n_layer,
-        n_head=n_head,
+        vocab_size=50257, n_positions=1024, n_embd=n_embd, n_layer=n_layer, n_head=n_head
     )
 
 
-def shares(c: attnlab.GPT2Config) -> dict[str, int]:
+def parts(c: attnlab.GPT2Config) -> dict[str, int]:
     """How many parameters are where."""
     D, F, L = c.n_embd, c.d_mlp, c.n_layer
     return {
@@ -115,46 +117,131 @@ published = {
     "gpt2-medium": config(24, 16, 1024),
     "gpt2-large": config(36, 20, 1280),
     "gpt2-xl": config(48, 25, 1600),
+    "GPT-3": gpt3,
 }
-table = [["", "L", "H", "D", "parameters", "embeddings", "attention", "MLP", "LayerNorm"]]
+table = [["", "L", "H", "D", "D/H", "parameters", *parts(gpt2)]]
+shares = []
 for name, c in published.items():
-    where = shares(c)
-    count = sum(where.values())
-    percent = [f"{100 * part / count:.2f} %" for part in where.values()]
-    table.append([name, str(c.n_layer), str(c.n_head), str(c.n_embd), f"{count:,}", *percent])
-print("\n9.3 The five published sizes, and where their parameters are\n")
+    count = sum(parts(c).values())
+    shares.append([100 * part / count for part in parts(c).values()])
+    ours = (c.n_layer, c.n_head, c.n_embd, c.d_head, count)
+    table.append([name, *(f"{one:,}" for one in ours), *(f"{share:.2f} %" for share in shares[-1])])
+print("\n9.3 The published sizes, and where their parameters are\n")
 print(align(table))
+pictures.heatmap(shares, rows=[*published], columns=[*parts(gpt2)], title="% of the parameters")
 
 # %% [markdown]
-# ## 9.4 GPT-3
+# ## 9.4 A value matrix is two thin ones
 #
-# The same shape, larger: 96 layers of 96 heads, D = 12,288. Here each head's value matrix is
-# counted as the two thin ones that it is made of, down to 128 numbers (`W_V`) and up again (this
-# head's rows of `W_O`); chapter 17 is about that. Biases are left out of the table. "All of it" is
-# what a GPT-2 of these sizes has, with biases: for GPT-3 the 175 billion of its name, to the
-# nearest billion.
+# What does a token change when another one looks at it? It adds a row of D numbers to that one. A
+# matrix that turns D numbers into D numbers is D x D. A head does it with two thin matrices: `W_V`,
+# D x Dh, goes down to Dh numbers, and `W_O`, Dh x D, goes up again. In small, with D = 4 and Dh =
+# 2:
 
 # %%
-gpt3 = config(n_layer=96, n_head=96, n_embd=12288, n_positions=2048)
+words = ["a", "small", "step"]
+X = np.array(
+    [
+        [1, 0, 2, 0],  # a
+        [0, 1, 0, 1],  # small
+        [2, 1, 1, 0],  # step
+    ]
+)
+W_V = np.array([[1, 0], [0, 1], [1, 1], [2, 0]])
+W_O = np.array([[1, 0, 1, 2], [0, 1, -1, 0]])
+weights = np.array([[1, 0, 0], [0.5, 0.5, 0], [0.25, 0.25, 0.5]])  # written down by hand
 
+W_VO = W_V @ W_O
+rank = np.linalg.matrix_rank(W_VO)
+print(f"\n9.4 W_V W_O, {len(W_V)} x {W_O.shape[1]}, rank {rank}")
+print(attnlab.table(W_VO, decimals=1))
+pictures.heatmap(W_VO, rows=range(len(W_V)), columns=range(W_O.shape[1]), title="W_V W_O")
+
+# %% [markdown]
+# The product is D x D, but not any D x D matrix: each of its rows is made of the Dh rows of `W_O`,
+# so that its **rank** is Dh at most ([chapter 2](02_a_matrix_is_a_map.py)). With the numbers above
+# it is 2: row 2 is the sum of rows 0 and 1, row 3 is twice row 0.
+#
+# Go down, mix with the weights ([`context`](../attnlab/equations.py)), go up, as the model does. Or
+# make the D x D matrix first, and mix full rows. It does not matter where the brackets stand:
+#
+#     (weights (X W_V)) W_O  =  weights (X (W_V W_O))
+
+# %%
+as_the_model = (weights @ (X @ W_V)) @ W_O
+in_one = weights @ (X @ W_VO)
+print("\nWhat the head adds to each token")
+print(attnlab.table(as_the_model, rows=words, decimals=2))
+print(f"with W_V W_O in one piece: at most {np.abs(as_the_model - in_one).max():.0e} apart")
+
+thin_and_full = [["", "D", "Dh", "thin: 2 · D · Dh", "full: D²", "full / thin"]]
+examples = {"our example": W_V.shape}
+examples |= {"GPT-2 small": (gpt2.n_embd, gpt2.d_head), "GPT-3": (gpt3.n_embd, gpt3.d_head)}
+for name, (wide, narrow) in examples.items():
+    thin, full = 2 * wide * narrow, wide * wide
+    row = f"{wide:,}", f"{narrow}", f"{thin:,}", f"{full:,}", f"{full / thin:.3g}"
+    thin_and_full.append([name, *row])
+print("\nNumbers in one head's value map")
+print(align(thin_and_full))
+
+# %% [markdown]
+# ## 9.5 The output matrix: the heads' shares add up
+#
+# With H heads the contexts are joined to a row of D numbers, and multiplied by one `W_O` of all
+# heads. That is the same as giving each head its own rows of `W_O`, and adding up what comes out
+# ([`head_output`](../attnlab/equations.py)). So `W_O` does not only "mix" the heads: it is the
+# second half of each head's value map. `b_O` belongs to no head and is added once. Head 0 has the
+# matrices from above; all others are drawn.
+
+# %%
+rng = np.random.default_rng(0)
+D_small, Dh_small = W_V.shape
+W_Q_both, W_K_both = rng.integers(0, 2, (2, D_small, 2 * Dh_small))
+W_V_both = np.hstack([W_V, rng.integers(0, 2, (D_small, Dh_small))])  # head 0, head 1
+W_O_both = np.vstack([W_O, rng.integers(-1, 3, (Dh_small, D_small))])  # head 0, head 1
+b_O = rng.integers(-2, 3, D_small) / 2
+layer = attnlab.multi_head_attention(
+    X,
+    W_Q_both,
+    W_K_both,
+    W_V_both,
+    W_O_both,
+    n_head=2,
+    b_O=b_O,
+    mask=attnlab.causal_mask(len(words)),
+)
+last = {f"head {h}": head.output[-1] for h, head in enumerate(layer.heads)} | {"b_O": b_O}
+last |= {"added up": sum(last.values()), "output": layer.output[-1]}
+print(f"\n9.5 The last token, {words[-1]!r}: two heads' shares, b_O, and what the layer computes")
+print(attnlab.table([*last.values()], rows=[*last]))
+layer
+
+# %% [markdown]
+# ## 9.6 GPT-3: how much is attention?
+#
+# The same shape, larger: 96 layers of 96 heads, D = 12,288, D / H = 128. Each head's value map is
+# counted as its two thin matrices, down (`W_V`) and up (its rows of `W_O`). Biases are left out of
+# the table. "All of it" is what a GPT-2 of these sizes has, with biases: for GPT-3 the 175 billion
+# of its name, to the nearest billion.
+
+# %%
 all_heads = gpt3.n_head * gpt3.n_layer
 one_matrix = gpt3.n_embd * gpt3.d_head
 per_head = f"{gpt3.n_embd:,} · {gpt3.d_head} · {gpt3.n_head} · {gpt3.n_layer}"
 counts = {"embedding": (f"{gpt3.vocab_size:,} · {gpt3.n_embd:,}", gpt3.vocab_size * gpt3.n_embd)}
-for row in ("key", "query", "value_down", "value_up (the output matrix)"):
-    counts[row] = (per_head, one_matrix * all_heads)
-
-print("\n9.4 GPT-3")
-print(
-    align([(row, product, f"{count:,}") for row, (product, count) in counts.items()], left=(0, 1))
-)
+for part in ("key", "query", "value_down", "value_up (the output matrix)"):
+    counts[part] = (per_head, one_matrix * all_heads)
 in_attention = 4 * one_matrix * all_heads
+everything = parameter_count(gpt3)
+
+print("\n9.6 GPT-3")
+rows = [(part, product, f"{count:,}") for part, (product, count) in counts.items()]
+print(align(rows, left=(0, 1)))
 print(f"\nattention, one head:   4 · {one_matrix:,} = {4 * one_matrix:,}")
 print(f"attention, all heads:  {4 * one_matrix:,} · {all_heads:,} = {in_attention:,}")
-everything = parameter_count(gpt3)
 print(f"all of it:             {everything:,}")
 print(f"attention's share:     {100 * in_attention / everything:.0f} %")
-print(f"the MLPs' share:       {100 * shares(gpt3)['MLP'] / everything:.0f} %")
+print(f"the MLPs' share:       {100 * parts(gpt3)['MLP'] / everything:.0f} %")
 print()
 notes = figures.load("gpt3_parameters")
 sizes = {
@@ -174,12 +261,12 @@ print(
 )
 
 # %% [markdown]
-# ## 9.5 50,257 and not 50,527
-#
-# The vocabulary is also found in print with two digits exchanged. The product gives it away.
+# So attention, that everybody talks about, is a third of GPT-3; two thirds are the MLPs. Two slips
+# that are found in print: 1.75亿 parameters, which is 175 million, where 1750亿, 175 billion, is
+# meant; and a vocabulary of 50,527, two digits exchanged. The product gives the second one away.
 
 # %%
-print("\n9.5 50,257 and not 50,527")
+print()
 for vocabulary in (50_257, 50_527):
     product = vocabulary * gpt3.n_embd
     verdict = "is" if product == notes["rows"]["embedding"] else "is not"
@@ -189,7 +276,45 @@ for vocabulary in (50_257, 50_527):
 print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,}")
 
 # %% [markdown]
-# ## With a pencil
+# ## 9.7 Predict, change, see
 #
-# * Without biases and LayerNorms a layer has 12 D² parameters. Why 12?
-# * How many parameters would GPT-2 small have with 2,048 positions?
+# **Exercise 1.** How many parameters does GPT-2 small have with 2,048 positions in the place of
+# 1,024? Which line of 9.2 changes?
+#
+# <details><summary>Answer</summary>
+#
+# 125,226,240: the position embedding grows by 1,024 · 768 = 786,432, and nothing else does.
+# Attention has no parameters for positions: the same matrices serve a text of any length.
+#
+# </details>
+#
+# **Exercise 2.** Twice as wide: `n_embd=1536` in `gpt2`, all else the same. Is it twice the
+# parameters? What about half the heads, `n_head=6`?
+#
+# <details><summary>Answer</summary>
+#
+# More than three times: 418,680,320. The layers' matrices grow fourfold, the embeddings twofold.
+# The number of heads changes nothing: 124,439,808 with 6 as with 12, since fewer heads are wider.
+#
+# </details>
+#
+# **Exercise 3.** Without biases and LayerNorms a layer has a multiple of D² parameters. Which, and
+# why? How many are that for GPT-2 small?
+#
+# <details><summary>Answer</summary>
+#
+# 12 D²: one D² each for `W_Q`, `W_K`, `W_V` and `W_O`, and 4 D² for each matrix of the MLP. That is
+# 7,077,888 of a layer's 7,087,872.
+#
+# </details>
+#
+# **Exercise 4.** In 9.4 make the second row of `W_O` a multiple of the first: `[3, 0, 3, 6]`. What
+# is the rank of `W_V W_O`? And how narrow must Dh be here, so that two thin matrices save
+# something?
+#
+# <details><summary>Answer</summary>
+#
+# Rank 1: all rows are multiples of one. With Dh = 1 the thin matrices have 8 numbers and the full
+# one 16; with Dh = 2, half of D, both have 16.
+#
+# </details>

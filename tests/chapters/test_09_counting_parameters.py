@@ -1,20 +1,39 @@
 """Chapter 9, counting parameters: what it says holds, and its numbers may be changed."""
 
+import numpy as np
 import pytest
-from book import Changes, as_it_is, holds, run
+from book import Changes, answer, as_it_is, holds, run
 
 from attnlab import figures
 from attnlab.parameters import parameter_count
 
 CHAPTER = "09"
+GPT2 = "n_positions=1024, n_embd=768, n_layer=12, n_head=12)"
+W_O = "[[1, 0, 1, 2], [0, 1, -1, 0]]"
+NARROW = {"[[1, 0], [0, 1], [1, 1], [2, 0]]": "[[1], [0], [1], [2]]", W_O: "[[1, 0, 1, 2]]"}
 
 CHANGES: Changes = {
-    "twice the positions": (False, {"n_positions=1024, n_embd": "n_positions=2048, n_embd"}),
-    "another width": (True, {"1024, n_embd=768": "1024, n_embd=1536"}),
-    "one layer": (True, {"n_layer=12, n_head=12)": "n_layer=1, n_head=12)"}),
-    "a small vocabulary": (False, {"GPT2Config(vocab_size=50257": "GPT2Config(vocab_size=9"}),
-    "another GPT-3": (True, {"n_layer=96, n_head=96, n_embd=12288": "2, 4, 64"}),
+    "twice the positions": (False, {GPT2: GPT2.replace("1024", "2048")}),
+    "another width": (True, {GPT2: GPT2.replace("768", "1536")}),
+    "one layer": (True, {GPT2: GPT2.replace("n_layer=12", "n_layer=1")}),
+    "a small vocabulary": (
+        False,
+        {"gpt2 = attnlab.GPT2Config(vocab_size=50257": "gpt2 = attnlab.GPT2Config(vocab_size=9"},
+    ),
+    "another GPT-3": (
+        True,
+        {"n_embd=12288, n_layer=96, n_head=96": "n_embd=8, n_layer=1, n_head=1"},
+    ),
     "another size": (False, {"config(6, 12, 768)": "config(7, 1, 7)"}),
+    "rank 1": (False, {W_O: "[[1, 0, 1, 2], [3, 0, 3, 6]]"}),
+    "a narrow head": (False, NARROW),
+    "W_V of zeros": (False, {"W_VO = ": "W_V = 0 * W_V\nW_VO = "}),
+    "negative W_O": (False, {"W_VO = ": "W_O = -W_O\nW_VO = "}),
+    "another seed": (False, {"default_rng(0)": "default_rng(3)"}),
+    "two words": (
+        False,
+        {"W_VO = ": "words, X, weights = words[:2], X[:2], weights[:2, :2]\nW_VO = "},
+    ),
 }
 
 
@@ -24,7 +43,7 @@ def test_it_goes_on_with_other_numbers(what: str) -> None:
 
 
 def test_counting_parameters() -> None:
-    lesson, notes = as_it_is(CHAPTER), figures.load("gpt3_parameters")
+    lesson = as_it_is(CHAPTER)
     assert sum(count for _, count in lesson["whole"].values()) == 124_439_808
     assert parameter_count(lesson["gpt2"]) == 124_439_808
     counts = {
@@ -36,19 +55,73 @@ def test_counting_parameters() -> None:
     }
     for name, count in counts.items():
         config = lesson["published"][name]
-        assert sum(lesson["shares"](config).values()) == parameter_count(config) == count
+        assert sum(lesson["parts"](config).values()) == parameter_count(config) == count
         assert f"{count:,}" in lesson.printed
+        assert config.d_head == 64
+    assert "count: the published figure agrees" in lesson.printed
+
+
+def test_gpt3() -> None:
+    lesson, notes = as_it_is(CHAPTER), figures.load("gpt3_parameters")
     gpt3 = lesson["gpt3"]
-    assert round(parameter_count(gpt3), -9) == 175_000_000_000
+    assert lesson["everything"] == parameter_count(gpt3) == sum(lesson["parts"](gpt3).values())
+    assert round(lesson["everything"], -9) == 175_000_000_000
     assert (gpt3.d_head, gpt3.vocab_size) == (notes["d_head"], notes["n_vocab"])
     assert [count for _, count in lesson["counts"].values()] == list(notes["rows"].values())
     assert lesson["in_attention"] == notes["attention_total"]
-    assert "count: the published figure agrees" in lesson.printed
     assert "table, one_head, all_heads: all 7 published figures agree" in lesson.printed
+    assert "attention's share:     33 %" in lesson.printed
+    assert "the MLPs' share:       66 %" in lesson.printed
     assert "= 617,558,016, which is GPT-3's published count" in lesson.printed
     assert "= 620,875,776, which is not GPT-3's published count" in lesson.printed
 
 
-def test_its_exercise() -> None:
-    lesson = run(CHAPTER, {"n_positions=1024, n_embd": "n_positions=2048, n_embd"})
-    assert f"{124_439_808 + 1024 * 768:,}" in lesson.printed
+def test_value_is_two_thin_matrices() -> None:
+    lesson = as_it_is(CHAPTER)
+    W_VO, layer = lesson["W_VO"], lesson["layer"]
+    assert lesson["rank"] == 2
+    assert np.array_equal(W_VO[2], W_VO[0] + W_VO[1])
+    assert np.array_equal(W_VO[3], 2 * W_VO[0])
+    assert np.allclose(lesson["as_the_model"], lesson["in_one"])
+    lines = lesson.printed.splitlines()
+    (gpt2,) = [line for line in lines if line.startswith("GPT-2 small")]
+    assert gpt2.split()[-5:] == ["768", "64", "98,304", "589,824", "6"]
+    assert np.array_equal(layer.heads[0].W_O, lesson["W_O"])
+    assert np.array_equal(layer.heads[0].W_V, lesson["W_V"])
+    assert np.allclose(lesson["last"]["added up"], lesson["last"]["output"])
+
+
+def test_exercise_1() -> None:
+    lesson = run(CHAPTER, CHANGES["twice the positions"][1])
+    count = sum(count for _, count in lesson["whole"].values())
+    assert count == 124_439_808 + 1024 * 768
+    assert f"{count:,}" in answer(CHAPTER, 1)
+    assert f"{1024 * 768:,}" in answer(CHAPTER, 1)
+
+
+def test_exercise_2() -> None:
+    wide = run(CHAPTER, CHANGES["another width"][1])
+    count = sum(count for _, count in wide["whole"].values())
+    assert count == parameter_count(wide["gpt2"])
+    assert 3 < count / 124_439_808 < 4
+    assert f"{count:,}" in answer(CHAPTER, 2)
+    few = run(CHAPTER, {GPT2: GPT2.replace("n_head=12", "n_head=6")})
+    assert f"{parameter_count(few['gpt2']):,} with 6" in answer(CHAPTER, 2)
+
+
+def test_exercise_3() -> None:
+    lesson = as_it_is(CHAPTER)
+    matrices = 4 * 768 * 768 + 2 * 768 * 4 * 768
+    assert matrices == 12 * 768**2
+    assert f"{matrices:,} of a layer's {lesson['one_layer']:,}" in " ".join(
+        answer(CHAPTER, 3).split()
+    )
+
+
+def test_exercise_4() -> None:
+    assert run(CHAPTER, CHANGES["rank 1"][1])["rank"] == 1
+    for changes, thin in ((NARROW, 8), ({}, 16)):
+        lines = run(CHAPTER, changes).printed.splitlines()
+        (line,) = [line for line in lines if line.startswith("our example")]
+        assert line.split()[-3:-1] == [str(thin), "16"]
+    assert "have 8 numbers and the full one 16" in " ".join(answer(CHAPTER, 4).split())
