@@ -32,7 +32,7 @@ SEED, WIDTH, WORDS, KEPT = 0, 64, 40, 0.9  # of a network that reads word by wor
 # the same too, so nobody who sees only that can tell who chased whom.
 
 # %%
-arrows = {"dog": [2.0, 1.0], "chased": [0.5, 1.5], "cat": [1.5, -0.5]}
+arrows = {"dog": [1.0, 1.5], "chased": [1.5, 0.5], "cat": [1.5, -1.0]}
 ways = [["dog", "chased", "cat"], ["cat", "chased", "dog"]]
 
 print("\n1.1 One vector for a sentence")
@@ -199,7 +199,7 @@ W_Q = np.array(
 )
 W_V = np.eye(len(meanings))  # a word gives what it is
 
-head = attnlab.self_attention(X, W_Q, W_K, W_V)
+head = attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)
 print("\n1.5 raw_scores = Q Kᵀ")
 print(attnlab.table(head.raw_scores, rows=words, columns=words, decimals=1))
 print()
@@ -215,7 +215,7 @@ head
 # %%
 W_Q_thing = W_Q.copy()
 W_Q_thing[2] = W_Q[2, ::-1]  # what a pronoun asked of an animal it now asks of a thing
-other_head = attnlab.self_attention(X, W_Q_thing, W_K, W_V)
+other_head = attnlab.self_attention(X, W_Q_thing, W_K, W_V, tokens=words)
 rows = [shares[it], head.weights[it], other_head.weights[it]]
 print(f"\nWeights of {words[it]}")
 print(attnlab.table(rows, rows=["similarity", "W_Q", "W_Q_thing"], columns=words))

@@ -46,7 +46,7 @@ pictures.arrows({f"{x:g} · row 0": x * M[0], f"{y:g} · row 1": y * M[1]}, titl
 # stays where it is.
 
 # %%
-pictures.plane({"before": np.eye(2), "M": M}, points={"x": POINT})
+pictures.plane({"M": M}, points={"x": POINT})
 
 # %% [markdown]
 # ## 2.2 Stretch, turn, mirror
@@ -99,6 +99,7 @@ pictures.plane(both, points={"x": POINT})
 # %%
 U, stretches, Vt = np.linalg.svd(M)
 side = np.array([1.0, np.sign(np.linalg.det(U))])  # a mirror in U is moved to Vᵀ
+side = side if np.trace(U * side) >= 0 else -side  # and so is half a turn
 U, Vt = U * side, Vt * side[:, None]
 S = np.diag(stretches)
 print("\n2.4 M = U S Vᵀ")
@@ -124,7 +125,7 @@ maps = {
 print("\n2.5 How far f(a + b) is from f(a) + f(b)")
 for name, (f_one, f_other, f_sum) in maps.items():
     print(f"  {name}  {f_sum - (f_one + f_other)}")
-pictures.arrows({"x M": POINT @ M, "b": SHIFT}, title="x M + b")
+pictures.plane({"x M": M, "x M + b": (M, SHIFT)}, points={"x": POINT})
 
 # %% [markdown]
 # In GPT-2 every query, key and value has a bias: `Q = X W_Q + b_Q`. (GPT-2 has 12 x 64 = 768
@@ -148,7 +149,7 @@ print("\n2.6 Before: X Xᵀ")
 print(attnlab.table(X @ X.T, rows=words, columns=words, decimals=2))
 print("\nAfter: Q Kᵀ")
 print(attnlab.table(Q @ K.T, rows=words, columns=words, decimals=2))
-pictures.plane({"X": np.eye(2), "W_Q": W_Q, "W_K": W_K}, points=dict(zip(words, X, strict=True)))
+pictures.plane({"W_Q": W_Q, "W_K": W_K}, points=dict(zip(words, X, strict=True)))
 
 # %% [markdown]
 # A query is held against keys, so here they are in one picture. With the numbers above the cat's
@@ -183,7 +184,7 @@ print("\n2.7 W_Q W_Kᵀ of one column each")
 print(attnlab.table(flat, decimals=2))
 print(f"singular values {np.linalg.svd(flat, compute_uv=False).round(4)}")
 print(f"rank {np.linalg.matrix_rank(flat)}")
-pictures.plane({"before": np.eye(2), "W_Q W_Kᵀ": flat}, points=dict(zip(words, X, strict=True)))
+pictures.plane({"W_Q W_Kᵀ": flat}, points=dict(zip(words, X, strict=True)))
 
 # %% [markdown]
 # And in a model: a head's W_Q W_Kᵀ has D rows and D columns, and as many singular values above 0 as

@@ -89,7 +89,7 @@ print(f"\nattnlab.parameters.parameter_count says {parameter_count(gpt2):,}")
 #
 # The same five sizes for each published GPT-2 and for GPT-3. Layers grow with D², the embedding
 # with D alone: the larger the model, the smaller the share of its vocabulary. A head has 64 columns
-# in every GPT-2, and 128 in GPT-3: larger models have more heads rather than wider ones.
+# in every GPT-2, and 128 in GPT-3: a larger GPT-2 has more heads and not wider ones.
 
 
 # %%
@@ -222,7 +222,8 @@ layer
 # The same shape, larger: 96 layers of 96 heads, D = 12,288, D / H = 128. Each head's value map is
 # counted as its two thin matrices, down (`W_V`) and up (its rows of `W_O`). Biases are left out of
 # the table. "All of it" is what a GPT-2 of these sizes has, with biases: for GPT-3 the 175 billion
-# of its name, to the nearest billion.
+# of its name, to the nearest billion. (Who gives the output a matrix of its own, and counts neither
+# biases nor LayerNorms nor positions, gets 175,181,291,520.)
 
 # %%
 all_heads = gpt3.n_head * gpt3.n_layer
@@ -293,7 +294,7 @@ print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,
 #
 # <details><summary>Answer</summary>
 #
-# More than three times: 418,680,320. The layers' matrices grow fourfold, the embeddings twofold.
+# More than three times: 418,748,928. The layers' matrices grow fourfold, the embeddings twofold.
 # The number of heads changes nothing: 124,439,808 with 6 as with 12, since fewer heads are wider.
 #
 # </details>

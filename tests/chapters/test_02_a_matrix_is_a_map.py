@@ -67,6 +67,7 @@ def test_turn_stretch_turn(matrix: str) -> None:
     for turn in (U, Vt):
         assert turn @ turn.T == pytest.approx(np.eye(2))
     assert np.linalg.det(U) == pytest.approx(1)
+    assert np.trace(U) >= 0
     assert np.linalg.det(S) == pytest.approx(abs(np.linalg.det(M)), abs=1e-12)
     assert S[0, 0] >= S[1, 1] >= 0
 

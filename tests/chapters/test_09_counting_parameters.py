@@ -70,6 +70,8 @@ def test_gpt3() -> None:
     assert [count for _, count in lesson["counts"].values()] == list(notes["rows"].values())
     assert lesson["in_attention"] == notes["attention_total"]
     assert "table, one_head, all_heads: all 7 published figures agree" in lesson.printed
+    D, L = gpt3.n_embd, gpt3.n_layer
+    assert 12 * D**2 * L + 2 * gpt3.vocab_size * D == 175_181_291_520  # as its prose says
     assert "attention's share:     33 %" in lesson.printed
     assert "the MLPs' share:       66 %" in lesson.printed
     assert "= 617,558,016, which is GPT-3's published count" in lesson.printed
