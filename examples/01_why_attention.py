@@ -85,9 +85,10 @@ pictures.curves({"share": left}, x_name="words later", y_name="share of the diff
 #
 # In 2014 Bahdanau, Cho and Bengio took the bottleneck away: keep a vector for every word, and let
 # each step of the translation take a weighted sum of **all** of them, with weights computed anew
-# each time. That is attention. In 2017 the Transformer threw out the recurrence too: any word is
-# one step away from any other, and all words are worked on at once, by products of matrices. The
-# price is that T words have T² pairs ([chapter 16](16_where_next.py)).
+# each time. That is attention. (Their weights came from a small network; the dot product came
+# later.) In 2017 the Transformer threw out the recurrence too: any word is one step away from any
+# other, and all words are worked on at once, by products of matrices. The price is that T words
+# have T² pairs ([chapter 16](16_where_next.py)).
 #
 # What is left to say is where the weights come from.
 

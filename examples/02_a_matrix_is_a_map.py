@@ -153,7 +153,7 @@ pictures.plane({"W_Q": W_Q, "W_K": W_K}, points=dict(zip(words, X, strict=True))
 
 # %% [markdown]
 # A query is held against keys, so here they are in one picture. With the numbers above the cat's
-# query points to where the fish's key is, and the fish's query away from the cat's key.
+# query points much the way of the fish's key, and the fish's query away from the cat's key.
 
 # %%
 asked = {f"{word} asks": q for word, q in zip(words, Q, strict=True)}
@@ -175,7 +175,8 @@ print(f"\nQ Kᵀ with both turned by {ANGLE} degrees: at most {difference:.0e} a
 # GPT-2's `W_Q` is not square: it has 768 rows and 64 columns. It throws away most of what a word's
 # vector says, and keeps what this head asks about. The same in small: with one column each, `W_Q`
 # and `W_K` make of two numbers one. Their product W_Q W_Kᵀ is 2 x 2, but takes the whole plane to a
-# line. Its **rank** is 1: the number of singular values that are not 0.
+# line. Its **rank** is 1: the number of singular values that are not 0. With the numbers above the
+# fish ends at the origin: it has nothing to ask this head.
 
 # %%
 thin_Q, thin_K = np.array([[1.0], [-0.5]]), np.array([[0.5], [1.0]])

@@ -89,6 +89,7 @@ def test_two_words() -> None:
 def test_low_rank() -> None:
     lesson = as_it_is(CHAPTER)
     assert np.linalg.matrix_rank(lesson["flat"]) == 1
+    assert (lesson["X"][1] @ lesson["flat"]).tolist() == [0, 0]
     assert (lesson["D"], lesson["Dh"]) == (128, 32)
     assert "W_Q W_Kᵀ is 128 x 128, of rank 32" in lesson.printed
     assert lesson["values"][32:] == pytest.approx(0, abs=1e-5)
