@@ -168,17 +168,9 @@ for text in (CREATURE, "A blue fluffy creature", "A sleepy blue creature", "A bl
 
 looks = np.stack([creature.head(layer, head).weights[-1] for layer, head in HEADS])
 lost = [probabilities(without(creature, head), creature.next_tokens(1))[0] for head in HEADS]
-print(
-    f"\nWhere {creature.tokens.symbols[-1]} looks, and the next word's probability without the head"
-)
-print(
-    attnlab.table(
-        np.column_stack([looks, lost]),
-        rows=names,
-        columns=[*creature.tokens.symbols, "without"],
-        decimals=2,
-    )
-)
+print(f"\nWhere {creature.tokens.symbols[-1]} looks, and the next word without the head\n")
+columns = [*creature.tokens.symbols, "without"]
+print(attnlab.table(np.column_stack([looks, lost]), rows=names, columns=columns, decimals=2))
 creature.plot_tokens(1, 3)
 
 # %% [markdown]
@@ -302,7 +294,8 @@ for where, mean in habits.items():
 #
 # A vocabulary has one row for "it", whatever it stands for. Heads put into that vector what they
 # found. To see it, take the last token of two texts, and the cosine between its two vectors at each
-# stop of the [residual stream](../attnlab/equations.py): 1 where they point the same way.
+# stop of the residual stream ([`residual`](../attnlab/equations.py)): 1 where they point the same
+# way.
 
 # %%
 OTHERS = [

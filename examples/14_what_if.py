@@ -1,0 +1,327 @@
+# %% [markdown]
+# # 14. What if
+#
+# Looking at weights tells where a head looks. It does not tell what the head is needed for
+# ([chapter 7](07_heads_that_learned.py) has a head that looks at nothing much and can't be missed).
+# For that one has to change something and see what follows. This chapter does so on the pocket
+# model, with four tools: edits, the logit lens, attribution, and patching. Each answers one
+# question, and each is easily taken for the answer to another one. So each section ends with what
+# its tool can't tell.
+#
+# What is found is true of the pocket model and of these texts. The tools work the same on GPT-2.
+
+# %%
+from typing import Any
+
+import numpy as np
+
+import attnlab
+from attnlab import pictures
+from attnlab.console import prepare_script
+
+prepare_script()  # for any terminal, and for pipes
+
+TEXT = "The dog chased the ball, but it"
+OTHER = "The cat chased the ball, but it"  # with as many tokens
+SOUNDS = " barked", " meowed"  # what tells the two texts apart
+
+pocket = attnlab.GPT2.from_pretrained("pocket")
+print(pocket)
+
+trace = pocket.trace(TEXT)
+one, two = words = trace.next_tokens(2)
+
+print(f"\nWhat follows: {TEXT}\n")
+print(words)
+
+# %% [markdown]
+# ## 14.1 Edit a step
+#
+# `trace.edited({path: value})` runs the same text with one step other than it would be. The path is
+# what you type to look at the step; the value is an array, a number, or a function of what would
+# have been there. What comes before the edit is shared with the trace, what comes after it follows.
+#
+# Head 2 of layer 1 looks at the dog. What if it wrote nothing? If it wrote what it writes in the
+# mean over other texts? If it could not see the dog (`mask`)? If it were made to look at the ball?
+
+# %%
+HEAD = 1, 2
+MEANS = [
+    "The cat chased the kite, but it",
+    "The frog found the bell, but it",
+    "The owl watched the drum, and it",
+    "The hen touched the coin, but it",
+]
+
+head, path = trace.head(*HEAD), "blocks.{}.attention.heads.{}".format(*HEAD)
+symbols = trace.tokens.symbols
+looked_at = int(head.weights[-1].argmax())  # the dog
+instead = int(trace.head(1, 0).weights[-1].argmax())  # the ball, which head 0 looks at
+
+mean = np.mean([pocket.trace(text).head(*HEAD).context[-1] for text in MEANS], axis=0)
+blind = head.mask.copy()
+blind[-1, looked_at] = len(symbols) == 1  # a query must see something
+moved = head.weights.copy()
+moved[-1] = np.arange(len(symbols)) == instead
+
+edits: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "context 0": {f"{path}.context": 0},
+    "context of other texts": {f"{path}.context": mean},
+    f"{symbols[looked_at]} hidden": {f"{path}.mask": blind},
+    f"made to look at {symbols[instead]}": {f"{path}.weights": moved},
+}
+
+print("\n14.1 Edit a step\n")
+for what, edit in edits.items():
+    best = trace.edited(edit).next_tokens(3)
+    print(f"  {what:<26}", *(f"{word.symbol:<10}{word.probability:.2f}  " for word in best))
+
+# %% [markdown]
+# With the text above, silent or in the mean the model has lost the dog and keeps the ball:
+# `Ġbarked` is gone. With the head made to look at the ball it does worse: it says `Ġhissed`, and a
+# snake there is none. The head's `W_V` and `W_O` have learned what to do with animals. Training
+# never asked what they make of a ball.
+#
+# **What an edit can't tell.** It answers "what if", for a state that the model may never be in. The
+# further an edited step lies from all that training has shown, the less it says about how the model
+# works. A mean over other texts is closer to home than a 0. Here both say the same.
+
+# %% [markdown]
+# ## 14.2 The logit lens
+#
+# The residual stream is as wide at every stop as at its end, where LayerNorm and `W_U` make logits
+# of it ([`logits`](../attnlab/equations.py)). So make logits of it earlier: what would the model
+# say if it stopped here? `trace.logit_lens()` does that, here at the last token.
+
+# %%
+lens = trace.logit_lens()
+
+print("\n14.2 The logit lens, at the last token\n")
+print(lens.top(4).table())
+courses = {word.symbol: lens.of(word.id).probabilities[:, -1] for word in words}
+pictures.curves(courses, x_name="stop of the residual stream", y_name="probability")
+
+# %% [markdown]
+# With the text above the stream begins by saying `Ġit`, what it came in as: `W_U` is the token
+# embedding's matrix, so that a vector that has hardly changed reads as its own token. After layer 0
+# it is undecided, and some animals' sounds come up. Then the attention of layer 1 brings the answer
+# (`blocks.1.mid`), `Ġrolled` at first, and its MLP brings `Ġbarked` up beside it.
+#
+# **What the lens can't tell.** It reads in the directions of the last stop. What is written in
+# others it does not see. Take the place of the animal: does the model know of barking there?
+
+# %%
+place = looked_at
+
+print(f"Rank and probability of {SOUNDS[0]!r} at {symbols[place]}\n")
+try:
+    of_sound = lens.of(SOUNDS[0])
+    for stop, rank, chance in zip(
+        of_sound.stops, of_sound.ranks[:, place], of_sound.probabilities[:, place], strict=True
+    ):
+        print(f"  {stop:<18}#{rank:<5}{chance:.4f}")
+except attnlab.AttnlabError as why:
+    print(why)
+
+# %% [markdown]
+# Among 979 tokens it is nowhere near the top at any stop: the lens sees no barking at `Ġdog`. But
+# 14.4 shows that all there is to know about it lies right there after layer 0. **Not seen by the
+# lens does not mean not known.**
+
+# %% [markdown]
+# ## 14.3 Attribution
+#
+# The residual stream is a sum: embedding, heads, MLPs, biases
+# ([`residual`](../attnlab/equations.py)). A logit is a product of that sum with a column of `W_U`,
+# once the last LayerNorm's scale is held. So the logit is a sum too, and each part has its share.
+# `trace.attribution(a, b)` gives the shares in how far one word lies above another.
+
+# %%
+shares = trace.attribution(one.id, two.id)
+
+print(f"\n14.3 What puts {one.symbol} above {two.symbol}\n")
+print(shares.table())
+shares.plot()
+
+# %% [markdown]
+# With the text above heads 0 and 1 of layer 1 speak for `Ġrolled` with 3.12 and 1.26, head 2 speaks
+# for ` barked` with 3.88: those that looked at the ball, and the one that looked at the dog. The
+# parts add up to 0.23, and `e^0.23` is 1.26, which is 0.54 / 0.43.
+#
+# But what does the MLP of layer 0 know, with its 2.22? Nothing of dogs and balls. In chapter 7 the
+# vector of "it" after layer 0 is the same whatever the nouns are. Ask texts with others:
+
+# %%
+OTHERS = [
+    TEXT,
+    OTHER,
+    "The lion wanted the cake, and it",
+    "The king was chased by the girl, but it",
+]
+
+print(f"The MLP of layer 0, in what puts {one.symbol} above {two.symbol}\n")
+for text in OTHERS:
+    print(f"  {pocket.trace(text).attribution(one.id, two.id).mlps[0]:6.2f}  {text}")
+
+# %% [markdown]
+# It adds much the same in all of them: a habit of "it", which says nothing about this text.
+#
+# **What attribution can't tell.** It counts what is written straight to the logit, not what a part
+# does by way of later ones. So beside each share put what really happens to the difference when the
+# part is silent.
+
+# %%
+def difference(trace: attnlab.Trace) -> float:
+    return float(trace.next_logits[one.id] - trace.next_logits[two.id])
+
+
+L, H = pocket.config.n_layer, pocket.config.n_head
+parts = {
+    f"layer {n} {name}": (share, f"blocks.{n}.{where}")
+    for n in range(L)
+    for name, share, where in [
+        *((f"head {h}", shares.heads[n, h], f"attention.heads.{h}.context") for h in range(H)),
+        ("MLP", shares.mlps[n], "mlp.output"),
+    ]
+}
+lost = {
+    name: [share, difference(trace) - difference(trace.edited({where: 0}))]
+    for name, (share, where) in parts.items()
+}
+print(
+    attnlab.table([*lost.values()], rows=[*lost], columns=["share", "lost if silent"], decimals=2)
+)
+
+# %% [markdown]
+# With the text above the heads of layer 1 do more than they write: the MLP after them adds to it.
+# And the MLP of layer 0, which seemed to speak for `Ġrolled` with 2.22, costs 6.85 the other way
+# when it is silent: without what it has written at the nouns the heads of layer 1 do not find them.
+
+# %% [markdown]
+# ## 14.4 Patching
+#
+# Two texts that differ in one word, `TEXT` and `OTHER`: a dog, a cat. What is measured is how far
+# the one's sound lies above the other's. Run `OTHER`, but put one part of the run of `TEXT` into
+# it: how much of the way does that bring the answer, from the cat (0) to the dog (1)?
+
+# %%
+other = pocket.trace(OTHER)
+
+
+def patched(parts: str, by_position: bool = False) -> Any:
+    """What each part restores, or None and why it can't be asked of these two texts."""
+    try:
+        return attnlab.patch(
+            trace, other, parts, metric=SOUNDS, by_position=by_position, progress=False
+        )
+    except attnlab.AttnlabError as why:
+        print(why)
+        return None
+
+
+print("\n14.4 Patching: layers down, heads across\n")
+heads = patched("blocks.*.attention.heads.*.context")
+if heads:
+    print(heads.table())
+heads and heads.plot()
+
+# %% [markdown]
+# With the texts above head 2 of layer 1 alone brings 0.99 of it. No other head matters for which
+# animal it is. Now patch the stream itself, at one position at a time, after each layer.
+
+# %%
+print("The stream after each layer, at each position\n")
+stream = patched("blocks.*.output", by_position=True)
+if stream:
+    print(stream.table())
+stream and stream.plot()
+
+# %% [markdown]
+# That is the way of the news: after layer 0 it lies at the animal, after layer 1 at "it". Head 2
+# has carried it over. And at the animal, where the lens saw no barking, there is all of it.
+#
+# Exchange the two texts, or the things in the place of the animals, and see whether it is the same.
+#
+# **What patching can't tell.** A part that restores much is one that the difference passes through.
+# It is not where the decision is made, and parts that only do it together may each do nothing. What
+# both texts have in common is never seen: that there is an "it", that an animal is asked for.
+
+# %% [markdown]
+# ## 14.5 A guess from one backward pass
+#
+# Patching runs the model once for each part. GPT-2 has 144 heads, and a head at each of 12
+# positions is 1,728 parts. Gradients tell for all of them at once how the answer would change if
+# each changed a little. Times how much it does change, that is a guess: **attribution patching**.
+
+# %%
+print("\n14.5 The same heads, guessed\n")
+guess = None
+if heads:
+    guess = attnlab.attribution_patch(trace, other, metric=SOUNDS)
+    print(guess.table())
+guess and guess.plot()
+
+# %% [markdown]
+# With the texts above it finds the right head and says 0.82 where 0.99 was measured. **What the
+# guess can't tell**: how it goes on after the little. Where softmax has made up its mind, a small
+# change changes nothing, and a large one everything ([chapter 13](13_softmax_that_saturates.py)).
+# Use it to find where to look, and `attnlab.patch` to know.
+
+# %% [markdown]
+# ## 14.6 Four questions
+#
+# | tool | answers | is taken for |
+# | --- | --- | --- |
+# | edit | what follows if this step were other? | how the model does it |
+# | logit lens | what would it say if it stopped here? | what it knows here |
+# | attribution | what does this part write straight to the logit? | what this part is needed for |
+# | patching | does the difference between two texts pass through here? | where it is decided |
+#
+# A finding that two of them agree on is worth more than a strong one of either.
+
+# %% [markdown]
+# ## 14.7 Predict, change, see
+#
+# **Exercise 1.** Let the texts differ in the thing: `OTHER = "The dog chased the kite, but it"` and
+# `SOUNDS = " rolled", " flew"`. Which heads will restore it? One alone?
+#
+# <details><summary>Answer</summary>
+#
+# Head 0 of layer 1 restores 0.75, head 1 restores 0.24: the two that looked at the ball. After
+# layer 0 the news lies at `Ġkite` (0.98), after layer 1 at `Ġit`.
+#
+# </details>
+#
+# **Exercise 2.** Put the animal last: `TEXT = "The ball was chased by the dog, but it"`, and a cat
+# for the dog in `OTHER`. What will the table of positions look like, and which head will carry the
+# news?
+#
+# <details><summary>Answer</summary>
+#
+# After layer 0 there is 1.00 at `Ġcat`, now the seventh token, and after layer 1 there is 1.00 at
+# `Ġit`. The same head carries it, with 1.00: it goes by what a token is and not by where it stands.
+#
+# </details>
+#
+# **Exercise 3.** Let the mean be that of one text, `MEANS = ["The cat chased the kite, but it"]`.
+# Then `context of other texts` puts what head 2 wrote in that text into ours. What will follow?
+#
+# <details><summary>Answer</summary>
+#
+# `Ġrolled` with 0.59 and `Ġmeowed` with 0.34. The head carries the animal and not the thing: the
+# ball stays, the dog has become a cat. You have patched by hand.
+#
+# </details>
+#
+# **Exercise 4.** Another riddle of chapter 7: `TEXT = "A fluffy blue creature"`, `OTHER = "A sleepy
+# blue creature"`, `SOUNDS = " purred", " yawned"`. Does one head carry the mood? Is it still at the
+# adjective after layer 0?
+#
+# <details><summary>Answer</summary>
+#
+# Two carry it, head 3 of layer 1 with 0.66 and head 2 with 0.26. After layer 0 most of it, 0.90, is
+# still at the adjective, but 0.11 is at the noun already. The guess of 14.5 says 0.46 and 0.17: the
+# right heads, and too little of both.
+#
+# </details>

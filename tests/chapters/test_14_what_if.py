@@ -1,0 +1,139 @@
+"""Chapter 14, what if: what it says holds, and its numbers may be changed."""
+
+import math
+
+import numpy as np
+import pytest
+from book import Changes, Chapter, answer, as_it_is, holds, run
+
+CHAPTER = "14"
+TEXT = 'TEXT = "The dog chased the ball, but it"'
+OTHER = 'OTHER = "The cat chased the ball, but it"'
+SOUNDS = 'SOUNDS = " barked", " meowed"'
+
+CHANGES: Changes = {
+    "one token": (False, {TEXT: 'TEXT = "a"', OTHER: 'OTHER = "it"'}),
+    "the same text twice": (False, {OTHER: OTHER.replace("cat", "dog")}),
+    "texts of two lengths": (False, {OTHER: 'OTHER = "it"'}),
+    "the same word twice": (False, {SOUNDS: 'SOUNDS = " barked", " barked"'}),
+    "no word of the vocabulary": (False, {SOUNDS: 'SOUNDS = "汪汪", "喵喵"'}),
+    "Chinese": (False, {TEXT: 'TEXT = "狗追球，但是它"', OTHER: 'OTHER = "猫追球，但是它"'}),
+    "another head": (False, {"HEAD = 1, 2": "HEAD = 0, 3"}),
+    "another text for the mean": (False, {"The hen touched the coin, but it": "a"}),
+    "a creature": (
+        False,
+        {
+            TEXT: 'TEXT = "A fluffy blue creature"',
+            OTHER: 'OTHER = "A sleepy blue creature"',
+            SOUNDS: 'SOUNDS = " purred", " yawned"',
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_it_goes_on_with_other_numbers(what: str) -> None:
+    holds(CHAPTER, *CHANGES[what])
+
+
+def line(chapter: Chapter, beginning: str) -> str:
+    (found,) = (one for one in chapter.printed.splitlines() if one.startswith(beginning))
+    return " ".join(found.split())
+
+
+def test_edits() -> None:
+    chapter = as_it_is(CHAPTER)
+    symbols = chapter["symbols"]
+    assert (symbols[chapter["looked_at"]], symbols[chapter["instead"]]) == ("Ġdog", "Ġball")
+    for what in ("context 0", "context of other texts"):
+        after = line(chapter, f"  {what}  ")
+        assert "Ġrolled 0.9" in after
+        assert "Ġbarked" not in after
+    assert line(chapter, "  made to look at").startswith("made to look at Ġball Ġhissed 0.83")
+    assert line(chapter, "  as it is").startswith("as it is Ġrolled 0.54 Ġbarked 0.43")
+
+
+def test_the_lens() -> None:
+    chapter = as_it_is(CHAPTER)
+    lens = chapter["lens"]
+    assert [tokens[-1].symbol for tokens in lens.tokens][:3] == ["Ġit", "Ġit", "Ġit"]
+    assert lens.probabilities[2, -1] < 0.1
+    assert [tokens[-1].symbol for tokens in lens.tokens][3:] == ["Ġrolled", "Ġrolled"]
+    assert chapter["courses"]["Ġbarked"] == pytest.approx([0, 0, 0, 0.03, 0.43], abs=0.01)
+    assert chapter["of_sound"].ranks[:, chapter["place"]].min() > 100
+    W_U, W_E = chapter["trace"].W_U, chapter["pocket"].parameters["W_E"]
+    assert np.array_equal(W_U, W_E.T)
+    assert chapter["pocket"].config.vocab_size == 979
+
+
+def test_attribution() -> None:
+    chapter = as_it_is(CHAPTER)
+    shares, lost = chapter["shares"], chapter["lost"]
+    assert shares.heads[1, :3] == pytest.approx([3.12, 1.26, -3.88], abs=0.005)
+    assert f"{math.exp(shares.total):.2f}" == f"{0.5420 / 0.4294:.2f}" == "1.26"
+    for text in chapter["OTHERS"]:
+        share = chapter["pocket"].trace(text).attribution(" rolled", " barked").mlps[0]
+        assert share == pytest.approx(2.22, abs=0.15)
+    for head in (0, 1, 2):
+        written, silent = lost[f"layer 1 head {head}"]
+        assert silent / written > 1.1
+    assert lost["layer 0 MLP"] == pytest.approx([2.22, -6.85], abs=0.01)
+    without = chapter["trace"].edited({"blocks.0.mlp.output": 0})
+    assert max(without.head(1, h).weights[-1, [1, 4]].max() for h in range(3)) < 0.3
+
+
+def test_patching() -> None:
+    chapter = as_it_is(CHAPTER)
+    heads, stream, guess = chapter["heads"], chapter["stream"].restored, chapter["guess"]
+    assert heads.restored[1, 2] == pytest.approx(0.99, abs=0.005)
+    assert np.sort(heads.restored.ravel())[-2] < 0.05
+    assert stream[0, 1] == pytest.approx(1, abs=0.005)
+    assert stream[1, -1] == pytest.approx(1)
+    assert guess.restored[1, 2] == pytest.approx(0.82, abs=0.005)
+
+
+def test_exercise_1() -> None:
+    said = " ".join(answer(CHAPTER, 1).split())
+    other, sounds = OTHER.replace("cat", "dog").replace("ball", "kite"), '" rolled", " flew"'
+    chapter = run(CHAPTER, {OTHER: other, SOUNDS: f"SOUNDS = {sounds}"})
+    heads, stream = chapter["heads"].restored, chapter["stream"].restored
+    assert (
+        f"Head 0 of layer 1 restores {heads[1, 0]:.2f}, head 1 restores {heads[1, 1]:.2f}" in said
+    )
+    assert f"at `Ġkite` ({stream[0, 4]:.2f})" in said
+    assert stream[1, -1] == pytest.approx(1)
+
+
+def test_exercise_2() -> None:
+    said = " ".join(answer(CHAPTER, 2).split())
+    text = "The ball was chased by the dog, but it"
+    chapter = run(
+        CHAPTER, {TEXT: f'TEXT = "{text}"', OTHER: f'OTHER = "{text.replace("dog", "cat")}"'}
+    )
+    heads, stream = chapter["heads"].restored, chapter["stream"].restored
+    assert chapter["other"].tokens.find("cat") == 6
+    assert f"{stream[0, 6]:.2f} at `Ġcat`, now the seventh" in said
+    assert f"{stream[1, -1]:.2f} at `Ġit`" in said
+    assert f"with {heads[1, 2]:.2f}: it goes" in said
+
+
+def test_exercise_3() -> None:
+    said = " ".join(answer(CHAPTER, 3).split())
+    texts = as_it_is(CHAPTER)["MEANS"][1:]
+    chapter = run(CHAPTER, {f'    "{text}",\n': "" for text in texts})
+    assert chapter["MEANS"] == ["The cat chased the kite, but it"]
+    after = line(chapter, "  context of other texts")
+    first, second = after.removeprefix("context of other texts ").split()[:4:2]
+    chances = after.split()[5:8:2]
+    assert f"`{first}` with {chances[0]} and `{second}` with {chances[1]}" in said
+
+
+def test_exercise_4() -> None:
+    said = " ".join(answer(CHAPTER, 4).split())
+    chapter = run(CHAPTER, CHANGES["a creature"][1])
+    heads, guess = chapter["heads"].restored[1], chapter["guess"].restored[1]
+    assert f"head 3 of layer 1 with {heads[3]:.2f} and head 2 with {heads[2]:.2f}" in said
+    adjective, noun = chapter["stream"].restored[0, [1, 3]]
+    assert f"most of it, {adjective:.2f}, is" in said
+    assert f"but {noun:.2f} is at the noun" in said
+    assert f"says {guess[3]:.2f} and {guess[2]:.2f}" in said
