@@ -130,7 +130,7 @@ print(figures.verdict(inputs, 2, weights=(weights, printed)))
 
 # %%
 published = attnlab.self_attention(
-    np.eye(T), scores * math.sqrt(T), np.eye(T), np.eye(T), mask=mask
+    np.eye(T), scores * math.sqrt(T), np.eye(T), np.eye(T), mask=mask, tokens=symbols[:T]
 )
 published
 

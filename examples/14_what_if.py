@@ -146,7 +146,7 @@ shares.plot()
 
 # %% [markdown]
 # With the text above heads 0 and 1 of layer 1 speak for `Ġrolled` with 3.12 and 1.26, head 2 speaks
-# for ` barked` with 3.88: those that looked at the ball, and the one that looked at the dog. The
+# for `Ġbarked` with 3.88: those that looked at the ball, and the one that looked at the dog. The
 # parts add up to 0.23, and `e^0.23` is 1.26, which is 0.54 / 0.43.
 #
 # But what does the MLP of layer 0 know, with its 2.22? Nothing of dogs and balls. In chapter 7 the
@@ -170,6 +170,7 @@ for text in OTHERS:
 # **What attribution can't tell.** It counts what is written straight to the logit, not what a part
 # does by way of later ones. So beside each share put what really happens to the difference when the
 # part is silent.
+
 
 # %%
 def difference(trace: attnlab.Trace) -> float:
