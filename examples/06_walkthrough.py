@@ -143,8 +143,8 @@ published
 #
 # **Round last.** We do it twice: with our own weights, and with those that the article prints,
 # which have two decimals. With the numbers above the first are right to three decimals and the
-# second are not. A weight of 0.16 may be anything from 0.155 to 0.165. (The printed weights of
-# `Ġis` sum to 0.97.)
+# second are not. A weight of 0.16 may be anything between 0.155 and 0.165 (and the printed weights
+# of `Ġis` sum to 0.97 only).
 
 # %%
 seen = min(len(V), T)
@@ -297,8 +297,8 @@ for what, array in {
 # row's only weight is 1 either way.)
 #
 # **Similarity.** The article also prints a table of how similar the tokens are. The formula it
-# gives has not been seen to yield that table, so the verdict leaves it out. [Chapter
-# 1](01_why_attention.py) tells why similarity is not attention.
+# gives has not been seen to yield that table, so the verdict leaves it out.
+# [Chapter 1](01_why_attention.py) tells why similarity is not attention.
 
 # %%
 print(f"\ncos π = {math.cos(math.pi):.0f}")
@@ -330,38 +330,40 @@ print(
 # <details><summary>Answer</summary>
 #
 # Nothing. Every power of `e` grows by the same factor, 2.7183, their sum too, and the shares stay.
-# `Ġhot` still gives `It` 0.2901. Only differences within a row count.
+# `Ġhot` still gives 0.2901 to `It`. Only differences within a row count.
 #
 # </details>
 #
 # **Exercise 2.** The scores are `Q Kᵀ` divided by 8. Undo that: `scores *= 8`. The weight that
-# `Ġis` gives to `It` is 0.30. What will it be, about?
+# `Ġis` gives to `It` is 0.30 now. What will it be, about?
 #
 # <details><summary>Answer</summary>
 #
-# 0.9987. The next best score is 0.91 lower, and 8 times that is 7.28: its weight is smaller by a
-# factor of 1451. A head like that looks at one token and at nothing else; chapter 5 shows why it
-# would then hardly learn.
+# All but 1, or 0.9987 to be exact. The next best score is 0.91 lower, and 8 times that is 7.28: its
+# weight is smaller by a factor of 1451. A head like that looks at one token and at nothing else;
+# chapter 5 shows why it would then hardly learn.
 #
 # </details>
 #
 # **Exercise 3.** `V` of `Ġhot` (row 5) is not printed, its context is: 0.0327 in column 0. Can you
-# find the value with a pencil? You need the weights of 6.4 and the five values of 6.1.
+# find the value with a pencil? You need the five values of 6.1 and the weights of 6.4 that go with
+# them.
 #
 # <details><summary>Answer</summary>
 #
 # Take off what the other five give, and divide by the weight that `Ġhot` gives to itself: (0.0327 +
-# 0.0054) / 0.2548 = 0.1495. The last digits are not safe, as the scores were rounded to two
-# decimals.
+# 0.0054) / 0.2548 = 0.1495, of which the last digits are not safe, as the scores were rounded to
+# two decimals.
 #
 # </details>
 #
-# **Exercise 4.** Which rows of context change if you change the value of the first token, `V[0] +=
-# 1`, and which change if you change that of the fifth, `V[4] += 1`?
+# **Exercise 4.** Which rows of context change if you change the value of the first token,
+# `V[0] += 1`, and which change if you change that of the fifth, `V[4] += 1`?
 #
 # <details><summary>Answer</summary>
 #
 # All five, as every token sees the first: by 1.00, 0.84, 0.65, 0.54 and 0.54, the first column of
-# the weights. The value of the fifth is seen by the fifth alone, and its row changes by 0.16.
+# the weights. The value of the fifth is seen by the fifth alone: 0.16 in its row, nothing
+# elsewhere.
 #
 # </details>

@@ -113,7 +113,6 @@ print(align(lines, left=range(5)))
 # nothing, and everything after it follows. Here are the probabilities of the two words, head by
 # head.
 
-
 # %%
 def without(trace: attnlab.Trace, *heads: tuple[int, int]) -> attnlab.Trace:
     """The same text, with some heads silent."""
@@ -138,9 +137,9 @@ print(
 )
 
 # %% [markdown]
-# With the text above the model has lost the dog without head 2 of layer 1: `Ġbarked` falls from
-# 0.43 to 0.00. Without head 0 it has lost the ball. Head 1 looked at the ball too, but alone it is
-# not enough; it helps. The other five shift the two words a little and lose neither. And without
+# With the text above the model has lost the dog without head 2 of layer 1: `Ġbarked` has fallen
+# from 0.43 to 0.00 there. Without head 0 it has lost the ball. Head 1 looked at the ball too, but
+# alone it is not enough; it helps. The other five shift the odds and lose neither. And without
 # both?
 
 # %%
@@ -340,8 +339,8 @@ pictures.curves(courses, x_name="stop of the residual stream", y_name="cosine")
 # <details><summary>Answer</summary>
 #
 # The head that finds the animal chooses: 0.95 on `Ġdog`, 0.05 on `Ġcat`. The one that finds the
-# thing finds none, and its weight goes where it means nothing, 0.51 to `Ġchased`. `Ġbarked` follows
-# with 0.86.
+# thing finds none, and its weight goes where it means nothing, 0.51 to `Ġchased`. What follows is
+# `Ġbarked`, with 0.86 of the probability.
 #
 # </details>
 #
@@ -350,8 +349,9 @@ pictures.curves(courses, x_name="stop of the residual stream", y_name="cosine")
 #
 # <details><summary>Answer</summary>
 #
-# Nothing in the grammar decides it. Both yawn, the first with 0.85, the second with 0.99. Head 3
-# looks at the mood that comes first, with 0.96 in both, but head 2 gives most to `Ġsleepy` in both.
+# Nothing in the grammar decides it. Both yawn, with 0.85 for the first and 0.99 for the second.
+# Head 3 looks at the mood that comes first, with 0.96 in both, but head 2 gives most to `Ġsleepy`
+# in both.
 #
 # </details>
 #
@@ -362,8 +362,8 @@ pictures.curves(courses, x_name="stop of the residual stream", y_name="cosine")
 # <details><summary>Answer</summary>
 #
 # They look at both, and more at the later one: head 2 gives 0.59 to `Ġking` and 0.40 to `Ġtwo`. But
-# the word that follows is neither: it is `Ġgarden`, with 0.69. A mixture of two values need not lie
-# near one of them, and in training no word was said twice.
+# the word that follows is neither: it is `Ġgarden`, with 0.69 of the probability. A mixture of two
+# values need not lie near one of them, and in training no word was said twice.
 #
 # </details>
 #

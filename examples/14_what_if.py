@@ -147,7 +147,8 @@ shares.plot()
 # %% [markdown]
 # With the text above heads 0 and 1 of layer 1 speak for `Ġrolled` with 3.12 and 1.26, head 2 speaks
 # for `Ġbarked` with 3.88: those that looked at the ball, and the one that looked at the dog. The
-# parts add up to 0.23, and `e^0.23` is 1.26, which is 0.54 / 0.43.
+# parts add up to 0.23, and `e^0.23` is 1.26, which is 0.54 / 0.43, the one probability over the
+# other.
 #
 # But what does the MLP of layer 0 know, with its 2.22? Nothing of dogs and balls. In chapter 7 the
 # vector of "it" after layer 0 is the same whatever the nouns are. Ask texts with others:
@@ -170,7 +171,6 @@ for text in OTHERS:
 # **What attribution can't tell.** It counts what is written straight to the logit, not what a part
 # does by way of later ones. So beside each share put what really happens to the difference when the
 # part is silent.
-
 
 # %%
 def difference(trace: attnlab.Trace) -> float:
@@ -310,19 +310,19 @@ guess and guess.plot()
 #
 # <details><summary>Answer</summary>
 #
-# `Ġrolled` with 0.59 and `Ġmeowed` with 0.34. The head carries the animal and not the thing: the
-# ball stays, the dog has become a cat. You have patched by hand.
+# `Ġrolled` with 0.59 and `Ġmeowed` with 0.34 come first. The head carries the animal and not the
+# thing: the ball stays, the dog has become a cat. You have patched by hand.
 #
 # </details>
 #
-# **Exercise 4.** Another riddle of chapter 7: `TEXT = "A fluffy blue creature"`, `OTHER = "A sleepy
-# blue creature"`, `SOUNDS = " purred", " yawned"`. Does one head carry the mood? Is it still at the
-# adjective after layer 0?
+# **Exercise 4.** Another riddle of chapter 7: `TEXT = "A fluffy blue creature"`,
+# `OTHER = "A sleepy blue creature"`, `SOUNDS = " purred", " yawned"`. Does one head carry the mood?
+# Is it still at the adjective after layer 0?
 #
 # <details><summary>Answer</summary>
 #
-# Two carry it, head 3 of layer 1 with 0.66 and head 2 with 0.26. After layer 0 most of it, 0.90, is
-# still at the adjective, but 0.11 is at the noun already. The guess of 14.5 says 0.46 and 0.17: the
-# right heads, and too little of both.
+# Two carry it, head 3 of layer 1 with 0.66 and head 2 with 0.26 of it. After layer 0 most of it,
+# 0.90, is still at the adjective, but 0.11 is at the noun already. The guess of 14.5 says 0.46 and
+# 0.17: the right heads, and too little of both.
 #
 # </details>

@@ -126,7 +126,7 @@ def test_exercise_1() -> None:
     assert f"{thing['Ġchased']:.2f} to `Ġchased`" in said
     assert max(thing, key=lambda symbol: thing[symbol]) == "Ġchased"
     following = chapter["trace"].next_tokens(1)[0]
-    assert f"`{following.symbol}` follows with {following.probability:.2f}." in said
+    assert f"`{following.symbol}`, with {following.probability:.2f} of" in said
 
 
 def test_exercise_2() -> None:
@@ -135,7 +135,7 @@ def test_exercise_2() -> None:
         chapter = run(CHAPTER, {'CREATURE = "A fluffy blue': f'CREATURE = "{text}'})
         following = chapter["creature"].next_tokens(1)[0]
         assert following.symbol == "Ġyawned"
-        assert f"{ordinal} with {following.probability:.2f}" in said
+        assert f"{following.probability:.2f} for {ordinal}" in said
         first = f"Ġ{text.split()[1]}"
         assert f"with {last_weights(chapter, 'creature', (1, 3))[first]:.2f} in both" in said
         of_head_2 = last_weights(chapter, "creature", (1, 2))
