@@ -93,13 +93,14 @@ class Attention(Result):
         is_long: bool = self._run.is_long
         return is_long
 
-    def explain(self, query: int, key: int | None = None) -> Explanation:
+    def explain(self, query: int | str, key: int | str | None = None) -> Explanation:
         """The arithmetic of one weight with its real numbers, as text to follow with a pencil.
 
         Parameters
         ----------
-        query, key : which weight, negative numbers count from the end; without a key the whole row
-            of the query, and how it weighs the values into the query's context
+        query, key : which weight, by numbers, of which negative ones count from the end, or by a
+            token's text, as `explain("it", "dog")`; without a key the whole row of the query, and
+            how it weighs the values into the query's context
 
         Returns
         -------
@@ -113,7 +114,8 @@ class Attention(Result):
         OutOfRangeError, InvalidTypeError
             There is no such query or key.
         InvalidValueError
-            Several heads or sequences at once: take one first, as `.heads[h]`.
+            No token has that text, or several have; several heads or sequences at once: take one
+            first, as `.heads[h]`.
         """
         from attnlab.views.explain import explain_row, explain_weight
 

@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO
 
 from attnlab.errors import AttnlabError
 
@@ -87,6 +88,17 @@ def prepare_script() -> None:
         _escape_what_is_lacking()
         if hasattr(signal, "SIGPIPE"):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+
+def progress_bar(**settings: Any) -> Any:
+    """The hub's progress bar, on stderr; in a notebook on stdout, as stderr is red there."""
+    # Loaded here, so that `import attnlab` is quick.
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "IProgress not found")  # widgets that it does without
+        from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
+
+    is_notebook = type(sys.stdout).__module__.startswith("ipykernel.")
+    return tqdm(file=sys.stdout if is_notebook else None, **settings)  # type: ignore[no-untyped-call]
 
 
 def _escape_what_is_lacking() -> None:

@@ -85,6 +85,11 @@ class Generation:
         heading = f"{len(self.new)} tokens after a prompt of {len(self.prompt)}"
         return f"{heading}\n{align(lines, left=(2, 3))}"
 
+    def _repr_html_(self) -> str:
+        from attnlab.views.notebook import generation_view
+
+        return generation_view(self)
+
 
 def generation_steps(
     prompt: Tokens,

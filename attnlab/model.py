@@ -413,6 +413,11 @@ class GPT2:
             f"{self.parameters.origin}"
         )
 
+    def _repr_html_(self) -> str:
+        from attnlab.views.notebook import model_view
+
+        return model_view(self)
+
 
 def one_row(given: Any) -> Any:
     """The ids of one text, as scripts have them: a tokenizer's answer, a batch of one, a tensor.

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from attnlab.analysis.gradients import Gradients
     from attnlab.analysis.jobs import HeadJobs, Job
     from attnlab.analysis.lens import LogitLens
+    from attnlab.views.notebook import Frame
     from attnlab.views.plot import Picture
 
 
@@ -145,6 +146,11 @@ class Trace(ForwardPass):
         """
         record(self, path, parts)
 
+    def _repr_html_(self) -> str:
+        from attnlab.views.notebook import trace_view
+
+        return trace_view(self)
+
     @property
     def attentions(self) -> tuple[Array, ...]:
         """The weights of each layer as transformers' `output_attentions` gives them, (1, H, T, T).
@@ -199,14 +205,15 @@ class Trace(ForwardPass):
         return plot_heads(self, step, ax)
 
     def plot_tokens(
-        self, layer: int, head: int, query: int = -1, ax: Axes | None = None
+        self, layer: int, head: int, query: int | str = -1, ax: Axes | None = None
     ) -> Picture:
         """Lines from one token to those that it looks at, as strong as the weights.
 
         Parameters
         ----------
         layer, head : which head
-        query : which token asks; negative numbers count from the end
+        query : which token asks, by its number, of which negative ones count from the end, or by
+            its text, such as "it"
         ax : matplotlib's Axes to draw into; None for a figure of its own
 
         Returns
@@ -494,6 +501,24 @@ class Trace(ForwardPass):
 
         return page(self._with(other))
 
+    def show(self, other: Trace | None = None, height: int = 720) -> Frame:
+        """`to_html(other)` inside a notebook, as the last line of a cell.
+
+        Parameters
+        ----------
+        other : as `to_html` takes it
+        height : of the frame, in pixels; in it the page scrolls
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            As `to_html` does; `height` is no integer of at least 1.
+        """
+        from attnlab.views.notebook import Frame
+
+        height = as_count(height, "height", least=1)
+        return Frame(self.to_html(other), f"The page of {self.title}", height)
+
     def save(self, path: str | os.PathLike[str], other: Trace | None = None) -> None:
         """Write `to_html(other)` to a file, whole or not at all.
 
@@ -590,3 +615,8 @@ class NextTokens(PrintedAnywhere, tuple[NextToken, ...]):
 
     def __repr__(self) -> str:
         return align(shortened(self.lines()), left=(1, 2))
+
+    def _repr_html_(self) -> str:
+        from attnlab.views.notebook import candidates_view
+
+        return candidates_view(self)

@@ -113,6 +113,7 @@ print(align(lines, left=range(5)))
 # nothing, and everything after it follows. Here are the probabilities of the two words, head by
 # head.
 
+
 # %%
 def without(trace: attnlab.Trace, *heads: tuple[int, int]) -> attnlab.Trace:
     """The same text, with some heads silent."""

@@ -172,6 +172,7 @@ for text in OTHERS:
 # does by way of later ones. So beside each share put what really happens to the difference when the
 # part is silent.
 
+
 # %%
 def difference(trace: attnlab.Trace) -> float:
     return float(trace.next_logits[one.id] - trace.next_logits[two.id])

@@ -13,7 +13,7 @@ import numpy as np
 import attnlab
 from attnlab import pictures
 from attnlab.console import prepare_script
-from attnlab.equations import Array
+from attnlab.equations import AnyArray, Array
 
 prepare_script()  # for any terminal, and for pipes
 
@@ -80,7 +80,7 @@ windowed
 
 
 # %%
-def context_by_tiles(Q: Array, K: Array, V: Array, mask: Array, tile: int) -> Array:
+def context_by_tiles(Q: Array, K: Array, V: Array, mask: AnyArray, tile: int) -> Array:
     """softmax(Q Kᵀ / scale) V, looking at `tile` keys at a time."""
     largest = np.full((len(Q), 1), -np.inf)
     total, mixture = np.zeros((len(Q), 1)), np.zeros((len(Q), V.shape[1]))
@@ -181,16 +181,15 @@ pictures.curves({"K": sizes}, x_name="number", y_name="singular value")
 
 
 # %%
-def turned_by(x: Array, positions: Array, theta: float) -> Array:
-    """Rows of two numbers, each turned by its position times theta."""
-    angles = np.asarray(positions) * theta
-    cos, sin = np.cos(angles), np.sin(angles)
-    return np.stack([x[:, 0] * cos - x[:, 1] * sin, x[:, 0] * sin + x[:, 1] * cos], axis=1)
+def turned_by(x: Array, position: int, theta: float) -> Array:
+    """Two numbers, turned by their position times theta."""
+    cos, sin = np.cos(position * theta), np.sin(position * theta)
+    return np.array([x[0] * cos - x[1] * sin, x[0] * sin + x[1] * cos])
 
 
-q, k = np.array([[1.0, 0.3]]), np.array([[0.8, -0.5]])
+q, k = np.array([1.0, 0.3]), np.array([0.8, -0.5])
 pairs = [(2, 0), (5, 3), (102, 100), (5, 0)]
-products = [(turned_by(q, [m], theta) @ turned_by(k, [n], theta).T).item() for m, n in pairs]
+products = [float(turned_by(q, m, theta) @ turned_by(k, n, theta)) for m, n in pairs]
 print("\n16.6 Position as a turn: one query, one key, at other positions")
 print(
     attnlab.table(
@@ -199,9 +198,7 @@ print(
         decimals=2,
     )
 )
-pictures.points(
-    {f"m = {m}": turned_by(q, [m], theta)[0] for m in range(6)}, title="q at position m"
-)
+pictures.points({f"m = {m}": turned_by(q, m, theta) for m in range(6)}, title="q at position m")
 
 # %% [markdown]
 # ## 16.7 Experts

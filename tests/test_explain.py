@@ -215,7 +215,8 @@ def test_keys_from_a_cache_go_by_their_position() -> None:
         (lambda head: head.explain(12, 0), IndexError, "no query 12; queries are 0 to 11"),
         (lambda head: head.explain(-13), IndexError, "no query -13"),
         (lambda head: head.explain(0, 12), IndexError, "no key 12; keys are 0 to 11"),
-        (lambda head: head.explain("0", 1), TypeError, "query.*integer.*'0'"),
+        (lambda head: head.explain("0", 1), ValueError, "'0' is not among the tokens"),
+        (lambda head: head.explain(0, b"the"), TypeError, "key.*integer.*b'the'"),
         (lambda head: head.explain(0, 1.0), TypeError, "key.*integer.*1.0"),
         (lambda head: head.explain(True, 1), TypeError, "query.*integer.*True"),
     ],
@@ -276,3 +277,36 @@ def test_a_width_is_a_number_of_columns(toy: Attention, width: Any) -> None:
 
 def test_the_least_width_there_is(toy: Attention) -> None:
     assert toy.explain(2, 0).text(1).replace("\n", "").startswith("Self-attention:")
+
+
+def test_a_query_and_a_key_by_their_texts() -> None:
+    trace = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
+    head = trace.head(1, 2)
+    assert str(head.explain("it", "dog")) == str(head.explain(7, 1))
+    assert str(head.explain(" it")) == str(head.explain("Ġit")) == str(head.explain(7))
+    with pytest.raises(AttnlabError, match="'cat' is not among the tokens"):
+        head.explain("it", "cat")
+    again = GPT2.from_pretrained("pocket").trace("The dog chased the dog").head(0, 0)
+    with pytest.raises(AttnlabError, match=r"'dog' is 2 of the tokens, 1 \(Ġdog\), 4 \(Ġdog\)"):
+        again.explain(-1, "dog")
+
+
+def test_a_key_by_its_text_among_other_tokens() -> None:
+    """Of cross-attention it is the other text's, and after a cache it is counted from there."""
+    X = np.eye(2)
+    names = {"tokens": ["a", "b"], "memory_tokens": ["b", "c"]}
+    crossed = attnlab.cross_attention(X, X, X, X, X, **names)
+    assert str(crossed.explain("b", "c")) == str(crossed.explain(1, 1))
+    with pytest.raises(AttnlabError, match="'a' is not among the tokens"):
+        crossed.explain("b", "a")
+    model = GPT2.from_pretrained(REFERENCE / "odd")
+    step = model.generate("the hen", 2, temperature=0, trace=True).steps[-1].trace
+    one, text = step.head(0, 0), step.tokens.symbols[0]
+    assert str(one.explain(text, text)) == str(one.explain(0, -1))
+
+
+def test_names_of_rows_that_have_none(toy: Attention) -> None:
+    with pytest.raises(
+        AttnlabError, match="no tokens that name its rows: give the number of a que"
+    ):
+        toy.explain("it")

@@ -1,6 +1,10 @@
 """What a notebook shows: read back as HTML, with numbers from elsewhere and hostile texts."""
 
+import base64
+import math
 import re
+import struct
+import zlib
 from html.parser import HTMLParser
 from typing import Any
 
@@ -61,9 +65,17 @@ def page(shown: Any) -> Page:
     html.encode("utf-8")
     parsed = Page(html)
     tags = {tag for tag, _ in parsed.elements}
-    assert tags <= {"div", "style", "span", "small", "b", "i", "pre", "details", "summary"}
+    assert tags <= {
+        *("div", "style", "span", "small", "b", "i", "pre", "details", "summary"),
+        *("table", "tr", "th", "td", "img"),
+    }
     names = {name for _, attributes in parsed.elements for name in attributes}
-    assert names <= {"class", "style", "title", "role", "aria-label"}
+    assert names <= {
+        *("class", "style", "title", "role", "aria-label"),
+        *("src", "alt", "width", "height"),
+    }
+    sources = [str(attributes["src"]) for tag, attributes in parsed.elements if tag == "img"]
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
     assert "http" not in html
     assert "url(" not in html
     return parsed
@@ -103,11 +115,11 @@ def test_a_heads_weights_by_cell(odd: GPT2) -> None:
         assert str(cell["title"]).startswith(f"{symbols[i]} → {symbols[j]}: ")
         value = float(str(cell["title"]).rpartition(" ")[2])
         assert value == pytest.approx(float(expected[i, j]), rel=1e-3)
-        assert cell["style"] == f"--v:{round(100 * float(expected[i, j]))}"
+        assert cell["style"] == f"--v:{round(100 * math.sqrt(expected[i, j]))}"
     names = [title for title in shown.titles("b") if title.startswith(("query", "key"))]
     assert names[0] == "key 0 · symbol the · text 'the' · bytes 74 68 65 · id 260"
     assert "weights = softmax(masked_scores)" in shown.text
-    assert "01 masked" in shown.text
+    assert "01, colour by √weight masked" in shown.text
     # The other steps are there too, folded up, and the table of all of them.
     folded = [a for t, a in shown.elements if t == "details"]
     assert len(folded) == 6
@@ -176,7 +188,9 @@ def test_all_heads_at_once(odd: GPT2) -> None:
 
 def test_looking_computes_nothing_far(odd: GPT2) -> None:
     trace = odd.trace("the hen")
-    for shown in (trace, trace.blocks[2], trace.blocks[0].mlp):
+    assert repr(trace).partition("\n")[2].partition("\n.")[0] in page(trace).text
+    assert kept(trace) == kept(odd.trace("the hen"))
+    for shown in (trace.blocks[2], trace.blocks[0].mlp):
         assert repr(shown).partition("\n")[2].partition("\n.")[0] in page(shown).text
     assert "output" not in kept(trace.blocks[0])
     large = np.zeros((2, 1024, 2))
@@ -206,7 +220,7 @@ def test_hostile_tokens_are_text() -> None:
         html = shown._repr_html_()
         assert not re.search(r"[\x00-\x09\x0b-\x1f\u202a-\u202e\ud800-\udfff]", html)
         parsed = page(shown)  # which knows no element <script> or <img>, and no attribute onerror
-        assert len(html) < 60_000
+        assert len(html) < 65_000
     chips = page(tokens)
     assert "<script>alert(1)</scrip…" in chips.text
     assert "\\u202egnp.exe" in chips.text
@@ -262,3 +276,88 @@ def test_masked_cells_of_all_heads_are_masked(odd: GPT2) -> None:
     ]
     later = [(symbols[i], symbols[j]) for i in range(T) for j in range(i + 1, T)]
     assert masked == [f"{query} → {key}: masked" for query, key in later] * 5
+
+
+def decoded(source: str) -> tuple[np.ndarray[Any, Any], list[str]]:
+    """The places in the palette (h, w) of a PNG, and its palette."""
+    png = base64.b64decode(source.removeprefix("data:image/png;base64,"))
+    chunks, at = {}, 8
+    while at < len(png):
+        (length,) = struct.unpack(">I", png[at : at + 4])
+        kind, data = png[at + 4 : at + 8], png[at + 8 : at + 8 + length]
+        assert struct.unpack(">I", png[at + 8 + length : at + 12 + length])[0] == zlib.crc32(
+            kind + data
+        )
+        chunks[kind], at = data, at + 12 + length
+    width, height = struct.unpack(">II", chunks[b"IHDR"][:8])
+    lines = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, width + 1)
+    assert not lines[:, 0].any()
+    palette = chunks[b"PLTE"]
+    colours = [f"#{palette[i : i + 3].hex()}" for i in range(0, len(palette), 3)]
+    return lines[:, 1:], colours
+
+
+def test_a_traces_first_view(odd: GPT2) -> None:
+    """Tokens, the prediction, and the weights of all heads, read back from the picture."""
+    from attnlab.views.colours import DARK, LIGHT
+
+    trace = odd.trace("the hen in")
+    shown = page(trace)
+    T = len(trace.tokens)
+    for token in trace.next_tokens():
+        assert f"{token.probability:.4f}" in shown.text
+    assert len([title for title in shown.titles("span") if title.startswith("token ")]) == T
+    images = [a for tag, a in shown.elements if tag == "img"]
+    assert [a["class"] for a in images] == ["light", "dark"] * 3
+    for n, image in enumerate(images):
+        pixels, colours = decoded(str(image["src"]))
+        assert pixels.shape == (T, 5 * (T + 1))
+        theme = (LIGHT, DARK)[n % 2]
+        assert (colours[0], colours[2], colours[-1]) == (theme.paper, theme.zero, theme.positive)
+        for h in range(5):
+            head = pixels[:, h * (T + 1) : (h + 1) * (T + 1) - 1]
+            assert np.array_equal(head == 1, ~causal_mask(T))
+            roots = np.sqrt(trace.head(n // 2, h).weights)
+            seen = causal_mask(T)
+            assert np.allclose((head[seen] - 2.0) / (len(colours) - 3), roots[seen], atol=0.009)
+        assert not pixels[:, T].any()
+
+
+def test_the_first_view_of_a_long_text_computes_nothing(walkthrough_model: GPT2) -> None:
+    trace = walkthrough_model.trace("the quick brown fox jumps over the lazy dog. " * 20)
+    before = kept(trace)
+    shown = page(trace)
+    assert "The heads of a long text are many" in shown.text
+    assert not [tag for tag, _ in shown.elements if tag == "img"]
+    assert kept(trace) == before
+
+
+def test_other_views_hold_what_print_shows(odd: GPT2) -> None:
+    trace = odd.trace("the hen in")
+    numbers = re.findall(r"[\d.]+", repr(trace.next_tokens()))
+    assert all(number in page(trace.next_tokens()).text for number in numbers)
+    written = odd.generate("the hen in", 3, seed=1)
+    shown = page(written).text
+    assert f"{written.prompt.texts[0]}" in shown
+    assert all(f"{token.probability:.4f}" in shown for token in written.chosen)
+    assert "GPT2: 3 layers of 5 heads" in page(odd).text
+    assert "55,335 parameters" in page(odd).text
+    assert page(trace.blocks).text.count("Block ") == 3
+    for explained in (trace.head(1, 2).explain(3, 1), trace.head(1, 2).explain(3)):
+        words = [word for word in repr(explained).split() if re.fullmatch(r"-?[\d.]+", word)]
+        assert len(words) > 20
+        assert all(word in page(explained).text for word in words)
+
+
+def test_the_page_in_a_frame_is_shut_in(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    frame = trace.show(height=500)
+    parsed = Page(frame._repr_html_())
+    ((tag, attributes),) = parsed.elements
+    assert tag == "iframe"
+    assert attributes["srcdoc"] == trace.to_html()
+    assert attributes["sandbox"] == "allow-scripts"
+    assert "height:500px" in str(attributes["style"])
+    assert "trace.save(" in repr(frame)
+    with pytest.raises(attnlab.AttnlabError, match=r"height must be .* at least 1"):
+        trace.show(height=0)

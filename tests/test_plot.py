@@ -58,13 +58,15 @@ def test_a_heads_weights(odd: GPT2) -> None:
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("key", "query")
     assert head.title in ax.get_title(loc="left")
     assert "weights = softmax(masked_scores)" in ax.get_title(loc="left")
-    assert ax.images[0].get_clim() == (0, pytest.approx(1))
+    assert ax.images[0].get_clim() == (0, 1)
+    assert float(ax.images[0].norm(0.25)) == 0.5  # by its root
     assert ax.patch.get_hatch()
 
 
 def test_any_step_and_its_scale(odd: GPT2) -> None:
     head = odd.trace("the hen in").head(1, 2)
     ax = head.plot("scores").axes
+    assert ax.images[0].cmap(0.0)[:3] == pytest.approx([c / 255 for c in (11, 79, 156)], abs=0.005)
     largest = float(np.abs(head.scores).max())
     assert ax.images[0].get_clim() == (pytest.approx(-largest), pytest.approx(largest))
     assert not np.ma.getmaskarray(drawn(ax)).any()
@@ -375,6 +377,26 @@ def test_pictures_are_drawn_on_axes(odd: GPT2, ax: Any) -> None:
             draw(ax=ax)
 
 
+def test_losses_of_a_training() -> None:
+    from attnlab.training import train
+
+    config = attnlab.GPT2Config(vocab_size=256, n_positions=8, n_embd=8, n_layer=1, n_head=2)
+    run = train(config, "to be or not to be, " * 9, steps=40, batch_size=2, progress=False)
+    picture = run.plot()
+    each, mean = picture.axes.lines
+    assert np.array_equal(each.get_xdata(), np.arange(1, 41))
+    assert np.array_equal(each.get_ydata(), run.losses)
+    pairs = [(a + b) / 2 for a, b in zip(run.losses, run.losses[1:], strict=False)]
+    assert np.allclose(mean.get_ydata(), pairs)
+    assert np.array_equal(mean.get_xdata(), np.arange(2, 41))
+    assert picture.alt.endswith(
+        f"from {run.losses[0]:.3f} at step 1 to {run.losses[-1]:.3f} at the last"
+    )
+    run.losses.clear()
+    with pytest.raises(AttnlabError, match="no step has been taken"):
+        run.plot()
+
+
 @pytest.mark.slow
 def test_pictures_in_an_exported_notebook(tmp_path: Path) -> None:
     """Also where pyplot is there, which has its own way to show figures."""
@@ -387,6 +409,10 @@ def test_pictures_in_an_exported_notebook(tmp_path: Path) -> None:
         "trace.head(0, 1).plot()",
         "import matplotlib.pyplot as plt\ntrace.plot()",
         "figure, axes = plt.subplots()\ntrace.plot_tokens(0, 1, ax=axes)",
+        "from attnlab.training import train\n"
+        "config = attnlab.GPT2Config(\n"
+        "    vocab_size=256, n_positions=8, n_embd=8, n_layer=1, n_head=2)\n"
+        "train(config, 'to be or not to be, ' * 9, steps=9, batch_size=2)",
     ]
     notebook = nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, cells)])
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
@@ -397,6 +423,10 @@ def test_pictures_in_an_exported_notebook(tmp_path: Path) -> None:
         ("nbconvert", "--to", "html", "--log-level", "WARN", str(file)),
     ):
         subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True)
+    outputs = [out for cell in nbformat.read(file, 4).cells for out in cell.outputs]
+    told = [out for out in outputs if out.output_type == "stream"]
+    assert told  # the training's bar
+    assert {out.name for out in told} == {"stdout"}  # as stderr is red
     html = file.with_suffix(".html").read_text(encoding="utf-8")
     images = re.findall(r"<img\b[^>]*?alt=\"([^\"]*)\"[^>]*?src=\"data:image/png", html)
     assert [alt.partition(" of ")[0] for alt in images[:2]] == ["Heatmap", "Heatmaps"]

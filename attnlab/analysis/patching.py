@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from attnlab.analysis.base import Analysis, Named, Target, Trace, named, numbered, positions_of
 from attnlab.analysis.gradients import Gradients
 from attnlab.checks import as_number, is_real
+from attnlab.console import progress_bar
 from attnlab.edits import check_paths, place_of, side_by_side
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
@@ -141,15 +142,13 @@ def patch(
         No traces, of different models or lengths; a path that leads to no step, or to one without
         a row for each position; a metric that is no finite number, or the same in both.
     """
-    from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
-
     check_traces(clean, corrupted)
     measure, words, target = measure_of(clean, metric)
     ends = checked(clean, corrupted, parts, measure, by_position)
     made = Patching(corrupted, parts, by_position, words, ends)
     patches = [*product(made.paths, rows_of(corrupted, by_position))]
     numbers: list[float] = []
-    with tqdm(total=len(patches), disable=not progress, unit="run") as bar:  # type: ignore[no-untyped-call]
+    with progress_bar(total=len(patches), disable=not progress, unit="run") as bar:
         for group in groups(corrupted, patches, target):
             traces = [patched(clean, corrupted, patch) for patch in group]
             measured = [measure(traces[0])] if target is None else values(target, traces, group)

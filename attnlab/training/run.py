@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike
 from attnlab.checkpoint import INDEX, WEIGHTS
 from attnlab.checks import as_count, as_flag, check_kind, is_integer, is_real
 from attnlab.config import GPT2Config
+from attnlab.console import progress_bar
 from attnlab.equations import Array, Ids
 from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError, shown
 from attnlab.files import as_path, held, make_directory
@@ -32,6 +34,11 @@ from attnlab.training.gradients import loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.training.parameters import initial_parameters, is_matrix
 from attnlab.training.state import read_state, write_state
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from attnlab.views.plot import Picture
 
 STATE = "training.safetensors"
 
@@ -153,6 +160,29 @@ class Training:
         last = f", the last loss {self.losses[-1]:.4f} nats" if self.losses else ""
         size = f"{self.parameters.vector.size:,} parameters"
         return f"Training of {size}, {self.step} of {self.settings.steps} steps{last}"
+
+    def plot(self, ax: Axes | None = None) -> Picture:
+        """The loss of each step, and a line through them.
+
+        Parameters
+        ----------
+        ax : matplotlib's Axes to draw into; None for a figure of its own
+
+        Returns
+        -------
+        Picture
+            a notebook shows it, `.save("losses.svg")` writes it
+
+        Raises
+        ------
+        InvalidValueError
+            No step has been taken.
+        MissingExtraError
+            matplotlib is not installed.
+        """
+        from attnlab.views.plot import plot_losses
+
+        return plot_losses(self.losses, repr(self), ax)
 
     def advance(self) -> None:
         """One step: a batch, its loss and gradients, an update.
@@ -400,15 +430,13 @@ def _run(
     progress: bool,
 ) -> None:
     """What `train` does once all is known to be fine and the directory is its own."""
-    # Loaded here, so that `import attnlab` is quick.
-    from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
-
     if place is not None:
         training.resume(place)
         training.save(place)
     saved, settings = training.step, training.settings
     tokens = settings.batch_size * settings.sequence_length
-    with tqdm(total=settings.steps, initial=saved, disable=not progress, unit="step") as bar:  # type: ignore[no-untyped-call]
+    count = {"total": settings.steps, "initial": saved, "unit": "step"}
+    with progress_bar(**count, disable=not progress) as bar:
         while training.step < settings.steps:
             try:
                 training.advance()

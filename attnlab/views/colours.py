@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -26,3 +28,49 @@ class Theme(NamedTuple):
 
 LIGHT = Theme("#ffffff", "#1f2328", "#626a73", "#0b4f9c", "#f6f3ee", "#9a3a00", "#b9bec5")
 DARK = Theme("#15171c", "#e7e7e4", "#9aa2ad", "#7cc4ff", "#272b33", "#ffb35c", "#565c66")
+
+
+Lab = tuple[float, float, float]
+
+
+def shades(theme: Theme, end: str, count: int) -> list[str]:
+    """Colours from zero's to another one in equal steps, as CSS mixes them `in oklab`."""
+    first, last = oklab(theme.zero), oklab(end)
+    shares = [n / (count - 1) for n in range(count)]
+    return [
+        hexadecimal((a + (b - a) * share for a, b in zip(first, last, strict=True)))
+        for share in shares
+    ]
+
+
+def oklab(colour: str) -> Lab:
+    """Of #rrggbb lightness and both axes of colour.
+
+    Source: Björn Ottosson, "A perceptual color space for image processing" (2020).
+    """
+    coded = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in coded)
+    l_ = math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b)
+    m_ = math.cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b)
+    s_ = math.cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b)
+    return (
+        0.2104542553 * l_ + 0.7936177850 * m_ - 0.0040720468 * s_,
+        1.9779984951 * l_ - 2.4285922050 * m_ + 0.4505937099 * s_,
+        0.0259040371 * l_ + 0.7827717662 * m_ - 0.8086757660 * s_,
+    )
+
+
+def hexadecimal(lab: Iterable[float]) -> str:
+    """#rrggbb of an OKLab colour, cut to what a screen has."""
+    lightness, a, b = lab
+    l_ = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    s = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    linear = (
+        4.0767416621 * l_ - 3.3077115913 * m + 0.2309699292 * s,
+        -1.2684380046 * l_ + 2.6097574011 * m - 0.3413193965 * s,
+        -0.0041960863 * l_ - 0.7034186147 * m + 1.7076147010 * s,
+    )
+    channels = (min(max(c, 0.0), 1.0) for c in linear)
+    coded = (12.92 * c if c <= 0.0031308 else 1.055 * c ** (1 / 2.4) - 0.055 for c in channels)
+    return "#" + "".join(f"{round(255 * c):02x}" for c in coded)

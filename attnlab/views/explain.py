@@ -133,6 +133,16 @@ class Explanation(PrintedAnywhere):
     _parts: list[tuple[str, str | list[list[str]]]]
     _products: list[list[str]] = field(default_factory=list)
 
+    @property
+    def note(self) -> str:
+        """How its numbers are written."""
+        return NOTE
+
+    def parts(self) -> list[tuple[str, str | list[list[str]]]]:
+        """Each heading, and below it a line or the rows of a table."""
+        products = [("the products", self._products)] if self._products else []
+        return [*products, *self._parts]
+
     def text(self, width: int = WIDTH) -> str:
         """The lines, none longer than `width` where its longest number fits.
 
@@ -163,6 +173,11 @@ class Explanation(PrintedAnywhere):
 
     def __repr__(self) -> str:
         return self.text()
+
+    def _repr_html_(self) -> str:
+        from attnlab.views.notebook import explanation_view
+
+        return explanation_view(self)
 
 
 def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[str]:
@@ -226,7 +241,7 @@ class Row:
     unedited: dict[str, Any]
 
     @classmethod
-    def of(cls, attention: Result, query: int) -> Row:
+    def of(cls, attention: Result, query: int | str) -> Row:
         """A row; what nobody looked at yet is computed aside, and not kept."""
         attention = attention.aside()
         if attention.derivative_of:
@@ -241,7 +256,7 @@ class Row:
                 "sequence, as attention(Q[0], K[0], V[0])"
             )
         labels = shown(attention, "mask").axes
-        query = place(query, "query", attention.Q.shape[0])
+        query = place_of(attention, "query", query, attention.Q.shape[0])
 
         def row_of(step: AnyArray) -> AnyArray:
             of_query: AnyArray = step[query]
@@ -380,15 +395,38 @@ def place(index: int, kind: str, count: int) -> int:
     return int(index) % count
 
 
+def place_of(attention: Result, kind: str, given: int | str, count: int) -> int:
+    """A query or key from the front, by its number or by its token's text or symbol.
+
+    Raises
+    ------
+    OutOfRangeError, InvalidTypeError
+        As `place` does.
+    InvalidValueError
+        No token has that text, or several have; the matrices belong to no text.
+    """
+    if not isinstance(given, str):
+        return place(given, kind, count)
+    of_memory = kind == "key" and attention.memory_tokens is not None
+    tokens = attention.memory_tokens if of_memory else attention.tokens
+    if not tokens:
+        raise InvalidValueError(
+            f"{attention.title} has no tokens that name its rows: give the number of a {kind}; "
+            f"given {quoted(given)}"
+        )
+    found: int = tokens.find(given)
+    return found + (attention.tokens_before if kind == "key" else 0)
+
+
 def called(position: int, text: str) -> str:
     """A query or key in words: its place, and its symbol where it has one."""
     return str(position) if text == str(position) else f"{position} ({text})"
 
 
-def explain_weight(attention: Result, query: int, key: int) -> Explanation:
+def explain_weight(attention: Result, query: int | str, key: int | str) -> Explanation:
     """One weight, from the products of a query's and a key's numbers to the stored value."""
     row = Row.of(attention, query)
-    key = place(key, "key", len(row.keys))
+    key = place_of(row.attention, "key", key, len(row.keys))
     k = row.attention.K[key].astype(np.float64)
     q_, k_, p_ = ([printed(x) for x in numbers] for numbers in (row.q, k, row.q * k))
     for i, (q_i, k_i, p_i) in enumerate(zip(q_, k_, p_, strict=True)):
@@ -491,7 +529,7 @@ def written(terms: Sequence[Printed]) -> str:
     return " + ".join(map(str, terms))
 
 
-def explain_row(attention: Result, query: int) -> Explanation:
+def explain_row(attention: Result, query: int | str) -> Explanation:
     """A row of weights, all keys in a table, then the values that they weigh."""
     row = Row.of(attention, query)
     made = {name: [printed(x) for x in row.made(name)] for name in STEPS}

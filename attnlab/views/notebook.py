@@ -6,16 +6,22 @@ light and a dark page. All text from tokens goes through `safe`.
 
 from __future__ import annotations
 
+import math
+import struct
+import zlib
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import numpy as np
 
+from attnlab.console import PrintedAnywhere
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
 from attnlab.tables import ELLIPSIS, elide, printable
-from attnlab.views.colours import DARK, LIGHT, Theme
+from attnlab.views.colours import DARK, LIGHT, Theme, shades
 from attnlab.views.shown import TOKENS_SHOWN, Axis, Result, Shown, Token, label, shown
 
 # How many tokens are shown as chips, and of a small picture of one head among several.
@@ -25,6 +31,12 @@ SMALL_SHOWN = 16
 # How many columns of what is not tokens, such as the 64 of Q.
 COLUMNS_SHOWN = 16
 
+# A text whose heads have more scores than these shows none of them in its first view.
+SCORES_SHOWN = 2**18
+
+# A row of pictures, one for each head, is about so wide, in pixels, and has so many colours.
+ROW_WIDTH, SHADES = 760, 64
+
 # What a head shows folded up, below its weights.
 FOLDED = ("scores", "masked_scores", "Q", "K", "V", "context")
 
@@ -33,7 +45,9 @@ HOVER_LENGTH = 120
 
 
 def _variables(theme: Theme) -> str:
-    return ";".join(f"--{name}:{colour}" for name, colour in theme._asdict().items())
+    colours = (f"--{name}:{colour}" for name, colour in theme._asdict().items())
+    light, dark = ("block", "none") if theme is LIGHT else ("none", "block")
+    return ";".join((*colours, f"--light:{light}", f"--dark:{dark}"))
 
 
 STYLE = (
@@ -68,6 +82,25 @@ background:linear-gradient(90deg in oklab,var(--from),var(--zero),var(--positive
 .attnlab .scale i.m{width:14px;background:
 repeating-linear-gradient(135deg,var(--masked) 0 1px,var(--paper) 1px 4px)}
 .attnlab .heads{display:flex;flex-wrap:wrap;gap:10px}
+.attnlab table{border-collapse:collapse;margin:6px 0;font-variant-numeric:tabular-nums}
+.attnlab :is(td,th){background:none;color:inherit;border:0;text-align:right;padding:1px 12px 1px 0;
+font-size:12px;unicode-bidi:isolate;white-space:pre}
+.attnlab th{color:var(--faint);font-weight:400}
+.attnlab :is(td,th):nth-child(-n+3){font-family:ui-monospace,monospace}
+.attnlab table tr:nth-child(n){background:none}
+.attnlab i.bar{width:calc(1px*var(--v));height:10px;background:var(--positive)}
+.attnlab .written{white-space:pre-wrap;margin:6px 0}
+.attnlab .written b{background:var(--zero);color:var(--positive)}
+.attnlab .step{margin-top:8px;font-family:ui-monospace,monospace}
+.attnlab .line{margin-left:20px;overflow-wrap:anywhere}
+.attnlab .layers{display:grid;grid-template-columns:max-content max-content;gap:3px 8px;
+align-items:center;margin:6px 0}
+.attnlab .numbers{display:flex;color:var(--faint);font-size:11px}
+.attnlab .numbers span{flex:1;text-align:center}
+.attnlab img{image-rendering:pixelated;max-width:none;margin:0;
+background:repeating-linear-gradient(135deg,var(--masked) 0 1px,var(--paper) 1px 4px)}
+.attnlab img.light{display:var(--light)}
+.attnlab img.dark{display:var(--dark)}
 """.replace("\n", "")
 )
 
@@ -100,6 +133,220 @@ def result_view(result: Result) -> str:
     if result.hint:
         body.append(f"<div class=faint>{escape(result.hint)}</div>")
     return _page(result.title, *body)
+
+
+def trace_view(trace: Result) -> str:
+    """A text's first view: its tokens, what follows, and all heads, where the text is short."""
+    body = [_chips(trace.tokens)]
+    if len(trace.blocks) * math.prod(trace.blocks[0].attention.scores_shape) <= SCORES_SHOWN:
+        aside = trace.aside()
+        for draw in (_prediction, _all_heads):
+            try:
+                body.append(draw(aside))
+            except AttnlabError as error:  # a trace from a file, without parameters
+                body.append(f"<div class=faint>{escape(str(error))}</div>")
+    else:
+        body.append(
+            "<div class=faint>The heads of a long text are many: trace.next_tokens(), trace.plot() "
+            "and trace.head(layer, head) look at some of it.</div>"
+        )
+    steps = f"<summary>steps</summary><pre>{escape(trace._table())}</pre>"
+    body.append(f"<details>{steps}</details><div class=faint>{escape(trace.hint)}</div>")
+    return _page(trace.title, *body)
+
+
+def _prediction(trace: Result) -> str:
+    last = safe(trace.tokens[-1].symbol, 24)
+    return f"<div>What may follow <b>{last}</b></div>{_candidates(trace.next_tokens())}"
+
+
+def _all_heads(trace: Result) -> str:
+    """The weights of all heads, a row of small pictures for each layer."""
+    steps = [shown(block.attention, "weights") for block in trace.blocks]
+    H, Tq, Tk = steps[0].array.shape
+    size = max(2, min(8, ROW_WIDTH // (H * (Tk + 1))))
+    width = H * (Tk + 1) * size
+    numbers = "".join(f"<span>{h}</span>" for h in range(H))
+    rows = [f'<span></span><div class=numbers style="width:{width}px">{numbers}</div>']
+    for layer, step in enumerate(steps):
+        pixels = _pixels(step)
+        described = escape(f"layer {layer}: {step.heading} of {H} heads", quote=True)
+        images = "".join(
+            f'<img class={name} alt="{described}" width={width} height={Tq * size} '
+            f'src="data:image/png;base64,{b64encode(_png(pixels, theme)).decode()}">'
+            for name, theme in (("light", LIGHT), ("dark", DARK))
+        )
+        rows.append(f"<span class=faint>{layer}</span><div>{images}</div>")
+    return (
+        f"<div>{escape(steps[0].heading)}: a row for each layer, a picture for each head; in each, "
+        f"query down, key across</div><div class=layers>{''.join(rows)}</div>"
+        f"{_scale(steps[0])}"
+    )
+
+
+def _pixels(step: Shown) -> AnyArray:
+    """All heads side by side as places in the palette: 0 a gap, 1 masked, then from 0 to 1."""
+    cells = 2 + np.rint(np.sqrt(np.clip(step.array, 0, 1)) * (SHADES - 1)).astype(np.uint8)
+    if step.masked is not None:
+        cells[step.masked] = 1
+    gap = np.zeros((*cells.shape[:-1], 1), np.uint8)
+    return np.hstack([*np.concatenate([cells, gap], axis=-1)])
+
+
+def _png(pixels: AnyArray, theme: Theme) -> bytes:
+    """Places in the palette (h, w) as a PNG. Source: the PNG specification, third edition."""
+    palette = [theme.paper, theme.paper, *shades(theme, theme.positive, SHADES)]
+    height, width = pixels.shape
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        checked = kind + data
+        return struct.pack(">I", len(data)) + checked + struct.pack(">I", zlib.crc32(checked))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)  # 8 bits, from a palette
+    lines = np.pad(pixels, ((0, 0), (1, 0)))  # each begins with how it is filtered: not
+    return b"".join(
+        (
+            b"\x89PNG\r\n\x1a\n",
+            chunk(b"IHDR", header),
+            chunk(b"PLTE", b"".join(bytes.fromhex(colour[1:]) for colour in palette)),
+            chunk(b"tRNS", b"\xff\x00"),  # what is masked lets the stripes below it through
+            chunk(b"IDAT", zlib.compress(lines.astype(np.uint8).tobytes(), 9)),
+            chunk(b"IEND", b""),
+        )
+    )
+
+
+def candidates_view(tokens: Any) -> str:
+    """Tokens that may come next, each with a bar as long as it is probable."""
+    return _page("Next tokens", _candidates(tokens))
+
+
+def _candidates(tokens: Any, start: int | None = None) -> str:
+    """A table of tokens with bars, numbered from `start` on where it is given."""
+    bars = [f'<i class=bar style="--v:{100 * token.probability:.4g}"></i>' for token in tokens]
+    header = ["id", "symbol", "text", "logit", "probability", ""]
+    rows = [
+        [
+            str(token.id),
+            safe(token.symbol, 24),
+            safe(repr(token.text), 24),
+            f"{token.logit:.4f}",
+            f"{token.probability:.4f}",
+            bar,
+        ]
+        for token, bar in zip(tokens, bars, strict=True)
+    ]
+    if start is not None:
+        header = ["", *header]
+        rows = [[str(i), *row] for i, row in enumerate(rows, start)]
+    return _table(header, [rows[i] if i is not None else [ELLIPSIS] for i in _cut(len(rows))])
+
+
+def _cut(count: int) -> list[int | None]:
+    return elide(count, CHIPS_SHOWN)
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    """A table of cells that are HTML already."""
+    lines = ["".join(f"<th>{cell}</th>" for cell in header)]
+    lines += ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def generation_view(generation: Any) -> str:
+    """What was written after the prompt, and each new token with its probability."""
+    count, prompt = len(generation.new), len(generation.prompt)
+    written = (
+        f"<div class=written>{_readable(generation.prompt)}<b>{_readable(generation.new)}</b></div>"
+    )
+    title = f"{count} token{'s' * (count != 1)} after a prompt of {prompt}"
+    return _page(title, written, _candidates(generation.chosen, start=prompt))
+
+
+def _readable(tokens: Any) -> str:
+    """The text of tokens with its line ends; other control characters are escapes."""
+    text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
+    return escape("\n".join(printable(line) for line in text.split("\n")), quote=True)
+
+
+def explanation_view(explanation: Any) -> str:
+    """The arithmetic, a heading and a line or a table for each step."""
+    body = [f"<div class=faint>{escape(explanation.note)}</div>"]
+    for heading, told in explanation.parts():
+        if heading:
+            body.append(f"<div class=step>{escape(heading)}</div>")
+        if isinstance(told, str):
+            body.append(f"<div class=line>{escape(told)}</div>" if told else "")
+        else:
+            header, *rows = [[escape(cell) for cell in row] for row in told]
+            body.append(_table(header, rows))
+    return _page(explanation.title, *body)
+
+
+def numbered_view(results: Any) -> str:
+    """Results by their numbers, each one's table folded up under its title."""
+    kind = results.kind
+    body = []
+    for n, result in enumerate(results):
+        title = safe(getattr(result, "title", "") or f"{kind} {n}")
+        body.append(
+            f"<details><summary>{title}</summary><pre>{escape(_steps(result))}</pre></details>"
+        )
+    count = len(results)
+    return _page(f"{count} {kind}{'s' * (count != 1)}, 0 to {count - 1}", *body)
+
+
+def _steps(result: Any) -> str:
+    return result._table() if hasattr(result, "_table") else repr(result)
+
+
+def model_view(model: Any) -> str:
+    """A model's sizes, where it is from, and what to ask it."""
+    first, _, origin = repr(model).partition("\n")
+    config = model.config
+    sizes = {
+        "layers": config.n_layer,
+        "heads": config.n_head,
+        "width": config.n_embd,
+        "width of a head": config.d_head,
+        "width of the MLP": config.d_mlp,
+        "positions": config.n_positions,
+        "tokens of the vocabulary": config.vocab_size,
+    }
+    rows = [[name, f"{size:,}"] for name, size in sizes.items()]
+    hint = "model.trace(text) looks inside; model.generate(text, 20) writes on"
+    return _page(
+        first,
+        f"<div class=faint>{safe(origin, 200)}</div>",
+        _table(["", ""], rows),
+        f"<div class=faint>{hint}</div>",
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class Frame(PrintedAnywhere):
+    """A page of its own inside a notebook: no script of it runs outside its frame.
+
+    Attributes
+    ----------
+    page : its HTML
+    title : what it is
+    height : in pixels
+    """
+
+    page: str
+    title: str
+    height: int
+
+    def __repr__(self) -> str:
+        return f"{self.title}: a notebook shows it, and trace.save('attention.html') writes it"
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe title="{safe(self.title)}" sandbox="allow-scripts" '
+            f'style="width:100%;height:{self.height}px;border:0" '
+            f'srcdoc="{escape(self.page, quote=True)}"></iframe>'
+        )
 
 
 def _page(title: str, *body: str) -> str:
@@ -158,7 +405,7 @@ def _heads(attention: Result) -> Iterator[str]:
         one = Shown(weights.name, weights.heading, matrix, (queries, keys), masked)
         cells = _map(one, SMALL_SHOWN, named=False, size=8)
         yield f"<div><div class=faint>head {h}</div>{cells}</div>"
-    yield f"</div>{_scale(weights.array, weights.masked)}"
+    yield f"</div>{_scale(weights)}"
     yield _cut_note((queries, keys), SMALL_SHOWN)
 
 
@@ -169,7 +416,7 @@ def _heatmap(step: Shown) -> str:
     return (
         f"<div class=faint>{escape(rows.name)} down, {escape(columns.name)} across</div>"
         f"{_map(step, TOKENS_SHOWN, named=True, size=size)}"
-        f"{_scale(step.array, step.masked)}{_cut_note(step.axes, TOKENS_SHOWN)}"
+        f"{_scale(step)}{_cut_note(step.axes, TOKENS_SHOWN)}"
     )
 
 
@@ -183,7 +430,8 @@ def _map(step: Shown, limit: int, *, named: bool, size: int) -> str:
     shown_rows = elide(len(rows.labels), _limit(rows, limit))
     shown_columns = elide(len(columns.labels), _limit(columns, limit))
     widths = "auto " * named + " ".join(f"{10 if j is None else size}px" for j in shown_columns)
-    largest = _largest(step.array)
+    by_root = step.is_weights
+    largest = 1.0 if by_root else _largest(step.array)
     cells = []
     if named:
         cells.append("<b></b>")
@@ -199,7 +447,7 @@ def _map(step: Shown, limit: int, *, named: bool, size: int) -> str:
             if step.masked is not None and step.masked[i, j]:
                 cells.append(f'<i class=m title="{hover}masked"></i>')
             else:
-                cells.append(_cell(float(step.array[i, j]), largest, hover))
+                cells.append(_cell(float(step.array[i, j]), largest, hover, by_root))
     return (
         f'<div><div class=map role=img aria-label="{escape(step.heading)}" '
         f'style="--cell:{size}px;grid-template-columns:{widths}">{"".join(cells)}</div></div>'
@@ -215,12 +463,13 @@ def _axis_label(kind: str, axis: Axis, place: int | None) -> str:
     return f'<b class={kind} title="{hover}">{escape(axis.labels[place])}</b>'
 
 
-def _cell(value: float, largest: float, hover: str) -> str:
+def _cell(value: float, largest: float, hover: str, by_root: bool) -> str:
     if np.isnan(value):
         return f'<i class=m title="{hover}nan"></i>'
-    share = round(100 * min(abs(value) / largest, 1)) if largest else 0
+    share = min(abs(value) / largest, 1) if largest else 0
+    percent = round(100 * (math.sqrt(share) if by_root else share))
     sign = "class=n " if value < 0 else ""
-    return f'<i {sign}style=--v:{share} title="{hover}{value:.4g}"></i>'
+    return f'<i {sign}style=--v:{percent} title="{hover}{value:.4g}"></i>'
 
 
 def _largest(array: AnyArray) -> float:
@@ -229,11 +478,14 @@ def _largest(array: AnyArray) -> float:
     return float(finite.max()) if finite.size else 0.0
 
 
-def _scale(array: AnyArray, masked: AnyArray | None) -> str:
+def _scale(step: Shown) -> str:
     """The colours with the range that they stand for."""
+    array, masked = step.array, step.masked
     largest = _largest(array)
     mask = "<i class=m></i>masked" if masked is not None and masked.any() else ""
-    if (array[np.isfinite(array)] < 0).any():
+    if step.is_weights:
+        bar = "0<i class=p></i>1, colour by √weight"
+    elif (array[np.isfinite(array)] < 0).any():
         bar = f'-{largest:.4g}<i style="--from:var(--negative)"></i>{largest:.4g}, 0 in the middle'
     else:
         bar = f"0<i class=p></i>{largest:.4g}"

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.errors import InvalidValueError, WriteError
+from attnlab.errors import shown as quoted
 from attnlab.files import as_path, open_regular, write_whole
 from attnlab.tables import printable
 from attnlab.views.shown import Result, Token
@@ -86,8 +87,8 @@ def save(path: str | os.PathLike[str], traces: Sequence[Result]) -> None:
     file = as_path(path)
     if file.suffix.lower() not in ENDINGS:
         raise InvalidValueError(
-            f"{file} can't be written: a page is HTML, whose names end in .html; pictures are made "
-            "by plot"
+            f"a page is written to a file that ends in .html; given {quoted(file.name)}. Pictures "
+            'are written by trace.plot().save("weights.pdf")'
         )
     # Told now, not after all layers have been computed.
     if os.path.isdir(file):

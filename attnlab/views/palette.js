@@ -24,22 +24,17 @@ const SHADES = 256;
 const shades = (colour) => Uint32Array.from({ length: SHADES }, (_, n) => colour(n / (SHADES - 1)));
 const mix = (from, to, t) => from + (to - from) * t;
 
-/** From nothing, near the page's own colour, to the strongest. */
-const sequential = (dark) =>
-  shades((t) =>
-    dark
-      ? pixel(mix(0.25, 0.95, t), mix(0.03, 0.11, Math.sin(t * 2.4)), mix(290, 95, t))
-      : pixel(mix(0.965, 0.27, t), mix(0.015, 0.13, Math.sin(t * 1.9)), mix(110, 290, t)),
-  );
+/** The page's own colour at zero; hue 255 is blue, 55 orange. */
+const strong = (dark, strength, hue) =>
+  dark
+    ? pixel(mix(0.27, 0.83, strength), 0.14 * strength ** 0.8, hue)
+    : pixel(mix(0.965, 0.47, strength), 0.14 * strength ** 0.8, hue);
 
-/** Blue below zero, the page's own colour at it, orange above. */
+/** From zero to the strongest, as numbers above zero have it everywhere. */
+const sequential = (dark) => shades((t) => strong(dark, t, 55));
+
+/** Blue below zero, orange above. */
 const diverging = (dark) =>
-  shades((t) => {
-    const strength = Math.abs(2 * t - 1);
-    const hue = t < 0.5 ? 255 : 55;
-    return dark
-      ? pixel(mix(0.27, 0.83, strength), 0.14 * strength ** 0.8, hue)
-      : pixel(mix(0.965, 0.47, strength), 0.14 * strength ** 0.8, hue);
-  });
+  shades((t) => strong(dark, Math.abs(2 * t - 1), t < 0.5 ? 255 : 55));
 
 const cssColour = (bits) => `rgb(${bits & 255} ${(bits >> 8) & 255} ${(bits >> 16) & 255})`;

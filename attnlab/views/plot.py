@@ -26,8 +26,8 @@ from attnlab.errors import InvalidValueError
 from attnlab.errors import shown as quoted
 from attnlab.files import as_path, write_whole
 from attnlab.tables import ELLIPSIS, display_width, elide, printable
-from attnlab.views.colours import LIGHT
-from attnlab.views.explain import place
+from attnlab.views.colours import LIGHT, shades
+from attnlab.views.explain import place_of
 from attnlab.views.shown import (
     TOKENS_SHOWN,
     Axis,
@@ -43,7 +43,7 @@ from attnlab.views.shown import (
 try:
     from matplotlib import font_manager, rc_context, rcParams
     from matplotlib.axes import Axes
-    from matplotlib.colors import LinearSegmentedColormap, Normalize
+    from matplotlib.colors import ListedColormap, Normalize, PowerNorm
     from matplotlib.figure import Figure
 except ModuleNotFoundError as error:
     raise missing_extra(error, "plot") from None
@@ -56,11 +56,15 @@ INCHES_PER_LABEL = 0.28
 # Labels of a column that are no wider than this, such as 猫, are not turned.
 FITS_A_COLUMN = 2
 
-ABOVE_ZERO = LinearSegmentedColormap.from_list("attnlab", [LIGHT.zero, LIGHT.positive])
-AROUND_ZERO = LinearSegmentedColormap.from_list(
-    "attnlab around zero", [LIGHT.negative, LIGHT.zero, LIGHT.positive]
-)
+# What is written beside the colours of weights.
+WEIGHTS_TOLD = (0.0, 0.01, 0.1, 0.25, 0.5, 1.0)
 
+# In so many steps a colour goes from zero's to the strongest.
+SHADES = 128
+
+BELOW, ABOVE = (shades(LIGHT, end, SHADES) for end in (LIGHT.negative, LIGHT.positive))
+ABOVE_ZERO = ListedColormap(ABOVE, "attnlab")
+AROUND_ZERO = ListedColormap([*BELOW[::-1], *ABOVE], "attnlab around zero")
 
 # A notebook's picture has so many pixels for each that it takes up, for sharp letters.
 PIXELS = 2
@@ -149,19 +153,29 @@ def plot_step(attention: Result, name: str, ax: Axes | None) -> Picture:
     array = np.atleast_2d(step.array).astype(np.float64)
     if step.masked is not None:
         array[step.masked] = np.nan
-    return plot_matrix(array, rows, columns, f"{attention.title}\n{step.heading}", ax)
+    title = f"{attention.title}\n{step.heading}"
+    return plot_matrix(array, rows, columns, title, ax, by_root=step.is_weights)
 
 
 def plot_matrix(
-    array: AnyArray, rows: Axis, columns: Axis, title: str, given: Axes | None
+    array: AnyArray,
+    rows: Axis,
+    columns: Axis,
+    title: str,
+    given: Axes | None,
+    *,
+    by_root: bool = False,
 ) -> Picture:
-    """Numbers (m, n) as a heatmap, labelled along both axes; NaN is hatched."""
+    """Numbers (m, n) as a heatmap, labelled along both axes; NaN is hatched.
+
+    With `by_root` they are weights, 0 to 1, and coloured by their roots.
+    """
     shown_rows, shown_columns = (
         elide(len(axis.positions), TOKENS_SHOWN) for axis in (rows, columns)
     )
     height, width = (len(shown) * INCHES_PER_LABEL for shown in (shown_rows, shown_columns))
     ax = axes_for(given, width + 2.5, height + 2)
-    _image(ax, _cut(array, shown_rows, shown_columns), array)
+    _image(ax, _cut(array, shown_rows, shown_columns), array, by_root)
     for places, span in ((shown_rows, ax.axhspan), (shown_columns, ax.axvspan)):
         for gap in (n for n, index in enumerate(places) if index is None):
             span(gap - 0.5, gap + 0.5, color=LIGHT.paper)
@@ -195,16 +209,18 @@ def plot_heads(trace: Result, name: str, given: Axes | None) -> Picture:
         raise InvalidValueError(
             f"heads have no step {quoted(name)} each; those are {', '.join(known)}"
         )
-    layers = []
+    layers, by_root = [], True
     for block in trace.blocks:
         step = shown(block.attention, name)
         _, rows, columns = step.axes
+        by_root = by_root and step.is_weights
         picked = tile_of(step.array, rows, columns)
         heads = step.array[picked].astype(np.float64)
         if step.masked is not None:
             heads[step.masked[picked]] = np.nan
         layers.append(heads)
-    return plot_tiles(np.stack(layers), rows, columns, f"{trace.title}\n{step.heading}", given)
+    title = f"{trace.title}\n{step.heading}"
+    return plot_tiles(np.stack(layers), rows, columns, title, given, by_root)
 
 
 def tile_of(array: AnyArray, rows: Axis, columns: Axis) -> tuple[AnyArray, ...]:
@@ -217,14 +233,19 @@ def tile_of(array: AnyArray, rows: Axis, columns: Axis) -> tuple[AnyArray, ...]:
 
 
 def plot_tiles(
-    tiles: AnyArray, rows: Axis, columns: Axis, title: str, given: Axes | None
+    tiles: AnyArray,
+    rows: Axis,
+    columns: Axis,
+    title: str,
+    given: Axes | None,
+    by_root: bool = False,
 ) -> Picture:
     """A small heatmap for each head, (L, H, m, n), cut by `tile_of`; NaN is hatched."""
     L, H, *_ = tiles.shape
     array = np.vstack([np.hstack([_framed(head) for head in heads]) for heads in tiles])
     high, wide = array.shape[0] // L, array.shape[1] // H
     ax = axes_for(given, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
-    _image(ax, array, array)
+    _image(ax, array, array, by_root)
     for i in range(1, L):
         ax.axhspan(i * high - 1.5, i * high - 0.5, color=LIGHT.paper)
     for j in range(1, H):
@@ -246,12 +267,14 @@ def plot_tiles(
     return finished(ax, given, Words([], title), title, cut, alt)
 
 
-def plot_tokens(trace: Result, layer: int, head: int, query: int, given: Axes | None) -> Picture:
+def plot_tokens(
+    trace: Result, layer: int, head: int, query: int | str, given: Axes | None
+) -> Picture:
     """Lines from one token to those that it looks at, as strong as the weights."""
     one = trace.head(layer, head)
     step = shown(one, "weights")
     queries, keys = step.axes
-    query = place(query, "query", len(queries.positions))
+    query = place_of(one, "query", query, len(queries.positions))
     weights = step.array[query]
     masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
     largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])  # the largest, in order
@@ -289,6 +312,26 @@ def plot_tokens(trace: Result, layer: int, head: int, query: int, given: Axes | 
     )
     alt = f"Lines{of(title)} ({queries.labels[query]}): most to {first}"
     return finished(ax, given, words, title, cut, alt)
+
+
+def plot_losses(losses: Sequence[float], title: str, given: Axes | None) -> Picture:
+    """The loss of each step of a training, and their mean over a twentieth of them as a line."""
+    if not losses:
+        raise InvalidValueError("no step has been taken, so there is no loss to draw")
+    ax = axes_for(given, 6, 3.5)
+    steps, numbers = np.arange(1, len(losses) + 1), np.array(losses)
+    width = max(1, len(losses) // 20)
+    mean = np.convolve(numbers, np.ones(width) / width, "valid")
+    ax.plot(steps, numbers, color=LIGHT.masked, linewidth=0.8, marker="." * (len(losses) == 1))
+    ax.plot(steps[width - 1 :], mean, color=LIGHT.positive, label=f"mean of {width} steps")
+    ax.set_xlabel("step")
+    ax.set_ylabel("loss, nats per token")
+    ax.set_ylim(bottom=0)
+    if width > 1:
+        ax.legend(frameon=False)
+    first, last = numbers[0], numbers[-1]
+    alt = f"Losses{of(title)}: from {first:.3f} at step 1 to {last:.3f} at the last"
+    return finished(ax, given, Words([], title), title, [], alt)
 
 
 def axes_for(given: Axes | None, width: float, height: float) -> Axes:
@@ -340,7 +383,7 @@ def _framed(array: AnyArray) -> AnyArray:
     return np.pad(array, (0, 1), constant_values=np.nan)
 
 
-def _image(ax: Axes, shown: AnyArray, array: AnyArray) -> None:
+def _image(ax: Axes, shown: AnyArray, array: AnyArray, by_root: bool) -> None:
     """Numbers as colours, with their scale; what is masked is hatched."""
     finite = array[np.isfinite(array)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
@@ -349,14 +392,19 @@ def _image(ax: Axes, shown: AnyArray, array: AnyArray) -> None:
     image = ax.imshow(
         np.ma.masked_invalid(shown),
         cmap=AROUND_ZERO if below else ABOVE_ZERO,
-        norm=Normalize(-largest if below else 0, largest),
+        norm=PowerNorm(0.5, 0, 1, clip=True)
+        if by_root
+        else Normalize(-largest if below else 0, largest),
         interpolation="nearest",
         aspect="auto",
     )
     ax.patch.set(facecolor=LIGHT.paper, edgecolor=LIGHT.masked, hatch="/////", linewidth=0)
     figure = ax.get_figure()
     assert figure is not None
-    figure.colorbar(image, ax=ax, shrink=0.6)
+    bar = figure.colorbar(image, ax=ax, shrink=0.6)
+    if by_root:
+        bar.set_ticks(WEIGHTS_TOLD, labels=[f"{weight:g}" for weight in WEIGHTS_TOLD])
+        bar.set_label("colour by √weight", fontsize="small")
 
 
 class Words:

@@ -87,6 +87,18 @@ class Shown:
         return [axis.name for axis in self.axes[-2:]] == ["query", "key"]
 
     @property
+    def is_weights(self) -> bool:
+        """Whether its colours are those of weights, 0 to 1 by their roots.
+
+        Small weights are many; so they can be told from none. Gradients of weights have signs.
+        """
+        return (
+            self.name == "weights"
+            and self.heading.startswith("weights")
+            and not ((self.array < 0).any() or np.isnan(self.array).any())
+        )
+
+    @property
     def decimals(self) -> int:
         """How many digits a table shows after the point."""
         return 2 if self.is_token_by_token else 4

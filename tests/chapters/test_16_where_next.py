@@ -17,7 +17,7 @@ CHANGES: Changes = {
     "a turn the other way": (False, {"theta = 0.5 ": "theta = -3 "}),
     "another head": (False, {".head(0, 0)": ".head(1, 2)"}),
     "all experts": (False, {"experts, working = 4, 2": "experts, working = 3, 3"}),
-    "q of zeros": (False, {"np.array([[1.0, 0.3]])": "np.zeros((1, 2))"}),
+    "q of zeros": (False, {"np.array([1.0, 0.3])": "np.zeros(2)"}),
 }
 
 
