@@ -311,8 +311,8 @@ learned.plot("weights")
 # <details><summary>Answer</summary>
 #
 # `[3, 2]`: the query of "it" is the sum of the rows for animal, thing and pronoun, [3, 3], and the
-# raw scores are 6, 6 and 6. All three weights are 0.3333. (The animal in "it" asked for a thing
-# once already, which is why it is not `[3, 3]`.)
+# raw scores are 6, 6 and 6. All three weights are 0.3333 then. (The animal in "it" asked for a
+# thing once already, which is why it is not `[3, 3]`.)
 #
 # </details>
 #

@@ -222,7 +222,7 @@ pictures.curves({"singular values": values}, x_name="number", y_name="stretch")
 # <details><summary>Answer</summary>
 #
 # The determinant goes from 1.0000 to -1.0000: areas are as they were, but the plane is turned over.
-# The singular values stay 2.0000 and 0.5000. They are never negative; the mirror is in U or Vᵀ.
+# The singular values stay 2.0000 and 0.5000: they are never negative, and the mirror is in U or Vᵀ.
 #
 # </details>
 #
