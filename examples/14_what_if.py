@@ -117,9 +117,8 @@ place = looked_at
 print(f"Rank and probability of {SOUNDS[0]!r} at {symbols[place]}\n")
 try:
     of_sound = lens.of(SOUNDS[0])
-    for stop, rank, chance in zip(
-        of_sound.stops, of_sound.ranks[:, place], of_sound.probabilities[:, place], strict=True
-    ):
+    for n, stop in enumerate(of_sound.stops):
+        rank, chance = of_sound.ranks[n, place], of_sound.probabilities[n, place]
         print(f"  {stop:<18}#{rank:<5}{chance:.4f}")
 except attnlab.AttnlabError as why:
     print(why)
@@ -178,22 +177,19 @@ def difference(trace: attnlab.Trace) -> float:
     return float(trace.next_logits[one.id] - trace.next_logits[two.id])
 
 
-L, H = pocket.config.n_layer, pocket.config.n_head
-parts = {
-    f"layer {n} {name}": (share, f"blocks.{n}.{where}")
-    for n in range(L)
-    for name, share, where in [
-        *((f"head {h}", shares.heads[n, h], f"attention.heads.{h}.context") for h in range(H)),
-        ("MLP", shares.mlps[n], "mlp.output"),
-    ]
-}
-lost = {
-    name: [share, difference(trace) - difference(trace.edited({where: 0}))]
-    for name, (share, where) in parts.items()
-}
-print(
-    attnlab.table([*lost.values()], rows=[*lost], columns=["share", "lost if silent"], decimals=2)
-)
+parts = {}
+for n in range(pocket.config.n_layer):
+    for h in range(pocket.config.n_head):
+        parts[f"layer {n} head {h}"] = shares.heads[n, h], f"blocks.{n}.attention.heads.{h}.context"
+    parts[f"layer {n} MLP"] = shares.mlps[n], f"blocks.{n}.mlp.output"
+
+lost = {}
+for name, (share, where) in parts.items():
+    silent = trace.edited({where: 0})
+    lost[name] = [share, difference(trace) - difference(silent)]
+
+columns = ["share", "lost if silent"]
+print(attnlab.table([*lost.values()], rows=[*lost], columns=columns, decimals=2))
 
 # %% [markdown]
 # With the text above the heads of layer 1 do more than they write: the MLP after them adds to it.
