@@ -2,8 +2,8 @@
 
 Those that show a model of GPT-2's shape run on the constructed checkpoint too.
 
-As scripts always, as notebooks where `-m slow` asks for it. What they say is held by
-the tests in `chapters/`.
+As scripts always, as notebooks where `-m slow` asks for it; `test_built_book.py` has all notebooks
+on the pocket model. What they say is held by the tests in `chapters/`.
 """
 
 import os
@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from book import CHAPTERS, FASTER, changed
 from conftest import needs
-from editions import translation_of
 
 from attnlab.hub import HOW_TO_GET_GPT2
 
@@ -76,15 +75,11 @@ def test_chapter_on_a_model_of_gpt2s_shape(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
-def test_chapter_as_a_notebook(
-    chapter: Path, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("chapter", ON_A_MODEL, ids=name)
+def test_chapter_as_a_notebook(chapter: Path, walkthrough_directory: Path, tmp_path: Path) -> None:
     """Every cell runs, and the HTML that is made of it holds the views without a kernel."""
     for library in ("jupytext", "nbmake", "nbconvert", "ipykernel"):
         needs(library, "notebooks")
-    on_a_model = chapter in ON_A_MODEL
-    model = str(request.getfixturevalue("walkthrough_directory")) if on_a_model else "pocket"
     notebook = tmp_path / f"{chapter.stem}.ipynb"
     for command in (
         ("jupytext", "--quiet", "--to", "ipynb", "--output", str(notebook), str(chapter)),
@@ -95,13 +90,12 @@ def test_chapter_as_a_notebook(
             [sys.executable, "-m", *command],
             capture_output=True,
             encoding="utf-8",
-            env={**os.environ, "ATTNLAB_MODEL": model, "PYTHONUTF8": "1"},
+            env={**os.environ, "ATTNLAB_MODEL": str(walkthrough_directory), "PYTHONUTF8": "1"},
             check=False,
         )
         assert finished.returncode == 0, finished.stdout + finished.stderr
     html = notebook.with_suffix(".html").read_text(encoding="utf-8")
-    if translation_of(chapter).exists():
-        assert any(drawn in html for drawn in DRAWN)
+    assert any(drawn in html for drawn in DRAWN)
     if chapter.stem == "06_walkthrough":
         assert "Ġis → Ġhot: 0." in html
         assert "It → Ġis: masked" in html

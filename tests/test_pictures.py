@@ -1,7 +1,9 @@
 """Pictures of a reader's own numbers: what is drawn where, read from the Axes; bad input."""
 
 import io
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -150,8 +152,14 @@ def test_labels_keep_off_each_other(pictures: Any, name: str) -> None:
     ax = getattr(pictures, name)(crowd(12)).axes
     for one, other in combinations(boxes(ax), 2):
         assert not one.overlaps(other)
+
+
+def test_labels_stay_inside_the_frame(pictures: Any) -> None:
+    ax = pictures.points({"as far to the right as it goes": (1, 0), "far below": (0, -1)}).axes
     frame = ax.get_window_extent()
-    assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes(ax))
+    for box in boxes(ax):
+        assert frame.x0 <= box.x0 < box.x1 <= frame.x1
+        assert frame.y0 <= box.y0 < box.y1 <= frame.y1
 
 
 def test_a_label_that_stands_far_off_has_a_line(pictures: Any) -> None:
@@ -273,3 +281,11 @@ def test_what_can_not_be_drawn(pictures: Any, draw: Any, kind: Any, message: str
     with pytest.raises(kind, match=message) as caught:
         draw(pictures)
     assert isinstance(caught.value, AttnlabError)
+
+
+def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for module in ("attnlab.pictures", "attnlab.views.plot"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(errors.MissingExtraError, match="optional extra 'plot'"):
+        import_module("attnlab.pictures")
