@@ -1,0 +1,261 @@
+# %% [markdown]
+# # 15. Write your own attention
+#
+# You have followed every step. Now write them yourself: one head, then a layer of heads, then a
+# whole block. After each, `attnlab.check` holds your numbers against the model's and says which
+# steps are right, which is the first that is not, and, where it knows the mistake, what you did.
+#
+# The functions below are right. Empty them and write your own in their place; nothing else needs to
+# change. Whatever goes wrong in them is told, and the chapter goes on.
+
+# %%
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import attnlab
+from attnlab import pictures
+from attnlab.console import prepare_script
+from attnlab.equations import Array
+
+prepare_script()  # for any terminal, and for pipes
+
+TEXT = "The dog chased the ball, but it"
+layer, number = 0, 1  # whose numbers yours are to be
+
+model = attnlab.GPT2.at_hand()
+trace = model.trace(TEXT)
+head = trace.head(layer, number)
+block = trace.blocks[layer]
+
+
+def told(right: Any, write: Callable[..., Mapping[str, Array]], *given: Array) -> Any:
+    """What `check` says of what a function of yours makes, or what stopped it."""
+    try:
+        return attnlab.check(write(*given), right)
+    except attnlab.AttnlabError as refusal:
+        return refusal
+    except Exception as error:
+        return f"{write.__name__} stopped with {type(error).__name__}: {error}"
+
+
+# %% [markdown]
+# ## 15.1 One head
+#
+# You are given `X` (T tokens, D numbers each) and the head's parameters. Return a mapping from
+# names to arrays with whichever of these you have: `Q`, `K`, `V`, `raw_scores`, `scores`,
+# `masked_scores`, `weights`, `context`. Their equations stand on one page, from
+# [`affine`](../attnlab/equations.py) to [`context`](../attnlab/equations.py).
+
+
+# %%
+def my_head(
+    X: Array, W_Q: Array, b_Q: Array, W_K: Array, b_K: Array, W_V: Array, b_V: Array
+) -> dict[str, Array]:
+    Q, K, V = X @ W_Q + b_Q, X @ W_K + b_K, X @ W_V + b_V
+    scores = Q @ K.T / math.sqrt(K.shape[1])
+    may_attend = np.tril(np.ones(scores.shape, dtype=bool))
+    masked_scores = np.where(may_attend, scores, -np.inf)
+    powers = np.exp(masked_scores - masked_scores.max(axis=1, keepdims=True))
+    weights = powers / powers.sum(axis=1, keepdims=True)
+    return {
+        "Q": Q,
+        "K": K,
+        "V": V,
+        "scores": scores,
+        "masked_scores": masked_scores,
+        "weights": weights,
+        "context": weights @ V,
+    }
+
+
+print("\n15.1 One head")
+parameters = head.W_Q, head.b_Q, head.W_K, head.b_K, head.W_V, head.b_V
+print(told(head, my_head, head.X, *parameters))
+
+# %% [markdown]
+# Numbers of two programs are never quite the same: they add up in different orders. So a step
+# agrees when what differs is what rounding explains, and the table's column `x rounding` says how
+# many times that it is.
+
+# %% [markdown]
+# ## 15.2 What check says of common mistakes
+#
+# Each line below is one mistake, made on purpose with the right numbers up to it. Guess what
+# `check` will say before you read it.
+
+# %%
+Q, K, V, scores, mask = head.Q, head.K, head.V, head.scores, head.mask
+mistakes: dict[str, dict[str, Array]] = {
+    "no division": {"scores": Q @ K.T},
+    "divided by Dk": {"scores": Q @ K.T / K.shape[1]},
+    "the mask upside down": {"masked_scores": np.where(mask.T, scores, -np.inf)},
+    "masked after the softmax": {"weights": attnlab.softmax(scores) * mask},
+    "softmax down the columns": {"weights": attnlab.softmax(head.masked_scores.T).T},
+}
+
+print("\n15.2 Common mistakes")
+for mistake, mine in mistakes.items():
+    verdict = attnlab.check(mine, head)
+    print(f"\n{mistake}: {verdict.reasons or 'no difference'}")
+
+# %% [markdown]
+# A mistake often shows in a picture, too. Masked after the softmax, rows of weights no longer sum
+# to 1: the future has taken its share and is then thrown away.
+
+# %%
+pictures.heatmap(
+    mistakes["masked after the softmax"]["weights"],
+    rows=trace.tokens.symbols,
+    columns=trace.tokens.symbols,
+    title="masked after the softmax",
+)
+
+# %% [markdown]
+# ## 15.3 A layer
+#
+# All heads at once. One matrix holds `W_Q`, `W_K` and `W_V` of all heads side by side: the columns
+# are Q of all heads, then K of all, then V. Between (T, H · Dh) and (H, T, Dh) lie a reshape
+# **and** a swap of axes; reshape alone mixes tokens ([`split_heads`](../attnlab/equations.py),
+# [`merge_heads`](../attnlab/equations.py)). Then `W_O` mixes the heads.
+
+
+# %%
+def my_layer(X: Array, W_QKV: Array, b_QKV: Array, W_O: Array, b_O: Array) -> dict[str, Array]:
+    T, H = len(X), model.config.n_head
+    Q, K, V = (
+        part.reshape(T, H, -1).swapaxes(0, 1) for part in np.split(X @ W_QKV + b_QKV, 3, axis=1)
+    )
+    scores = Q @ K.swapaxes(1, 2) / math.sqrt(K.shape[2])
+    masked_scores = np.where(np.tril(np.ones((T, T), dtype=bool)), scores, -np.inf)
+    weights = attnlab.softmax(masked_scores)
+    context = weights @ V
+    concat = context.swapaxes(0, 1).reshape(T, -1)
+    return {
+        "Q": Q,
+        "scores": scores,
+        "weights": weights,
+        "context": context,
+        "concat": concat,
+        "output": concat @ W_O + b_O,
+    }
+
+
+print("\n15.3 A layer")
+attention = block.attention
+of_layer = attention.X, attention.W_QKV, attention.b_QKV, attention.W_O, attention.b_O
+print(told(attention, my_layer, *of_layer))
+
+# %% [markdown]
+# Two mistakes that everybody makes once: `W_O` as `nn.Linear` would store it, outputs as rows, and
+# heads joined without the swap. No shape complains: both matrices are square, both reshapes fit.
+
+# %%
+context = attention.context
+joined = context.reshape(len(attention.X), -1)
+for mine in (
+    {"output": attention.concat @ attention.W_O.T + attention.b_O},
+    {"output": joined @ attention.W_O + attention.b_O},
+):
+    print(f"\n{attnlab.check(mine, attention).reasons or 'no difference'}")
+
+# %% [markdown]
+# ## 15.4 A block
+#
+# What is left is small: LayerNorm before attention and before the MLP, GELU in between, and the two
+# additions that make the residual stream. Names are paths here, as the whole trace has them. The
+# variance is over all D, and epsilon stands under the root.
+
+
+# %%
+def my_block(x: Array) -> dict[str, Array]:
+    def layer_norm(x: Array, gain: Array, bias: Array) -> Array:
+        centred = x - x.mean(axis=1, keepdims=True)
+        variance = (centred**2).mean(axis=1, keepdims=True)
+        normal: Array = centred / np.sqrt(variance + model.config.layer_norm_epsilon)
+        return normal * gain + bias
+
+    mlp = block.mlp
+    X = layer_norm(x, attention.gain, attention.bias)
+    output = my_layer(X, *of_layer[1:])["output"]
+    mid = x + output
+    hidden = layer_norm(mid, mlp.gain, mlp.bias) @ mlp.W_1 + mlp.b_1
+    inner = math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)
+    activated = hidden * (1 + np.tanh(inner)) / 2
+    written = activated @ mlp.W_2 + mlp.b_2
+    return {
+        f"blocks.{layer}.attention.X": X,
+        f"blocks.{layer}.attention.output": output,
+        f"blocks.{layer}.mid": mid,
+        f"blocks.{layer}.mlp.hidden": hidden,
+        f"blocks.{layer}.mlp.activated": activated,
+        f"blocks.{layer}.mlp.output": written,
+        f"blocks.{layer}.output": mid + written,
+    }
+
+
+print("\n15.4 A block")
+print(told(trace, my_block, block.input))
+
+# %% [markdown]
+# ## 15.5 The next token
+#
+# Let your block take the model's place. Put its output where the block's was, and let the rest of
+# the model go on: does it predict the same?
+
+# %%
+print("\n15.5 The next token")
+try:
+    mine = my_block(block.input)[f"blocks.{layer}.output"]
+    edited = trace.edited({f"blocks.{layer}.output": mine})
+except Exception as error:
+    edited = trace
+    print(f"your output was not taken: {error}")
+print(edited.next_tokens(3))
+edited
+
+# %% [markdown]
+# ## 15.6 Predict, change, see
+#
+# **Exercise 1.** Leave out the division in `my_head`. How many of its seven steps still agree, and
+# what will `check` name? Say it, then do it.
+#
+# <details><summary>Answer</summary>
+#
+# `Q`, `K` and `V` do: 3 of 7. The first that does not is `scores`, and the mistake is
+# `scores = raw_scores`: the division by √Dk is missing.
+#
+# </details>
+#
+# **Exercise 2.** In `my_head` put `np.tril(np.ones(scores.shape, dtype=bool), -1)`, which hides
+# each token from itself as well. What becomes of the first row?
+#
+# <details><summary>Answer</summary>
+#
+# The first token sees nobody. All its scores are -inf, its softmax is NaN, and `check` says where
+# the first NaN stands, `(0, 0)` of the weights, and what makes one. A row with nothing to attend to
+# has no softmax.
+#
+# </details>
+#
+# **Exercise 3.** In `my_layer` leave out `.swapaxes(0, 1)` before the last `reshape`. Which step is
+# the first that differs?
+#
+# <details><summary>Answer</summary>
+#
+# `concat`: everything before it is as it was. The shape is right, T rows of H · Dh, but each row
+# holds numbers of several tokens.
+#
+# </details>
+#
+# **Exercise 4.** In `my_block` leave out `x +` in `mid = x + output`. How many of the seven steps
+# still agree, and what is named?
+#
+# <details><summary>Answer</summary>
+#
+# 2 of 7, `attention.X` and `attention.output`. The first that does not is `blocks.0.mid`, and
+# `mid = attention.output` is named: the residual is left out.
+#
+# </details>

@@ -1,0 +1,88 @@
+"""Chapter 15, write your own attention: what it says holds, and its numbers may be changed."""
+
+import re
+
+import numpy as np
+import pytest
+from book import Changes, answer, as_it_is, holds, run
+
+CHAPTER = "15"
+
+ROOT = "    scores = Q @ K.T / math.sqrt(K.shape[1])\n"
+
+CHANGES: Changes = {
+    "another text": (False, {"The dog chased the ball, but it": "A fluffy blue creature"}),
+    "one token": (False, {"The dog chased the ball, but it": "The"}),
+    "Chinese": (False, {"The dog chased the ball, but it": "夏天很热。"}),
+    "another head": (False, {"layer, number = 0, 1": "layer, number = 1, 3"}),
+    "a head that multiplies by zero": (
+        False,
+        {"scores = Q @ K.T / math": "scores = 0 * Q @ K.T / math"},
+    ),
+    "negative scores": (False, {"scores = Q @ K.T / math": "scores = -Q @ K.T / math"}),
+    "a head that stops": (False, {ROOT: "    scores = Q @ K\n"}),
+    "a head that is empty": (False, {ROOT: "    return {}\n" + ROOT}),
+    "a head that returns nothing": (False, {ROOT: "    return None\n" + ROOT}),
+    "a layer of lists": (False, {"T, H = len(X), model.config.n_head": "return [1]"}),
+    "a block of another shape": (False, {"    mid = x + output": "    mid = x[:1] + output[:1]"}),
+    "a block that stops": (False, {"    mid = x + output": "    mid = x @ output"}),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+def test_it_goes_on_with_other_numbers(what: str) -> None:
+    holds(CHAPTER, *CHANGES[what])
+
+
+def test_write_your_own() -> None:
+    printed = as_it_is(CHAPTER).printed
+    for agreement in ("7 of 7 steps agree", "6 of 6 steps agree", "7 of 7 steps agree"):
+        assert agreement in printed
+    named = (
+        "scores = raw_scores\n",
+        "scores = raw_scores / Dk\n",
+        "maskᵀ",
+        "weights = softmax(scores) where the mask is True, else 0",
+        "softmax over the queries",
+        "output = concat W_Oᵀ + b_O",
+        "concat = context.reshape(T, H·Dh)",
+    )
+    assert [name for name in named if name not in printed] == []
+    chapter = as_it_is(CHAPTER)
+    assert np.allclose(chapter["edited"].logits, chapter["trace"].logits, atol=1e-4)
+    assert chapter["edited"] is not chapter["trace"]
+
+
+def said(section: int, old: str, new: str) -> str:
+    """What a section of the chapter prints once a piece of its code is replaced."""
+    return re.split(r"\n\n15\.\d ", run(CHAPTER, {old: new}).printed)[section]
+
+
+def test_exercise_1() -> None:
+    told = said(1, ROOT, "    scores = Q @ K.T\n")
+    assert "3 of 7 steps agree, the first that does not is scores" in told
+    assert "    scores = raw_scores\n" in told
+    assert "3 of 7" in answer(CHAPTER, 1)
+    assert "`scores = raw_scores`" in answer(CHAPTER, 1)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_exercise_2() -> None:
+    mask = "np.tril(np.ones(scores.shape, dtype=bool)"
+    told = said(1, f"{mask})", f"{mask}, -1)")
+    assert "weights holds NaN, first at (0, 0)" in told
+    assert "`(0, 0)` of the weights" in answer(CHAPTER, 2)
+
+
+def test_exercise_3() -> None:
+    told = said(3, "context.swapaxes(0, 1).reshape(T, -1)", "context.reshape(T, -1)")
+    assert "the first that does not is concat" in told
+    assert answer(CHAPTER, 3).startswith("`concat`")
+
+
+def test_exercise_4() -> None:
+    told = said(4, "    mid = x + output", "    mid = output")
+    assert "2 of 7 steps agree, the first that does not is blocks.0.mid" in told
+    assert "    mid = attention.output\n" in told
+    assert "2 of 7" in answer(CHAPTER, 4)
