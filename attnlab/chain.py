@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from attnlab.views.explain import Explanation
+    from attnlab.views.notebook import View
     from attnlab.views.plot import Picture
 
 # What a multi-head attention has once for each head.
@@ -121,13 +122,17 @@ class Attention(Result):
 
         return explain_row(self, query) if key is None else explain_weight(self, query, key)
 
-    def plot(self, step: str = "weights", ax: Axes | None = None) -> Picture:
-        """A step of one head as a heatmap, its tokens along the axes; of many the first ones.
+    def plot(
+        self, step: str = "weights", ax: Axes | None = None, tokens: slice | None = None
+    ) -> Picture:
+        """A step of one head as a heatmap, its tokens along the axes.
 
         Parameters
         ----------
         step : a step's name, such as "masked_scores"
         ax : matplotlib's Axes to draw into; None for a figure of its own
+        tokens : which of them, such as `slice(-40, None)` for the last 40, `slice(None)` for all;
+            None for the first and last ones of many
 
         Returns
         -------
@@ -144,7 +149,23 @@ class Attention(Result):
         """
         from attnlab.views.plot import plot_step
 
-        return plot_step(self, step, ax)
+        return plot_step(self, step, ax, tokens)
+
+    def show(self, tokens: slice | None = None) -> View:
+        """What a notebook shows of it, of more tokens.
+
+        Parameters
+        ----------
+        tokens : as `plot` takes it
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            `tokens` is no slice, or leaves none.
+        """
+        from attnlab.views.notebook import view_of_tokens
+
+        return view_of_tokens(self, tokens)
 
     def to_dataframe(self, step: str = "weights") -> DataFrame:
         """A step of one head as a pandas DataFrame, labelled.

@@ -45,11 +45,11 @@ def align(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
     )
 
 
-def elide(count: int, limit: int) -> list[int | None]:
-    """Which of `count` indices to show when only `limit` fit: the first ones, a gap, the last."""
+def elide(count: int, limit: int, last: int = 1) -> list[int | None]:
+    """Which of `count` indices to show when only `limit` fit: the first, a gap, and `last` more."""
     if count <= limit:
         return list(range(count))
-    return [*range(limit - 1), None, count - 1]
+    return [*range(limit - last), None, *range(count - last, count)]
 
 
 def shortened(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:

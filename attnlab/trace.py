@@ -179,13 +179,17 @@ class Trace(ForwardPass):
         """
         return self.blocks.one(layer).attention.heads.one(head)
 
-    def plot(self, step: str = "weights", ax: Axes | None = None) -> Picture:
+    def plot(
+        self, step: str = "weights", ax: Axes | None = None, tokens: slice | None = None
+    ) -> Picture:
         """A step of all heads, a row of small heatmaps for each layer.
 
         Parameters
         ----------
         step : a step that each head has, such as "weights" or "Q"
         ax : matplotlib's Axes to draw into; None for a figure of its own
+        tokens : which of them, such as `slice(-40, None)` for the last 40, `slice(None)` for all;
+            None for the first and last ones of many
 
         Returns
         -------
@@ -202,7 +206,7 @@ class Trace(ForwardPass):
         """
         from attnlab.views.plot import plot_heads
 
-        return plot_heads(self, step, ax)
+        return plot_heads(self, step, ax, tokens)
 
     def plot_tokens(
         self, layer: int, head: int, query: int | str = -1, ax: Axes | None = None

@@ -495,6 +495,20 @@ def fits_in_forty(line: str) -> bool:
     return display_width(line) <= 40 or len(line.split()) == 1
 
 
+def test_a_file_gets_all_rows_and_columns() -> None:
+    """Where no width is asked for; a terminal or COLUMNS get what they have room for."""
+    arguments = ("trace", "The dog " * 20, "--model", "pocket", "--layer", "0", "--head", "1")
+    out, _ = run(*arguments, "--step", "weights")
+    weights = out.partition("weights = ")[2]
+    assert "…" not in out
+    assert len(weights.splitlines()[2].split()) == 61
+    assert len(re.findall("^(?:Ġ|The)", weights, re.MULTILINE)) == 60
+    cut, _ = run(*arguments, "--step", "weights", COLUMNS="80")
+    assert "…" in cut
+    header = re.search("^ .*…", cut.partition("weights = ")[2], re.MULTILINE)
+    assert header
+
+
 @pytest.mark.parametrize("width", [40, 64, 74, 81, 90, 110])
 def test_no_number_is_cut(width: int) -> None:
     text = "It’s very hot in summer. Swimming is"

@@ -161,8 +161,9 @@ def test_a_long_prompt_is_cut_with_a_word(walkthrough_model: GPT2) -> None:
     shown = page(trace.head(0, 1))
     weights = [title for title in shown.titles("i") if " → " in title][: 24 * 24]
     assert weights[23].startswith("the → Ġ: ")
-    assert f"the first 23 and the last of {T} (query)" in shown.text
-    assert f"the first 23 and the last of {T} (key)" in shown.text
+    assert f"the first 12 and the last 12 of {T} (query)" in shown.text
+    assert f"the first 12 and the last 12 of {T} (key)" in shown.text
+    assert "tokens=slice(None) shows all" in shown.text
     assert "the first 15 and the last of 64 (Dk)" in shown.text
     assert f"… {T - 64} more …" in page(trace).text
     assert len(trace.blocks[0].attention._repr_html_()) < 250_000
@@ -171,7 +172,7 @@ def test_a_long_prompt_is_cut_with_a_word(walkthrough_model: GPT2) -> None:
 def test_the_cut_is_told_from_the_first_token_on() -> None:
     T = 25
     text = page(attnlab.attention(*np.zeros((3, T, 2)))).text
-    assert "the first 23 and the last of 25 (query)" in text
+    assert "the first 12 and the last 12 of 25 (query)" in text
     assert "Shown" not in page(attnlab.attention(*np.zeros((3, T - 1, 2)))).text
 
 
@@ -361,3 +362,16 @@ def test_the_page_in_a_frame_is_shut_in(odd: GPT2) -> None:
     assert "trace.save(" in repr(frame)
     with pytest.raises(attnlab.AttnlabError, match=r"height must be .* at least 1"):
         trace.show(height=0)
+
+
+def test_the_tokens_that_are_asked_for() -> None:
+    T = 30
+    result = attnlab.attention(*np.random.default_rng(0).standard_normal((3, T, 4)))
+    cells = page(result.show(tokens=slice(None))).titles("i")[: T * T]
+    assert [float(cell.rpartition(" ")[2]) for cell in cells] == pytest.approx(
+        result.weights.ravel().tolist(), rel=1e-3
+    )
+    last = page(result.show(tokens=slice(-3, None)))
+    assert last.titles("i")[0].startswith("27 → 27: ")
+    assert "Shown: 3 of 30 (query), 3 of 30 (key)" in last.text
+    assert repr(result.show()) == repr(result)

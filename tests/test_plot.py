@@ -144,8 +144,9 @@ def test_long_texts_are_cut_with_a_word(walkthrough_model: GPT2) -> None:
     T = len(trace.tokens)
     ax = trace.head(0, 1).plot().axes
     assert drawn(ax).shape == (25, 25)  # and a gap among them
-    assert f"shown: the first 23 and the last of {T} (key)" in ax.get_title(loc="left")
-    assert ticks(ax.xaxis)[-2] == "…"
+    assert f"shown: the first 12 and the last 12 of {T} (key)" in ax.get_title(loc="left")
+    assert "tokens=slice(None) shows all" in ax.get_title(loc="left")
+    assert [n for n, text in enumerate(ticks(ax.xaxis)) if text == "…"] == [12]
     weights = trace.head(0, 1).weights
     assert drawn(ax)[-1, -1] == pytest.approx(float(weights[-1, -1]), rel=1e-4)
     texts = [text.get_text() for text in trace.plot_tokens(0, 1).axes.texts]
@@ -154,7 +155,7 @@ def test_long_texts_are_cut_with_a_word(walkthrough_model: GPT2) -> None:
     best = int(weights[-1].argmax())
     label = f"{trace.tokens.symbols[best]}  {weights[-1, best]:.2f}"
     assert any(text.endswith(label) for text in texts)
-    assert f"first 31 and the last of {T}" in trace.plot().axes.get_title(loc="left")
+    assert f"first 16 and the last 16 of {T}" in trace.plot().axes.get_title(loc="left")
 
 
 def test_tokens_are_no_formulas(tmp_path: Path) -> None:
@@ -295,6 +296,78 @@ def test_a_title_with_what_no_font_has() -> None:
 
 def test_a_part_of_a_character_goes_by_its_symbol() -> None:
     assert ticks(with_tokens("a", "�").plot().axes.xaxis) == ["a", "S1"]
+
+
+def of_length(T: int) -> Attention:
+    numbers = np.random.default_rng(0).standard_normal((3, T, 4))
+    return attnlab.attention(*numbers, tokens=[f"t{i}" for i in range(T)])
+
+
+def test_of_many_tokens_the_last_ones_are_shown_too() -> None:
+    result = of_length(30)
+    numbers = drawn(result.plot().axes)
+    places = [*range(12), *range(18, 30)]
+    kept = np.delete(np.delete(numbers, 12, axis=0), 12, axis=1)
+    assert np.allclose(kept, result.weights[np.ix_(places, places)])
+    assert np.ma.getmaskarray(numbers)[12].all()
+    assert ticks(result.plot().axes.xaxis) == [f"t{i}" for i in places[:12]] + ["…"] + [
+        f"t{i}" for i in places[12:]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "places"),
+    [
+        (slice(None), range(30)),
+        (slice(-4, None), range(26, 30)),
+        (slice(5, 9), range(5, 9)),
+        (slice(20, 99), range(20, 30)),
+    ],
+    ids=str,
+)
+def test_the_tokens_that_are_asked_for(tokens: slice, places: range) -> None:
+    result = of_length(30)
+    picture = result.plot(tokens=tokens)
+    assert np.allclose(drawn(picture.axes), result.weights[np.ix_(places, places)])
+    title = picture.axes.get_title(loc="left")
+    assert ("shown:" in title) == (len(places) < 30)
+    assert "tokens=slice(None)" not in title
+
+
+def test_all_of_a_long_text_fits_a_picture() -> None:
+    result = of_length(300)
+    picture = result.plot(tokens=slice(None))
+    assert drawn(picture.axes).shape == (300, 300)
+    assert max(picture.figure.get_size_inches()) < 30
+    names = ticks(picture.axes.yaxis)
+    assert names == [f"t{i}" for i in picture.axes.get_yticks()]
+    assert 100 < len(names) <= 300  # what is left has room
+
+
+def test_tokens_of_all_heads(odd: GPT2) -> None:
+    trace = odd.trace("the hen in")
+    numbers = drawn(trace.plot(tokens=slice(-2, None)).axes)
+    assert numbers.shape == (3 * 3, 5 * 3)
+    assert np.allclose(numbers[3:5, 6:8].filled(0), trace.head(1, 2).weights[-2:, -2:], atol=1e-6)
+    assert "shown: 2 of 6 (key)" in trace.plot(tokens=slice(-2, None)).axes.get_title(loc="left")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (5, "tokens must be a slice; given 5"),
+        (slice("a", None), "tokens must be a slice of integers"),
+        (slice(None, None, 0), "tokens must be a slice of integers"),
+        (slice(9, 12), r"slice\(9, 12, None\) leaves no query; they are 0 to 3"),
+    ],
+    ids=str,
+)
+def test_tokens_that_can_not_be_shown(odd: GPT2, tokens: Any, message: str) -> None:
+    trace = odd.trace("the hen")
+    looks = (trace.plot, trace.head(0, 0).plot, trace.head(0, 0).show)
+    for look in looks:
+        with pytest.raises(AttnlabError, match=message):
+            look(tokens=tokens)
 
 
 def only_cats(file: Path) -> None:

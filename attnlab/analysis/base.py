@@ -61,12 +61,13 @@ class Analysis(PrintedAnywhere):
     def __repr__(self) -> str:
         return "\n".join((self.title, self.table(), self.note, f"Source: {self.source}"))
 
-    def plot(self, ax: Axes | None = None) -> Picture:
+    def plot(self, ax: Axes | None = None, tokens: slice | None = None) -> Picture:
         """The table as a heatmap.
 
         Parameters
         ----------
         ax : matplotlib's Axes to draw into; None for a figure of its own
+        tokens : which positions, where there is a number for each, as `Attention.plot` takes it
 
         Returns
         -------
@@ -81,7 +82,7 @@ class Analysis(PrintedAnywhere):
         """
         from attnlab.views.plot import plot_matrix
 
-        return plot_matrix(*self._grid(), self.title, ax)
+        return plot_matrix(*self._grid(), self.title, ax, tokens)
 
 
 def numbered(name: str, count: int) -> Axis:

@@ -109,12 +109,13 @@ class ValueWeightedHeads(Analysis):
         L, H, *_ = self.lengths.shape
         return named("head", tuple(f"layer {n} head {h}" for n in range(L) for h in range(H)))
 
-    def plot(self, ax: Axes | None = None) -> Picture:
+    def plot(self, ax: Axes | None = None, tokens: slice | None = None) -> Picture:
         from attnlab.views.plot import plot_tiles, tile_of
 
         axes = self._queries, self._keys
         title = self.title.removesuffix(": for the last token")
-        return plot_tiles(self.lengths[tile_of(self.lengths, *axes)], *axes, title, ax)
+        tiles = self.lengths[tile_of(self.lengths, *axes, tokens)]
+        return plot_tiles(tiles, *axes, title, ax, tokens)
 
 
 def lengths_of(head: Trace) -> Array:

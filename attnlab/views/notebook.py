@@ -22,7 +22,20 @@ from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
 from attnlab.tables import ELLIPSIS, elide, printable
 from attnlab.views.colours import DARK, LIGHT, Theme, shades
-from attnlab.views.shown import TOKENS_SHOWN, Axis, Result, Shown, Token, label, shown
+from attnlab.views.shown import (
+    ALL_OF_IT,
+    TOKEN_AXES,
+    TOKENS_SHOWN,
+    Axis,
+    Result,
+    Shown,
+    Token,
+    axis_of,
+    cut_word,
+    label,
+    places_of,
+    shown,
+)
 
 # How many tokens are shown as chips, and of a small picture of one head among several.
 CHIPS_SHOWN = 64
@@ -115,7 +128,7 @@ def tokens_view(tokens: Any) -> str:
     return _page(f"{len(tokens)} token{'s' * (len(tokens) != 1)}", _chips(tokens))
 
 
-def result_view(result: Result) -> str:
+def result_view(result: Result, tokens: slice | None = None) -> str:
     """A result: its tokens, its weights as heatmaps where it is attention, the table of its parts.
 
     It computes no more than the result's `repr` does.
@@ -126,7 +139,7 @@ def result_view(result: Result) -> str:
         body.append(_chips(result.tokens))
     if is_attention:
         try:
-            body += [*_attention(result)]
+            body += [*_attention(result, tokens)]
         except AttnlabError as error:  # the table below shows what there is
             body.append(f"<div class=faint>No weights: {escape(str(error))}</div>")
     body.append(f"<pre>{escape(result._table())}</pre>")
@@ -349,6 +362,33 @@ class Frame(PrintedAnywhere):
         )
 
 
+def view_of_tokens(attention: Result, tokens: slice | None) -> View:
+    """The view of an attention with the tokens that are asked for."""
+    for axis, count in zip(("Tq", "Tk"), attention.scores_shape[-2:], strict=True):
+        places_of(axis_of(attention, axis, count), TOKENS_SHOWN, tokens)  # told before it is drawn
+    return View(result_view(attention, tokens), attention)
+
+
+@dataclass(frozen=True, repr=False)
+class View(PrintedAnywhere):
+    """A result as a notebook shows it, and as its table elsewhere.
+
+    Attributes
+    ----------
+    html : of the view
+    result : what it is of
+    """
+
+    html: str
+    result: Result
+
+    def __repr__(self) -> str:
+        return repr(self.result)
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
 def _page(title: str, *body: str) -> str:
     heading = f"<div class=title>{safe(title)}</div>"
     return f'<div class="attnlab"><style>{STYLE}</style>{heading}{"".join(body)}</div>'
@@ -377,7 +417,7 @@ def _described(token: Token) -> str:
     return f"symbol {safe(token.symbol)} · text {text} · bytes {data} · id {token.id}"
 
 
-def _attention(attention: Result) -> Iterator[str]:
+def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
     """The weights as heatmaps, and for one head its other steps folded up."""
     if not attention.is_there("weights") and not attention._computes_for_repr():
         yield "<div class=faint>The weights are many and not computed yet.</div>"
@@ -386,49 +426,51 @@ def _attention(attention: Result) -> Iterator[str]:
     dimensions = aside.weights.ndim
     if dimensions == aside.V.ndim == 2:
         weights = shown(aside, "weights")
-        yield f"<div>{escape(weights.heading)}</div>{_heatmap(weights)}"
+        yield f"<div>{escape(weights.heading)}</div>{_heatmap(weights, tokens)}"
         for name in FOLDED:
             step = shown(aside, name)
-            yield f"<details><summary>{escape(step.heading)}</summary>{_heatmap(step)}</details>"
+            folded = f"<summary>{escape(step.heading)}</summary>{_heatmap(step, tokens)}"
+            yield f"<details>{folded}</details>"
     elif "concat" in attention.parts and dimensions == 3:
-        yield from _heads(aside)
+        yield from _heads(aside, tokens)
     else:
         yield "<div class=faint>Several sequences at once are shown as a table only.</div>"
 
 
-def _heads(attention: Result) -> Iterator[str]:
+def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
     weights = shown(attention, "weights")
     _, queries, keys = weights.axes
     yield f"<div>{escape(weights.heading)}</div><div class=heads>"
     for h, matrix in enumerate(weights.array):
         masked = None if weights.masked is None else weights.masked[h]
         one = Shown(weights.name, weights.heading, matrix, (queries, keys), masked)
-        cells = _map(one, SMALL_SHOWN, named=False, size=8)
+        cells = _map(one, SMALL_SHOWN, tokens, named=False, size=8)
         yield f"<div><div class=faint>head {h}</div>{cells}</div>"
     yield f"</div>{_scale(weights)}"
-    yield _cut_note((queries, keys), SMALL_SHOWN)
+    yield _cut_note((queries, keys), SMALL_SHOWN, tokens)
 
 
-def _heatmap(step: Shown) -> str:
+def _heatmap(step: Shown, tokens: slice | None) -> str:
     """One matrix with labels, scale, and a word on what is left out."""
     rows, columns = step.axes
     size = 18 if max(map(len, (rows.labels, columns.labels))) <= COLUMNS_SHOWN else 13
     return (
         f"<div class=faint>{escape(rows.name)} down, {escape(columns.name)} across</div>"
-        f"{_map(step, TOKENS_SHOWN, named=True, size=size)}"
-        f"{_scale(step)}{_cut_note(step.axes, TOKENS_SHOWN)}"
+        f"{_map(step, TOKENS_SHOWN, tokens, named=True, size=size)}"
+        f"{_scale(step)}{_cut_note(step.axes, TOKENS_SHOWN, tokens)}"
     )
 
 
 def _limit(axis: Axis, tokens: int) -> int:
-    return tokens if axis.name in ("query", "key", "position") else COLUMNS_SHOWN
+    return tokens if axis.name in TOKEN_AXES.values() else COLUMNS_SHOWN
 
 
-def _map(step: Shown, limit: int, *, named: bool, size: int) -> str:
+def _map(step: Shown, limit: int, tokens: slice | None, *, named: bool, size: int) -> str:
     """The cells of a matrix as a grid, with the labels of its axes where they are asked for."""
     rows, columns = step.axes
-    shown_rows = elide(len(rows.labels), _limit(rows, limit))
-    shown_columns = elide(len(columns.labels), _limit(columns, limit))
+    shown_rows, shown_columns = (
+        places_of(axis, _limit(axis, limit), tokens) for axis in (rows, columns)
+    )
     widths = "auto " * named + " ".join(f"{10 if j is None else size}px" for j in shown_columns)
     by_root = step.is_weights
     largest = 1.0 if by_root else _largest(step.array)
@@ -492,11 +534,13 @@ def _scale(step: Shown) -> str:
     return f'<div class="scale faint">{bar} {mask}</div>'
 
 
-def _cut_note(axes: Iterable[Axis], limit: int) -> str:
+def _cut_note(axes: Iterable[Axis], limit: int, tokens: slice | None) -> str:
     """A word on the rows and columns that are left out, "" where none is."""
-    cut: dict[str, Any] = {}
+    cut, is_of_tokens = dict[str, None](), False
     for axis in axes:
-        count, most = len(axis.labels), _limit(axis, limit)
-        if count > most:
-            cut[axis.name] = f"the first {most - 1} and the last of {count} ({axis.name})"
-    return f"<div class=faint>Shown: {', '.join(cut.values())}</div>" if cut else ""
+        places = places_of(axis, _limit(axis, limit), tokens)
+        if word := cut_word(axis, places):
+            cut[word] = None
+            is_of_tokens |= axis.name in TOKEN_AXES.values()
+    hint = f"; .show(...): {ALL_OF_IT}" if is_of_tokens and tokens is None else ""
+    return f"<div class=faint>Shown: {', '.join(cut)}{hint}</div>" if cut else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import unicodedata
 from base64 import b64encode
@@ -25,17 +26,21 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
 from attnlab.errors import shown as quoted
 from attnlab.files import as_path, write_whole
-from attnlab.tables import ELLIPSIS, display_width, elide, printable
+from attnlab.tables import ELLIPSIS, display_width, printable
 from attnlab.views.colours import LIGHT, shades
 from attnlab.views.explain import place_of
 from attnlab.views.shown import (
+    ALL_OF_IT,
+    TOKEN_AXES,
     TOKENS_SHOWN,
     Axis,
     Result,
     Token,
+    cut_word,
     label,
     missing_extra,
     per_head,
+    places_of,
     shown,
     shown_matrix,
 )
@@ -52,6 +57,12 @@ except ModuleNotFoundError as error:
 TILE_SHOWN = 32
 
 INCHES_PER_LABEL = 0.28
+
+# A picture is no larger than this; where its labels would be smaller than that, some are left out.
+MOST_INCHES, LEAST_INCHES = 24, 0.1
+
+# The letters of a label in points, by its inches.
+LABEL_POINTS = 36
 
 # Labels of a column that are no wider than this, such as 猫, are not turned.
 FITS_A_COLUMN = 2
@@ -146,7 +157,9 @@ class Picture(PrintedAnywhere):
         return {"text/html": html, "image/png": png, **words}, {"image/png": size}
 
 
-def plot_step(attention: Result, name: str, ax: Axes | None) -> Picture:
+def plot_step(
+    attention: Result, name: str, ax: Axes | None, tokens: slice | None = None
+) -> Picture:
     """One step of one head as a heatmap, its tokens along both axes."""
     step = shown_matrix(attention, name, "picture all of them with trace.plot()")
     rows, columns = step.axes if len(step.axes) == 2 else (Axis("", range(1), (None,)), *step.axes)
@@ -154,7 +167,7 @@ def plot_step(attention: Result, name: str, ax: Axes | None) -> Picture:
     if step.masked is not None:
         array[step.masked] = np.nan
     title = f"{attention.title}\n{step.heading}"
-    return plot_matrix(array, rows, columns, title, ax, by_root=step.is_weights)
+    return plot_matrix(array, rows, columns, title, ax, tokens, by_root=step.is_weights)
 
 
 def plot_matrix(
@@ -163,6 +176,7 @@ def plot_matrix(
     columns: Axis,
     title: str,
     given: Axes | None,
+    tokens: slice | None = None,
     *,
     by_root: bool = False,
 ) -> Picture:
@@ -170,10 +184,10 @@ def plot_matrix(
 
     With `by_root` they are weights, 0 to 1, and coloured by their roots.
     """
-    shown_rows, shown_columns = (
-        elide(len(axis.positions), TOKENS_SHOWN) for axis in (rows, columns)
-    )
-    height, width = (len(shown) * INCHES_PER_LABEL for shown in (shown_rows, shown_columns))
+    shown_rows, shown_columns = (places_of(axis, TOKENS_SHOWN, tokens) for axis in (rows, columns))
+    each = min(INCHES_PER_LABEL, MOST_INCHES / max(len(shown_rows), len(shown_columns)))
+    step = math.ceil(LEAST_INCHES / each)  # so many labels share a place
+    height, width = (len(shown) * each for shown in (shown_rows, shown_columns))
     ax = axes_for(given, width + 2.5, height + 2)
     _image(ax, _cut(array, shown_rows, shown_columns), array, by_root)
     for places, span in ((shown_rows, ax.axhspan), (shown_columns, ax.axvspan)):
@@ -184,15 +198,19 @@ def plot_matrix(
         (shown_rows, rows, ax.set_yticks),
         (shown_columns, columns, ax.set_xticks),
     ):
-        texts = [ELLIPSIS if n is None else words.of(axis)[n] for n in places]
+        labels = words.of(axis)
+        texts = [ELLIPSIS if n is None else labels[n] for n in places][::step]
         is_wide = max(map(display_width, texts)) > FITS_A_COLUMN
         turned: dict[str, Any] = {"rotation": 90} if axis is columns and is_wide else {}
-        set_ticks(range(len(texts)), texts, parse_math=False, family=words.fonts, **turned)
+        if each < INCHES_PER_LABEL:
+            turned["fontsize"] = min(step * each, INCHES_PER_LABEL) * LABEL_POINTS
+        at = range(0, len(places), step)
+        set_ticks(at, texts, parse_math=False, family=words.fonts, **turned)
     ax.set_xlabel(columns.name)
     ax.set_ylabel(rows.name)
-    cut = [_cut_word(axis) for axis in (rows, columns) if len(axis.positions) > TOKENS_SHOWN]
-    largest, at = _largest(array)
-    both = ((rows, at[0]), (columns, at[1]))
+    cut = _cut_note([(rows, shown_rows), (columns, shown_columns)], tokens)
+    largest, cell = _largest(array)
+    both = ((rows, cell[0]), (columns, cell[1]))
     told = [(axis, i) for axis, i in both if axis.name or len(axis.positions) > 1] or both[1:]
     size = " x ".join(str(len(axis.positions)) for axis, _ in told)
     names = " by ".join(axis.name for axis, _ in told if axis.name)
@@ -202,7 +220,9 @@ def plot_matrix(
     return finished(ax, given, words, title, cut, alt)
 
 
-def plot_heads(trace: Result, name: str, given: Axes | None) -> Picture:
+def plot_heads(
+    trace: Result, name: str, given: Axes | None, tokens: slice | None = None
+) -> Picture:
     """One step of all heads, a row of small heatmaps for each layer."""
     known = per_head(trace.blocks[0].attention)
     if not isinstance(name, str) or name not in known:
@@ -214,19 +234,21 @@ def plot_heads(trace: Result, name: str, given: Axes | None) -> Picture:
         step = shown(block.attention, name)
         _, rows, columns = step.axes
         by_root = by_root and step.is_weights
-        picked = tile_of(step.array, rows, columns)
+        picked = tile_of(step.array, rows, columns, tokens)
         heads = step.array[picked].astype(np.float64)
         if step.masked is not None:
             heads[step.masked[picked]] = np.nan
         layers.append(heads)
-    title = f"{trace.title}\n{step.heading}"
-    return plot_tiles(np.stack(layers), rows, columns, title, given, by_root)
+    title, tiles = f"{trace.title}\n{step.heading}", np.stack(layers)
+    return plot_tiles(tiles, rows, columns, title, given, tokens, by_root=by_root)
 
 
-def tile_of(array: AnyArray, rows: Axis, columns: Axis) -> tuple[AnyArray, ...]:
+def tile_of(
+    array: AnyArray, rows: Axis, columns: Axis, tokens: slice | None = None
+) -> tuple[AnyArray, ...]:
     """An index of the rows and columns of an array (..., m, n) that a small heatmap shows."""
     places = (
-        [n for n in elide(len(axis.positions), TILE_SHOWN) if n is not None]
+        [n for n in places_of(axis, TILE_SHOWN, tokens) if n is not None]
         for axis in (rows, columns)
     )
     return np.ix_(*map(range, array.shape[:-2]), *places)
@@ -238,6 +260,8 @@ def plot_tiles(
     columns: Axis,
     title: str,
     given: Axes | None,
+    tokens: slice | None = None,
+    *,
     by_root: bool = False,
 ) -> Picture:
     """A small heatmap for each head, (L, H, m, n), cut by `tile_of`; NaN is hatched."""
@@ -256,9 +280,8 @@ def plot_tiles(
     ax.set_xticks(np.arange(H) * wide + (wide - 2) / 2, [str(h) for h in range(H)])
     ax.set_xlabel(f"head; in each, {columns.name} across")
     ax.set_ylabel(f"layer; in each, {rows.name} down")
-    cut = [
-        _cut_word(axis, TILE_SHOWN) for axis in (rows, columns) if len(axis.positions) > TILE_SHOWN
-    ]
+    shown = [(axis, places_of(axis, TILE_SHOWN, tokens)) for axis in (rows, columns)]
+    cut = _cut_note(shown, tokens)
     largest, at = _largest(array)
     alt = (
         f"Heatmaps{of(title)}: {L} layers of {H} heads; the largest is {largest} in "
@@ -365,9 +388,13 @@ def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
     return f"{array[i, j]:.4g}", (i, j)
 
 
-def _cut_word(axis: Axis, limit: int = TOKENS_SHOWN) -> str:
-    named = f" ({axis.name})" if axis.name else ""
-    return f"shown: the first {limit - 1} and the last of {len(axis.positions)}{named}"
+def _cut_note(
+    shown: Sequence[tuple[Axis, Sequence[int | None]]], tokens: slice | None
+) -> list[str]:
+    """Lines on what is left out."""
+    cut = [f"shown: {word}" for axis, places in shown if (word := cut_word(axis, places))]
+    of_tokens = any(axis.name in TOKEN_AXES.values() for axis, places in shown if None in places)
+    return [*cut, ALL_OF_IT] if of_tokens and tokens is None else cut
 
 
 def _cut(array: AnyArray, rows: Sequence[int | None], columns: Sequence[int | None]) -> AnyArray:

@@ -6,15 +6,17 @@ not by their classes, which stand above and ask views to draw them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from attnlab.checks import check_kind
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidValueError, MissingExtraError
+from attnlab.errors import InvalidTypeError, InvalidValueError, MissingExtraError
 from attnlab.errors import shown as quoted
-from attnlab.tables import printable, table
+from attnlab.tables import elide, printable, table
 
 Result: TypeAlias = Any
 Token: TypeAlias = Any
@@ -22,7 +24,10 @@ Token: TypeAlias = Any
 # What people call the axes along which there are tokens.
 TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
 
-# How many tokens of an axis a view shows, as `attnlab.tables.elide` cuts them.
+# What to do to see all of it.
+ALL_OF_IT = "tokens=slice(None) shows all"
+
+# How many tokens of an axis a view shows.
 TOKENS_SHOWN = 24
 
 # How much of one token's symbol or text a label shows.
@@ -201,6 +206,52 @@ def axis_of(result: Any, axis: str, length: int) -> Axis:
     if axis == "Tk":
         return Axis(name, range(length), ((None,) * cached + tuple(tokens))[:length])
     return Axis(name, range(cached, cached + length), tuple(tokens))
+
+
+def places_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int | None]:
+    """Which places of an axis a view shows; None is a gap.
+
+    Parameters
+    ----------
+    limit : how many fit; of more tokens the first and the last ones are shown
+    tokens : which tokens of the text to show instead, and all places of what is no token
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        `tokens` is no slice of integers, or leaves none.
+    """
+    count, is_of_tokens = len(axis.positions), axis.name in TOKEN_AXES.values()
+    if tokens is None:
+        return elide(count, limit, limit // 2 if is_of_tokens else 1)
+    check_kind(tokens, slice, "tokens")
+    if not is_of_tokens:
+        return [*range(count)]
+    start = axis.positions.start
+    try:
+        wanted = range(start + count)[tokens]
+    except (TypeError, ValueError):
+        raise InvalidTypeError(
+            f"tokens must be a slice of integers, such as slice(-40, None); given {quoted(tokens)}"
+        ) from None
+    places = [position - start for position in wanted if position in axis.positions]
+    if not places:
+        raise InvalidValueError(
+            f"{quoted(tokens)} leaves no {axis.name}; they are {start} to {start + count - 1}"
+        )
+    return [*places]
+
+
+def cut_word(axis: Axis, places: Sequence[int | None]) -> str:
+    """A word on the places of an axis that are left out, "" where none is."""
+    count = len(axis.positions)
+    named = f" ({axis.name})" if axis.name else ""
+    if None in places:
+        first = places.index(None)
+        last = len(places) - first - 1
+        ends = f"the last {last}" if last > 1 else "the last"
+        return f"the first {first} and {ends} of {count}{named}"
+    return "" if len(places) == count else f"{len(places)} of {count}{named}"
 
 
 def per_head(attention: Result) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ class Terminal:
     def tokens(self, tokens: Any) -> None:
         """A table of tokens, of many the first ones and the last."""
         header, *lines = tokens.lines()
-        picked = elide(len(lines), TOKENS_SHOWN)
+        picked = self._picked(len(lines))
         cut = (lines[i] if i is not None else [ELLIPSIS] * len(header) for i in picked)
         self.table([header, *cut], left=(2, 3, 4, 5))
 
@@ -104,17 +104,18 @@ class Terminal:
             return BOLD if masked is not None and array[i, j] == array[i].max() else ""
 
         names = [_safe(label(name)) for name in (columns[0].labels if columns else [step.name])]
-        picked = elide(len(array), TOKENS_SHOWN)
+        picked = self._picked(len(array))
         labels = [_safe(ELLIPSIS if i is None else label(rows.labels[i])) for i in picked]
-        candidates = [j for j in elide(len(names), COLUMNS_SHOWN) if j is not None]
+        most = COLUMNS_SHOWN if self._wraps else len(names)
+        candidates = [j for j in elide(len(names), most) if j is not None]
         cells = {(i, j): cell(i, j) for i in picked if i is not None for j in candidates}
         gap = _safe(ELLIPSIS)
         left = max(map(display_width, labels))
         widest = max(*(display_width(names[j]) for j in candidates), *map(len, cells.values()))
-        room = self.width - left
-        if len(names) > min(room // (widest + 2), COLUMNS_SHOWN):
+        room = self.width - left if self._wraps else len(names) * (widest + 2)
+        if len(names) > min(room // (widest + 2), most):
             room -= display_width(gap) + 2  # the gap is a column too
-        fit = elide(len(names), min(max(room // (widest + 2), 2), COLUMNS_SHOWN))
+        fit = elide(len(names), min(max(room // (widest + 2), 2), most))
 
         notes = [" x ".join(map(str, array.shape))]
         if MASKED in cells.values():
@@ -133,6 +134,10 @@ class Terminal:
             ]
             self._row(name, left, line, widths)
         print()
+
+    def _picked(self, count: int) -> list[int | None]:
+        """Which rows to show: all of them where lines stay whole, else the first and last ones."""
+        return elide(count, TOKENS_SHOWN if self._wraps else count, TOKENS_SHOWN // 2)
 
     def _row(
         self, name: str, left: int, cells: Sequence[tuple[str, str]], widths: Sequence[int]
