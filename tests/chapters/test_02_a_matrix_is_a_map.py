@@ -56,7 +56,8 @@ def test_what_a_matrix_does() -> None:
     for kind, determinant in {"stretch": 1, "turn": 1, "mirror": -1}.items():
         assert np.linalg.det(kinds[kind]) == pytest.approx(determinant)
     both = lesson["both"]
-    assert not np.allclose(both["stretch turn"], both["turn stretch"])
+    assert [1, 2] @ both["stretch turn"] == pytest.approx([3**0.5 - 0.5, 1 + 3**0.5 / 2])
+    assert [1, 2] @ both["turn stretch"] == pytest.approx([3**0.5 - 2, 0.25 + 3**0.5 / 2])
 
 
 @pytest.mark.parametrize("matrix", [MATRIX, "[[0.0, 1.0], [1.0, 0.0]]", "[[1, 2], [2, 4]]"])
