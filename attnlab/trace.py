@@ -486,31 +486,36 @@ class Trace(ForwardPass):
             **vars(token), logit=float(self.next_logits[token.id]), probability=probability
         )
 
-    def to_html(self, other: Trace | None = None) -> str:
+    def to_html(self, other: Trace | None = None, language: str | None = None) -> str:
         """One page to look at every head in, which needs no network and no other file.
 
         Parameters
         ----------
         other : a second trace to compare this one with: side by side and, where the shapes are
             equal, as the difference other - this
+        language : "en" or "zh", Chinese; None for the reader's, that of ATTNLAB_LANGUAGE or else of
+            the locale
 
         Raises
         ------
         InvalidTypeError
             `other` is no Trace.
         InvalidValueError
-            Q, K or V hold NaN or what float32, in which the page carries them, can't hold.
+            Another language; Q, K or V hold NaN or what float32, in which the page carries them,
+            can't hold.
         """
         from attnlab.views.page import page  # what computes loads what draws only to draw
 
-        return page(self._with(other))
+        return page(self._with(other), language)
 
-    def show(self, other: Trace | None = None, height: int = 720) -> Frame:
-        """`to_html(other)` inside a notebook, as the last line of a cell.
+    def show(
+        self, other: Trace | None = None, height: int = 720, language: str | None = None
+    ) -> Frame:
+        """`to_html(other, language)` inside a notebook, as the last line of a cell.
 
         Parameters
         ----------
-        other : as `to_html` takes it
+        other, language : as `to_html` takes them
         height : of the frame, in pixels; in it the page scrolls
 
         Raises
@@ -521,10 +526,15 @@ class Trace(ForwardPass):
         from attnlab.views.notebook import Frame
 
         height = as_count(height, "height", least=1)
-        return Frame(self.to_html(other), f"The page of {self.title}", height)
+        return Frame(self.to_html(other, language), f"The page of {self.title}", height)
 
-    def save(self, path: str | os.PathLike[str], other: Trace | None = None) -> None:
-        """Write `to_html(other)` to a file, whole or not at all.
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        other: Trace | None = None,
+        language: str | None = None,
+    ) -> None:
+        """Write `to_html(other, language)` to a file, whole or not at all.
 
         A page of more than 10 MB is announced on stderr before it is made: 12 layers of 12 heads
         take 2 MB for 12 tokens, 19 MB for 128.
@@ -532,7 +542,7 @@ class Trace(ForwardPass):
         Parameters
         ----------
         path : such as "attention.html"; a file that is there is replaced
-        other : as `to_html` takes it
+        other, language : as `to_html` takes them
 
         Raises
         ------
@@ -544,7 +554,7 @@ class Trace(ForwardPass):
         """
         from attnlab.views.page import save
 
-        save(path, self._with(other))
+        save(path, self._with(other), language)
 
     def _with(self, other: Trace | None) -> list[Trace]:
         """The traces that a page shows."""

@@ -116,9 +116,11 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
     asked: list[str] = []
     contexts = []
 
-    def open_(trace: Trace, other: Trace | None = None, **settings: Any) -> Any:
+    def open_(
+        trace: Trace, other: Trace | None = None, language: str | None = None, **settings: Any
+    ) -> Any:
         file = tmp_path / "page.html"
-        trace.save(file, other)
+        trace.save(file, other, language)
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | settings)
         contexts.append(context)
         context.on("request", lambda request: asked.append(request.url))
@@ -1128,3 +1130,55 @@ def test_edited_numbers_that_float32_can_not_hold() -> None:
         edited = trace.edited({f"blocks.1.attention.heads.1.{step}": -1e60})
         with pytest.raises(AttnlabError, match=f"{step} holds NaN or numbers that float32 can't"):
             edited.to_html()
+
+
+# ---- in Chinese --------------------------------------------------------------------------------
+
+
+# Keys, axes, and what Python and everybody calls by these names.
+UNTRANSLATED = [
+    "attnlab",
+    "Tab",
+    "Enter",
+    "Esc",
+    "Tq",
+    "Tk",
+    "Dk",
+    "Dh",
+    "exp",
+    "inf",
+    "True",
+    "False",
+]
+
+
+def read_aloud(page: Any) -> str:
+    """All texts of a page, seen or for who does not see it."""
+    return page.evaluate(
+        """() => [document.body.innerText, ...[...document.querySelectorAll('*')].flatMap(
+            (one) => ['aria-label', 'title'].map((name) => one.getAttribute(name) ?? ''))
+        ].join('\\n')"""
+    )
+
+
+def test_a_page_in_chinese_says_nothing_in_english(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    edited = trace.edited({"blocks.0.attention.heads.0.scores": 2.0})
+    numbers = []
+    for language in ("en", "zh"):
+        page = open_page(trace, edited, language=language)
+        page.locator(".map").first.click()
+        to_cell(page, 2, 1)
+        page.keyboard.press("Enter")
+        page.locator(".flow .chip").first.hover()
+        numbers.append(page.locator("data").evaluate_all("(all) => all.map((one) => one.value)"))
+        said = read_aloud(page)
+    assert numbers[0] == numbers[1]
+    assert "计算过程：第 0 层，头 0，查询 2，键 1" in said
+    said = re.sub(r"字节\s+[0-9a-f ]+", "", said)
+    formulas = [trace.head(0, 0).formula_of(name) for name in STEPS]
+    for formula in sorted(formulas, key=len, reverse=True):
+        said = said.replace(formula, "")
+    words = re.compile(r"[A-Za-z]{2,}")
+    kept = [*STEPS, *trace.tokens.texts, edited.note.partition(": ")[2], *UNTRANSLATED]
+    assert {*words.findall(said)} <= {*words.findall(" ".join(kept))}

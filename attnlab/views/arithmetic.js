@@ -20,7 +20,7 @@ function showArithmetic() {
     (trace) => hasHead(trace, layer, head) && query < trace.T && key < trace.Tk,
   );
   byId("arithmetic-title").textContent =
-    `Arithmetic of layer ${layer}, head ${head}, query ${query}, key ${key}`;
+    say("Arithmetic of layer {layer}, head {head}, query {query}, key {key}", opened);
   byId("sums").replaceChildren(...shown.map(arithmeticOf));
   if (shown.length === 2 && !whyNoDifference) byId("sums").append(comparedOf(shown));
 }
@@ -73,24 +73,28 @@ function arithmeticOf(trace) {
     make(
       "li",
       { "data-step": name },
-      make("code", {}, `${formulaOf(name)}${head.edited.has(name) ? ", edited" : ""}`),
+      make("code", {}, `${formulaOf(name)}${head.edited.has(name) ? say(", edited") : ""}`),
       make("span", { class: "sum" }, ...parts),
     );
   const strong = (x) => make("strong", {}, number(x));
   // What a step's equation makes, or what an edit put in its place.
   const result = (name, made, x) =>
     head.edited.has(name)
-      ? make("span", {}, number(made), "; edited here: ", strong(x), " instead")
+      ? make(
+          "span",
+          {},
+          ...sayParts("{made}; edited here: {x} instead", { made: number(made), x: strong(x) }),
+        )
       : strong(x);
   const chain = make(
     "ol",
     { class: "chain" },
     line(
       "raw_scores",
-      `the ${Dh} products added up: `,
+      say("the {Dh} products added up: ", head),
       result("raw_scores", CELL.raw_scores(head, i, j), steps.raw_scores[j]),
     ),
-    line("scale", `Dk is ${Dh}: `, result("scale", Math.sqrt(Dh), head.scale)),
+    line("scale", say("Dk is {Dh}: ", head), result("scale", Math.sqrt(Dh), head.scale)),
     line(
       "scores",
       number(steps.raw_scores[j]),
@@ -101,7 +105,10 @@ function arithmeticOf(trace) {
     ),
     line(
       "masked_scores",
-      `the mask is ${masked ? "False" : "True"}${head.edited.has("mask") ? ", edited" : ""}: `,
+      say("the mask is {mask}{edited}: ", {
+        mask: masked ? "False" : "True",
+        edited: head.edited.has("mask") ? say(", edited") : "",
+      }),
       result("masked_scores", CELL.masked_scores(head, i, j), steps.masked_scores[j]),
     ),
     line(
@@ -112,7 +119,7 @@ function arithmeticOf(trace) {
       number(largest),
       ") = ",
       number(exponentials[j]),
-      "; divided by the row's sum, ",
+      say("; divided by the row's sum, "),
       number(exponentials[j]),
       " / ",
       number(sum),
@@ -121,13 +128,13 @@ function arithmeticOf(trace) {
     ),
     line(
       "context",
-      `component ${chosen}: key ${j} adds `,
+      say("component {chosen}: key {j} adds ", { chosen, j }),
       number(weights[j]),
       " × ",
       number(V[j * Dh + chosen]),
       " = ",
       number(weights[j] * V[j * Dh + chosen]),
-      "; all keys added up: ",
+      say("; all keys added up: "),
       result("context", mixed[chosen], context[chosen]),
     ),
   );
@@ -149,8 +156,8 @@ function arithmeticOf(trace) {
       .focus({ preventScroll: true });
   };
   const components = table(
-    `The ${Dh} components of query ${i} and key ${j}`,
-    ["d", `Q[${i}]`, `K[${j}]`, "product", `V[${j}]`, "weight × V", `context[${i}]`],
+    say("The {Dh} components of query {i} and key {j}", { Dh, i, j }),
+    ["d", `Q[${i}]`, `K[${j}]`, say("product"), `V[${j}]`, say("weight × V"), `context[${i}]`],
     Array.from({ length: Dh }, (_, d) => [
       String(d),
       Q[i * Dh + d],
@@ -160,21 +167,24 @@ function arithmeticOf(trace) {
       weights[j] * V[j * Dh + d],
       context[d],
     ]),
-    ["sum", "", "", CELL.raw_scores(head, i, j), "", "", ""],
+    [say("sum"), "", "", CELL.raw_scores(head, i, j), "", "", ""],
     chosen,
     choose("component"),
   );
   const keys = table(
-    `The row of query ${i}: its largest masked score is ${format(largest, 6)}`,
+    say("The row of query {i}: its largest masked score is {largest}", {
+      i,
+      largest: format(largest, 6),
+    }),
     [
-      "key",
+      say("key"),
       "raw_scores",
       "scores",
       "masked_scores",
-      "exp(· − largest)",
+      say("exp(· − largest)"),
       "weights",
       `V[·, ${chosen}]`,
-      "weight × V",
+      say("weight × V"),
     ],
     trace.keys.map((token, n) => [
       [`${n} `, symbolOf(brief(token.symbol))],
@@ -186,7 +196,7 @@ function arithmeticOf(trace) {
       V[n * Dh + chosen],
       weights[n] * V[n * Dh + chosen],
     ]),
-    ["sum", "", "", "", sum, weights.reduce((a, b) => a + b), "", mixed[chosen]],
+    [say("sum"), "", "", "", sum, weights.reduce((a, b) => a + b), "", mixed[chosen]],
     j,
     choose("key"),
   );
@@ -200,10 +210,10 @@ function arithmeticOf(trace) {
     "p",
     { class: "pair" },
     ...(traces.length === 2 ? [make("b", {}, `${trace.name}: `)] : []),
-    "how ",
-    symbolOf(brief(trace.tokens[i].symbol)),
-    ` looks at `,
-    symbolOf(brief(trace.keys[j].symbol)),
+    ...sayParts("how {query} looks at {key}", {
+      query: symbolOf(brief(trace.tokens[i].symbol)),
+      key: symbolOf(brief(trace.keys[j].symbol)),
+    }),
   );
   return make(
     "article",
@@ -232,14 +242,14 @@ function comparedOf(shown) {
     make(
       "table",
       {},
-      make("caption", {}, "Both, and their difference"),
+      make("caption", {}, say("Both, and their difference")),
       make(
         "thead",
         {},
         make(
           "tr",
           {},
-          ...["step", "A", "B", DIFFERENCE].map((name) => make("th", { scope: "col" }, name)),
+          ...[say("step"), "A", "B", DIFFERENCE].map((name) => make("th", { scope: "col" }, name)),
         ),
       ),
       make("tbody", {}, ...rows),

@@ -2,6 +2,17 @@
 
 const description = JSON.parse(document.getElementById("description").textContent);
 
+/** A text in the page's language, with values in the place of {names}. */
+const say = (text, values = {}) =>
+  (description.words[text] ?? text).replace(/\{(\w+)\}/g, (_, name) => values[name]);
+
+/** The same as a list, for values that are elements. */
+const sayParts = (text, values) =>
+  (description.words[text] ?? text)
+    .split(/\{(\w+)\}/)
+    .map((part, n) => (n % 2 ? values[part] : part))
+    .filter((part) => part !== "");
+
 // The steps that have a number for each query and key, in the order in which they are computed.
 const MATRICES = Object.keys(description.steps).filter(
   (name) => description.steps[name].axes === description.steps.weights.axes,
@@ -12,7 +23,9 @@ const DIFFERENCE = "B − A";
 const traces = description.traces.map((given, number) => {
   const T = given.tokens.length;
   const Tk = given.cached + T;
-  const cached = Array.from({ length: given.cached }, (_, n) => ({ symbol: `cached ${n}` }));
+  const cached = Array.from({ length: given.cached }, (_, n) => ({
+    symbol: say("cached {n}", { n }),
+  }));
   return {
     ...given,
     number,
@@ -32,13 +45,12 @@ const selection = { layer: 0, head: 0, step: "weights", query: traces[0].T - 1, 
 
 function differentShapes(a, b) {
   if (a.layers !== b.layers || a.H !== b.H || a.Dh !== b.Dh) {
-    const size = ({ name, layers, H, Dh }) =>
-      `${name} has ${layers} layers of ${H} heads, Dh ${Dh}`;
-    return `No difference is shown: ${size(a)}; ${size(b)}.`;
+    const size = (one) => say("{name} has {layers} layers of {H} heads, Dh {Dh}", one);
+    return say("No difference is shown: {a}; {b}.", { a: size(a), b: size(b) });
   }
   if (a.T !== b.T || a.Tk !== b.Tk) {
-    const size = ({ name, T, Tk }) => `${name} has ${T} queries and ${Tk} keys`;
-    return `No difference is shown: ${size(a)}; ${size(b)}.`;
+    const size = (one) => say("{name} has {T} queries and {Tk} keys", one);
+    return say("No difference is shown: {a}; {b}.", { a: size(a), b: size(b) });
   }
   return "";
 }
@@ -99,6 +111,9 @@ function hiddenIn(view, { layer, head, step }) {
 function editedIn(layer, head, step) {
   const names = traces
     .filter((trace) => trace.edited[layer]?.[head]?.includes(step))
-    .map(({ name }) => (traces.length === 2 ? ` in ${name}` : ""));
-  return names.length ? `, edited${names.join(" and")}` : "";
+    .map(({ name }) => name);
+  if (!names.length) return "";
+  if (traces.length < 2) return say(", edited");
+  const [name, both] = names;
+  return both ? say(", edited in A and in B") : say(", edited in {name}", { name });
 }

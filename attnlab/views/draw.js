@@ -44,7 +44,7 @@ let palettes;
 
 function choosePalettes() {
   palettes = { weights: sequential(isDark()), signed: diverging(isDark()) };
-  byId("theme").textContent = isDark() ? "Light" : "Dark";
+  byId("theme").textContent = isDark() ? say("Light") : say("Dark");
 }
 
 /** How values become colours: `at` puts a value between 0 and 1. */
@@ -55,7 +55,7 @@ function scaleOf(view, step, bound) {
       colours: palettes.weights,
       at: (x) => Math.sqrt(Math.max(0, x)),
       ticks: [0, 0.01, 0.1, 0.25, 0.5, 1],
-      note: "colour by √weight",
+      note: say("colour by √weight"),
     };
   }
   return {

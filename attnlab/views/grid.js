@@ -62,7 +62,7 @@ function makeGrid(view) {
   const grid = make("div", {
     role: "grid",
     class: "grid",
-    "aria-label": `Heads${labelOf(view)}: a row for each layer`,
+    "aria-label": say("Heads{of}: a row for each layer", { of: labelOf(view) }),
   });
   grid.style.setProperty("--heads", view.H);
   const heads = Array.from({ length: view.H }, (_, h) =>
@@ -72,7 +72,7 @@ function makeGrid(view) {
     make(
       "div",
       { role: "row" },
-      make("span", { role: "columnheader", "aria-label": "layer", class: "corner" }, ""),
+      make("span", { role: "columnheader", "aria-label": say("layer"), class: "corner" }, ""),
       ...heads,
     ),
   );
@@ -87,8 +87,8 @@ function makeGrid(view) {
           role: "gridcell",
           class: "map",
           tabindex: "-1",
-          title: `layer ${layer}, head ${head}`,
-          "aria-label": `layer ${layer}, head ${head}`,
+          title: say("layer {layer}, head {head}", { layer, head }),
+          "aria-label": say("layer {layer}, head {head}", { layer, head }),
         },
         canvas,
       );
@@ -159,5 +159,5 @@ function moved(event, i, j, rows, columns) {
   return [within(steps[event.key][0], rows), within(steps[event.key][1], columns)];
 }
 
-const labelOf = (view) => (traces.length === 2 ? ` of ${view.name}` : "");
+const labelOf = (view) => (traces.length === 2 ? say(" of {name}", view) : "");
 const nameOf = (view) => (traces.length === 2 ? [make("h3", {}, view.name)] : []);

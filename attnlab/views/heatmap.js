@@ -56,7 +56,7 @@ function makeHeatmap(view) {
     missing.hidden = there;
     missing.textContent = there
       ? ""
-      : `${view.name} has no layer ${selection.layer}, head ${selection.head}.`;
+      : say("{name} has no layer {layer}, head {head}.", { ...selection, name: view.name });
     for (const part of [readout, frame, legend]) part.hidden = !there;
     matrix = there ? matrixOf(view, selection) : null;
     return there ? boundOf(view, selection, matrix) : 0;
@@ -69,8 +69,11 @@ function makeHeatmap(view) {
     bitmap = bitmapOf(matrix, view.Tk, view.T, scale, hiddenIn(view, selection));
     scroller.setAttribute(
       "aria-label",
-      `${formulaOf(step)}${labelOf(view)}, layer ${selection.layer}, head ${selection.head}: ` +
-        "a row for each query, a column for each key",
+      say("{step}{of}, layer {layer}, head {head}: a row for each query, a column for each key", {
+        ...selection,
+        step: formulaOf(step),
+        of: labelOf(view),
+      }),
     );
     const context = prepared(ramp, 256, 10);
     scale.colours.forEach((bits, n) => {
@@ -85,7 +88,7 @@ function makeHeatmap(view) {
       }),
     );
     legend.querySelectorAll("p").forEach((note) => note.remove());
-    const notes = [scale.note, AFTER_MASK.has(step) ? "hatched: masked" : ""]
+    const notes = [scale.note, AFTER_MASK.has(step) ? say("hatched: masked") : ""]
       .filter(Boolean)
       .join(" · ");
     legend.append(make("p", {}, notes));
@@ -206,18 +209,19 @@ function makeHeatmap(view) {
     const masked = hiddenIn(view, selection)(i * view.Tk + j);
     const shown = Number.isNaN(value) ? 0 : value; // the difference of two -inf
     const words = [
-      make("span", {}, `query ${i} `, symbolOf(brief(view.queryLabels[i]))),
+      make("span", {}, say("query {i}", { i }), " ", symbolOf(brief(view.queryLabels[i]))),
       " → ",
-      make("span", {}, `key ${j} `, symbolOf(brief(view.keyLabels[j]))),
+      make("span", {}, say("key {j}", { j }), " ", symbolOf(brief(view.keyLabels[j]))),
     ];
     readout.replaceChildren(
       make("span", { class: "pair" }, ...words),
-      make("strong", {}, number(shown, 4), masked ? " masked" : ""),
+      make("strong", {}, number(shown, 4), masked ? ` ${say("masked")}` : ""),
     );
     cursor.setAttribute(
       "aria-label",
-      `query ${i} ${brief(view.queryLabels[i])}, key ${j} ${brief(view.keyLabels[j])}, ` +
-        `${selection.step} ${format(shown)}${masked ? ", masked" : ""}`,
+      `${say("query {i}", { i })} ${brief(view.queryLabels[i])}, ` +
+        `${say("key {j}", { j })} ${brief(view.keyLabels[j])}, ` +
+        `${selection.step} ${format(shown)}${masked ? `, ${say("masked")}` : ""}`,
     );
     draw();
   }

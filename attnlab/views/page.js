@@ -15,7 +15,7 @@ function openHead(layer, head) {
 
 function showHead() {
   const { layer, head, step } = selection;
-  byId("head-title").textContent = `Layer ${layer}, head ${head}`;
+  byId("head-title").textContent = say("Layer {layer}, head {head}", selection);
   byId("formula").textContent = `${formulaOf(step)}${editedIn(layer, head, step)}`;
   for (const grid of grids) grid.mark();
   for (const text of texts) text.draw();
@@ -51,13 +51,14 @@ function zoom(factor) {
   for (const heatmap of heatmaps) heatmap.layOut();
 }
 
-const count = (n, name) => `${n} ${name}${n === 1 ? "" : "s"}`;
-
 function summarise() {
   const sizes = traces.map(({ name, layers, H, T, cached, note }) => {
-    const after = cached ? ` after ${cached} cached` : "";
-    const texts = `${count(T, "token")}${after}${note}`;
-    const size = `${count(layers, "layer")} × ${count(H, "head")}, ${texts}`;
+    const tokens = T === 1 ? say("{T} token", { T }) : say("{T} tokens", { T });
+    const after = cached ? say(" after {cached} cached", { cached }) : "";
+    const blocks =
+      layers === 1 ? say("{layers} layer", { layers }) : say("{layers} layers", { layers });
+    const heads = H === 1 ? say("{H} head", { H }) : say("{H} heads", { H });
+    const size = say("{blocks} × {heads}, {texts}", { blocks, heads, texts: tokens + after + note });
     return traces.length === 2 ? `${name}: ${size}` : size;
   });
   byId("summary").textContent = sizes.join(" · ");
@@ -68,8 +69,10 @@ function summarise() {
   compared.hidden = false;
   compared.textContent =
     whyNoDifference ||
-    `${DIFFERENCE} is shown beside them. ` +
-      (differ ? `${differ} of ${a.T} tokens differ.` : "The tokens are the same.");
+    say("{DIFFERENCE} is shown beside them. ", { DIFFERENCE }) +
+      (differ
+        ? say("{differ} of {T} tokens differ.", { differ, T: a.T })
+        : say("The tokens are the same."));
 }
 
 document.body.classList.toggle("comparing", traces.length === 2);

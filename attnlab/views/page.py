@@ -29,6 +29,7 @@ from attnlab.errors import InvalidValueError, WriteError
 from attnlab.errors import shown as quoted
 from attnlab.files import as_path, open_regular, write_whole
 from attnlab.tables import printable
+from attnlab.views.language import CHINESE, WORDS, language_of, say, titled
 from attnlab.views.shown import Result, Token
 
 HERE = Path(__file__).parent
@@ -62,16 +63,19 @@ POLICY = (
 )
 
 
-def page(traces: Sequence[Result]) -> str:
+def page(traces: Sequence[Result], language: str | None = None) -> str:
     """The page's HTML, of one trace or of two that are compared, see `Trace.to_html`."""
+    language = language_of(language)
     style, script = _source("page.css"), "\n".join(map(_source, SCRIPTS))
     first = traces[0]
     description = {
+        "words": WORDS if language == CHINESE else {},
         "steps": {name: _step(first.head(0, 0), name) for name in STEPS},
-        "traces": [_description(trace) for trace in traces],
+        "traces": [_description(trace, language) for trace in traces],
     }
     text = b"".join(first.tokens.bytes).decode("utf-8", errors="replace")
     parts = {
+        "language": "zh-Hans" if language == CHINESE else language,  # by it fonts are chosen
         "policy": POLICY.format(script=_hash(script), style=_hash(style)),
         "title": html.escape(f"attnlab: {printable(text)[:60]}"),
         "style": style,
@@ -79,10 +83,13 @@ def page(traces: Sequence[Result]) -> str:
         "layers": "\n".join(_layers(traces)),
         "script": script,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _source("page.html"))
+    frame = re.sub(r"\[\[(.+?)\]\]", lambda found: say(found[1], language), _source("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
 
 
-def save(path: str | os.PathLike[str], traces: Sequence[Result]) -> None:
+def save(
+    path: str | os.PathLike[str], traces: Sequence[Result], language: str | None = None
+) -> None:
     """Write the page to a file, whole or not at all; announce a large one before it is made."""
     file = as_path(path)
     if file.suffix.lower() not in ENDINGS:
@@ -98,7 +105,7 @@ def save(path: str | os.PathLike[str], traces: Sequence[Result]) -> None:
     size = estimated_size(traces)
     if size > LARGE:
         print(f"{file} will have about {size / 1e6:.0f} MB.", file=sys.stderr)
-    write_whole(file, page(traces).encode())
+    write_whole(file, page(traces, language).encode())
 
 
 def is_page(file: Path) -> bool:
@@ -135,7 +142,7 @@ def _step(head: Result, name: str) -> dict[str, str]:
     return {"axes": head.axes_of(name), "formula": head.formula_of(name)}
 
 
-def _description(trace: Result) -> dict[str, Any]:
+def _description(trace: Result, language: str) -> dict[str, Any]:
     """What the page knows about a trace besides Q, K and V."""
     config = trace.config
     return {
@@ -143,7 +150,7 @@ def _description(trace: Result) -> dict[str, Any]:
         "H": config.n_head,
         "Dh": config.d_head,
         "cached": trace.cached,
-        "note": printable(trace.note),
+        "note": printable(titled(trace.note, language)),
         "edited": _edited(trace),
         "scales": [
             [head.scale for head in block.attention.heads] for block in trace.aside().blocks

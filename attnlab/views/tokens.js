@@ -9,7 +9,7 @@ function makeText(view) {
   const flow = make("div", {
     class: "flow",
     role: "toolbar",
-    "aria-label": `Tokens${labelOf(view)}`,
+    "aria-label": say("Tokens{of}", { of: labelOf(view) }),
   });
   const chips = trace.keys.map((token, n) => {
     const weight = make("small", { "aria-hidden": "true" });
@@ -24,7 +24,10 @@ function makeText(view) {
     return { chip, weight, token, n };
   });
   chips[trace.cached].chip.tabIndex = 0;
-  const next = make("ol", { class: "next", "aria-label": `Next tokens${labelOf(view)}` });
+  const next = make("ol", {
+    class: "next",
+    "aria-label": say("Next tokens{of}", { of: labelOf(view) }),
+  });
   for (const token of trace.next) {
     const bar = make("span", { class: "bar", "aria-hidden": "true" });
     bar.style.setProperty("--share", token.probability);
@@ -47,7 +50,7 @@ function makeText(view) {
       { class: "text" },
       ...nameOf(view),
       stage,
-      make("div", {}, make("h3", {}, "Next token"), next),
+      make("div", {}, make("h3", {}, say("Next token")), next),
     ),
   );
 
@@ -113,7 +116,7 @@ function makeText(view) {
   const choose = (n) => select(Math.max(0, n - trace.cached), selection.key);
   for (const { chip, token, n } of chips) {
     if (token.id === undefined)
-      chip.setAttribute("aria-label", `${token.symbol}, found in the cache`);
+      chip.setAttribute("aria-label", say("{symbol}, found in the cache", token));
     else describe(chip, token, `${n}`);
     chip.addEventListener("pointerenter", () => choose(n));
     chip.addEventListener("focus", () => {
@@ -137,12 +140,12 @@ function makeText(view) {
 function describe(chip, token, position) {
   const card = byId("card");
   const rows = [
-    ["symbol", token.symbol],
-    ["text", `“${token.text}”`],
-    ["bytes", token.bytes],
-    ["id", String(token.id)],
-    ...(position ? [["position", position]] : []),
-    ...(token.part_of ? [["part of", token.part_of]] : []),
+    [say("symbol"), token.symbol],
+    [say("text"), `“${token.text}”`],
+    [say("bytes"), token.bytes],
+    [say("id"), String(token.id)],
+    ...(position ? [[say("position"), position]] : []),
+    ...(token.part_of ? [[say("part of"), token.part_of]] : []),
   ];
   chip.setAttribute(
     "aria-label",
