@@ -423,7 +423,7 @@ def _html(options: argparse.Namespace) -> Report:
     traces = [model.trace(text) for text in texts]
     if edits:
         traces.append(traces[0].edited(edits))
-    traces[0].save(file, *traces[1:])
+    traces[0].save(file, traces[1] if len(traces) > 1 else None)
     if options.open and not webbrowser.open(file.as_uri()):
         print("No browser is to be found here: open the page yourself.", file=sys.stderr)
     content = {"model": _title(model), "edits": edits, "path": str(file)}

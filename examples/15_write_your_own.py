@@ -28,10 +28,10 @@ layer, number = 0, 1  # whose numbers yours are to be
 model = attnlab.GPT2.at_hand()
 trace = model.trace(TEXT)
 head = trace.head(layer, number)
-block = trace.blocks[layer]
+block: Any = trace.blocks[layer]
 
 
-def told(right: Any, write: Callable[..., Mapping[str, Array]], *given: Array) -> Any:
+def told(right: Any, write: Callable[..., Mapping[str, Array]], *given: Any) -> Any:
     """What `check` says of what a function of yours makes, or what stopped it."""
     try:
         return attnlab.check(write(*given), right)
@@ -208,8 +208,8 @@ print(told(trace, my_block, block.input))
 # %%
 print("\n15.5 The next token")
 try:
-    mine = my_block(block.input)[f"blocks.{layer}.output"]
-    edited = trace.edited({f"blocks.{layer}.output": mine})
+    my_output = my_block(block.input)[f"blocks.{layer}.output"]
+    edited = trace.edited({f"blocks.{layer}.output": my_output})
 except Exception as error:
     edited = trace
     print(f"your output was not taken: {error}")
