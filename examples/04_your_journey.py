@@ -4,16 +4,18 @@
 # Six words, three numbers each. We build attention in stages: with nothing to learn, with `W_Q`,
 # `W_K` and `W_V`, then so that no word sees the words after it, with dropout, and with two heads.
 #
-# Change any number, and run it again: the chapter goes on with yours. The same stages were computed
-# with PyTorch to six decimals; each ends with a line that tells whether those figures are ours.
+# Change any number in the first cell and run the chapter again: it goes on with yours. The same
+# stages were computed with PyTorch to six decimals; a line at the end of a stage tells whether
+# those figures are ours.
 
 # %%
 import numpy as np
 
 import attnlab
-from attnlab import figures
+from attnlab import figures, pictures
 from attnlab.console import prepare_script
 from attnlab.equations import Array
+from attnlab.training import AdamW, attention_gradient, linear_gradient
 
 prepare_script()  # for any terminal, and for pipes
 
@@ -28,17 +30,21 @@ X = np.array(
         [0.05, 0.80, 0.55],  # step
     ]
 )
-T = len(words)
+p, seed = 0.5, 123  # of dropout
+draws = 100_000
+steps, rate = 500, 0.03  # of training
 
-print("X: six words, three numbers each")
+T = len(words)
+print("X: a row is a word")
 print(attnlab.table(X, rows=words, decimals=2))
 
 # %% [markdown]
 # ## 4.1 With nothing to learn
 #
 # How alike are two words? Multiply their rows number by number and add up: for "journey", six dot
-# products. Softmax makes weights of them, and with these weights the six rows of `X` are mixed into
-# a new row for "journey". (No division by a root here; that comes with 4.2.)
+# products. [`softmax`](../attnlab/equations.py) makes weights of them, and with these weights the
+# six rows of `X` are mixed into a new row for "journey". (No division by a root here; that comes
+# with 4.2.)
 
 # %%
 recorded = figures.load("journey")
@@ -53,10 +59,9 @@ raw_scores = X @ X.T
 weights = attnlab.softmax(raw_scores)
 context = weights @ X
 
-print("\nweights: the softmax of all dot products, row by row")
-print(attnlab.table(weights, rows=words, columns=words))
-print("\ncontext: weights times X")
-print(attnlab.table(context, rows=words))
+print(f"\nWeights of {words[journey]}, and its new row")
+print(attnlab.table([weights[journey]], rows=[words[journey]], columns=words))
+print(attnlab.table([context[journey]], rows=[words[journey]]))
 print()
 stage = recorded["no_weights"]
 print(
@@ -68,16 +73,18 @@ print(
         context=(context, stage["context"]),
     )
 )
+pictures.heatmap(weights, rows=words, columns=words, title="softmax(X Xᵀ)")
 
 # %% [markdown]
 # ## 4.2 With W_Q, W_K and W_V
 #
 # No step of 4.1 holds anything to learn. Attention lets a word look with one row (its query), be
 # found by another (its key) and give a third (its value), each made by a matrix of its own. The dot
-# products are then divided by the root of a key's width: by √2, with the matrices here.
+# products, [`raw_scores`](../attnlab/equations.py), are then divided by the root of a key's width:
+# by √2, with the matrices here.
 #
 # The figures have two variants with different matrices: one drawn between 0 and 1, one drawn as
-# PyTorch's `Linear` does, around 0.
+# PyTorch's `Linear` does, around 0. The picture is of the second.
 
 # %%
 print("\n4.2 With W_Q, W_K and W_V")
@@ -86,16 +93,17 @@ heads = {}
 for variant, how in variants.items():
     stage = recorded[variant]
     W_Q, W_K, W_V = (np.array(stage[name]) for name in ("W_Q", "W_K", "W_V"))
-    head = attnlab.self_attention(X, W_Q, W_K, W_V)
+    head = attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)
     heads[variant] = head
-    print(f"\nWeights, with W_Q, W_K, W_V drawn {how}")
-    print(attnlab.table(head.weights, rows=words, columns=words))
+    print(f"\nWeights of {words[journey]}, with matrices drawn {how}")
+    print(attnlab.table([head.weights[journey]], rows=[words[journey]], columns=words))
     inputs = {name: (getattr(head, name), stage[name]) for name in ("W_Q", "W_K", "W_V")}
     inputs["X"] = (X, recorded["inputs"])
-    steps = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
-    ours = {name: (getattr(head, name), stage[name]) for name in steps}
-    print()
-    print(figures.verdict(inputs, 6, **ours))
+    names = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
+    print(
+        figures.verdict(inputs, 6, **{name: (getattr(head, name), stage[name]) for name in names})
+    )
+head
 
 # %% [markdown]
 # **Round last.** In print you may meet 1.2, 1.8 and 1.5 as the first variant's raw scores of
@@ -110,9 +118,9 @@ def cut(x: Array) -> Array:
     return cut_off
 
 
-head = heads["self_attention"]
-exact = head.raw_scores[journey]
-of_cut_rows = cut(head.Q[journey]) @ cut(head.K).T
+first_variant = heads["self_attention"]
+exact = first_variant.raw_scores[journey]
+of_cut_rows = cut(first_variant.Q[journey]) @ cut(first_variant.K).T
 print(f"\nRaw scores of {words[journey]}, first variant")
 print(
     attnlab.table(
@@ -130,30 +138,23 @@ print(
 #
 # With queries as rows, the closed part is the **upper right**. Some drawings have the keys as rows;
 # there it is the lower left. It is the same mask, turned over.
-
-# %%
-print("\n4.3 No word sees the future")
-mask = attnlab.causal_mask(T)
-print("\nThe mask: a row is the word that asks, 1 for may attend")
-print(attnlab.table(mask, rows=words, columns=words, decimals=0))
-print("\nTurned over: a row is a key, a column is the word that asks")
-print(attnlab.table(mask.T, rows=words, columns=words, decimals=0))
-
-# %% [markdown]
+#
 # **One way:** take the weights that we have, set the future to 0, and divide each row by what is
 # left, so that it sums to 1 again.
 #
-# **The other way:** set the future's *scores* to -inf, so that softmax gives it `e^-inf = 0`, and
-# take the softmax once.
+# **The other way:** set the future's *scores* to -inf ([`masked_scores`](../attnlab/equations.py)),
+# so that softmax gives it `e^-inf = 0`, and take the softmax once.
 
 # %%
-head = heads["self_attention_linear"]
+mask = attnlab.causal_mask(T)
+tiny = 1e-300  # so that nothing is divided by 0
 zeroed = np.where(mask, head.weights, 0.0)
-renormalised = zeroed / zeroed.sum(axis=1, keepdims=True)
+renormalised = zeroed / np.maximum(zeroed.sum(axis=1, keepdims=True), tiny)
 
-causal = attnlab.self_attention(X, head.W_Q, head.W_K, head.W_V, mask=mask)
+causal = attnlab.self_attention(X, head.W_Q, head.W_K, head.W_V, mask=mask, tokens=words)
 
-print("\nmasked_scores")
+print("\n4.3 No word sees the future")
+print("\nmasked_scores: a row is the word that asks")
 print(attnlab.table(causal.masked_scores, rows=words, columns=words))
 print("\nTheir softmax: the weights")
 print(attnlab.table(causal.weights, rows=words, columns=words))
@@ -171,7 +172,7 @@ print(
         context=(causal.context, stage["context"]),
     )
 )
-causal
+causal.plot("masked_scores")
 
 # %% [markdown]
 # Why do the two ways agree? Look at the row of "starts", the third word of six. The first way
@@ -183,34 +184,40 @@ causal
 # %%
 starts = min(2, T - 1)  # the third word
 seen = mask[starts]
-powers = np.exp(head.scores[starts])
-of_all, of_seen = powers.sum(), powers[seen].sum()
+largest = head.scores[starts].max()
+powers = np.exp(head.scores[starts] - (largest - np.clip(largest, -700, 700)))  # as in chapter 3
+of_all, of_seen = powers.sum(), max(powers[seen].sum(), tiny)
+share = max(of_seen / of_all, tiny)
 print(f"\nThe row of {words[starts]}")
-print(f"  powers of e   {'  '.join(f'{power:.4f}' for power in powers)}")
-print(f"  sum of all    {of_all:.4f}")
-print(f"  sum of seen   {of_seen:.4f}, a share of {of_seen / of_all:.4f}")
+print(f"  powers of e   {'  '.join(f'{power:#.5g}' for power in powers)}")
+print(f"  sum of all    {of_all:#.5g}")
+print(f"  sum of seen   {of_seen:#.5g}, a share of {share:.4f}")
 print()
 for j in np.flatnonzero(seen):
-    first = (powers[j] / of_all) / (of_seen / of_all)
+    first = (powers[j] / of_all) / share
     second = powers[j] / of_seen
-    one_way = f"({powers[j]:.4f} / {of_all:.4f}) / {of_seen / of_all:.4f} = {first:.4f}"
-    print(f"  {words[j]:8} {one_way}   {powers[j]:.4f} / {of_seen:.4f} = {second:.4f}")
+    one_way = f"({powers[j]:#.5g} / {of_all:#.5g}) / {share:.4f} = {first:.4f}"
+    print(f"  {words[j]:8} {one_way}   {powers[j]:#.5g} / {of_seen:#.5g} = {second:.4f}")
 
 # %% [markdown]
+# So why does everybody take the second way? The first needs shares to be left. Where the future had
+# taken nearly everything, it divides 0 by 0.
+#
 # ## 4.4 Dropout
 #
-# While a model is trained, some weights are set to 0 at random, so that it does not come to rely
-# on a few of them. With p = 0.5 that is half of them on average, and those that stay are multiplied
-# by 1 / (1 - p) = 2.
+# While a model is trained, each weight is set to 0 with probability p, at random, so that the model
+# does not come to rely on a few of them. It does not steer attention to certain words: chance picks
+# them, anew in every step. The weights that stay are multiplied by 1 / (1 - p).
 #
-# First with a mask that was recorded, for p = 0.5. Look at "journey": with the words above both its
-# weights went, its row is empty. A row does not sum to 1 any more.
+# First with a mask that was recorded for p = 0.5: 0 where a weight goes, 2 where it stays. Look at
+# "journey": with the words above both its weights went, its row is empty. Rows do not sum to 1 any
+# more.
 
 # %%
-print("\n4.4 Dropout")
 dropout_mask = np.resize(recorded["dropout"]["mask"], (T, T))
 dropped = causal.weights * dropout_mask
 sums = dropped.sum(axis=1, keepdims=True)
+print("\n4.4 Dropout")
 print("\nThe recorded dropout mask")
 print(attnlab.table(dropout_mask, rows=words, columns=words, decimals=0))
 print("\nWeights times that mask, and the sums of the rows")
@@ -219,23 +226,22 @@ print()
 print(figures.verdict(inputs, 6, dropped=(dropped, recorded["dropout"]["weights"])))
 
 # %% [markdown]
-# The library draws its own mask. The same seed, 123, gives other draws here than in PyTorch: the
-# two have different random generators. The rule is the same.
+# The library draws a mask of its own, with the `p` and the `seed` of the first cell. The recorded
+# one was drawn with PyTorch's seed 123; NumPy draws other numbers from that seed, by the same rule.
 
 # %%
-p, seed = 0.5, 123
 matrices = head.W_Q, head.W_K, head.W_V
-once = attnlab.self_attention(X, *matrices, mask=mask, dropout=p, rng=seed)
-print(f"\nThe library's weights for dropout={p}, rng={seed}")
+once = attnlab.self_attention(X, *matrices, mask=mask, dropout=p, rng=seed, tokens=words)
+print(f"\nThe weights with dropout={p}, rng={seed}")
 print(attnlab.table(once.weights, rows=words, columns=words))
+once.plot()
 
 # %% [markdown]
-# Why times 1 / (1 - p)? So that the **mean** stays what it was. Drop out 100,000 times: a share p
-# of the draws is 0, the others are that much larger, and the mean of all draws is the weight
-# without dropout. Without the factor it would be a share of 1 - p of it.
+# Why times 1 / (1 - p)? So that the **mean** stays what it was. Draw many masks: a share p of the
+# draws is 0, the others are that much larger, and the mean of all draws is the weight without
+# dropout. Without the factor it would be a share of 1 - p of it.
 
 # %%
-draws = 100_000
 many = attnlab.self_attention(
     np.broadcast_to(X, (draws, *X.shape)), *matrices, mask=mask, dropout=p, rng=seed
 )
@@ -261,30 +267,33 @@ print(f"\nMean of the draws against no dropout, all weights: at most {distance:.
 # ## 4.5 Two heads
 #
 # A head has one set of weights for each word. Two heads have two, from matrices of their own. Their
-# contexts are put side by side: two columns from head 0, two from head 1.
+# contexts are put side by side, [`concat`](../attnlab/equations.py): two columns from head 0, two
+# from head 1.
 #
 # The library takes the heads' matrices side by side as well, as GPT-2 stores them. GPT-2 then mixes
 # the four columns with an output matrix `W_O`. Our figures stop before that, so here `W_O` is the
 # identity matrix, which changes nothing.
 
 # %%
-print("\n4.5 Two heads")
 parts = recorded["multi_head"]["heads"]
 W_Q, W_K, W_V = (np.hstack([part[name] for part in parts]) for name in ("W_Q", "W_K", "W_V"))
 W_O = np.eye(W_V.shape[1])
-both = attnlab.multi_head_attention(X, W_Q, W_K, W_V, W_O, n_head=len(parts), mask=mask)
+both = attnlab.multi_head_attention(
+    X, W_Q, W_K, W_V, W_O, n_head=len(parts), mask=mask, tokens=words
+)
 
-inputs = {"X": (X, recorded["inputs"]), "mask": (mask, np.tri(6, dtype=bool))}
-for h, head_h in enumerate(both.heads):
-    print(f"\nWeights of head {h}")
-    print(attnlab.table(head_h.weights, rows=words, columns=words))
-    for name in ("W_Q", "W_K", "W_V"):
-        inputs[f"{name} of head {h}"] = (getattr(head_h, name), parts[h][name])
-
+print("\n4.5 Two heads")
+print(f"\nWeights of {words[-1]}")
+rows = [f"head {h}" for h in range(len(parts))]
+print(attnlab.table([one.weights[-1] for one in both.heads], rows=rows, columns=words))
 print("\nThe contexts side by side (concat)")
-names = [f"head {h}, {j}" for h in range(len(parts)) for j in range(both.heads[h].W_V.shape[1])]
-print(attnlab.table(both.concat, rows=words, columns=names))
+columns = [f"head {h}, {j}" for h in range(len(parts)) for j in range(both.heads[h].V.shape[1])]
+print(attnlab.table(both.concat, rows=words, columns=columns))
 print()
+inputs = {"X": (X, recorded["inputs"]), "mask": (mask, np.tri(6, dtype=bool))}
+for h, one in enumerate(both.heads):
+    for name in ("W_Q", "W_K", "W_V"):
+        inputs[f"{name} of head {h}"] = (getattr(one, name), parts[h][name])
 print(
     figures.verdict(
         inputs,
@@ -296,8 +305,121 @@ print(
 both
 
 # %% [markdown]
-# ## With a pencil
+# ## 4.6 Heads differ because they start differently
 #
-# * In 4.3 the first word's only weight is 1. Could it be anything else?
-# * In 4.3 the last row did not change when the mask came in. Why not?
-# * In 4.4 take p = 0.2. What is 1 / (1 - p), and how often does a weight stay?
+# Nobody tells a head what to look for. Its matrices start as random numbers, and training moves
+# them a little at a time, each number against its gradient. So what if two heads start with the
+# same numbers, rows of `W_O` included? They have the same gradients, take the same steps, and stay
+# one head twice.
+#
+# Let us see. The task: each word is to write the row of the word before it (the first word its
+# own). One pair of heads starts differently, one pair alike, both for the same number of steps. The
+# loss is the mean square of what is missing; the picture shows its root.
+
+# %%
+wanted = np.vstack([X[:1], X[:-1]])
+
+
+def new_head(rng: np.random.Generator) -> list[Array]:
+    """Random W_Q, W_K, W_V and rows of W_O for a head of width 2."""
+    D = X.shape[1]
+    return [0.5 * rng.standard_normal(shape) for shape in ((D, 2), (D, 2), (D, 2), (2, D))]
+
+
+def train(*starts: list[Array]) -> tuple[attnlab.MultiHeadAttention, list[float]]:
+    """What heads come to from where they start, and how far off they were at each step."""
+    W_Q, W_K, W_V = (np.hstack([start[n] for start in starts]) for n in range(3))
+    W_O = np.vstack([start[3] for start in starts])
+    matrices = W_Q, W_K, W_V, W_O
+    optimizers = [AdamW(np.zeros(W.size)) for W in matrices]
+    n_head, off = len(starts), []
+    for _ in range(steps):
+        layer = attnlab.multi_head_attention(X, *matrices, n_head=n_head, mask=mask, tokens=words)
+        error = layer.output - wanted
+        off.append(float(np.sqrt((error**2).mean())))
+        d_concat, d_W_O, _ = linear_gradient(layer.concat, W_O, error)
+        d_QKV = attention_gradient(layer, attnlab.split_heads(d_concat, n_head))
+        gradients = [X.T @ attnlab.merge_heads(d) for d in d_QKV] + [d_W_O]
+        for optimizer, W, gradient in zip(optimizers, matrices, gradients, strict=True):
+            optimizer.update(W.reshape(-1), gradient.reshape(-1), rate)  # reshape: a view of W
+    return layer, off
+
+
+rng = np.random.default_rng(seed)
+a, b = new_head(rng), new_head(rng)
+different, off_different = train(a, b)
+alike, off_alike = train(a, a)
+
+print("\n4.6 Heads differ because they start differently")
+print(f"\nAfter {steps} steps: how far off, and how far the weights of the two heads are apart")
+ends = [
+    [off[-1], np.abs(pair.weights[0] - pair.weights[1]).max()]
+    for pair, off in ((different, off_different), (alike, off_alike))
+]
+print(attnlab.table(ends, rows=["start differently", "start alike"], columns=["off", "apart"]))
+pictures.curves(
+    {"start alike": off_alike, "start differently": off_different}, x_name="step", y_name="off"
+)
+
+# %% [markdown]
+# Here are the two heads that started differently, by now. With two different looks at the words
+# they can write what one look, taken twice, can't.
+
+# %%
+for h, one in enumerate(different.heads):
+    print(f"\nWeights of head {h}")
+    print(attnlab.table(one.weights, rows=words, columns=words, decimals=2))
+different
+
+# %% [markdown]
+# ## 4.7 Predict, change, see
+#
+# **Exercise 1.** In 4.3 the first word's only weight is 1. Could other matrices make it anything
+# else? And what is the first word's context?
+#
+# <details><summary>Answer</summary>
+#
+# No. It sees itself alone, and the shares of a row sum to 1. So its context is its own value,
+# -0.0872 and 0.0286, whatever the scores are.
+#
+# </details>
+#
+# **Exercise 2.** One row of weights is the same with the mask as without. Which one, and why?
+#
+# <details><summary>Answer</summary>
+#
+# The last: "step" has no word after it, so nothing is closed. It begins with 0.1935 both times.
+#
+# </details>
+#
+# **Exercise 3.** Turn the mask over: `mask = attnlab.causal_mask(T).T`. Which word has now only
+# one weight, and which sees all six?
+#
+# <details><summary>Answer</summary>
+#
+# "step" sees itself alone, with a weight of 1, and "Your" sees all six words. Every word sees
+# itself and what comes after it: a model that is trained so can copy the next word from its input,
+# and learns nothing.
+#
+# </details>
+#
+# **Exercise 4.** Put `p, seed = 0.2, 123` into the first cell. What is 1 / (1 - p) now, and how
+# often does a weight stay? Does the mean of the draws change?
+#
+# <details><summary>Answer</summary>
+#
+# 1 / 0.8 = 1.25, and a weight stays in four draws of five. The mean does not change: that is what
+# the factor is for.
+#
+# </details>
+#
+# **Exercise 5.** In 4.6 let the two heads start alike in `W_Q`, `W_K` and `W_V`, and differ in
+# their rows of `W_O` alone: `alike, off_alike = train(a, [*a[:3], b[3]])`. Do they stay one head
+# twice?
+#
+# <details><summary>Answer</summary>
+#
+# No. The gradient reaches a head through its rows of `W_O`, so the first step already moves the two
+# heads differently. After 500 steps they are off by 0.0145, and no longer by 0.1324.
+#
+# </details>

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from book import Changes, agree, as_it_is, holds, run
+from book import FASTER, Changes, agree, answer, as_it_is, holds, run
 
-from attnlab import figures
+from attnlab import figures, multi_head_attention
+from attnlab.equations import Array
 
 CHAPTER = "04"
 
@@ -13,15 +14,18 @@ CHANGES: Changes = {
     "no dropout": (False, {"p, seed = 0.5": "p, seed = 0"}),
     "X of zeros": (True, {"T = len": "X = 0 * X\nT = len"}),
     "negative X": (True, {"T = len": "X = -X\nT = len"}),
+    "scores too large for exp": (True, {"T = len": "X = 1000 * X\nT = len"}),
     "two words": (True, {"T = len": "words, X = words[:2], X[:2]\nT = len"}),
     "one word": (True, {"T = len": "words, X = words[:1], X[:1]\nT = len"}),
     "twelve words": (True, {"T = len": "words, X = 2 * words, np.vstack([X, X])\nT = len"}),
-    "no mask": (True, {"attnlab.causal_mask(T)": "np.ones((T, T), dtype=bool)"}),
+    "no mask": (True, {"attnlab.causal_mask(T)\n": "np.ones((T, T), dtype=bool)\n"}),
     "W_Q of zeros": (
         True,
         {"    head = attnlab.self": "    W_Q = 0 * W_Q\n    head = attnlab.self"},
     ),
     "other heads": (True, {"W_O = np.eye": "W_V = 2 * W_V\nW_O = np.eye"}),
+    "a large rate": (False, {"rate = 500, 0.03": "rate = 20, 30.0"}),
+    "three heads": (False, {"train(a, b)": "train(a, b, new_head(rng))"}),
 }
 
 
@@ -30,44 +34,127 @@ def test_it_goes_on_with_other_numbers(what: str) -> None:
     holds(CHAPTER, *CHANGES[what])
 
 
-def test_your_journey() -> None:
-    lesson, recorded = as_it_is(CHAPTER), figures.load("journey")
-    assert lesson["words"] == recorded["words"]
-    assert figures.compare("X", lesson["X"], recorded["inputs"], 6).agrees
-    assert lesson.printed.count("published figures agree") == 6
-    first, second = lesson["heads"].values()
+def test_stages_agree() -> None:
+    chapter, recorded = as_it_is(CHAPTER), figures.load("journey")
+    assert chapter["words"] == recorded["words"]
+    agree(recorded, 6, inputs=chapter["X"])
+    assert chapter.printed.count("published figures agree") == 6
+    first, second = chapter["heads"].values()
     steps = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
-    for name, head in lesson["heads"].items():
+    for name, head in chapter["heads"].items():
         agree(recorded[name], 6, **{step: getattr(head, step) for step in steps})
     assert first is not second
-    assert lesson["cut"](lesson["exact"])[[0, 1, 5]].tolist() == [1.2, 1.8, 1.5]
-    assert not np.allclose(lesson["cut"](lesson["of_cut_rows"]), lesson["cut"](lesson["exact"]))
-
-    causal = lesson["causal"]
-    agree(recorded["causal"], 6, weights=causal.weights, context=causal.context)
-    agree(recorded["causal"], 6, zeroed_weights=lesson["zeroed"])
-    agree(recorded["causal"], 6, renormalised_weights=lesson["renormalised"])
-    assert np.isclose(lesson["first"], lesson["second"])
-    assert np.isclose(lesson["second"], causal.weights[2, 2])
-
-    assert figures.compare("dropped", lesson["dropped"], recorded["dropout"]["weights"], 6).agrees
-    assert not lesson["dropped"][1].any()
-    once = lesson["once"]
-    assert set(np.unique(once.dropout_mask)) == {0, 2}
-    assert np.allclose(once.weights, causal.weights * once.dropout_mask)
-    assert np.allclose(lesson["mean"], causal.weights, atol=0.01)
-
-    both = lesson["both"]
+    assert chapter["cut"](chapter["exact"])[[0, 1, 5]].tolist() == [1.2, 1.8, 1.5]
+    assert not np.allclose(chapter["cut"](chapter["of_cut_rows"]), chapter["cut"](chapter["exact"]))
+    both = chapter["both"]
     for head, part in zip(both.heads, recorded["multi_head"]["heads"], strict=True):
         agree(part, 6, weights=head.weights, context=head.context)
-    assert figures.compare("concat", both.concat, recorded["multi_head"]["concatenated"], 6).agrees
+    agree(recorded["multi_head"], 6, concatenated=both.concat)
     assert np.array_equal(both.output, both.concat)
 
 
-def test_its_exercise() -> None:
-    lesson = run(CHAPTER, {"p, seed = 0.5": "p, seed = 0.2"})
-    kept = lesson["many"].dropout_mask
+def test_causal_in_two_ways() -> None:
+    chapter, recorded = as_it_is(CHAPTER), figures.load("journey")
+    causal = chapter["causal"]
+    agree(recorded["causal"], 6, weights=causal.weights, context=causal.context)
+    agree(recorded["causal"], 6, zeroed_weights=chapter["zeroed"])
+    agree(recorded["causal"], 6, renormalised_weights=chapter["renormalised"])
+    assert np.isclose(chapter["first"], chapter["second"])
+    assert np.isclose(chapter["second"], causal.weights[2, 2])
+
+
+def test_the_first_way_fails_where_the_future_takes_all() -> None:
+    far = "    W_Q, W_K = 1000 * np.ones((3, 2)), np.eye(3, 2)\n    head = attnlab.self"
+    large = run(CHAPTER, FASTER[CHAPTER] | {"    head = attnlab.self": far})
+    assert np.allclose(large["causal"].weights.sum(axis=1), 1)
+    assert large["renormalised"].sum(axis=1).min() == 0
+
+
+def test_dropout() -> None:
+    chapter, recorded = as_it_is(CHAPTER), figures.load("journey")
+    agree(recorded["dropout"], 6, weights=chapter["dropped"])
+    assert not chapter["dropped"][1].any()
+    once, causal = chapter["once"], chapter["causal"]
+    assert set(np.unique(once.dropout_mask)) == {0, 2}
+    assert np.allclose(once.weights, causal.weights * once.dropout_mask)
+    assert np.allclose(chapter["mean"], causal.weights, atol=0.01)
+
+
+def test_the_gradient_is_that_of_the_loss() -> None:
+    """The first step of training, against finite differences of the loss."""
+    one_step = run(
+        CHAPTER,
+        FASTER[CHAPTER]
+        | {
+            "steps, rate = 500, 0.03": "steps, rate = 1, 0.03",
+            "    return layer, off\n": "    global made\n    made = layer, gradients\n"
+            "    return layer, off\n",
+            "alike, off_alike = train(a, a)": "different, off_different = train(a, b)\n"
+            "alike, off_alike = different, off_different",
+        },
+    )
+    _, gradients = one_step["made"]
+    X, wanted, mask = (one_step[name] for name in ("X", "wanted", "mask"))
+    a, b = one_step["a"], one_step["b"]
+    matrices = [np.hstack([a[n], b[n]]) for n in range(3)] + [np.vstack([a[3], b[3]])]
+
+    def loss(matrices: list[Array]) -> float:
+        made = multi_head_attention(X, *matrices, n_head=2, mask=mask)
+        return float(0.5 * ((made.output - wanted) ** 2).sum())
+
+    for n, gradient in enumerate(gradients):
+        for place in [(0, 0), (1, 2)]:
+            losses = []
+            for little in (1e-6, -1e-6):
+                moved = [matrix.copy() for matrix in matrices]
+                moved[n][place] += little
+                losses.append(loss(moved))
+            assert np.isclose(gradient[place], (losses[0] - losses[1]) / 2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", [123, 0, 1])
+def test_heads_that_start_alike_stay_alike(seed: int) -> None:
+    chapter = run(CHAPTER, FASTER[CHAPTER] | {"p, seed = 0.5, 123": f"p, seed = 0.5, {seed}"})
+    assert np.allclose(chapter["alike"].weights[0], chapter["alike"].weights[1], atol=1e-3)
+    assert np.abs(np.diff(chapter["different"].weights, axis=0)).max() > 0.5
+    assert chapter["off_different"][-1] < chapter["off_alike"][-1] / 2
+
+
+def test_exercise_1() -> None:
+    causal = as_it_is(CHAPTER)["causal"]
+    assert np.array_equal(causal.context[0], causal.V[0])
+    assert "{:.4f} and {:.4f}".format(*causal.V[0]) in answer(CHAPTER, 1)
+
+
+def test_exercise_2() -> None:
+    chapter = as_it_is(CHAPTER)
+    same = np.isclose(chapter["head"].weights, chapter["causal"].weights).all(axis=1)
+    assert same.tolist() == [False] * 5 + [True]
+    assert f"{chapter['causal'].weights[5, 0]:.4f} both times" in answer(CHAPTER, 2)
+
+
+def test_exercise_3() -> None:
+    turned = run(
+        CHAPTER, FASTER[CHAPTER] | {"= attnlab.causal_mask(T)\n": "= attnlab.causal_mask(T).T\n"}
+    )
+    seen = (turned["causal"].weights > 0).sum(axis=1)
+    assert seen.tolist() == [6, 5, 4, 3, 2, 1]
+    assert turned["causal"].weights[-1, -1] == 1
+    assert '"step" sees itself alone' in answer(CHAPTER, 3)
+
+
+def test_exercise_4() -> None:
+    chapter = run(CHAPTER, {"p, seed = 0.5": "p, seed = 0.2"})
+    kept = chapter["many"].dropout_mask
     assert np.isclose(kept.max(), 1.25)
-    assert np.isclose((kept > 0).mean(), 0.8, atol=0.001)
-    assert np.allclose(lesson["mean"], lesson["causal"].weights, atol=0.01)
-    assert "mean without the factor 1.25" in lesson.printed
+    assert np.isclose((kept > 0).mean(), 4 / 5, atol=0.001)
+    assert np.allclose(chapter["mean"], chapter["causal"].weights, atol=0.01)
+    assert "mean without the factor 1.25" in chapter.printed
+    assert "= 1.25, and a weight stays in four draws of five" in answer(CHAPTER, 4)
+
+
+def test_exercise_5() -> None:
+    half = run(CHAPTER, FASTER[CHAPTER] | {"train(a, a)": "train(a, [*a[:3], b[3]])"})
+    assert np.abs(np.diff(half["alike"].weights, axis=0)).max() > 0.5
+    for ended in (half["off_alike"][-1], as_it_is(CHAPTER)["off_alike"][-1]):
+        assert f"{ended:.4f}" in answer(CHAPTER, 5)
