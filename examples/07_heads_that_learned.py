@@ -59,7 +59,7 @@ HEADS = [(layer, head) for layer in range(L) for head in range(H)]
 names = [f"layer {layer} head {head}" for layer, head in HEADS]
 last = np.stack([trace.head(layer, head).weights[-1] for layer, head in HEADS])
 
-print(f"Where {symbols[-1]} looks\n")
+print(f"\nWhere {symbols[-1]} looks\n")
 print(attnlab.table(last, rows=names, columns=symbols, decimals=2))
 pictures.heatmap(last, rows=names, columns=symbols, title=f"Where {symbols[-1]} looks")
 
@@ -144,6 +144,7 @@ print(
 # both?
 
 # %%
+print("\nWhat follows without both\n")
 print(without(trace, ANIMAL, THING).next_tokens(5))
 
 # %% [markdown]
@@ -182,6 +183,7 @@ creature.plot_tokens(1, 3)
 # Now look at head 2 of layer 0. All its weight lies on the first token, as if it had nothing to do,
 # and without it `Ġpurred` is lost. **Weights do not tell what a head is needed for.** It carries
 # the first token's value, and what comes later counts on finding it there.
+# [Chapter 14](14_what_if.py) looks closer.
 
 # %% [markdown]
 # ## 7.5 The token before, and what came after it the last time
@@ -223,7 +225,7 @@ recital.head(*INDUCTION)
 head = recital.head(*INDUCTION)
 copied, next_word = int(head.weights[-1].argmax()), recital.next_tokens(1)
 
-print(f"Weight of the last token on {recital.tokens.symbols[copied]}, and the next word\n")
+print(f"\nWeight of the last token on {recital.tokens.symbols[copied]}, and the next word\n")
 rows = {"all heads": recital, "without the head of layer 0": without(recital, PREVIOUS)}
 for what, one in rows.items():
     weight, (chance,) = one.head(*INDUCTION).weights[-1, copied], probabilities(one, next_word)
@@ -262,7 +264,7 @@ grid = [["", *map(str, range(heads))]]
 for layer, favourites in enumerate(weights[:, :, -1].argmax(axis=-1)):
     grid.append([str(layer), *("-" if j == 0 else spelled[j] for j in favourites)])
 
-print(f"The token that {spelled[-1]!r} looks at most; - is the first token, {spelled[0]}\n")
+print(f"\nThe token that {spelled[-1]!r} looks at most; - is the first token, {spelled[0]}\n")
 print(align(grid))
 
 # %% [markdown]
@@ -283,7 +285,7 @@ habits = {
     "itself": weights[:, :, i, i].mean(axis=-1),
 }
 even = (1 / (i + 1)).mean()
-print(f"Mean weight of all tokens but the first (even shares: {even:.2f}; 1/T: {1 / T:.2f})\n")
+print(f"\nMean weight of all tokens but the first (even shares: {even:.2f}; 1/T: {1 / T:.2f})\n")
 for where, mean in habits.items():
     order = [divmod(int(n), heads) for n in np.argsort(-mean, axis=None)[:3]]
     best = ",  ".join(f"layer {n} head {h}: {mean[n, h]:.2f}" for n, h in order)

@@ -64,7 +64,7 @@ blind[-1, looked_at] = len(symbols) == 1  # a query must see something
 moved = head.weights.copy()
 moved[-1] = np.arange(len(symbols)) == instead
 
-edits: dict[str, dict[str, Any]] = {
+edits = {
     "as it is": {},
     "context 0": {f"{path}.context": 0},
     "context of other texts": {f"{path}.context": mean},
@@ -72,10 +72,16 @@ edits: dict[str, dict[str, Any]] = {
     f"made to look at {symbols[instead]}": {f"{path}.weights": moved},
 }
 
+
+def show(trace: attnlab.Trace, edits: dict[str, dict[str, Any]]) -> None:
+    """What follows, with each of some edits."""
+    for what, edit in edits.items():
+        best = trace.edited(edit).next_tokens(3)
+        print(f"  {what:<26}", *(f"{word.symbol:<10}{word.probability:.2f}  " for word in best))
+
+
 print("\n14.1 Edit a step\n")
-for what, edit in edits.items():
-    best = trace.edited(edit).next_tokens(3)
-    print(f"  {what:<26}", *(f"{word.symbol:<10}{word.probability:.2f}  " for word in best))
+show(trace, edits)
 
 # %% [markdown]
 # With the text above, silent or in the mean the model has lost the dog and keeps the ball:
@@ -83,9 +89,29 @@ for what, edit in edits.items():
 # snake there is none. The head's `W_V` and `W_O` have learned what to do with animals. Training
 # never asked what they make of a ball.
 #
+# With the mean of other texts the head writes what it usually writes, and nothing about this text.
+# Is that the same as a 0? For this head it was. Now take head 2 of layer 0, which in chapter 7
+# looks at the first token and at nothing else.
+
+# %%
+USUAL = 0, 2
+CREATURE = "A fluffy blue creature"
+KIN = ["A sleepy red king", "A hungry small frog", "A late green teacher"]
+
+where = "blocks.{}.attention.heads.{}.context".format(*USUAL)
+usual = np.mean([pocket.trace(text).head(*USUAL).context[-1] for text in KIN], axis=0)
+
+print(f"\nWhat follows: {CREATURE}\n")
+show(pocket.trace(CREATURE), {"all heads": {}, "silent": {where: 0}, "usual": {where: usual}})
+
+# %% [markdown]
+# With the texts above a 0 costs everything, and the mean costs nothing. The head writes the same
+# into all of these texts: it has found out nothing about this one. What comes later counts on it as
+# on a bias, and the 0 took that away.
+#
 # **What an edit can't tell.** It answers "what if", for a state that the model may never be in. The
 # further an edited step lies from all that training has shown, the less it says about how the model
-# works. A mean over other texts is closer to home than a 0. Here both say the same.
+# works. So try a mean before you trust a 0.
 
 # %% [markdown]
 # ## 14.2 The logit lens
@@ -114,7 +140,7 @@ pictures.curves(courses, x_name="stop of the residual stream", y_name="probabili
 # %%
 place = looked_at
 
-print(f"Rank and probability of {SOUNDS[0]!r} at {symbols[place]}\n")
+print(f"\nRank and probability of {SOUNDS[0]!r} at {symbols[place]}\n")
 try:
     of_sound = lens.of(SOUNDS[0])
     for n, stop in enumerate(of_sound.stops):
@@ -160,7 +186,7 @@ OTHERS = [
     "The king was chased by the girl, but it",
 ]
 
-print(f"The MLP of layer 0, in what puts {one.symbol} above {two.symbol}\n")
+print(f"\nThe MLP of layer 0, in what puts {one.symbol} above {two.symbol}\n")
 for text in OTHERS:
     print(f"  {pocket.trace(text).attribution(one.id, two.id).mlps[0]:6.2f}  {text}")
 
@@ -189,6 +215,7 @@ for name, (share, where) in parts.items():
     lost[name] = [share, difference(trace) - difference(silent)]
 
 columns = ["share", "lost if silent"]
+print("\nWhat each part writes, and what is lost without it\n")
 print(attnlab.table([*lost.values()], rows=[*lost], columns=columns, decimals=2))
 
 # %% [markdown]
@@ -229,7 +256,7 @@ heads and heads.plot()
 # animal it is. Now patch the stream itself, at one position at a time, after each layer.
 
 # %%
-print("The stream after each layer, at each position\n")
+print("\nThe stream after each layer, at each position\n")
 stream = patched("blocks.*.output", by_position=True)
 if stream:
     print(stream.table())

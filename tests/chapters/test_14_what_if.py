@@ -18,7 +18,11 @@ CHANGES: Changes = {
     "the same word twice": (False, {SOUNDS: 'SOUNDS = " barked", " barked"'}),
     "no word of the vocabulary": (False, {SOUNDS: 'SOUNDS = "汪汪", "喵喵"'}),
     "Chinese": (False, {TEXT: 'TEXT = "狗追球，但是它"', OTHER: 'OTHER = "猫追球，但是它"'}),
-    "another head": (False, {"HEAD = 1, 2": "HEAD = 0, 3"}),
+    "other heads": (False, {"HEAD = 1, 2": "HEAD = 0, 3", "USUAL = 0, 2": "USUAL = 1, 1"}),
+    "kin of other lengths": (
+        False,
+        {"A sleepy red king": "king", 'CREATURE = "A fluffy': 'CREATURE = "A very fluffy'},
+    ),
     "another text for the mean": (False, {"The hen touched the coin, but it": "a"}),
     "a creature": (
         False,
@@ -51,6 +55,17 @@ def test_edits() -> None:
         assert "Ġbarked" not in after
     assert line(chapter, "  made to look at").startswith("made to look at Ġball Ġhissed 0.83")
     assert line(chapter, "  as it is").startswith("as it is Ġrolled 0.54 Ġbarked 0.43")
+
+
+def test_a_mean_is_not_a_zero() -> None:
+    chapter = as_it_is(CHAPTER)
+    assert "Ġpurred 0.99" in line(chapter, "  all heads")
+    assert "Ġpurred" not in line(chapter, "  silent")
+    assert "Ġpurred 0.99" in line(chapter, "  usual")
+    pocket, head = chapter["pocket"], chapter["USUAL"]
+    for text in (*chapter["KIN"], chapter["CREATURE"]):
+        context = pocket.trace(text).head(*head).context[-1]
+        assert context == pytest.approx(chapter["usual"], abs=0.001)
 
 
 def test_the_lens() -> None:
