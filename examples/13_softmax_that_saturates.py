@@ -1,14 +1,17 @@
 # %% [markdown]
-# # 13. A softmax that saturates, seen in its gradients
+# # 13. A softmax that saturates
 #
-# Chapter 5 showed that without the division by √d a softmax grows sharp, since the variance of q·k
-# is d. This chapter follows the loss back through it: what still reaches the scores, the queries
-# and the keys, and what can they learn from that?
+# [Chapter 5](05_why_divide_by_root_d.py) showed that without the division by √d a softmax grows
+# sharp, since the variance of q·k is d. What is bad about that? A sharp softmax can be right. The
+# trouble is on the way back: this chapter follows the loss back through softmax and asks what still
+# reaches the scores, the queries and the keys, and what they can learn from it.
 #
-# `d_y` stands for dL/dy: by how much the loss L changes for a change of y.
+# We begin with three keys. The first number of each is its raw score. The second says what the loss
+# L thinks of it: by how much L changes for each unit of weight there. Key 0 has the largest score,
+# and the loss wants key 1.
 #
-# Change any number, and run it again. Where the text names figures, they are those of the numbers
-# here.
+# Change any number and run the chapter again. `d_y` stands for dL/dy: by how much the loss changes
+# for a change of y.
 
 # %%
 import math
@@ -16,63 +19,144 @@ import math
 import numpy as np
 
 import attnlab
+from attnlab import pictures
 from attnlab.console import prepare_script
 from attnlab.equations import Array
-from attnlab.training import (
-    AdamW,
-    attention_gradient,
-    initial_parameters,
-    softmax_gradient,
-)
+from attnlab.training import AdamW, attention_gradient, initial_parameters, softmax_gradient
 
 prepare_script()  # for any terminal, and for pipes
+
+keys = {"key 0": (16, 0), "key 1": (8, -1), "key 2": (0, 0)}  # raw score, d_weight
+d = 64  # how wide queries and keys are, as in GPT-2
+widths = (4, 16, 64, 256, 1024)  # the same in 13.4 and 13.5
+queries, seed = 500, 0
+
+names = list(keys)
+raw_scores, d_weights = np.array([*keys.values()], dtype=float).T
+ways = {"divided": math.sqrt(d), "not divided": 1.0}  # what raw scores are divided by
 
 # %% [markdown]
 # ## 13.1 Three keys, with a pencil
 #
-# One query, three keys, d = 64: raw scores 16, 8 and 0, and divided by √64 = 8 they are 2, 1 and 0.
-# The query looks at key 0 most. The loss wants key 1: each unit of weight more there makes it one
-# unit smaller, so d_weights = 0, -1, 0. The backward pass through softmax is
+# Forward it is [`scores`](../attnlab/equations.py), then [`weights`](../attnlab/equations.py). With
+# the numbers above the raw scores 16, 8 and 0 become 2, 1 and 0 when they are divided by √64. The
+# way back through softmax is
 #
 #     d_score = weight · (d_weight - sum)    with    sum = Σ weight · d_weight
-
-# %%
-d_weights = np.array([0.0, -1.0, 0.0])
-raw_scores = np.array([16.0, 8.0, 0.0])
-d = 64
-gradients = {}
-print("13.1 Three keys")
-for name, scores in {"divided": raw_scores / math.sqrt(d), "not divided": raw_scores}.items():
-    weights = attnlab.softmax(scores)
-    total = float(weights @ d_weights)
-    print(f"\n{name}: scores {', '.join(f'{score:.4g}' for score in scores)}")
-    products = [f"{w:.4f}·{wish:g}" for w, wish in zip(weights, d_weights, strict=True)]
-    print(f"  sum = {' + '.join(products)} = {total:.4f}")
-    gradients[name] = softmax_gradient(weights, d_weights)
-    for key, (w, wish) in enumerate(zip(weights, d_weights, strict=True)):
-        d_score = w * (wish - total)
-        print(f"  d_score of key {key} = {w:.4f} · ({wish:g} - {total:.4f}) = {d_score:.4f}")
-    print(f"  softmax_gradient says  {', '.join(f'{d_score:.4f}' for d_score in gradients[name])}")
-
-# %% [markdown]
-# Divided, key 1 is told: up (a step goes against the gradient), key 0: down. Not divided, the same
-# wish arrives as 0.0003. Look at the factors: key 1's bracket is nearly -1, as loud as can be, but
-# its weight is 0.0003; key 0's weight is nearly 1, but its bracket is 0.0003. Each product has one
-# factor that is nearly 0. That is what **saturated** means: one weight is 1, the rest are 0, and
-# every product vanishes.
-
-# %%
-print("\nLength of the gradient that reaches the scores")
-for name, gradient in gradients.items():
-    print(f"  {name:11}  {np.linalg.norm(gradient):.6f}")
-
-# %% [markdown]
-# ## 13.2 Random queries and keys
 #
-# Now 2,000 queries, each with 16 keys of its own, all numbers of variance 1. The values are the
-# identity matrix, so that context = weights, and d_context = d_weights is drawn at random with
-# length 1. `attention_gradient` divides by √d, as attention does. To leave that out, we feed it
-# Q · √d, and the two cancel; by the chain rule d_Q is then what comes back, times √d.
+# `sum` is what the loss thinks of the mixture as a whole. A key whose d_weight lies below it is
+# better than the mixture, and its score should rise. (A step of training goes against the gradient:
+# where d_score is negative, the score rises.) Take a pencil and work out one row.
+
+# %%
+weights = {way: attnlab.softmax(raw_scores / divisor) for way, divisor in ways.items()}
+d_scores = {}
+
+print("13.1 Three keys, with a pencil")
+for way, w in weights.items():
+    total = w @ d_weights
+    d_scores[way] = w * (d_weights - total)
+    products = [f"{weight:.4f}·{wish:g}" for weight, wish in zip(w, d_weights, strict=True)]
+    print(f"\n{way}: sum = {' + '.join(products)} = {total:.4f}")
+    steps = [raw_scores / ways[way], w, d_weights, d_weights - total, d_scores[way]]
+    columns = ["score", "weight", "d_weight", "d_weight - sum", "d_score"]
+    print(attnlab.table(np.stack(steps, axis=1), rows=names, columns=columns))
+
+# %% [markdown]
+# With the division key 1 is told to rise, key 0 to fall. Without it the same wish arrives as
+# 0.0003. Look at the two factors of each product: key 1's bracket is nearly -1, as loud as can be,
+# but its weight is 0.0003; key 0's weight is nearly 1, but its bracket is 0.0003. Each product has
+# one factor that is nearly 0. That is what **saturated** means: one weight is 1, the rest are 0,
+# and whatever the loss wishes, next to nothing comes through.
+#
+# ## 13.2 The Jacobian
+#
+# All ways from a score to a weight make a table, the Jacobian: in row i and column j stands by how
+# much weight i changes when score j rises. For softmax it is `diag(w) - w wᵀ`, and the formula
+# above is this table times d_weights. Both are in the picture, on one scale of colours.
+
+
+# %%
+def jacobian(w: Array) -> Array:
+    """By how much each weight (row) changes with each score (column)."""
+    changes: Array = np.diag(w) - np.outer(w, w)
+    return changes
+
+
+both = np.hstack([jacobian(w) for w in weights.values()])
+of_both = [f"{name}, {way}" for way in ways for name in names]
+
+print("\n13.2 The Jacobian of softmax: diag(w) - w wᵀ")
+for way, w in weights.items():
+    print(f"\n{way}")
+    print(attnlab.table(jacobian(w), rows=names, columns=names))
+pictures.heatmap(both, rows=names, columns=of_both, title="weight of a row, score of a column")
+
+# %% [markdown]
+# Every column sums to 0: what one weight gains the others lose. The second half of the picture is
+# blank, and that is the point. The loss can wish what it likes: multiplied by this table it is
+# gone.
+#
+# Is the formula right? Make each score a little larger, look at what the loss does, and compare.
+# The library's own `softmax_gradient`, which trains models, is a third witness.
+
+# %%
+little = 1e-6
+witnesses = {}
+for way, divisor in ways.items():
+    moved = [raw_scores / divisor + sign * little * np.eye(len(names)) for sign in (1, -1)]
+    more, less = (attnlab.softmax(scores) @ d_weights for scores in moved)
+    witnesses[way] = {
+        "the formula of 13.1": d_scores[way],
+        "Jacobian · d_weights": jacobian(weights[way]) @ d_weights,
+        "measured": (more - less) / (2 * little),
+        "softmax_gradient": softmax_gradient(weights[way], d_weights),
+    }
+    print(f"\nd_scores, {way}")
+    print(
+        attnlab.table(
+            [*witnesses[way].values()], rows=list(witnesses[way]), columns=names, decimals=6
+        )
+    )
+
+# %% [markdown]
+# ## 13.3 How far apart is too far?
+#
+# With two keys softmax depends on one number, how far their scores are apart. The upper curve is
+# the weight of the first key. The lower one is its slope `w (1 - w)`, which is all that comes
+# through on the way back.
+
+# %%
+gaps = np.linspace(-10, 10, 81)
+of_first = attnlab.softmax(np.stack([gaps, np.zeros_like(gaps)], axis=1))[:, 0]
+shown = [0, 1, 2, 4, 8, 16]
+at = np.array([attnlab.softmax(np.array([gap, 0.0]))[0] for gap in shown])
+
+print("\n13.3 Two keys whose scores are so far apart")
+print(
+    attnlab.table(
+        np.stack([at, at * (1 - at)], axis=1),
+        rows=[f"{gap}" for gap in shown],
+        columns=["weight", "slope"],
+        decimals=7,
+    )
+)
+pictures.curves(
+    {"weight": of_first, "slope": of_first * (1 - of_first)}, gaps, x_name="scores apart"
+)
+
+# %% [markdown]
+# One apart the slope is 0.20, four apart 0.02, and from there each further step divides it by
+# nearly e. Random scores of variance 64 are easily eight apart, and there it is 0.0003. Divided by
+# 8 they are one apart. So the division keeps scores where the curve is steep.
+#
+# ## 13.4 Random queries and keys
+#
+# Now 500 queries with 16 keys each, all numbers of variance 1, and a random wish of length 1 for
+# the weights. What reaches the scores, the queries and the keys? The values are the identity
+# matrix, so that context = weights. `attention_gradient` divides by √d, as attention does. To leave
+# that out we give it Q · √d, and the two cancel; by the chain rule d_Q is what comes back, times
+# √d.
 
 
 # %%
@@ -88,78 +172,78 @@ def way_back(result: attnlab.Attention, d_context: Array, divided: bool) -> tupl
     return (d_Q if divided else d_Q * math.sqrt(d_Q.shape[-1])), d_K
 
 
-rng = np.random.default_rng(0)
-queries, keys, widths = 2_000, 16, (4, 16, 64, 256, 1024)
-lengths: dict[tuple[int, bool], Array] = {}  # of what each query gets, in Q
-medians: dict[tuple[int, bool], list[float]] = {}
-for d in widths:
-    Q, K = rng.standard_normal((queries, 1, d)), rng.standard_normal((queries, keys, d))
-    d_context = rng.standard_normal((queries, 1, keys))
+rng = np.random.default_rng(seed)
+lengths: dict[bool, list[Array]] = {True: [], False: []}  # of what each query gets, at each width
+medians: dict[bool, list[list[float]]] = {True: [], False: []}
+for width in widths:
+    Q, K = rng.standard_normal((queries, 1, width)), rng.standard_normal((queries, 16, width))
+    d_context = rng.standard_normal((queries, 1, 16))
     d_context /= np.linalg.norm(d_context, axis=-1, keepdims=True)
     for divided in (True, False):
         result = attend(Q, K, divided)
         d_Q, d_K = way_back(result, d_context, divided)
-        lengths[d, divided] = np.linalg.norm(d_Q, axis=(1, 2))
-        d_scores = softmax_gradient(result.weights, d_context)
-        medians[d, divided] = [result.weights.max(axis=-1).mean()]
-        for gradient in (d_scores, d_Q, d_K):
-            medians[d, divided].append(float(np.median(np.linalg.norm(gradient, axis=(1, 2)))))
+        reached = [softmax_gradient(result.weights, d_context), d_Q, d_K]
+        sizes = [np.linalg.norm(gradient, axis=(1, 2)) for gradient in reached]
+        lengths[divided].append(sizes[1])
+        largest = float(result.weights.max(axis=-1).mean())
+        medians[divided].append([largest, *(float(np.median(size)) for size in sizes)])
 
-for divided, heading in ((True, "13.2 With the division by √d"), (False, "Without it")):
-    print(f"\n{heading}: the largest weight (mean), the gradients' lengths (median)")
-    print(
-        attnlab.table(
-            [medians[d, divided] for d in widths],
-            rows=[f"d = {d}" for d in widths],
-            columns=["largest weight", "d_scores", "d_Q", "d_K"],
-            decimals=6,
-        )
-    )
+rows = [f"d = {width}" for width in widths]
+columns = ["largest weight", "d_scores", "d_Q", "d_K"]
+print("\n13.4 The largest weight (mean), and how long gradients are (median)")
+for divided, way in ((True, "divided"), (False, "not divided")):
+    print(f"\n{way}")
+    print(attnlab.table(medians[divided], rows=rows, columns=columns, decimals=6))
+pictures.curves(
+    {way: [row[2] for row in medians[way == "divided"]] for way in ways},
+    np.log2(widths),
+    x_name="log2 of d",
+    y_name="length of d_Q",
+)
 
 # %% [markdown]
-# With the division every column stays as it is, whatever d. Without it, half of the queries get
-# almost nothing once d is large. Note where it begins: at d = 16 a median query gets *more* than
-# with the division, since its gradient isn't divided by √d in the backward pass either. Saturation
-# overtakes that as d grows.
+# With the division every column stays as it is, whatever d. Without it half of the queries get next
+# to nothing once d is large. Note where it begins: at d = 16 a median query gets *more* than with
+# the division, since its gradient isn't divided by √d on the way back either. Saturation overtakes
+# that as d grows.
 #
-# ## 13.3 The few that hear, hear too much
+# ## 13.5 The few that hear, hear too much
 #
 # The mean tells another story than the median. A query whose two best keys happen to be nearly
-# equal is not saturated, and its gradient has the full factor √d. So the mean doesn't vanish: most
+# equal is not saturated, and its gradient has the full factor √d. So the mean does not vanish: most
 # queries are deaf, a few get shouted at. One learning rate can't suit both.
 
 # %%
-print(f"\n13.3 Without the division: length of d_Q over {queries:,} queries")
 lines = []
-for d in widths:
-    of_d, usual = lengths[d, False], float(np.median(lengths[d, True]))
-    deaf = (of_d < usual / 10).mean()
-    lines.append([np.median(of_d), of_d.mean(), of_d.max(), of_d.max() / of_d.mean(), deaf])
-columns = ["median", "mean", "largest", "largest / mean", "share below a tenth*"]
-print(attnlab.table(lines, rows=[f"d = {d}" for d in widths], columns=columns))
-print("* of the median with the division")
+for with_it, without in zip(lengths[True], lengths[False], strict=True):
+    deaf = float((without < np.median(with_it) / 10).mean())
+    lines.append([np.median(without), without.mean(), without.max(), deaf])
+
+print(f"\n13.5 Not divided: how long d_Q is, over {queries} queries")
+print(attnlab.table(lines, rows=rows, columns=["median", "mean", "largest", "deaf*"]))
+print("* share that gets less than a tenth of the median with the division")
 
 # %% [markdown]
-# ## 13.4 What it does to learning
+# ## 13.6 What it does to learning
 #
-# 200 queries, d = 64 as in GPT-2. Each is to learn to look at one of its 16 keys, chosen at random:
-# loss = ½ |context - wanted|². Only Q learns, in 200 plain steps `Q - rate · d_Q`. A comparison at
-# one rate would not be fair, so each way gets a range of rates. How many queries end with more than
-# 0.9 of their weight on their key?
-
+# 100 queries of d = 64. Each is to learn to look at one of its 16 keys, chosen at random: loss =
+# ½ |context - wanted|². Only Q learns, in 200 steps `Q - rate · d_Q`. A comparison at one rate
+# would not be fair, so each way gets a range of them. How many queries end with more than 0.9 of
+# their weight on their key?
 
 # %%
-learners, choices, width, steps, seed = 200, 16, 64, 200, 1
+learners, choices, steps_of_learning = 100, 16, 200
+plain_rates = (0.03, 0.1, 0.3, 1, 3)
+adam_rates = (0.003, 0.01, 0.03, 0.1)
 
 
-def found(divided: bool, rate: float, adam: bool = False) -> float:
+def found(divided: bool, rate: float, adam: bool) -> float:
     """The share of queries that found their key."""
     rng = np.random.default_rng(seed)
-    Q = rng.standard_normal((learners, 1, width))
-    K = rng.standard_normal((learners, choices, width))
+    Q, K = rng.standard_normal((learners, 1, d)), rng.standard_normal((learners, choices, d))
     wanted = np.eye(choices)[rng.integers(0, choices, (learners, 1))]
     optimizer = AdamW(np.zeros(Q.size))
-    for _ in range(steps):
+    for _ in range(steps_of_learning):
         result = attend(Q, K, divided)
         d_Q, _ = way_back(result, result.context - wanted, divided)
         if adam:
@@ -169,55 +253,92 @@ def found(divided: bool, rate: float, adam: bool = False) -> float:
     return float(((attend(Q, K, divided).weights * wanted).sum(axis=-1) > 0.9).mean())
 
 
-def compare(rates: tuple[float, ...], adam: bool) -> tuple[float, float]:
-    """Print what each rate came to; the best of each way."""
-    shares = [[found(divided, rate, adam) for rate in rates] for divided in (True, False)]
-    rows = ["with the division", "without it"]
-    print(attnlab.table(shares, rows=rows, columns=[f"rate {r}" for r in rates], decimals=2))
-    return max(shares[0]), max(shares[1])
-
-
-print("\n13.4 Share of the queries that found their key, plain steps")
-best_with, best_without = compare((0.03, 0.1, 0.3, 1, 3, 10), adam=False)
-
-print("\nThe same with AdamW")
-adam_with, adam_without = compare((0.003, 0.01, 0.03, 0.1), adam=True)
-
-print("\nAt the best rate    plain steps  AdamW")
-print(f"with the division   {best_with:11.2f}  {adam_with:5.2f}")
-print(f"without it          {best_without:11.2f}  {adam_without:5.2f}")
+shares = {
+    adam: [[found(divided, rate, adam) for rate in rates] for divided in (True, False)]
+    for adam, rates in ((False, plain_rates), (True, adam_rates))
+}
+print("\n13.6 Share of the queries that found their key")
+for adam, rates in ((False, plain_rates), (True, adam_rates)):
+    print(f"\n{'AdamW' if adam else 'plain steps'}")
+    columns = [f"rate {rate}" for rate in rates]
+    print(attnlab.table(shares[adam], rows=list(ways), columns=columns, decimals=2))
 
 # %% [markdown]
-# Without the division most queries end where they should not, at every rate: small steps don't move
-# the deaf ones, large ones throw the others about. AdamW divides each number's gradient by its own
-# usual size, which makes a full step of a faint gradient. That helps, and does not replace the
-# division.
+# Without the division most queries don't find their key, whatever the rate of plain steps: small
+# ones don't move the deaf queries, large ones throw the others about. AdamW divides each number's
+# gradient by its own usual size, which makes a full step of a faint gradient. That helps, and does
+# not replace the division.
 #
-# ## 13.5 And in GPT-2?
+# ## 13.7 And in GPT-2?
 #
-# GPT-2 starts from matrices of deviation 0.02 and not from Q and K of variance 1. Here is one layer
-# of GPT-2 small's width before its first step, over random tokens.
+# GPT-2 starts from matrices of deviation 0.02, and not from Q and K of variance 1. Here is one
+# layer of GPT-2 small's width before its first step, over random tokens: how far do the scores of
+# the last of 16 tokens spread, and how much does its favourite get?
 
 # %%
 config = attnlab.GPT2Config(vocab_size=500, n_positions=16, n_embd=768, n_layer=1, n_head=12)
 parameters = initial_parameters(config, rng)
-texts = rng.integers(0, config.vocab_size, (64, config.n_positions))
+texts = rng.integers(0, config.vocab_size, (16, config.n_positions))
 start = attnlab.ForwardPass(texts, parameters).blocks[0].attention
 last = start.raw_scores[:, :, -1]  # of the last token, which sees all
-spread = [float(last.std()), float(last.std() / math.sqrt(config.d_head))]
-largest = [float(attnlab.softmax(last).max(axis=-1).mean())]
-largest.append(float(start.weights[:, :, -1].max(axis=-1).mean()))
-print(f"\n13.5 D = {config.n_embd}, before its first step, the last of {config.n_positions} tokens")
-print(
-    attnlab.table(
-        [spread, largest],
-        rows=["deviation of the scores", "largest weight, mean"],
-        columns=["without the division", "with it"],
-        decimals=2,
-    )
-)
+at_start = []
+for divisor in (math.sqrt(config.d_head), 1.0):
+    shares_at_start = attnlab.softmax(last / divisor)
+    at_start.append([last.std() / divisor, shares_at_start.max(axis=-1).mean()])
+
+print(f"\n13.7 D = {config.n_embd}, before the first step")
+columns = ["deviation of scores", "largest weight (mean)"]
+print(attnlab.table(at_start, rows=list(ways), columns=columns, decimals=2))
 
 # %% [markdown]
 # So GPT-2 would not begin saturated even without the division, thanks to its small matrices: the
-# largest weight is one half. With the division it begins near even shares, 1/16 = 0.06, with
+# largest weight is about one half. With the division it begins near even shares, 1/16 = 0.06, with
 # more room before the matrices, which training makes larger, saturate it.
+#
+# ## 13.8 Predict, change, see
+#
+# **Exercise 1.** A loss that wants more weight everywhere: give all three keys the d_weight -1 in
+# the first cell. Which d_scores come out?
+#
+# <details><summary>Answer</summary>
+#
+# All are 0, with the division and without it. The weights of a row sum to 1 whatever the scores
+# are, so nobody can grow but at the cost of another. What the loss thinks of all keys alike cancels
+# in the bracket: sum = -1, and -1 - (-1) = 0.
+#
+# </details>
+#
+# **Exercise 2.** Add 100 to all three raw scores (116, 108 and 100). What becomes of weights and
+# d_scores?
+#
+# <details><summary>Answer</summary>
+#
+# Nothing: softmax knows only differences. Key 1's d_score is still -0.1848 with the division and
+# -0.0003 without it. It is the same fact as each row of the Jacobian summing to 0: raise all scores
+# alike, and no weight changes.
+#
+# </details>
+#
+# **Exercise 3.** Let the loss want key 0, which has the weight already: d_weight -1 for key 0, 0
+# for the others. Without the division d_scores are tiny again. Is that saturation bad?
+#
+# <details><summary>Answer</summary>
+#
+# Key 0's d_score is -0.2227 with the division and -0.0003 without it. This time there is nothing
+# left to learn: weight 0.9997 is where the loss wants it. A saturated softmax gets no gradient when
+# it is right and none when it is wrong, and that is the trouble: it can't tell the two apart.
+#
+# </details>
+#
+# **Exercise 4.** Set `d = 4`, and the raw scores 16, 8 and 0 are divided by 2. What becomes of key
+# 1's d_score? And in 13.6, where queries are now 4 wide: do plain steps still need the division?
+#
+# <details><summary>Answer</summary>
+#
+# The scores are 8, 4 and 0, and key 1 hears -0.0177, a tenth of what it heard at d = 64. In 13.6
+# it is the other way round: at their best rates 0.69 of the queries find their key without the
+# division, 0.50 with it. Raw scores of variance 4 do not saturate, and the larger gradient only
+# helps. (Neither comes to 1: in four directions 16 random keys can't all be told apart.) The
+# trouble is one of wide heads.
+#
+# </details>

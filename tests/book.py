@@ -44,10 +44,8 @@ FASTER = {
     "11": {"TRIES = 8": "TRIES = 2"},
     "12": {"STEPS, EVERY, HEADS = 2000, 100, 2": "STEPS, EVERY, HEADS = 12, 6, 2"},
     "13": {
-        "queries, keys, widths = 2_000": "queries, keys, widths = 40",
-        "learners, choices, width, steps, seed = 200, 16, 64, 200, 1": (
-            "learners, choices, width, steps, seed = 10, 16, 64, 3, 1"
-        ),
+        "queries, seed = 500, 0": "queries, seed = 40, 0",
+        "steps_of_learning = 100, 16, 200": "steps_of_learning = 10, 16, 3",
     },
 }
 

@@ -2,22 +2,26 @@
 
 import numpy as np
 import pytest
-from book import FASTER, Changes, as_it_is, holds, run
-
-from attnlab import softmax
+from book import FASTER, Changes, answer, as_it_is, holds, run
 
 CHAPTER = "13"
 
+KEYS = '{"key 0": (16, 0), "key 1": (8, -1), "key 2": (0, 0)}'
+
 CHANGES: Changes = {
-    "another seed": (False, {"default_rng(0)": "default_rng(2)", "3, 1\n": "3, 8\n"}),
-    "no wish": (False, {"[0.0, -1.0, 0.0]": "[0.0, 0.0, 0.0]"}),
-    "four keys": (
-        False,
-        {"[0.0, -1.0, 0.0]": "[1, 2, -3, 4]", "[16.0, 8.0, 0.0]": "[-9, 0, 0, 1]"},
-    ),
-    "another width": (False, {"\nd = 64": "\nd = 1", "16, 64, 3, 1": "4, 9, 3, 1"}),
+    "another seed": (False, {"queries, seed = 500, 0": "queries, seed = 40, 7"}),
+    "no wish": (False, {KEYS: '{"a": (1, 0), "b": (2, 0)}'}),
+    "four keys": (False, {KEYS: '{"a": (-9, 1), "b": (0, 2.5), "c": (0, -3), "猫": (1, 4)}'}),
+    "one key": (False, {KEYS: '{"鱼": (3, -1)}'}),
+    "scores of zero": (False, {KEYS: '{"a": (0, -1), "b": (0, 0), "c": (0, 1)}'}),
+    "scores too large for exp": (False, {KEYS: '{"a": (1e5, 0), "b": (-1e5, -1)}'}),
+    "a width of one": (False, {"d = 64 ": "d = 1 "}),
     "other widths": (False, {"(4, 16, 64, 256, 1024)": "(1, 300)"}),
-    "other rates": (False, {"(0.03, 0.1, 0.3, 1, 3, 10)": "(0, 0.5)"}),
+    "other rates": (False, {"(0.03, 0.1, 0.3, 1, 3)": "(0, 50)"}),
+    "two choices": (
+        False,
+        {"steps_of_learning = 100, 16, 200": "steps_of_learning = 1, 2, 2"},
+    ),
     "another model": (
         False,
         {"vocab_size=500, n_positions=16, n_embd=768": "vocab_size=9, n_positions=2, n_embd=24"},
@@ -30,36 +34,121 @@ def test_it_goes_on_with_other_numbers(what: str) -> None:
     holds(CHAPTER, *CHANGES[what])
 
 
-def test_softmax_that_saturates() -> None:
-    """Of the first three sections and the last."""
-    lesson = run(CHAPTER, FASTER[CHAPTER] | {"widths = 40": "widths = 400"})
-    for name, scores in {"divided": [2, 1, 0], "not divided": [16, 8, 0]}.items():
-        w = softmax(np.array(scores, dtype=float))
-        by_hand = w * (lesson["d_weights"] - w @ lesson["d_weights"])
-        assert np.allclose(lesson["gradients"][name], by_hand)
-        assert np.isclose(by_hand.sum(), 0)
-    lengths = {name: np.linalg.norm(one) for name, one in lesson["gradients"].items()}
+def test_the_way_back_through_softmax() -> None:
+    chapter = as_it_is(CHAPTER)
+    e = np.e
+    w = np.array([e**2, e, 1]) / (e**2 + e + 1)
+    assert np.allclose(chapter["weights"]["divided"], w)
+    assert np.allclose(
+        chapter["d_scores"]["divided"], [w[0] * w[1], w[1] * (w[1] - 1), w[2] * w[1]]
+    )
+    for witnesses in chapter["witnesses"].values():
+        assert len(witnesses) == 4
+        for d_scores in witnesses.values():
+            assert np.allclose(d_scores, witnesses["the formula of 13.1"], atol=1e-9)
+            assert np.isclose(d_scores.sum(), 0)
+    assert np.allclose(chapter["both"].sum(axis=0), 0)
+    lengths = {way: np.linalg.norm(one) for way, one in chapter["d_scores"].items()}
     assert lengths["divided"] > 500 * lengths["not divided"]
+    assert np.abs(chapter["d_scores"]["not divided"]).max() < 0.00035
+    assert np.abs(chapter["both"][:, 3:]).max() < 0.001  # blank
 
-    medians, widths, d_Q = lesson["medians"], lesson["widths"], lesson["lengths"]
-    assert widths == (4, 16, 64, 256, 1024)
-    divided = np.array([medians[d, True] for d in widths])
+
+def test_two_keys() -> None:
+    chapter = as_it_is(CHAPTER)
+    at = dict(zip(chapter["shown"], chapter["at"], strict=True))
+    for gap, slope in {0: 0.25, 1: 0.20, 4: 0.02, 8: 0.0003}.items():
+        assert np.isclose(at[gap], 1 / (1 + np.exp(-gap)))
+        assert np.isclose(at[gap] * (1 - at[gap]), slope, rtol=0.15)
+    gaps, of_first = chapter["gaps"], chapter["of_first"]
+    measured = np.gradient(of_first, gaps)[1:-1]
+    assert np.allclose(measured, (of_first * (1 - of_first))[1:-1], atol=0.002)
+
+
+def test_random_queries_and_keys() -> None:
+    chapter = as_it_is(CHAPTER)
+    assert chapter["widths"] == (4, 16, 64, 256, 1024)
+    divided, without = (np.array(chapter["medians"][way]) for way in (True, False))
     assert (divided.max(axis=0) < 1.3 * divided.min(axis=0)).all()
-    assert medians[1024, False][0] > 0.9
-    assert max(medians[1024, False][1:]) < 0.01 * min(medians[1024, True][1:])
-    assert medians[16, False][2] > medians[16, True][2]
-    lines = lesson["lines"]
-    assert lines[-1][1] > 100 * lines[-1][0]
-    assert lines[-1][4] > 0.5 > 0.02 > lines[0][4]
-    assert (d_Q[1024, True] < np.median(d_Q[1024, True]) / 10).mean() < 0.01
-
-    assert lesson["largest"][0] > 2 * lesson["largest"][1]
-    assert np.isclose(lesson["largest"][0], 0.5, atol=0.1)
+    assert without[-1, 0] > 0.9
+    assert without[-1, 1:].max() < 0.01 * divided[-1, 1:].min()
+    assert without[1, 2] > divided[1, 2]  # d = 16
+    medians, means, _, deaf = np.array(chapter["lines"]).T
+    assert means[-1] > 100 * medians[-1]
+    assert means[-1] > means[0]
+    assert deaf[-1] > 0.5 > 0.02 > deaf[0]
 
 
-@pytest.mark.slow
+def test_d_Q_without_the_division() -> None:
+    """By the chain rule through Q · √d, held to a difference."""
+    chapter = as_it_is(CHAPTER)
+    rng = np.random.default_rng(3)
+    Q, K, d_context = (rng.standard_normal((n, 5)) for n in (1, 5, 1))
+    for divided in (True, False):
+        attend = chapter["attend"]
+        d_Q, d_K = chapter["way_back"](attend(Q, K, divided), d_context, divided)
+        for given, gradient, other in ((Q, d_Q, K), (K, d_K, Q)):
+            step = np.zeros_like(given)
+            step[0, 2] = 1e-6
+            pairs = [(given + s * step, other) for s in (1, -1)]
+            losses = [
+                float(
+                    (
+                        attend(*(pair if given is Q else pair[::-1]), divided).context * d_context
+                    ).sum()
+                )
+                for pair in pairs
+            ]
+            assert np.isclose((losses[0] - losses[1]) / 2e-6, gradient[0, 2], atol=1e-7)
+
+
 def test_what_it_does_to_learning() -> None:
-    lesson = as_it_is(CHAPTER)
-    assert min(lesson["best_with"], lesson["adam_with"]) > 0.95
-    assert lesson["best_without"] < 0.6
-    assert lesson["best_without"] < lesson["adam_without"] < 0.75
+    shares = as_it_is(CHAPTER)["shares"]
+    (plain, plain_without), (adam, adam_without) = ([max(row) for row in shares[a]] for a in (0, 1))
+    assert min(plain, adam) > 0.95
+    assert plain_without < 0.5
+    assert plain_without < adam_without < 0.75
+
+
+def test_before_the_first_step_of_gpt2() -> None:
+    (_, divided), (_, without) = as_it_is(CHAPTER)["at_start"]
+    assert np.isclose(without, 0.5, atol=0.1)
+    assert 1 / 16 < divided < 2 / 16
+
+
+def faster(changes: dict[str, str]) -> dict[str, str]:
+    return FASTER[CHAPTER] | changes
+
+
+def test_exercise_1() -> None:
+    keys = '{"key 0": (16, -1), "key 1": (8, -1), "key 2": (0, -1)}'
+    d_scores = run(CHAPTER, faster({KEYS: keys}))["d_scores"]
+    assert "All are 0" in answer(CHAPTER, 1)
+    assert np.allclose([*d_scores.values()], 0, atol=1e-15)
+
+
+def test_exercise_2() -> None:
+    keys = '{"key 0": (116, 0), "key 1": (108, -1), "key 2": (100, 0)}'
+    moved, before = run(CHAPTER, faster({KEYS: keys})), as_it_is(CHAPTER)
+    for way, d_scores in moved["d_scores"].items():
+        assert np.allclose(moved["weights"][way], before["weights"][way])
+        assert f"{d_scores[1]:.4f}" in answer(CHAPTER, 2)
+
+
+def test_exercise_3() -> None:
+    keys = '{"key 0": (16, -1), "key 1": (8, 0), "key 2": (0, 0)}'
+    chapter = run(CHAPTER, faster({KEYS: keys}))
+    for d_scores in chapter["d_scores"].values():
+        assert f"{d_scores[0]:.4f}" in answer(CHAPTER, 3)
+    assert f"weight {chapter['weights']['not divided'][0]:.4f} is" in answer(CHAPTER, 3)
+
+
+def test_exercise_4() -> None:
+    chapter = run(CHAPTER, {"d = 64 ": "d = 4 "})
+    assert f"key 1 hears {chapter['d_scores']['divided'][1]:.4f}," in " ".join(
+        answer(CHAPTER, 4).split()
+    )
+    with_it, without = (max(row) for row in chapter["shares"][False])
+    assert f"{without:.2f} of the queries" in answer(CHAPTER, 4)
+    assert f"{with_it:.2f} with it" in answer(CHAPTER, 4)
+    assert without > with_it
