@@ -215,6 +215,13 @@ print(head.explain(-1, second))
 head
 
 # %% [markdown]
+# All of it in one page, every head, with the arithmetic behind each cell: click one. (A notebook
+# shows the page; from a script, `trace.save("attention.html")` writes it.)
+
+# %%
+trace.show()
+
+# %% [markdown]
 # ## 6.7 The verdict
 #
 # A table agrees when each computed number, rounded as the article rounds, is the printed one.
