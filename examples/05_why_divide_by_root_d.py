@@ -1,9 +1,11 @@
 # %% [markdown]
 # # 5. Why scores are divided by √d
 #
-# `scores = raw_scores / √d`, where d is the width of a key. Not for speed: the division is one more
-# thing to compute. It keeps the scores from growing with d, so that softmax stays soft enough to
-# learn from. A few experiments show it. Change any number, and run them again.
+# [`scores`](../attnlab/equations.py) `= raw_scores / √d`, where d is the width of a key. Not for
+# speed: the division is one more thing to compute. It keeps the scores from growing with d, so that
+# softmax stays soft enough to learn from. A few experiments show it.
+#
+# Change any number in the first cell and run the chapter again: it goes on with yours.
 
 # %%
 import math
@@ -11,55 +13,91 @@ import math
 import numpy as np
 
 import attnlab
-from attnlab import figures
+from attnlab import figures, pictures
 from attnlab.console import prepare_script
-from attnlab.equations import Array
 
 prepare_script()  # for any terminal, and for pipes
 
+rng = np.random.default_rng(0)
+dice = (2, 8, 32)  # how many are thrown at once
+draws = 50_000
+widths = (1, 5, 25, 100)  # of a key
+scores = np.array([0.1, -0.2, 0.3, -0.2, 0.5])
+times = (1, 8, 64)
+queries, choices = 5_000, 10
+
 # %% [markdown]
-# ## 5.1 A dot product of d numbers varies by d
+# ## 5.1 Dice
 #
-# Take a query q and a key k of d numbers each, all drawn from a normal distribution with mean 0 and
-# variance 1. One product of two such numbers has variance 1. q·k is the sum of d of them, so its
-# variance is d: about 5 for d = 5, about 100 for d = 100. (It is the standard deviation that grows
-# with √d, not the variance.) So dividing by √d brings the variance back to 1, whatever d is.
+# How far from its mean does a sum of dice come out? The **variance** is the mean square of that
+# distance, the **spread** (standard deviation) its root. One die has variance 35/12 = 2.9167. Dice
+# know nothing of each other: a high one does not make the next one high, and often makes up for a
+# low one. So the variances add up, n dice have n times the variance, and only √n times the spread.
+# Four times as many dice spread twice as far, not four times.
 
 # %%
-rng = np.random.default_rng(0)
-draws = 50_000
+throws = {}
+chances = {}
+distances = np.arange(-30, 31)
+for n in dice:
+    throws[n] = rng.integers(1, 7, (draws, n)).sum(axis=1)
+    chance = np.ones(1)
+    for _ in range(n):
+        chance = np.convolve(chance, np.full(6, 1 / 6))  # of one die more
+    sums = np.arange(n, 6 * n + 1)
+    chances[f"{n} dice"] = np.interp(distances, sums - 3.5 * n, chance, left=0, right=0)
+
+print("5.1 Dice")
+print(f"\nThe sum of n dice, {draws:,} throws")
+print(
+    attnlab.table(
+        [[35 / 12 * n, throws[n].var(), math.sqrt(35 / 12 * n), throws[n].std()] for n in dice],
+        rows=[f"n = {n}" for n in dice],
+        columns=["n · 35/12", "variance", "√(n · 35/12)", "spread"],
+        decimals=2,
+    )
+)
+pictures.curves(chances, x=distances, x_name="distance from the mean", y_name="chance")
+
+# %% [markdown]
+# ## 5.2 A dot product of d numbers is a sum of d dice
+#
+# Take a query q and a key k of d numbers each, all drawn from a normal distribution with mean 0 and
+# variance 1. One product of two such numbers is a die of variance 1. q·k is the sum of d of them,
+# so its variance is d: about 5 for d = 5, about 100 for d = 100. (It is the spread that grows with
+# √d, not the variance.) So dividing by √d brings the variance back to 1, whatever d is.
+
+# %%
 spread = []
-widths = (1, 5, 25, 100)
 for d in widths:
     q, k = rng.standard_normal((2, draws, d))
     products = (q * k).sum(axis=1)
     divided = products / math.sqrt(d)
     spread.append([products.var(), products.std(), divided.var()])
 
-print(f"5.1 The spread of q·k over {draws:,} draws")
+print(f"\n5.2 q·k, {draws:,} draws")
 print(
     attnlab.table(
         spread,
         rows=[f"d = {d}" for d in widths],
-        columns=["variance of q·k", "standard deviation", "variance of q·k / √d"],
+        columns=["variance of q·k", "spread of q·k", "variance of q·k / √d"],
         decimals=2,
     )
 )
 
 # %% [markdown]
-# ## 5.2 Softmax grows sharp when its input grows
+# ## 5.3 Softmax grows sharp when its input grows
 #
 # Five scores, and the same five times 8. Why 8? A head of GPT-2 has d = 64 and √64 = 8, so this is
-# what its softmax would get without the division. The order stays, the shares do not: with these
-# scores one key takes 80 %, and two keep 0.3 % each. Times 64 is the same once more.
+# what its [`softmax`](../attnlab/equations.py) would get without the division. The order stays, the
+# shares do not: with the scores above one key takes 80 %, and two keep 0.3 % each. Times 64 is the
+# same once more.
 
 # %%
-scores = np.array([0.1, -0.2, 0.3, -0.2, 0.5])
-times = (1, 8, 64)
 weights = {factor: attnlab.softmax(factor * scores) for factor in times}
 keys = [f"key {j}" for j in range(len(scores))]
 
-print("\n5.2 Softmax of some scores, and of the same scores made larger")
+print("\n5.3 Softmax of some scores, and of the same scores made larger")
 print(
     attnlab.table(
         [scores, *weights.values()],
@@ -78,105 +116,133 @@ print(
         ),
     )
 )
-
-# %% [markdown]
-# ## 5.3 A sharp softmax stops learning
-#
-# A model learns by asking: if this score were a little larger, how much would each weight change?
-# The answers for all pairs are the **Jacobian** of softmax. With weights w it is
-#
-#     change of weight i for score j  =  w_i · (1 - w_i)  if i = j,  else  -w_i · w_j
-#
-# or in one line: `diag(w) - w wᵀ`.
-
-
-# %%
-def jacobian(w: Array) -> Array:
-    """How each weight (row) changes with each score (column)."""
-    changes: Array = np.diag(w) - np.outer(w, w)
-    return changes
-
-
-print("\n5.3 How each weight (row) changes with each score (column): diag(w) - w wᵀ")
-for factor in times:
-    print(f"\nscores · {factor}")
-    print(attnlab.table(jacobian(weights[factor])))
-
-# %% [markdown]
-# Is the formula right? Make one score a little larger, look at what the weights do, and compare.
-
-# %%
-little = 1e-6
-print()
-for factor in times:
-    x = factor * scores
-    measured = np.empty((len(x), len(x)))
-    for j, step in enumerate(little * np.eye(len(x))):
-        more, less = attnlab.softmax(x + step), attnlab.softmax(x - step)
-        measured[:, j] = (more - less) / (2 * little)
-    distance = np.abs(measured - jacobian(weights[factor])).max()
-    print(f"scores · {factor:<2}  formula and measurement are at most {distance:.0e} apart")
-
-# %% [markdown]
-# Read the tables by column; the numbers named here are those of the five scores above. With the
-# scores as they are, every column has a number near 0.1 or 0.2 on the diagonal: each key's score
-# can be learned. Times 8, keys 1 and 3 have 0.0029: a key that lost hardly hears of it. Times 64,
-# all 25 numbers are 0 to four decimals: the softmax is **saturated**, and nothing is learned
-# whichever key should have won.
-
-# %%
-print("\nThe diagonal of each Jacobian")
-print(
-    attnlab.table(
-        [np.diag(jacobian(weights[factor])) for factor in times],
-        rows=[f"scores · {factor}" for factor in times],
-        columns=keys,
-        decimals=7,
-    )
+pictures.heatmap(
+    [*weights.values()],
+    rows=[f"scores · {factor}" for factor in times],
+    columns=keys,
+    title="softmax",
 )
 
 # %% [markdown]
-# ## 5.4 Both together
+# ## 5.4 A sharp softmax stops learning
 #
-# A random query looks at ten random keys: how much does the winner take? With the division about
-# three tenths, whatever d is. Without it, the wider the keys, the more the winner takes all. (With
-# two keys and not ten: other shares, the same story.)
+# A model learns by asking: if this score were a little larger, how much would the weights change?
+# Let us ask it: make one score a millionth larger, one after the other, and look at its own weight.
+# By the rules of calculus it changes w · (1 - w) times as much as the score.
 
 # %%
-queries, choices = 5_000, 10
+little = 1e-6
+changes = {}
+for factor, w in weights.items():
+    pushed = attnlab.softmax(factor * scores + little * np.eye(len(scores)))  # a row for each push
+    changes[factor] = (np.diag(pushed) - w) / little
+
+print("\n5.4 How much its weight changes for a small change of a score")
+print(
+    attnlab.table(
+        [*changes.values()],
+        rows=[f"scores · {factor}" for factor in times],
+        columns=keys,
+    )
+)
+apart = max(np.abs(changes[factor] - w * (1 - w)).max() for factor, w in weights.items())
+print(f"w · (1 - w) is at most {apart:.0e} from what is measured")
+
+# %% [markdown]
+# With the scores above as they are, every number is 0.1 or 0.2: each key's score can be learned.
+# Times 8, keys 1 and 3 have 0.0029: a key that lost hardly hears of it. Times 64 all are 0 to four
+# decimals, the winner's too: the softmax is **saturated**, and nothing is learned whichever key
+# should have won. [Chapter 13](13_softmax_that_saturates.py) follows that into training.
+
+# %% [markdown]
+# ## 5.5 Why the root, and not d or d²
+#
+# A random query looks at random keys (ten, with the numbers above): how much does the winner take?
+# With nothing to divide by, the wider the keys, the more the winner takes all. Divided by d or d²
+# the scores shrink as d grows, until all keys get even shares: then nobody is looked at, and the
+# matrices would have to grow to make up for it. Only the root gives the same picture for every d,
+# since only the root takes away just what d dice add.
+
+# %%
+divisors = {"1": 0.0, "√d": 0.5, "d": 1.0, "d²": 2.0}  # as powers of d
 winners = []
 for d in widths:
     Q = rng.standard_normal((queries, 1, d))
     K = rng.standard_normal((queries, choices, d))
-    result = attnlab.attention(Q, K, K)
-    undivided = attnlab.softmax(result.raw_scores)
-    winners.append([undivided.max(axis=-1).mean(), result.weights.max(axis=-1).mean()])
+    raw_scores = attnlab.attention(Q, K, K).raw_scores
+    by_divisor = [attnlab.softmax(raw_scores / d**power) for power in divisors.values()]
+    winners.append([shares.max(axis=-1).mean() for shares in by_divisor])
 
-print(f"\n5.4 The largest weight, mean over {queries:,} queries with {choices} keys each")
+print(f"\n5.5 The largest weight, mean over {queries:,} queries with {choices} keys each")
 print(
     attnlab.table(
         winners,
         rows=[f"d = {d}" for d in widths],
-        columns=["softmax(q·k)", "softmax(q·k / √d)"],
+        columns=[f"q·k / {name}" for name in divisors],
         decimals=2,
     )
 )
+print(f"Even shares would be {1 / choices:.2f}")
+pictures.curves(
+    {
+        f"q·k / {name}": line
+        for name, line in zip(divisors, zip(*winners, strict=True), strict=True)
+    },
+    x=widths,
+    x_name="d",
+    y_name="largest weight",
+)
 
 # %% [markdown]
-# ## 5.5 What it costs
+# ## 5.6 What it costs
 #
 # One head of GPT-2, 12 tokens: the division comes on top of the products, so it can't be what makes
 # attention fast.
 
 # %%
 T, d = 12, 64
-print(f"\n5.5 One head, {T} tokens, d = {d}")
+print(f"\n5.6 One head, {T} tokens, d = {d}")
 print(f"  raw_scores                  {T} · {T} · {d} = {T * T * d:,} multiplications")
 print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions more")
 
 # %% [markdown]
-# ## With a pencil
+# ## 5.7 Predict, change, see
 #
-# * In 5.2 take scores that are all equal. What does multiplying them do to their shares?
-# * In 5.1 divide by d and not by its root. What is the variance for d = 100, and what would softmax
-#   make of ten such scores?
+# **Exercise 1.** How many dice spread ten times as far as one? Say it first, then put
+# `dice = (1, 10, 100)` into the first cell and read the column of the exact spread.
+#
+# <details><summary>Answer</summary>
+#
+# A hundred, since the root of 100 is 10: one die spreads by 1.71, a hundred by 17.08. Ten dice
+# spread by 5.40 only.
+#
+# </details>
+#
+# **Exercise 2.** In 5.2 divide by d and not by its root: `divided = products / d`. What is the
+# variance for d = 100?
+#
+# <details><summary>Answer</summary>
+#
+# 0.01: dividing a number by d divides its variance by d², and 100 / 100² is 1 / 100.
+#
+# </details>
+#
+# **Exercise 3.** In the first cell make all five scores 0.7. What does multiplying them by 64 do to
+# their shares?
+#
+# <details><summary>Answer</summary>
+#
+# Nothing: each key has 0.2000 whatever the factor. Softmax hears differences between scores alone,
+# and 64 times no difference is none.
+#
+# </details>
+#
+# **Exercise 4.** Put `times = (1, 8, -1)`. Which keys win when the scores are turned over, and can
+# you say by how much before you look?
+#
+# <details><summary>Answer</summary>
+#
+# Keys 1 and 3, which were last, share the first place with 0.2602 each. Each has e^0.2 out of the
+# sum of e^-0.1, e^0.2, e^-0.3, e^0.2 and e^-0.5.
+#
+# </details>

@@ -1,21 +1,27 @@
 """Chapter 5, why divide by root d: what it says holds, and its numbers may be changed."""
 
+import math
+
 import numpy as np
 import pytest
-from book import FASTER, Changes, as_it_is, holds, run
+from book import FASTER, Changes, agree, answer, as_it_is, holds, run
 
-from attnlab import figures, softmax
+from attnlab import softmax
 
 CHAPTER = "05"
 
 CHANGES: Changes = {
     "scores that are equal": (True, {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "0.7, 0.7])\nt"}),
     "one score": (True, {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "-3])\nt"}),
+    "scores of zeros": (True, {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "0, 0, 0])\nt"}),
+    "negative scores": (True, {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "-1, -900])\nt"}),
     "other factors": (True, {"times = (1, 8, 64)": "times = (0, -2, 1000, 5)"}),
     "other widths": (False, {"widths = (1, 5, 25, 100)": "widths = (64, 2)"}),
+    "one width": (False, {"widths = (1, 5, 25, 100)": "widths = (7,)"}),
     "another seed": (False, {"default_rng(0)": "default_rng(7)"}),
     "divided by d": (False, {"products / math.sqrt(d)": "products / d"}),
-    "two keys": (False, {", 10\nwinners": ", 2\nwinners"}),
+    "other dice": (False, {"dice = (2, 8, 32)": "dice = (1, 3, 200)"}),
+    "two keys": (False, {"choices = 50, 10\n": "choices = 50, 2\n"}),
     "other sizes": (False, {"T, d = 12, 64": "T, d = 1, 1"}),
 }
 
@@ -25,30 +31,70 @@ def test_it_goes_on_with_other_numbers(what: str) -> None:
     holds(CHAPTER, *CHANGES[what])
 
 
-def test_why_divide_by_root_d() -> None:
-    lesson = as_it_is(CHAPTER)
-    for d, (variance, deviation, divided) in zip(lesson["widths"], lesson["spread"], strict=True):
+def test_dice_and_dot_products_spread_with_the_root() -> None:
+    chapter = as_it_is(CHAPTER)
+    for n in (2, 8, 32):
+        assert np.allclose(chapter["throws"][n].var(), n * np.var([1, 2, 3, 4, 5, 6]), rtol=0.03)
+        chance, distance = chapter["chances"][f"{n} dice"], chapter["distances"]
+        assert np.isclose(chance.sum(), 1, atol=0.01)
+        assert np.isclose((chance * distance**2).sum(), n * 35 / 12, rtol=0.02)
+    for d, (variance, deviation, divided) in zip(chapter["widths"], chapter["spread"], strict=True):
         assert np.allclose([variance / d, deviation / d**0.5, divided], 1, rtol=0.05)
-    assert "shares: all 10 published figures agree" in lesson.printed
-    softmaxes = {factor: softmax(factor * lesson["scores"]) for factor in (1, 8, 64)}
-    assert figures.compare("1", softmaxes[1], [0.1925, 0.1426, 0.2351, 0.1426, 0.2872], 4).agrees
-    assert figures.compare("8", softmaxes[8], [0.0326, 0.0030, 0.1615, 0.0030, 0.8000], 4).agrees
-    for factor, weights in softmaxes.items():
-        x, little = factor * lesson["scores"], 1e-6 * np.eye(5)
-        measured = (softmax(x + little) - softmax(x - little)).T / 2e-6
-        assert np.allclose(lesson["jacobian"](weights), measured, atol=1e-8)
-        assert np.allclose(lesson["weights"][factor], weights)
-    diagonals = {factor: np.diag(lesson["jacobian"](w)) for factor, w in softmaxes.items()}
-    assert 0.1 < diagonals[1].min() < diagonals[1].max() < 0.25
-    assert np.allclose(diagonals[8][[1, 3]], 0.0029, atol=0.0002)
-    assert np.abs(lesson["jacobian"](softmaxes[64])).max() < 0.00005
-    undivided, divided = np.transpose(lesson["winners"])
+
+
+def test_a_sharp_softmax_stops_learning() -> None:
+    chapter = as_it_is(CHAPTER)
+    assert "shares: all 10 published figures agree" in chapter.printed
+    softmaxes = {factor: softmax(factor * chapter["scores"]) for factor in (1, 8, 64)}
+    published = {
+        "1": [0.1925, 0.1426, 0.2351, 0.1426, 0.2872],
+        "8": [0.0326, 0.0030, 0.1615, 0.0030, 0.8000],
+    }
+    agree(published, 4, **{"1": softmaxes[1], "8": softmaxes[8]})
+    for factor, w in softmaxes.items():
+        assert np.allclose(chapter["weights"][factor], w)
+        assert np.allclose(
+            chapter["changes"][factor], np.diag(np.diag(w) - np.outer(w, w)), atol=1e-6
+        )
+    assert set(np.round(chapter["changes"][1], 1)) == {0.1, 0.2}
+    assert np.allclose(chapter["changes"][8][[1, 3]], 0.0029, atol=0.0001)
+    assert chapter["changes"][64].max() < 0.00005
+
+
+def test_only_the_root_is_the_same_for_every_d() -> None:
+    undivided, by_root, by_d, by_square = np.transpose(as_it_is(CHAPTER)["winners"])
     assert undivided[-1] > 0.85
-    assert divided.max() < 0.35
+    assert 0.25 < by_root.min() < by_root.max() < 0.35
+    assert by_d[-1] < 0.15
+    assert np.isclose(by_square[-1], 0.1, atol=0.001)
 
 
-def test_its_exercises() -> None:
-    equal = run(CHAPTER, FASTER[CHAPTER] | {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "2, 2, 2, 2])\nt"})
-    assert all(np.allclose(weights, 1 / 4) for weights in equal["weights"].values())
-    by_d = run(CHAPTER, FASTER[CHAPTER] | {"products / math.sqrt(d)": "products / d"})
-    assert np.isclose(by_d["spread"][-1][2], 1 / 100, rtol=0.3)
+def test_exercise_1() -> None:
+    chapter = run(CHAPTER, FASTER[CHAPTER] | {"dice = (2, 8, 32)": "dice = (1, 10, 100)"})
+    one, ten, hundred = (math.sqrt(n * np.var([1, 2, 3, 4, 5, 6])) for n in (1, 10, 100))
+    text = " ".join(answer(CHAPTER, 1).split())
+    assert f"one die spreads by {one:.2f}, a hundred by {hundred:.2f}" in text
+    assert f"spread by {ten:.2f} only" in text
+    assert all(f"{exact:.2f}" in chapter.printed for exact in (one, ten, hundred))
+
+
+def test_exercise_2() -> None:
+    by_d = run(CHAPTER, {"products / math.sqrt(d)": "products / d"})
+    assert f"{by_d['spread'][-1][2]:.2f}: dividing" in answer(CHAPTER, 2)
+
+
+def test_exercise_3() -> None:
+    equal = run(
+        CHAPTER,
+        FASTER[CHAPTER] | {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "0.7, 0.7, 0.7, 0.7, 0.7])\nt"},
+    )
+    assert all(np.allclose(weights, 1 / 5) for weights in equal["weights"].values())
+    assert f"{equal['weights'][64][0]:.4f}" in answer(CHAPTER, 3)
+
+
+def test_exercise_4() -> None:
+    turned = run(CHAPTER, FASTER[CHAPTER] | {"times = (1, 8, 64)": "times = (1, 8, -1)"})
+    powers = [math.exp(-score) for score in (0.1, -0.2, 0.3, -0.2, 0.5)]
+    assert np.allclose(turned["weights"][-1], np.array(powers) / sum(powers))
+    assert turned["weights"][-1].argmax() in (1, 3)
+    assert f"{turned['weights'][-1][1]:.4f} each" in answer(CHAPTER, 4)
