@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import attnlab
-from attnlab import figures
+from attnlab import figures, pictures
 from attnlab.console import prepare_script
 from attnlab.equations import Array
 
@@ -184,13 +184,19 @@ print(f"  largest difference  {difference:.7f}")
 # ## 3.5 Context
 #
 # Each word collects the values of all words, as much of each as its weights say:
-# [`context`](../attnlab/equations.py) `= weights V`. This mixture is what the head hands on.
+# [`context`](../attnlab/equations.py) `= weights V`. This mixture is what the head hands on. In the
+# picture each value is an arrow, made shorter by its weight; one after the other they lead to the
+# context of the first word.
 
 # %%
 print("\n3.5 context = weights V")
 context = multiply(weights, V)
 print()
 print(figures.verdict(inputs, 4, context=(context, recorded["context"])))
+
+of_plane = np.hstack([V, np.zeros_like(V)])[:, :2]  # a value's first two numbers
+added = {f"{w:.2f} · V[{j}] {words[j]}": w * of_plane[j] for j, w in enumerate(weights[0])}
+pictures.arrows(added, title=f"context of {words[0]}")
 
 # %% [markdown]
 # ## 3.6 The same in one line

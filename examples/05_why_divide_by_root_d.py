@@ -149,10 +149,10 @@ apart = max(np.abs(changes[factor] - w * (1 - w)).max() for factor, w in weights
 print(f"w · (1 - w) is at most {apart:.0e} from what is measured")
 
 # %% [markdown]
-# With the scores above as they are, every number is 0.1 or 0.2: each key's score can be learned.
-# Times 8, keys 1 and 3 have 0.0029: a key that lost hardly hears of it. Times 64 all are 0 to four
-# decimals, the winner's too: the softmax is **saturated**, and nothing is learned whichever key
-# should have won. [Chapter 13](13_softmax_that_saturates.py) follows that into training.
+# With the scores above as they are, every number is near 0.1 or 0.2: each key's score can be
+# learned. Times 8, keys 1 and 3 have 0.0029: a key that lost hardly hears of it. Times 64 all are 0
+# to four decimals, the winner's too: the softmax is **saturated**, and nothing is learned whichever
+# key should have won. [Chapter 13](13_softmax_that_saturates.py) follows that into training.
 
 # %% [markdown]
 # ## 5.5 Why the root, and not d or d²
