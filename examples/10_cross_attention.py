@@ -103,7 +103,7 @@ pictures.heatmap(cross.weights, rows=english, columns=french, title="weights")
 
 # %% [markdown]
 # Such a picture, drawn for a translator that had learned to look by itself, made attention known:
-# the bright squares leave the diagonal just where the two languages order their words otherwise
+# the dark squares leave the diagonal just where the two languages order their words otherwise
 # ([chapter 1](01_why_attention.py)).
 
 # %% [markdown]
