@@ -3,7 +3,10 @@
 #
 # A GPT-2 writes one token at a time. To find the next one it needs the keys and values of all
 # tokens before it, in every layer. Those of the earlier tokens were computed in the steps before.
-# This chapter shows why they can be kept, and counts and measures what that saves.
+# This chapter shows why they can be kept, does a step with them by hand, counts and measures what
+# that saves, and what it costs: a place to keep them, the **KV cache**.
+#
+# Change the texts, or any number below them, and run the chapter again.
 
 # %%
 from collections.abc import Callable
@@ -12,11 +15,17 @@ from time import perf_counter
 import numpy as np
 
 import attnlab
+from attnlab import pictures
 from attnlab.console import prepare_script
+from attnlab.equations import Array
+from attnlab.parameters import parameter_count
+from attnlab.tables import align
 
 prepare_script()  # for any terminal, and for pipes
 
-TEXT, MORE = "It’s very hot in summer.", " Swimming is"
+TEXT, MORE = "The dog chased the ball, but it", " rolled."
+NEW = 4  # tokens that are written in 11.3
+LAYER, HEAD = 1, 2  # the head that is looked at
 
 model = attnlab.GPT2.at_hand()
 print(model)
@@ -24,106 +33,189 @@ print(model)
 # %% [markdown]
 # ## 11.1 Earlier keys and values never change
 #
-# The mask lets a token look only back. So nothing that belongs to a token, in any layer, depends on
-# what comes after it. Here is a text, and the same one with more words. In every layer the keys and
-# values of the tokens that both have are the same.
+# The mask lets a token look only back ([chapter 4](04_your_journey.py)). So nothing that belongs to
+# a token, in any layer, depends on what comes after it. Here is a text, and the same one with more
+# words. In every layer the keys and values of the tokens that both have are the same.
 
 # %%
-short = model.trace(TEXT)
-long = model.trace([*short.tokens.ids, *model.tokenizer.encode(MORE)])
-T = len(short.tokens)
+more = model.tokenizer.encode(MORE) or [0]  # instead of nothing, any token
+room = model.config.n_positions - max(len(more), NEW)
+ids = model.tokenizer.encode(TEXT)[-room:] or [0]
+T = len(ids)
+longer, both = [*ids, *more], slice(0, T)  # where the tokens stand that both have
 
-print(f"\n11.1 Keys and values of the {T} tokens that both texts begin with, largest difference")
-for layer in sorted({0, model.config.n_layer // 2, model.config.n_layer - 1}):
-    a, b = short.blocks[layer].attention, long.blocks[layer].attention
-    K_difference = np.abs(a.K - b.K[:, :T]).max()
-    V_difference = np.abs(a.V - b.V[:, :T]).max()
+short, long = model.trace(ids), model.trace(longer)
+layers = [(a.attention, b.attention) for a, b in zip(short.blocks, long.blocks, strict=True)]
+
+print(f"\n11.1 Keys and values of the {T} tokens that both texts have, largest difference")
+for layer in sorted({0, len(layers) // 2, len(layers) - 1}):
+    one, other = layers[layer]
+    K_difference = np.abs(one.K - other.K[:, both]).max()
+    V_difference = np.abs(one.V - other.V[:, both]).max()
     print(f"  layer {layer:2}   K {K_difference:.1e}   V {V_difference:.1e}")
 
 # %% [markdown]
-# They differ by float32's rounding at most. Without the mask that would not hold: then every token
-# of layer 1 would have looked at the new words, and all its keys would be others.
-#
-# Queries of earlier tokens are not even needed again: only the newest token asks.
-
-# %% [markdown]
-# ## 11.2 Step by step
-#
-# `generate(..., trace=True)` keeps each step. The first one runs the prompt. Each later one runs a
-# single token: one row of queries against all keys, most of which it finds in the cache.
+# They differ by float32's rounding at most. That is the mask's doing. Without it the tokens of the
+# short text would look at the new words too: already in layer 0 their contexts would be others, and
+# with them all keys and values of layer 1. (A model that looks in both directions, like BERT, can
+# keep nothing of this kind.)
 
 # %%
-generated = model.generate(TEXT, 4, temperature=0, trace=True)
-print(f"\n11.2 {generated}")
-lines = [("step", "computed", "found", "Q of layer 0", "K of layer 0", "chose")]
-for number, step in enumerate(generated.steps):
-    attention = step.trace.blocks[0].attention
-    lines.append(
-        (
-            str(number),
-            str(step.computed),
-            str(step.cached),
-            " x ".join(map(str, attention.Q.shape)),
-            " x ".join(map(str, attention.K.shape)),
-            step.token.symbol if step.token else "(only the last token's own rows)",
-        )
-    )
-print(attnlab.tables.align(lines, left=(3, 4, 5)))
+one, other = layers[0]
+print("\nContexts of layer 0, largest difference")
+for name, masks in {"with the mask": (one.mask, other.mask), "without": (None, None)}.items():
+    before = attnlab.attention(one.Q, one.K, one.V, masks[0]).context
+    after = attnlab.attention(other.Q, other.K, other.V, masks[1]).context
+    print(f"  {name:14} {np.abs(before - after[:, both]).max():.1e}")
 
 # %% [markdown]
-# Joined, the steps' rows make one square trace over all tokens, the same that a single run over the
+# ## 11.2 One step by hand
+#
+# So keep them. Take one head of the longer text, and go to the moment before its last token: the
+# keys and values of all tokens but that one lie in the cache. Now the last token comes, one row
+# `x`. Three products with that row give its query, its key and its value. The key and the value are
+# put below the others. The query meets all keys, [`raw_scores`](../attnlab/equations.py), and the
+# weights mix all values, [`context`](../attnlab/equations.py).
+#
+# No mask is needed: all that is there came earlier. And no query is ever kept: only the newest
+# token asks.
+
+# %%
+place = min(LAYER, model.config.n_layer - 1), min(HEAD, model.config.n_head - 1)
+head = long.head(*place)
+K_cache, V_cache, x = head.K[:-1], head.V[:-1], head.X[-1]
+
+q = attnlab.linear(x, head.W_Q, head.b_Q)
+k = attnlab.linear(x, head.W_K, head.b_K)
+v = attnlab.linear(x, head.W_V, head.b_V)
+K, V = np.vstack([K_cache, k]), np.vstack([V_cache, v])
+weights = attnlab.softmax(q @ K.T / head.scale)
+context = weights @ V
+
+print(f"\n11.2 One step by hand: layer {place[0]}, head {place[1]}")
+for name, array in {"K_cache": K_cache, "x": x, "q": q, "K": K, "context": context}.items():
+    print(f"  {name:8} {' x '.join(map(str, array.shape))}")
+print("\nLargest difference from the last row of the whole")
+print(f"  weights  {np.abs(weights - head.weights[-1]).max():.0e}")
+print(f"  context  {np.abs(context - head.context[-1]).max():.0e}")
+
+# %% [markdown]
+# ## 11.3 Step by step
+#
+# `generate` does so in every head. With `trace=True` it keeps each step. The first one runs the
+# prompt. Each later one runs a single token: one row of queries against all keys, most of which it
+# finds in the cache.
+
+# %%
+generated = model.generate(ids, NEW, temperature=0, trace=True)
+symbols = generated.tokens.symbols
+
+print("\n11.3 Step by step")
+lines = [["step", "computed", "found", "Q of a head", "K of a head", "chose"]]
+for number, step in enumerate(generated.steps):
+    asking = step.trace.head(*place)
+    shapes = [" x ".join(map(str, array.shape)) for array in (asking.Q, asking.K)]
+    chose = step.token.symbol if step.token else "(the last token's own rows)"
+    lines.append([str(number), str(step.computed), str(step.cached), *shapes, chose])
+print(align(lines, left=(3, 4, 5)))
+
+# %% [markdown]
+# Here are the weights of one step, of the head that 11.2 has looked at. The token that the step
+# before chose is all that asks, so there is a single row.
+
+# %%
+step = generated.steps[min(1, len(generated.steps) - 1)]
+rows = slice(step.cached, step.cached + step.computed)
+pictures.heatmap(
+    step.trace.head(*place).weights,
+    rows=symbols[rows],
+    columns=symbols[: rows.stop],
+    title="weights of a step",
+)
+
+# %% [markdown]
+# Put below each other, the rows of all steps make one square, the same that a single run over the
 # finished text leaves behind.
 
 # %%
-if generated.trace is not None:  # with trace=True
-    at_once = model.trace(generated.tokens.ids)
-    difference = max(
-        float(np.abs(a.attention.weights - b.attention.weights).max())
-        for a, b in zip(generated.trace.blocks, at_once.blocks, strict=True)
-    )
-    print(f"\nAll weights, step by step and at once: largest difference {difference:.1e}")
+at_once = model.trace(generated.tokens.ids)
+differences = []
+for one_step in generated.steps:
+    new = slice(one_step.cached, one_step.cached + one_step.computed)
+    for a, b in zip(one_step.trace.blocks, at_once.blocks, strict=True):
+        part = b.attention.weights[:, new, : new.stop]
+        differences.append(float(np.abs(a.attention.weights - part).max()))
+print(f"\nAll weights, step by step and at once: largest difference {max(differences):.1e}")
+
+pictures.heatmap(
+    at_once.head(*place).weights,
+    rows=symbols,
+    columns=symbols,
+    title="weights of the whole",
+)
 
 # %% [markdown]
-# ## 11.3 Counted
+# ## 11.4 Counted
 #
-# Multiplications for one more token after T tokens, in all layers, without the output matrix, which
-# is the same either way. Without the cache, T + 1 rows go through the model again; with it, one.
+# How many multiplications does one more token take, after T tokens? Without the cache, T + 1 rows
+# go through the model again; with it, one. In each layer:
 #
-# * linear maps: D·3D for Q, K, V, D·D for W_O, 2·D·F for the MLP, times rows
-# * attention: Dh for each query and key it may see, and Dh more for weights times values
+# * linear maps: D · 3D for Q, K and V, D · D for W_O, 2 · D · F for the MLP, times rows
+# * attention: Dh for each query and key it may see, and Dh more for weights times values, in each
+#   of the H heads, so 2 · D for a pair
+#
+# And once, either way, the newest token's [`logits`](../attnlab/equations.py): D for each token of
+# the vocabulary. To count we need no weights, only sizes: GPT-2's shape stands here too, whatever
+# model is at hand.
 
 # %%
-config = model.config
-D, F, L = config.n_embd, config.d_mlp, config.n_layer
+pocket = attnlab.GPT2.from_pretrained("pocket")
+gpt2 = attnlab.GPT2Config(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12)
+gpt3 = attnlab.GPT2Config(vocab_size=50257, n_positions=2048, n_embd=12288, n_layer=96, n_head=96)
 
 
-def multiplications(rows: int, first_position: int) -> int:
+def multiplications(config: attnlab.GPT2Config, rows: int, first_position: int) -> int:
     """Of running `rows` tokens from a position on, with everything before them in the cache."""
+    D, F = config.n_embd, config.d_mlp
     pairs = sum(first_position + row + 1 for row in range(rows))
     linear_maps = rows * (4 * D * D + 2 * D * F)
-    return L * (linear_maps + 2 * pairs * D)
+    return config.n_layer * (linear_maps + 2 * pairs * D) + D * config.vocab_size
 
 
-print("\n11.3 Multiplications for one more token, in thousands")
-counts = [("T", "without cache", "with cache", "saved")]
-for T in (1, 16, 64, 127, 511, 1023):
-    if config.n_positions <= T:
-        break
-    without, cached = multiplications(T + 1, 0), multiplications(1, T)
-    counts.append(
-        (str(T), f"{without / 1e3:,.0f}", f"{cached / 1e3:,.0f}", f"{without / cached:,.0f} times")
-    )
-print(attnlab.tables.align(counts, left=()))
+print("\n11.4 Millions of multiplications for one more token")
+for name, config in {"the pocket model": pocket.config, "GPT-2 small": gpt2}.items():
+    counts = [["T", "without cache", "with cache", "times as many"]]
+    for tokens in sorted({16, 127, 511, config.n_positions - 1}):
+        if tokens < config.n_positions:
+            without = multiplications(config, tokens + 1, 0)
+            cached = multiplications(config, 1, tokens)
+            millions = [f"{count / 1e6:,.2f}" for count in (without, cached)]
+            counts.append([str(tokens), *millions, f"{without / cached:,.0f}"])
+    print(f"\n{name}")
+    print(align(counts, left=()))
 
 # %% [markdown]
-# ## 11.4 Measured
-#
-# One more token after a longer text: with the cache, without it, and the products of the step with
-# the cache alone, which is one row times each matrix. Of several tries the quickest counts. The
-# pocket model comes first, and below it the model at hand, where that is another.
+# With the cache the count hardly depends on T: most of it is linear maps of one row, and only the
+# attention to all earlier tokens grows. Without it each token costs more than the one before. Drawn
+# for GPT-2 small, in thousands of millions, the lower line is hard to tell from the axis.
 
 # %%
-TRIES = 8
+lengths = range(1, gpt2.n_positions, 32)
+drawn = {
+    "without cache": [multiplications(gpt2, tokens + 1, 0) / 1e9 for tokens in lengths],
+    "with cache": [multiplications(gpt2, 1, tokens) / 1e9 for tokens in lengths],
+}
+pictures.curves(drawn, x=list(lengths), x_name="T", y_name="10⁹ multiplications")
+
+# %% [markdown]
+# ## 11.5 Measured
+#
+# Now by the clock: one more token after a longer text, with the cache; the products of that step
+# alone, which is one row times each matrix; and without the cache. Of several tries the quickest
+# counts. The pocket model comes first, and below it the model at hand, where that is another.
+
+# %%
+TRIES, TIMES = 8, 16
 
 
 def quickest(work: Callable[[], object]) -> float:
@@ -136,10 +228,10 @@ def quickest(work: Callable[[], object]) -> float:
     return 1e3 * min(times)
 
 
-def measured(model: attnlab.GPT2) -> list[float]:
-    """What a token takes with the cache, what of that is products, and what it takes without."""
+def measured(model: attnlab.GPT2) -> list[str]:
+    """Layers, D, T; what a token takes with the cache, its products alone, and without."""
     config, parameters = model.config, model.parameters
-    ids = model.tokenizer.encode((TEXT + MORE) * 8)[: config.n_positions - TRIES - 1]
+    ids = model.tokenizer.encode((TEXT + MORE) * TIMES)[: config.n_positions - TRIES - 1] or [0]
     steps = model.stream(ids, TRIES + 1, temperature=0)
     next(steps)  # runs the prompt and reads the parameters, which is not what is measured
     matrices = [parameters["W_E"].T]
@@ -147,36 +239,107 @@ def measured(model: attnlab.GPT2) -> list[float]:
         for name in ("attention.W_QKV", "attention.W_O", "mlp.W_1", "mlp.W_2"):
             matrices.append(parameters[f"blocks.{layer}.{name}"])
     rows = [np.ones((1, len(W)), W.dtype) for W in matrices]
-    return [
-        quickest(lambda: next(steps)),
-        quickest(lambda: [row @ W for row, W in zip(rows, matrices, strict=True)]),
-        quickest(lambda: model.trace(ids).next_logits),
-    ]
+
+    def products() -> list[Array]:
+        return [row @ W for row, W in zip(rows, matrices, strict=True)]
+
+    with_cache, alone = quickest(lambda: next(steps)), quickest(products)
+    without = quickest(lambda: model.trace(ids).next_logits)
+    sizes = map(str, (config.n_layer, config.n_embd, len(ids)))
+    return [*sizes, *(f"{time:.2f}" for time in (with_cache, alone, without))]
 
 
-models = [attnlab.GPT2.from_pretrained("pocket")]
-if model.config != models[0].config:
-    models.append(model)
-print("\n11.4 Milliseconds for one more token")
-print(
-    attnlab.table(
-        [measured(one) for one in models],
-        rows=[f"{one.config.n_layer} layers, D = {one.config.n_embd}" for one in models],
-        columns=["with the cache", "its products alone", "without the cache"],
-        decimals=2,
-    )
-)
+models = [pocket] if model.config == pocket.config else [pocket, model]
+print("\n11.5 Milliseconds for one more token")
+columns = ["layers", "D", "T", "with cache", "its products alone", "without cache"]
+print(align([columns, *map(measured, models)], left=()))
 
 # %% [markdown]
-# The time falls less than the count, for two reasons. In a small model nearly all of a step is what
-# stands around its products: many calls of Python and NumPy for each layer, which take nearly as
-# long for one row as for many. The cache can't save those. In a large model the products are most
-# of a step, but a single row can't keep the arithmetic units busy: each weight is read from memory
-# for one multiplication only, where all rows together would share it.
+# The clock saves less than the count says. In the **pocket model** the products are a small part of
+# a step. Nearly all of it is what stands around them: many calls of Python and NumPy in each layer,
+# which take nearly as long for one row as for many. No cache saves those.
 #
-# What the cache costs is memory: two numbers, a key's and a value's, for each layer, column and
-# token.
+# In a model of **GPT-2 small's** shape the products are most of a step. This was measured on a
+# machine of two cores (`tests/benchmarks/README.md` tells how): 31 ms for a token with the cache,
+# after 32 to 95 others, and that day its products took 27 to 31 ms by themselves. To run 128 tokens
+# anew took 200 ms, 1,024 tokens 1,612 ms. So the cache saves much, and yet at 128 tokens some six
+# times rather than 88. The reason is memory: a single row uses each weight for one multiplication,
+# and that machine reads 498 MB of weights no faster. Many rows together read them once and share
+# them.
+
+# %% [markdown]
+# ## 11.6 What it costs
+#
+# The cache is paid for in memory: two rows, a key and a value, for each layer and each token. They
+# are D numbers wide, all heads together, and a float32 takes 4 bytes.
 
 # %%
-numbers = 2 * L * D
-print(f"\nIn the cache: 2 · {L} · {D} = {numbers:,} numbers a token, {4 * numbers / 1e3:.0f} kB")
+SIZES = {"pocket": pocket.config, "GPT-2 small": gpt2, "GPT-3": gpt3}
+
+
+def cache_bytes(config: attnlab.GPT2Config, tokens: int) -> int:
+    """In float32."""
+    return 4 * 2 * config.n_layer * config.n_embd * tokens
+
+
+print("\n11.6 The cache of one text, MB, beside the weights")
+costs = [["", "a token", "tokens at most", "all of them", "weights"]]
+for name, config in SIZES.items():
+    most, weights_bytes = config.n_positions, 4 * parameter_count(config)
+    sizes = [cache_bytes(config, 1), cache_bytes(config, most), weights_bytes]
+    one_token, all_tokens, parameters = (f"{size / 1e6:,.3f}" for size in sizes)
+    costs.append([name, one_token, f"{most:,}", all_tokens, parameters])
+print(align(costs))
+
+# %% [markdown]
+# For one text that is little beside the weights. But the weights are there once, and each text that
+# is being written has a cache of its own: who serves many readers at once has more cache than
+# model. That is why later models keep less for each token ([chapter 16](16_where_next.py)).
+#
+# ## 11.7 Predict, change, see
+#
+# **Exercise 1.** The text at the top has 8 tokens in the pocket model's vocabulary. Put `NEW = 10`.
+# How many rows go through the model until the tenth token is chosen? How many would it be without a
+# cache? (The step that only computes the last token's own rows does not count.)
+#
+# <details><summary>Answer</summary>
+#
+# With the cache 8 and then 9 times one: 17. Without it 8 + 9 + ... + 17 = 125.
+#
+# </details>
+#
+# **Exercise 2.** Put the new words in front of the text instead of behind it. Are the keys and
+# values of the old ones still the same? In 11.1, below the line that makes `longer`, write
+# `longer, both = [*more, *ids], slice(-T, None)`.
+#
+# <details><summary>Answer</summary>
+#
+# No, not even in layer 0: the keys there are up to 2.7 apart. Each word has moved on by two places,
+# so that another row of `W_P` is in it, and in layer 1 it has also looked at other words. That is
+# why a GPT-2 whose text has grown too long, so that it drops the oldest token, has to compute all
+# the others again.
+#
+# </details>
+#
+# **Exercise 3.** With the cache a token needs 12 · D · D multiplications for the linear maps of a
+# layer (F = 4D) and 2 · D for each token it looks at. From how many tokens on does it spend more on
+# looking? Say it for GPT-2 small, with a pencil.
+#
+# <details><summary>Answer</summary>
+#
+# They are equal at 6 · D tokens, which is 4,608 for D = 768: four and a half times as many as GPT-2
+# can take. At its last position looking is 18.2 percent of a layer's count. That T² is
+# what makes attention dear is true of long texts only.
+#
+# </details>
+#
+# **Exercise 4.** The largest GPT-2, XL, has 48 layers and D = 1600. How many MB does the cache of a
+# text of 1,024 tokens take? How many such texts are written at once when the caches take more than
+# the 6,230 MB of its weights? (To look: add it to `SIZES`, with 25 heads.)
+#
+# <details><summary>Answer</summary>
+#
+# 4 · 2 · 48 · 1600 is 0.6144 MB for a token and 629.1 MB for a text. Ten texts take more than the
+# weights.
+#
+# </details>

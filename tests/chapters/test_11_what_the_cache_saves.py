@@ -2,20 +2,33 @@
 
 import numpy as np
 import pytest
-from book import Changes, as_it_is, holds
+from book import FASTER, Changes, Chapter, answer, as_it_is, holds, run
+
+from attnlab import GPT2Config
+from attnlab.parameters import parameter_count
 
 CHAPTER = "11"
+TEXT = 'TEXT, MORE = "The dog chased the ball, but it", " rolled."'
 
 CHANGES: Changes = {
-    "another text": (False, {"It’s very hot in summer.": "The dog chased the ball"}),
-    "a word that goes on": (False, {'" Swimming is"': '"time"'}),
-    "nothing more": (False, {'" Swimming is"': '""'}),
-    "Chinese": (False, {"It’s very hot in summer.": "夏天很热。"}),
-    "one new token": (False, {"generate(TEXT, 4": "generate(TEXT, 1"}),
-    "no new token": (False, {"generate(TEXT, 4": "generate(TEXT, 0"}),
-    "no steps kept": (False, {"trace=True)\n": "trace=False)\n"}),
-    "a long text": (False, {"(TEXT + MORE) * 8": "(TEXT + MORE) * 100"}),
+    "another text": (False, {TEXT: 'TEXT, MORE = "It’s very hot in summer.", " Swimming is"'}),
+    "a word that goes on": (False, {TEXT: 'TEXT, MORE = "The dog had some", "time"'}),
+    "nothing more": (False, {TEXT: 'TEXT, MORE = "The dog", ""'}),
+    "no text": (False, {TEXT: 'TEXT, MORE = "", ""'}),
+    "Chinese": (False, {TEXT: 'TEXT, MORE = "夏天很热。", "我们去游泳"'}),
+    "a long text": (False, {TEXT: 'TEXT, MORE = "The dog ran. " * 50, " It ran."'}),
+    "one new token": (False, {"NEW = 4 ": "NEW = 1 "}),
+    "no new token": (False, {"NEW = 4 ": "NEW = 0 "}),
+    "another head": (False, {"LAYER, HEAD = 1, 2": "LAYER, HEAD = 0, 0"}),
+    "a head there is not": (False, {"LAYER, HEAD = 1, 2": "LAYER, HEAD = 11, 7"}),
+    "a short measurement": (False, {"TRIES, TIMES = 8, 16": "TRIES, TIMES = 1, 0"}),
+    "a shape of short texts": (False, {"n_positions=1024": "n_positions=64"}),
 }
+
+
+def fast(changes: dict[str, str]) -> Chapter:
+    """The clock runs twice, not eight times."""
+    return run(CHAPTER, FASTER[CHAPTER] | changes)
 
 
 @pytest.mark.parametrize("what", CHANGES)
@@ -24,16 +37,75 @@ def test_it_goes_on_with_other_numbers(what: str) -> None:
 
 
 def test_what_the_cache_saves() -> None:
-    lesson = as_it_is(CHAPTER)
-    short, long = lesson["short"], lesson["long"]
-    assert long.tokens.ids.tolist() == lesson["model"].tokenizer.encode(
-        lesson["TEXT"] + lesson["MORE"]
-    )
+    chapter = as_it_is(CHAPTER)
+    short, long = chapter["short"], chapter["long"]
+    text = chapter["TEXT"] + chapter["MORE"]
+    assert long.tokens.ids.tolist() == chapter["model"].tokenizer.encode(text)
     T = len(short.tokens)
     for a, b in zip(short.blocks, long.blocks, strict=True):
         assert np.allclose(a.attention.K, b.attention.K[:, :T], atol=1e-4)
         assert np.allclose(a.attention.V, b.attention.V[:, :T], atol=1e-4)
-    assert lesson["difference"] < 1e-4
-    count = lesson["multiplications"]
-    assert count(1, 1) == 2 * (4 * 128 * 128 + 2 * 128 * 512 + 2 * 2 * 128)
-    assert count(1, 5) + count(5, 0) == count(6, 0)
+    assert chapter["before"].shape[-2] < chapter["after"].shape[-2]
+    assert np.abs(chapter["before"] - chapter["after"][:, :T]).max() > 0.1  # without the mask
+    head = chapter["head"]
+    assert chapter["place"] == (1, 2)
+    assert np.allclose(chapter["weights"], head.weights[-1], atol=1e-5)
+    assert np.allclose(chapter["context"], head.context[-1], atol=1e-4)
+    assert [(step.computed, step.cached) for step in chapter["generated"].steps] == [
+        (8, 0),
+        *((1, cached) for cached in (8, 9, 10, 11)),
+    ]
+    assert max(chapter["differences"]) < 1e-4
+
+
+def test_the_counts() -> None:
+    chapter = as_it_is(CHAPTER)
+    count, pocket, gpt2 = (chapter[name] for name in ("multiplications", "pocket", "gpt2"))
+    logits = 128 * pocket.config.vocab_size
+    assert count(pocket.config, 1, 1) - logits == 2 * (4 * 128**2 + 2 * 128 * 512 + 2 * 2 * 128)
+    assert count(gpt2, 1, 5) + count(gpt2, 5, 0) == count(gpt2, 6, 0) + 768 * 50257
+    # 85 million weights of linear maps once, 2 · 1,024 · 768 · 12 of attention, the output matrix
+    assert count(gpt2, 1, 1023) == 84_934_656 + 18_874_368 + 38_597_376
+    assert chapter["cache_bytes"](gpt2, 1) == 2 * 12 * 768 * 4
+    # 2 · 12 · 768 · 4 bytes, 1,024 times as many, and 124,439,808 weights of 4
+    assert chapter["costs"][2][1:] == ["0.074", "1,024", "75.497", "497.759"]
+
+
+def test_exercise_1() -> None:
+    chapter = fast({"NEW = 4 ": "NEW = 10 "})
+    steps = [step for step in chapter["generated"].steps if step.token]
+    computed = sum(step.computed for step in steps)
+    anew = sum(step.computed + step.cached for step in steps)
+    assert f" {computed}. Without it 8 + 9 + ... + 17 = {anew}." in answer(CHAPTER, 1)
+
+
+def test_exercise_2() -> None:
+    made = "longer, both = [*ids, *more], slice(0, T)  # where the tokens stand that both have\n"
+    chapter = fast({made: made + "longer, both = [*more, *ids], slice(-T, None)\n"})
+    one, other = chapter["layers"][0]
+    assert f"up to {np.abs(one.K - other.K[:, -chapter['T'] :]).max():.1f} apart" in answer(
+        CHAPTER, 2
+    )
+    assert len(chapter["more"]) == 2  # moved on by two places
+
+
+def test_exercise_3() -> None:
+    count, gpt2 = (as_it_is(CHAPTER)[name] for name in ("multiplications", "gpt2"))
+    pair = count(gpt2, 1, 1) - count(gpt2, 1, 0)
+    linear_maps = count(gpt2, 1, 0) - pair - 768 * 50257
+    tokens, rest = divmod(linear_maps, pair)
+    assert rest == 0
+    assert f" {tokens:,} for D = 768" in answer(CHAPTER, 3)
+    looking = 1024 * pair
+    assert f"{100 * looking / (looking + linear_maps):.1f} percent" in answer(CHAPTER, 3)
+
+
+def test_exercise_4() -> None:
+    xl = GPT2Config(vocab_size=50257, n_positions=1024, n_embd=1600, n_layer=48, n_head=25)
+    of = as_it_is(CHAPTER)["cache_bytes"]
+    assert f"{of(xl, 1) / 1e6:.4f} MB" in answer(CHAPTER, 4)
+    assert f"{of(xl, 1024) / 1e6:.1f} MB" in answer(CHAPTER, 4)
+    weights = 4 * parameter_count(xl)
+    assert round(weights / 1e7) == 623
+    assert 9 * of(xl, 1024) < weights < 10 * of(xl, 1024)
+    assert "Ten texts" in answer(CHAPTER, 4)
