@@ -123,7 +123,12 @@ class Attention(Result):
         return explain_row(self, query) if key is None else explain_weight(self, query, key)
 
     def plot(
-        self, step: str = "weights", ax: Axes | None = None, tokens: slice | None = None
+        self,
+        step: str = "weights",
+        ax: Axes | None = None,
+        tokens: slice | None = None,
+        *,
+        language: str | None = None,
     ) -> Picture:
         """A step of one head as a heatmap, its tokens along the axes.
 
@@ -133,6 +138,7 @@ class Attention(Result):
         ax : matplotlib's Axes to draw into; None for a figure of its own
         tokens : which of them, such as `slice(-40, None)` for the last 40, `slice(None)` for all;
             None for the first and last ones of many
+        language : "en" or "zh", Chinese; None for the reader's, as `Trace.to_html` takes it
 
         Returns
         -------
@@ -147,9 +153,10 @@ class Attention(Result):
         MissingExtraError
             matplotlib is not installed.
         """
-        from attnlab.views.plot import plot_step
+        from attnlab.views.plot import drawn_in, plot_step
 
-        return plot_step(self, step, ax, tokens)
+        with drawn_in(language):
+            return plot_step(self, step, ax, tokens)
 
     def show(self, tokens: slice | None = None) -> View:
         """What a notebook shows of it, of more tokens.

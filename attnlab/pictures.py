@@ -4,7 +4,8 @@
 >>> pictures.heatmap([[0.7, 0.3], [0.2, 0.8]], rows=["猫", "吃"], columns=["猫", "吃"])
 
 Each function returns a `Picture`, which a notebook shows where it is a cell's last line, and
-`.save("picture.svg")` writes. Labels are any texts, and drawn as they are.
+`.save("picture.svg")` writes. Labels are any texts, and drawn as they are; the few words that are
+not yours are in the reader's language, that of ATTNLAB_LANGUAGE or else of the locale.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.tables import labels
 from attnlab.views.colours import LIGHT
-from attnlab.views.plot import Picture, Words, axes_for, finished, of, plot_matrix
+from attnlab.views.language import say
+from attnlab.views.plot import Picture, Words, axes_for, drawn_in, finished, of, plot_matrix
 from attnlab.views.shown import Axis, label, missing_extra
 
 try:
@@ -68,6 +70,7 @@ ROOM = 3
 Box: TypeAlias = tuple[AnyArray, AnyArray]
 
 
+@drawn_in()
 def heatmap(
     array: ArrayLike,
     rows: Sequence[object] | None = None,
@@ -101,6 +104,7 @@ def heatmap(
     return plot_matrix(matrix, _axis(rows, m, "rows"), _axis(columns, n, "columns"), title, ax)
 
 
+@drawn_in()
 def plane(
     matrices: ArrayLike | tuple[ArrayLike, ArrayLike] | Mapping[str, Any],
     points: Mapping[str, ArrayLike] | None = None,
@@ -126,9 +130,9 @@ def plane(
     InvalidTypeError, InvalidValueError
         Matrices, biases or points that are not finite numbers of these shapes; none, or too many.
     """
-    given = matrices if isinstance(matrices, Mapping) else {"after": matrices}
+    given = matrices if isinstance(matrices, Mapping) else {say("after"): matrices}
     named = _named(given, "matrices", "{'W_Q': W_Q}", MOST_MATRICES)
-    maps = [("before", np.eye(2), np.zeros(2))]
+    maps = [(say("before"), np.eye(2), np.zeros(2))]
     maps += [
         (name, *_affine(one, f"matrices[{shown(name)}]" if given is matrices else "the matrix"))
         for name, one in named.items()
@@ -145,10 +149,16 @@ def plane(
     outer = axes_for(ax, PANEL_INCHES * across, PANEL_INCHES * down + 0.3)
     outer.set_axis_off()
     told = "; ".join(
-        f"{name} takes (1, 0) to {_pair(W[0] + b)} and (0, 1) to {_pair(W[1] + b)}"
+        say(
+            "{name} takes (1, 0) to {first} and (0, 1) to {second}",
+            name=name,
+            first=_pair(W[0] + b),
+            second=_pair(W[1] + b),
+        )
         for name, W, b in maps[1:]
     )
-    picture = finished(outer, ax, words, title, [], f"Maps of the plane{of(title)}: {told}")
+    alt = say("Maps of the plane{of}: {told}", of=of(title), told=told)
+    picture = finished(outer, ax, words, title, [], alt)
     for n, (name, W, b) in enumerate(maps):
         row, column = divmod(n, across)
         # Each panel leaves room for its name above, and for the numbers along its axes.
@@ -161,6 +171,7 @@ def plane(
     return picture
 
 
+@drawn_in()
 def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = None) -> Picture:
     """Vectors of the plane head to tail, in order, and their sum as a stronger arrow.
 
@@ -180,7 +191,7 @@ def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     ends = np.cumsum(parts, axis=0)
     starts = ends - parts
     total = ends[-1]
-    words = _words(["sum", *named], title)
+    words = _words([*named], title)
     drawn = _plane(ax, np.vstack([starts, ends]))
     _arrows(drawn, np.zeros((1, 2)), total[np.newaxis], LIGHT.positive, strength=2)
     _arrows(drawn, starts, parts, LIGHT.negative)
@@ -188,12 +199,18 @@ def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
         (text, place, LIGHT.ink) for text, place in zip(named, ends - parts / 2, strict=True)
     ]
     strokes = [(np.zeros(2), total), *zip(starts, ends, strict=True)]
-    alt = f"Arrows head to tail{of(title)}: {_told(named)}; their sum is {_pair(total)}"
+    alt = say(
+        "Arrows head to tail{of}: {told}; their sum is {total}",
+        of=of(title),
+        told=_told(named),
+        total=_pair(total),
+    )
     picture = finished(drawn, ax, words, title, [], alt)
-    _put_labels(drawn, words, [("sum", total / 2, LIGHT.positive), *labelled], strokes)
+    _put_labels(drawn, words, [(say("sum"), total / 2, LIGHT.positive), *labelled], strokes)
     return picture
 
 
+@drawn_in()
 def points(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = None) -> Picture:
     """Vectors of the plane as arrows from the origin.
 
@@ -214,12 +231,13 @@ def points(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     drawn = _plane(ax, tips)
     _arrows(drawn, np.zeros_like(tips), tips, LIGHT.negative)
     labelled = [(text, tip, LIGHT.ink) for text, tip in named.items()]
-    alt = f"Arrows from the origin{of(title)}: {_told(named)}"
+    alt = say("Arrows from the origin{of}: {told}", of=of(title), told=_told(named))
     picture = finished(drawn, ax, words, title, [], alt)
     _put_labels(drawn, words, labelled, [(np.zeros(2), tip) for tip in tips])
     return picture
 
 
+@drawn_in()
 def curves(
     curves: Mapping[str, ArrayLike],
     x: ArrayLike | None = None,
@@ -277,8 +295,9 @@ def curves(
     drawn.set_xlabel(words.drawn(x_name), parse_math=False, family=words.fonts)
     drawn.set_ylabel(words.drawn(y_name), parse_math=False, family=words.fonts)
     lost = sum(int((~np.isfinite(numbers)).sum()) for numbers in lines.values())
-    notes = [f"not drawn: {lost} that are NaN or infinite"] if lost else []
-    return finished(drawn, ax, words, title, notes, f"Curves{of(title)}: {'; '.join(told)}")
+    notes = [say("not drawn: {lost} that are NaN or infinite", lost=lost)] if lost else []
+    alt = say("Curves{of}: {told}", of=of(title), told="; ".join(told))
+    return finished(drawn, ax, words, title, notes, alt)
 
 
 def _put_map(
@@ -425,9 +444,9 @@ def _course(places: AnyArray, numbers: AnyArray) -> str:
     """Where a curve begins and ends, in words."""
     (there,) = np.nonzero(np.isfinite(numbers))
     if not there.size:
-        return "holds no finite number"
-    first, last = (f"{numbers[n]:.4g} at {places[n]:.4g}" for n in there[[0, -1]])
-    return f"from {first} to {last}"
+        return say("holds no finite number")
+    (y, x), (last_y, last_x) = ((f"{numbers[n]:.4g}", f"{places[n]:.4g}") for n in there[[0, -1]])
+    return say("from {y} at {x} to {last_y} at {last_x}", y=y, x=x, last_y=last_y, last_x=last_x)
 
 
 def _named(given: object, name: str, example: str, most: int) -> dict[str, Any]:
@@ -532,4 +551,4 @@ def _pair(vector: AnyArray, digits: int = 4) -> str:
 
 
 def _told(vectors: Mapping[str, AnyArray]) -> str:
-    return ", ".join(f"{text} {_pair(vector)}" for text, vector in vectors.items())
+    return say(", ").join(f"{text} {_pair(vector)}" for text, vector in vectors.items())

@@ -180,7 +180,12 @@ class Trace(ForwardPass):
         return self.blocks.one(layer).attention.heads.one(head)
 
     def plot(
-        self, step: str = "weights", ax: Axes | None = None, tokens: slice | None = None
+        self,
+        step: str = "weights",
+        ax: Axes | None = None,
+        tokens: slice | None = None,
+        *,
+        language: str | None = None,
     ) -> Picture:
         """A step of all heads, a row of small heatmaps for each layer.
 
@@ -190,6 +195,7 @@ class Trace(ForwardPass):
         ax : matplotlib's Axes to draw into; None for a figure of its own
         tokens : which of them, such as `slice(-40, None)` for the last 40, `slice(None)` for all;
             None for the first and last ones of many
+        language : "en" or "zh", Chinese; None for the reader's, as `to_html` takes it
 
         Returns
         -------
@@ -200,16 +206,23 @@ class Trace(ForwardPass):
         Raises
         ------
         InvalidValueError
-            Heads have no such step each.
+            Heads have no such step each, or there is no such language.
         MissingExtraError
             matplotlib is not installed.
         """
-        from attnlab.views.plot import plot_heads
+        from attnlab.views.plot import drawn_in, plot_heads
 
-        return plot_heads(self, step, ax, tokens)
+        with drawn_in(language):
+            return plot_heads(self, step, ax, tokens)
 
     def plot_tokens(
-        self, layer: int, head: int, query: int | str = -1, ax: Axes | None = None
+        self,
+        layer: int,
+        head: int,
+        query: int | str = -1,
+        ax: Axes | None = None,
+        *,
+        language: str | None = None,
     ) -> Picture:
         """Lines from one token to those that it looks at, as strong as the weights.
 
@@ -219,6 +232,7 @@ class Trace(ForwardPass):
         query : which token asks, by its number, of which negative ones count from the end, or by
             its text, such as "it"
         ax : matplotlib's Axes to draw into; None for a figure of its own
+        language : as `plot` takes it
 
         Returns
         -------
@@ -233,9 +247,10 @@ class Trace(ForwardPass):
         MissingExtraError
             matplotlib is not installed.
         """
-        from attnlab.views.plot import plot_tokens
+        from attnlab.views.plot import drawn_in, plot_tokens
 
-        return plot_tokens(self, layer, head, query, ax)
+        with drawn_in(language):
+            return plot_tokens(self, layer, head, query, ax)
 
     def to_xarray(
         self, steps: Sequence[str] = ("input", "mid", "output", "Q", "K", "V", "weights", "context")
@@ -486,7 +501,7 @@ class Trace(ForwardPass):
             **vars(token), logit=float(self.next_logits[token.id]), probability=probability
         )
 
-    def to_html(self, other: Trace | None = None, language: str | None = None) -> str:
+    def to_html(self, other: Trace | None = None, *, language: str | None = None) -> str:
         """One page to look at every head in, which needs no network and no other file.
 
         Parameters
@@ -509,7 +524,7 @@ class Trace(ForwardPass):
         return page(self._with(other), language)
 
     def show(
-        self, other: Trace | None = None, height: int = 720, language: str | None = None
+        self, other: Trace | None = None, height: int = 720, *, language: str | None = None
     ) -> Frame:
         """`to_html(other, language)` inside a notebook, as the last line of a cell.
 
@@ -526,12 +541,13 @@ class Trace(ForwardPass):
         from attnlab.views.notebook import Frame
 
         height = as_count(height, "height", least=1)
-        return Frame(self.to_html(other, language), f"The page of {self.title}", height)
+        return Frame(self.to_html(other, language=language), f"The page of {self.title}", height)
 
     def save(
         self,
         path: str | os.PathLike[str],
         other: Trace | None = None,
+        *,
         language: str | None = None,
     ) -> None:
         """Write `to_html(other, language)` to a file, whole or not at all.

@@ -4,23 +4,26 @@ import ast
 import locale
 import re
 from collections import Counter
-from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE
+from conftest import REFERENCE, needs
 
 import attnlab
 from attnlab import GPT2, causal_mask
 from attnlab.errors import InvalidValueError
 from attnlab.views import language
 from attnlab.views.language import TITLES, WORDS, language_of, say, titled
-from attnlab.views.shown import TOKEN_AXES
+from attnlab.views.shown import ALL_OF_IT, TOKEN_AXES
 
 PACKAGE = Path(attnlab.__file__).parent
 VIEWS = PACKAGE / "views"
+
+# What makes an axis of an analysis, its name first.
+AXES = ("Axis", "named", "numbered")
 
 PLACE = re.compile(r"\{(\w+)\}")
 
@@ -82,13 +85,14 @@ def test_other_languages(odd: GPT2, given: Any) -> None:
 # ---- every label, and no other ------------------------------------------------------------------
 
 
-def said_in_python(source: str) -> Iterator[str]:
-    """The texts of all calls of `say`."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and node.args:
-            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if name == "say" and isinstance(node.args[0], ast.Constant):
-                yield str(node.args[0].value)
+def called_in_python(source: str, *functions: str) -> set[str]:
+    """The texts with which functions are called."""
+    return {
+        str(node.args[0].value)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in functions
+        if node.args and isinstance(node.args[0], ast.Constant)
+    }
 
 
 def said_in_javascript(source: str) -> list[str]:
@@ -96,9 +100,12 @@ def said_in_javascript(source: str) -> list[str]:
 
 
 def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
-    said = {*TOKEN_AXES.values()}
+    # Axes are called by their names, and results by their kinds.
+    said = {*TOKEN_AXES.values(), ALL_OF_IT, "layer", "layers", "head", "heads"}
+    for file in (PACKAGE / "analysis").glob("*.py"):
+        said.update(called_in_python(file.read_text(encoding="utf-8"), *AXES) - {""})
     for file in (*VIEWS.glob("*.py"), PACKAGE / "pictures.py"):
-        said.update(said_in_python(file.read_text(encoding="utf-8")))
+        said.update(called_in_python(file.read_text(encoding="utf-8"), "say"))
     for file in VIEWS.glob("*.js"):
         source = file.read_text(encoding="utf-8")
         found = said_in_javascript(source)
@@ -112,7 +119,7 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
 def test_chinese_has_the_same_places_and_its_own_signs(words: dict[str, str]) -> None:
     for english, chinese in words.items():
         assert Counter(PLACE.findall(chinese)) == Counter(PLACE.findall(english)), english
-        assert re.search(r"[\u4e00-\u9fff（，：；]", chinese), english
+        assert re.search(r"[\u4e00-\u9fff（，：；×]", chinese), english
         around = re.sub(r"<[^>]*>|\{\w+\}|\w+\(.*?\)", "", chinese)
         assert not re.search(r"[\u4e00-\u9fff][,.:;?!]", around), english  # full width there
         assert not re.search(r"[\u4e00-\u9fff][A-Za-z]|[A-Za-z][\u4e00-\u9fff]", around), english
@@ -159,7 +166,41 @@ def titles(odd: GPT2) -> dict[str, str]:
     two = trace.gradients(trace.tokens[-1].id, trace.tokens[0].id)
     logit = f"位置 5 上 {token} 的 logit"
     minus = f"位置 5 上 {token} 的 logit 减去 {other} 的 logit"
+    other_trace = odd.trace([*trace.tokens.ids[:5], 3])
+    metric = (trace.tokens[-1].id, trace.tokens[0].id)
+    parts = "blocks.*.attention.heads.*.context"
+    settings: Any = {"metric": metric, "progress": False}
+    patched = attnlab.patch(trace, other_trace, parts, **settings)
+    by_position = attnlab.patch(trace, other_trace, "blocks.*.output", by_position=True, **settings)
+    attribution, one_head = trace.attribution(*metric), "第 0 层，注意力，头 1"
     return {
+        trace.hint: "其余见 .tokens、.blocks[layer] 和 .head(layer, head)",
+        trace.blocks[0].hint: ".attention 和 .mlp 各有自己的表",
+        edited.head(1, 2).heading_of("context"): "context = weights V，已修改",
+        two.blocks[0].attention.heads[0].heading_of("Q"): f"{minus}，对 Q 的梯度",
+        edited.logit_lens().title: (
+            "Logit lens，已修改：blocks.1.attention.heads.2.context：最可能的词元"
+        ),
+        trace.logit_lens().of(metric[0]).title: f"Logit lens：{token} 的概率和名次",
+        trace.logit_lens().top(3, 1).title: "Logit lens：位置 1 上最可能的词元",
+        attribution.title: f"直接 logit 归因：{minus}",
+        attribution.by_token().title: f"直接 logit 归因：{minus}，逐头逐词元",
+        trace.jobs().title: "头的任务",
+        trace.rollout().title: "注意力 rollout，经过 3 层",
+        trace.value_weighted(0, 1).title: f"{one_head}：相加的各向量的长度",
+        trace.value_weighted().title.partition(":")[0]: "每个头相加的各向量的长度",
+        trace.reads(0, 1, metric[0]).title: f"{one_head}：从 {token} 看向什么",
+        trace.writes(0, 1, metric[0]).title: f"{one_head}：看向 {token} 时写入什么",
+        trace.composition("Q").title: "头的 Q 组合",
+        patched.title: f"修补 {parts}：{minus}",
+        by_position.title: f"按位置修补 blocks.*.output：{minus}",
+        f"Attribution patching of {parts}: {two.derivative_of}": f"归因修补 {parts}：{minus}",
+        f"Attribution patching of {parts} by position: it": f"按位置归因修补 {parts}：it",
+        repr(odd).partition("\n")[0]: ("GPT2：3 层，每层 5 个头，宽度 35，55,335 个参数，float32"),
+        "from a/b": "来自 a/b",
+        "layer 1 head 12": "第 1 层，头 12",
+        "head 3": "头 3",
+        "restored": "恢复的比例",
         attnlab.attention(X, X, X).title: "注意力",
         attnlab.self_attention(X, X, X, X).title: "自注意力",
         attnlab.cross_attention(X, X, X, X, X, mask=causal_mask(3)).title: "交叉注意力",
@@ -196,3 +237,111 @@ def test_no_title_is_too_many(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> Non
         assert any(titled(title, "zh") != chinese for title, chinese in given.items()), english
     monkeypatch.undo()
     language._patterns.cache_clear()
+
+
+# ---- pictures -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_any_font(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were a font with Chinese, whether or not this machine has one."""
+    needs("matplotlib", "plot")
+    from attnlab.views import plot
+
+    monkeypatch.setattr(plot, "fonts_for", lambda _: (["DejaVu Sans"], frozenset()))
+
+
+def labels_of(picture: Any) -> tuple[str, str, str]:
+    ax = picture.axes
+    return ax.get_xlabel(), ax.get_ylabel(), ax.get_title(loc="left")
+
+
+@pytest.mark.usefixtures("with_any_font")
+def test_pictures_in_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = odd.trace("the hen in")
+    head = trace.head(1, 2)
+    english = labels_of(head.plot())
+    assert english == (
+        "key",
+        "query",
+        "Layer 1, attention, head 2\nweights = softmax(masked_scores)",
+    )
+    chinese = ("键", "查询", "第 1 层，注意力，头 2\nweights = softmax(masked_scores)")
+    picture = head.plot(language="zh")
+    assert labels_of(picture) == chinese
+    assert picture.alt.startswith(
+        "热图（第 1 层，注意力，头 2，weights = softmax(masked_scores)）：6 x 6"
+    )
+    assert (picture.axes.images[0].get_array() == head.plot().axes.images[0].get_array()).all()
+    assert labels_of(trace.plot("Q", language="zh"))[:2] == (
+        "头；每格中，横向为Dk",
+        "层；每格中，纵向为查询",
+    )
+    lines = trace.plot_tokens(1, 2, query=3, language="zh")
+    assert labels_of(lines)[2] == "第 1 层，注意力，头 2\n查询 3 的权重"
+    assert [text.get_text() for text in lines.axes.texts][4].endswith("被掩码")
+    jobs = trace.jobs().plot(language="zh")
+    assert labels_of(jobs) == ("任务", "头", "头的任务")
+    assert jobs.axes.get_yticklabels()[6].get_text() == "第 1 层，头 1"
+    assert labels_of(trace.value_weighted().plot(language="zh"))[2] == "每个头相加的各向量的长度"
+    assert labels_of(head.plot()) == english
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    assert labels_of(head.plot()) == chinese
+    assert labels_of(head.plot(language="en")) == english
+    with pytest.raises(InvalidValueError, match="language must be 'en' or 'zh'"):
+        head.plot(language="de")
+
+
+@pytest.mark.usefixtures("with_any_font")
+def test_pictures_of_ones_own_numbers_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnlab import pictures
+
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    mine = pictures.heatmap(np.eye(30), rows=["query"] * 30, title="Self-attention")
+    assert mine.axes.get_yticklabels()[0].get_text() == "query"  # yours are as they are
+    cut = "显示：前 23 个和最后 1 个，共 30 个"
+    assert labels_of(mine)[2] == f"Self-attention\n{cut}\n{cut}"
+    curve = pictures.curves({"a": [1, np.nan]}, y_name="step")
+    assert labels_of(curve) == ("", "step", "未画出：1 个 NaN 或无穷大")
+    assert curve.alt == "曲线：a 从 0 处的 1 到 0 处的 1"
+
+
+def test_english_where_no_font_has_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("matplotlib", "plot")
+    from attnlab.views import plot
+
+    monkeypatch.setattr(plot, "_known_fonts", list)
+    monkeypatch.setattr(plot, "_new_fonts", list)
+    across, down, title = labels_of(odd.trace("the hen").head(0, 0).plot(language="zh"))
+    assert (across, down) == ("key", "query")
+    told = "labels are in English; one with Chinese is fonts-noto-cjk (apt-get install"
+    assert told in title
+    assert "fonts" not in labels_of(odd.trace("the hen").head(0, 0).plot())[2]
+
+
+# ---- notebooks ----------------------------------------------------------------------------------
+
+
+def test_notebooks_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is read, tables of steps aside, only names of steps, calls and tokens are Latin."""
+    pocket = GPT2.from_pretrained("pocket")
+    trace = pocket.trace("The dog chased the ball, but it rolled. " * 6)
+    short, following = pocket.trace("The dog"), trace.next_tokens(3)
+    views = [pocket, trace, trace.tokens, trace.head(0, 1), trace.blocks, trace.blocks[0]]
+    views += [trace.blocks[1].attention, following, short, short.head(0, 0)]
+    english = [view._repr_html_() for view in views]
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    chinese = [view._repr_html_() for view in views]
+    cells = re.compile(r"--v:[\d.]+")
+    assert [*map(cells.findall, chinese)] == [*map(cells.findall, english)]
+    said = re.sub(r"<style>.*?</style>|<pre>.*?</pre>|src=\S*", "", "".join(chinese), flags=re.S)
+    read = re.findall(r'(?:title|alt|aria-label)="([^"]*)"|>([^<>]+)<', said)
+    words = re.compile(r"[A-Za-z]{3,}")
+    head, origin = trace.head(0, 0), repr(pocket).partition("from ")[2]
+    calls = ".tokens .blocks[layer] .head(layer, head) .attention .mlp .show tokens=slice(None)"
+    kept = [calls, "model.trace(text) model.generate GPT2 MLP float32 logit inf", origin]
+    kept += [*map(head.heading_of, head.steps), *trace.tokens.texts]
+    kept += [token.text for token in (*trace.next_tokens(), *short.next_tokens())]
+    assert {*words.findall(unescape(" ".join(map("".join, read))))} <= {
+        *words.findall(" ".join(kept))
+    }

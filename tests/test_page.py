@@ -120,7 +120,7 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
         trace: Trace, other: Trace | None = None, language: str | None = None, **settings: Any
     ) -> Any:
         file = tmp_path / "page.html"
-        trace.save(file, other, language)
+        trace.save(file, other, language=language)
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | settings)
         contexts.append(context)
         context.on("request", lambda request: asked.append(request.url))

@@ -61,13 +61,16 @@ class Analysis(PrintedAnywhere):
     def __repr__(self) -> str:
         return "\n".join((self.title, self.table(), self.note, f"Source: {self.source}"))
 
-    def plot(self, ax: Axes | None = None, tokens: slice | None = None) -> Picture:
+    def plot(
+        self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
+    ) -> Picture:
         """The table as a heatmap.
 
         Parameters
         ----------
         ax : matplotlib's Axes to draw into; None for a figure of its own
         tokens : which positions, where there is a number for each, as `Attention.plot` takes it
+        language : "en" or "zh", Chinese; None for the reader's, as `Trace.to_html` takes it
 
         Returns
         -------
@@ -80,9 +83,10 @@ class Analysis(PrintedAnywhere):
         MissingExtraError
             matplotlib is not installed.
         """
-        from attnlab.views.plot import plot_matrix
+        from attnlab.views.plot import drawn_in, plot_table
 
-        return plot_matrix(*self._grid(), self.title, ax, tokens)
+        with drawn_in(language):
+            return plot_table(*self._grid(), self.title, ax, tokens)
 
 
 def numbered(name: str, count: int) -> Axis:

@@ -109,13 +109,17 @@ class ValueWeightedHeads(Analysis):
         L, H, *_ = self.lengths.shape
         return named("head", tuple(f"layer {n} head {h}" for n in range(L) for h in range(H)))
 
-    def plot(self, ax: Axes | None = None, tokens: slice | None = None) -> Picture:
-        from attnlab.views.plot import plot_tiles, tile_of
+    def plot(
+        self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
+    ) -> Picture:
+        from attnlab.views.language import titled
+        from attnlab.views.plot import drawn_in, plot_tiles, tile_of
 
         axes = self._queries, self._keys
         title = self.title.removesuffix(": for the last token")
         tiles = self.lengths[tile_of(self.lengths, *axes, tokens)]
-        return plot_tiles(tiles, *axes, title, ax, tokens)
+        with drawn_in(language):
+            return plot_tiles(tiles, *axes, titled(title), ax, tokens)
 
 
 def lengths_of(head: Trace) -> Array:

@@ -180,9 +180,10 @@ class Training:
         MissingExtraError
             matplotlib is not installed.
         """
-        from attnlab.views.plot import plot_losses
+        from attnlab.views.plot import drawn_in, plot_losses
 
-        return plot_losses(self.losses, repr(self), ax)
+        with drawn_in():
+            return plot_losses(self.losses, repr(self), ax)
 
     def advance(self) -> None:
         """One step: a batch, its loss and gradients, an update.

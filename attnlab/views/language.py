@@ -8,7 +8,9 @@ from __future__ import annotations
 import locale
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 
 from attnlab.errors import InvalidValueError, shown
@@ -25,6 +27,14 @@ WORDS = {
     "key": "键",
     "position": "位置",
     "layer": "层",
+    "head": "头",
+    "part": "部分",
+    "token": "词元",
+    "stop": "观测点",
+    "job": "任务",
+    "rank": "名次",
+    "writes": "写入",
+    "reads": "读取",
     "query {i}": "查询 {i}",
     "key {j}": "键 {j}",
     "layer {layer}, head {head}": "第 {layer} 层，头 {head}",
@@ -32,6 +42,95 @@ WORDS = {
     "masked": "被掩码",
     "colour by √weight": "颜色按 √权重",
     " of {name}": "（{name}）",
+    " ({axis})": "（{axis}）",
+    "tokens=slice(None) shows all": "tokens=slice(None) 显示全部",
+    "the first {first} and the last {last} of {count}{named}": (
+        "前 {first} 个和后 {last} 个，共 {count} 个{named}"
+    ),
+    "the first {first} and the last of {count}{named}": (
+        "前 {first} 个和最后 1 个，共 {count} 个{named}"
+    ),
+    "{shown} of {count}{named}": "{count} 个中的 {shown} 个{named}",
+    # pictures
+    "shown: {word}": "显示：{word}",
+    "Shown: {word}": "显示：{word}",
+    "shown: the {most} largest of {count}": "显示：{count} 个中最大的 {most} 个",
+    "head; in each, {columns} across": "头；每格中，横向为{columns}",
+    "layer; in each, {rows} down": "层；每格中，纵向为{rows}",
+    "weights of query {query}": "查询 {query} 的权重",
+    "{rest} more, {sum} together": "其余 {rest} 个，合计 {sum}",
+    "training step": "训练步",
+    "loss, nats per token": "损失（nat / 词元）",
+    "mean of {width} steps": "{width} 步的均值",
+    "symbols stand for characters that no font here has": "此处没有字体的字符以符号代替",
+    " by ": " × ",
+    ", ": "，",
+    "Heatmap{of}: {size}; the largest is {largest} at {place}": (
+        "热图{of}：{size}；最大值 {largest}，位于 {place}"
+    ),
+    (
+        "Heatmaps{of}: {L} layers of {H} heads; the largest is {largest} in layer {layer}, "
+        "head {head}"
+    ): ("热图{of}：{L} 层，每层 {H} 个头；最大值 {largest}，位于第 {layer} 层，头 {head}"),
+    "Lines{of} ({query}): most to {first}": "连线{of}（{query}）：最强的指向 {first}",
+    "Losses{of}: from {first} at step 1 to {last} at the last": (
+        "损失{of}：第 1 步 {first}，最后一步 {last}"
+    ),
+    # pictures of a reader's own numbers
+    "before": "变换前",
+    "after": "变换后",
+    "not drawn: {lost} that are NaN or infinite": "未画出：{lost} 个 NaN 或无穷大",
+    "Maps of the plane{of}: {told}": "平面的变换{of}：{told}",
+    "{name} takes (1, 0) to {first} and (0, 1) to {second}": (
+        "{name} 把 (1, 0) 变为 {first}，把 (0, 1) 变为 {second}"
+    ),
+    "Arrows head to tail{of}: {told}; their sum is {total}": (
+        "首尾相接的箭头{of}：{told}；它们的和为 {total}"
+    ),
+    "Arrows from the origin{of}: {told}": "从原点出发的箭头{of}：{told}",
+    "Curves{of}: {told}": "曲线{of}：{told}",
+    "from {y} at {x} to {last_y} at {last_x}": "从 {x} 处的 {y} 到 {last_x} 处的 {last_y}",
+    "holds no finite number": "没有有限的数",
+    # notebooks
+    "token {i}": "词元 {i}",
+    "symbol {symbol} · text {text} · bytes {bytes} · id {id}": (
+        "符号 {symbol} · 文本 {text} · 字节 {bytes} · 编号 {id}"
+    ),
+    "part of {shared}": "属于 {shared}",
+    "… {more} more …": "…… 还有 {more} 个 ……",
+    "steps": "步骤",
+    "probability": "概率",
+    "Next tokens": "下一个词元",
+    "What may follow {last}": "{last} 之后可能是",
+    "{new} after a prompt of {prompt}": "提示词（{prompt} 个词元）之后写出 {new}",
+    "No weights: {error}": "没有权重：{error}",
+    "The weights are many and not computed yet.": "权重很多，尚未计算。",
+    "Several sequences at once are shown as a table only.": "同时有多个序列时，只显示表格。",
+    (
+        "The heads of a long text are many: trace.next_tokens(), trace.plot() and "
+        "trace.head(layer, head) look at some of it."
+    ): (
+        "长文本的头很多：可用 trace.next_tokens()、trace.plot() 和 "
+        "trace.head(layer, head) 查看其中一部分。"
+    ),
+    "layer {layer}: {heading} of {H} heads": "第 {layer} 层：{H} 个头的 {heading}",
+    (
+        "{heading}: a row for each layer, a picture for each head; in each, query down, key across"
+    ): "{heading}：每层一行，每个头一幅图；图中纵向为查询，横向为键",
+    "head {h}": "头 {h}",
+    "{rows} down, {columns} across": "纵向为{rows}，横向为{columns}",
+    "0 in the middle": "中间为 0",
+    "layers": "层",
+    "heads": "头",
+    "{count} {kind}, 0 to {last}": "{count} 个{kind}，编号 0 至 {last}",
+    "width": "宽度",
+    "width of a head": "每个头的宽度",
+    "width of the MLP": "MLP 的宽度",
+    "positions": "位置",
+    "tokens of the vocabulary": "词表大小",
+    "model.trace(text) looks inside; model.generate(text, 20) writes on": (
+        "model.trace(text) 查看内部；model.generate(text, 20) 续写"
+    ),
     # tokens
     "symbol": "符号",
     "text": "文本",
@@ -121,10 +220,41 @@ WORDS = {
 # What results call themselves; the first that fits counts. In the places NESTED stands another of
 # these, or nothing.
 TITLES = {
+    "Logit lens{title}: the most probable token": "Logit lens{title}：最可能的词元",
+    "Logit lens{title}: probability and rank of {token}": "Logit lens{title}：{token} 的概率和名次",
+    "Logit lens{title}: the most probable tokens at position {position}": (
+        "Logit lens{title}：位置 {position} 上最可能的词元"
+    ),
+    "{title}, head by head and token by token": "{title}，逐头逐词元",
+    "Direct logit attribution{title}: {target}": "直接 logit 归因{title}：{target}",
+    "Jobs of heads": "头的任务",
+    "Attention rollout through {L} layers{title}": "注意力 rollout，经过 {L} 层{title}",
+    "{title}: lengths of what it adds up": "{title}：相加的各向量的长度",
+    "Lengths of what each head adds up{title}": "每个头相加的各向量的长度{title}",
+    "{title}: what it looks at from {token}": "{title}：从 {token} 看向什么",
+    "{title}: what it writes where it looks at {token}": "{title}：看向 {token} 时写入什么",
+    "{kind}-composition of heads{title}": "头的 {kind} 组合{title}",
+    "Patching of {parts} by position: {target}": "按位置修补 {parts}：{target}",
+    "Patching of {parts}: {target}": "修补 {parts}：{target}",
+    "Attribution patching of {parts} by position: {target}": "按位置归因修补 {parts}：{target}",
+    "Attribution patching of {parts}: {target}": "归因修补 {parts}：{target}",
+    "layer {layer} head {head}": "第 {layer} 层，头 {head}",
+    "head {head}": "头 {head}",
+    "restored": "恢复的比例",
+    "{title}, edited": "{title}，已修改",
+    "gradient of {target}, by {step}": "{target}，对 {step} 的梯度",
     "{title}, from a file": "{title}，来自文件",
     "{title}, edited: {paths}": "{title}，已修改：{paths}",
     "{title}, gradient of {target}": "{title}，梯度：{target}",
+    "GPT2: {layers} layers of {heads} heads, width {width}, {parameters} parameters, {dtype}": (
+        "GPT2：{layers} 层，每层 {heads} 个头，宽度 {width}，{parameters} 个参数，{dtype}"
+    ),
+    "from {origin}": "来自 {origin}",
     "Attention": "注意力",
+    ".tokens, .blocks[layer] and .head(layer, head) show the rest": (
+        "其余见 .tokens、.blocks[layer] 和 .head(layer, head)"
+    ),
+    ".attention and .mlp have tables of their own": ".attention 和 .mlp 各有自己的表",
     "Self-attention": "自注意力",
     "Cross-attention": "交叉注意力",
     "Multi-head attention": "多头注意力",
@@ -140,9 +270,21 @@ TITLES = {
 }
 NESTED = {"title", "target"}
 
+_spoken: ContextVar[str | None] = ContextVar("spoken", default=None)
+
+
+@contextmanager
+def speaking(language: str) -> Iterator[None]:
+    """What is said here is said in a language, unless another one is given."""
+    before = _spoken.set(language)
+    try:
+        yield
+    finally:
+        _spoken.reset(before)
+
 
 def language_of(given: str | None = None) -> str:
-    """`given`, else the reader's language: "zh" for Chinese, "en" for everything else.
+    """`given`, else what is spoken here, else the reader's: "zh" for Chinese, "en" for all others.
 
     The reader's is that of ATTNLAB_LANGUAGE where it is set, such as "zh", else the locale's.
 
@@ -151,6 +293,8 @@ def language_of(given: str | None = None) -> str:
     InvalidValueError
         `given` is neither of the two.
     """
+    if given is None and (spoken := _spoken.get()):
+        return spoken
     if given is None:
         named = next(filter(None, map(os.environ.get, VARIABLES)), None) or _locale()
         return CHINESE if named.lower().startswith(("zh", "chinese")) else ENGLISH
@@ -166,7 +310,7 @@ def _locale() -> str:
     return ""
 
 
-def say(text: str, language: str | None = None, **values: object) -> str:
+def say(text: str, language: str | None = None, /, **values: object) -> str:
     """A text in a language, the reader's by default, with values in the place of {names}."""
     said = WORDS.get(text, text) if language_of(language) == CHINESE else text
     return said.format(**values) if values else said

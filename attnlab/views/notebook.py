@@ -22,6 +22,7 @@ from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
 from attnlab.tables import ELLIPSIS, elide, printable
 from attnlab.views.colours import DARK, LIGHT, Theme, shades
+from attnlab.views.language import say, titled
 from attnlab.views.shown import (
     ALL_OF_IT,
     TOKEN_AXES,
@@ -125,7 +126,11 @@ def safe(text: str, length: int = HOVER_LENGTH) -> str:
 
 def tokens_view(tokens: Any) -> str:
     """Tokens as chips."""
-    return _page(f"{len(tokens)} token{'s' * (len(tokens) != 1)}", _chips(tokens))
+    return _page(_count(len(tokens)), _chips(tokens))
+
+
+def _count(T: int) -> str:
+    return say("{T} token", T=T) if T == 1 else say("{T} tokens", T=T)
 
 
 def result_view(result: Result, tokens: slice | None = None) -> str:
@@ -141,11 +146,15 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
         try:
             body += [*_attention(result, tokens)]
         except AttnlabError as error:  # the table below shows what there is
-            body.append(f"<div class=faint>No weights: {escape(str(error))}</div>")
+            body.append(_faint(say("No weights: {error}", error=error)))
     body.append(f"<pre>{escape(result._table())}</pre>")
     if result.hint:
-        body.append(f"<div class=faint>{escape(result.hint)}</div>")
-    return _page(result.title, *body)
+        body.append(_faint(titled(result.hint)))
+    return _page(titled(result.title), *body)
+
+
+def _faint(text: str) -> str:
+    return f"<div class=faint>{escape(text)}</div>"
 
 
 def trace_view(trace: Result) -> str:
@@ -157,20 +166,25 @@ def trace_view(trace: Result) -> str:
             try:
                 body.append(draw(aside))
             except AttnlabError as error:  # a trace from a file, without parameters
-                body.append(f"<div class=faint>{escape(str(error))}</div>")
+                body.append(_faint(str(error)))
     else:
         body.append(
-            "<div class=faint>The heads of a long text are many: trace.next_tokens(), trace.plot() "
-            "and trace.head(layer, head) look at some of it.</div>"
+            _faint(
+                say(
+                    "The heads of a long text are many: trace.next_tokens(), trace.plot() and "
+                    "trace.head(layer, head) look at some of it."
+                )
+            )
         )
-    steps = f"<summary>steps</summary><pre>{escape(trace._table())}</pre>"
-    body.append(f"<details>{steps}</details><div class=faint>{escape(trace.hint)}</div>")
-    return _page(trace.title, *body)
+    steps = f"<summary>{say('steps')}</summary><pre>{escape(trace._table())}</pre>"
+    body += [f"<details>{steps}</details>", _faint(titled(trace.hint))]
+    return _page(titled(trace.title), *body)
 
 
 def _prediction(trace: Result) -> str:
-    last = safe(trace.tokens[-1].symbol, 24)
-    return f"<div>What may follow <b>{last}</b></div>{_candidates(trace.next_tokens())}"
+    last = f"<b>{safe(trace.tokens[-1].symbol, 24)}</b>"
+    title = say("What may follow {last}", last=last)
+    return f"<div>{title}</div>{_candidates(trace.next_tokens())}"
 
 
 def _all_heads(trace: Result) -> str:
@@ -183,18 +197,27 @@ def _all_heads(trace: Result) -> str:
     rows = [f'<span></span><div class=numbers style="width:{width}px">{numbers}</div>']
     for layer, step in enumerate(steps):
         pixels = _pixels(step)
-        described = escape(f"layer {layer}: {step.heading} of {H} heads", quote=True)
+        described = escape(
+            say(
+                "layer {layer}: {heading} of {H} heads",
+                layer=layer,
+                heading=titled(step.heading),
+                H=H,
+            ),
+            quote=True,
+        )
         images = "".join(
             f'<img class={name} alt="{described}" width={width} height={Tq * size} '
             f'src="data:image/png;base64,{b64encode(_png(pixels, theme)).decode()}">'
             for name, theme in (("light", LIGHT), ("dark", DARK))
         )
         rows.append(f"<span class=faint>{layer}</span><div>{images}</div>")
-    return (
-        f"<div>{escape(steps[0].heading)}: a row for each layer, a picture for each head; in each, "
-        f"query down, key across</div><div class=layers>{''.join(rows)}</div>"
-        f"{_scale(steps[0])}"
+    title = say(
+        "{heading}: a row for each layer, a picture for each head; in each, query down, key across",
+        heading=titled(steps[0].heading),
     )
+    layers = f"<div class=layers>{''.join(rows)}</div>"
+    return f"<div>{escape(title)}</div>{layers}{_scale(steps[0])}"
 
 
 def _pixels(step: Shown) -> AnyArray:
@@ -231,13 +254,13 @@ def _png(pixels: AnyArray, theme: Theme) -> bytes:
 
 def candidates_view(tokens: Any) -> str:
     """Tokens that may come next, each with a bar as long as it is probable."""
-    return _page("Next tokens", _candidates(tokens))
+    return _page(say("Next tokens"), _candidates(tokens))
 
 
 def _candidates(tokens: Any, start: int | None = None) -> str:
     """A table of tokens with bars, numbered from `start` on where it is given."""
     bars = [f'<i class=bar style="--v:{100 * token.probability:.4g}"></i>' for token in tokens]
-    header = ["id", "symbol", "text", "logit", "probability", ""]
+    header = [say("id"), say("symbol"), say("text"), "logit", say("probability"), ""]
     rows = [
         [
             str(token.id),
@@ -272,7 +295,7 @@ def generation_view(generation: Any) -> str:
     written = (
         f"<div class=written>{_readable(generation.prompt)}<b>{_readable(generation.new)}</b></div>"
     )
-    title = f"{count} token{'s' * (count != 1)} after a prompt of {prompt}"
+    title = say("{new} after a prompt of {prompt}", new=_count(count), prompt=prompt)
     return _page(title, written, _candidates(generation.chosen, start=prompt))
 
 
@@ -301,12 +324,15 @@ def numbered_view(results: Any) -> str:
     kind = results.kind
     body = []
     for n, result in enumerate(results):
-        title = safe(getattr(result, "title", "") or f"{kind} {n}")
+        title = safe(titled(getattr(result, "title", "")) or f"{say(kind)} {n}")
         body.append(
             f"<details><summary>{title}</summary><pre>{escape(_steps(result))}</pre></details>"
         )
     count = len(results)
-    return _page(f"{count} {kind}{'s' * (count != 1)}, 0 to {count - 1}", *body)
+    called = say(kind if count == 1 else f"{kind}s")
+    return _page(
+        say("{count} {kind}, 0 to {last}", count=count, kind=called, last=count - 1), *body
+    )
 
 
 def _steps(result: Any) -> str:
@@ -318,21 +344,21 @@ def model_view(model: Any) -> str:
     first, _, origin = repr(model).partition("\n")
     config = model.config
     sizes = {
-        "layers": config.n_layer,
-        "heads": config.n_head,
-        "width": config.n_embd,
-        "width of a head": config.d_head,
-        "width of the MLP": config.d_mlp,
-        "positions": config.n_positions,
-        "tokens of the vocabulary": config.vocab_size,
+        say("layers"): config.n_layer,
+        say("heads"): config.n_head,
+        say("width"): config.n_embd,
+        say("width of a head"): config.d_head,
+        say("width of the MLP"): config.d_mlp,
+        say("positions"): config.n_positions,
+        say("tokens of the vocabulary"): config.vocab_size,
     }
     rows = [[name, f"{size:,}"] for name, size in sizes.items()]
-    hint = "model.trace(text) looks inside; model.generate(text, 20) writes on"
+    hint = say("model.trace(text) looks inside; model.generate(text, 20) writes on")
     return _page(
-        first,
-        f"<div class=faint>{safe(origin, 200)}</div>",
+        titled(first),
+        f"<div class=faint>{safe(titled(origin), 200)}</div>",
         _table(["", ""], rows),
-        f"<div class=faint>{hint}</div>",
+        _faint(hint),
     )
 
 
@@ -398,13 +424,14 @@ def _chips(tokens: Any) -> str:
     chips = []
     for i in elide(len(tokens), CHIPS_SHOWN):
         if i is None:
-            chips.append(f"<span class=faint>… {len(tokens) - CHIPS_SHOWN} more … </span>")
+            more = say("… {more} more …", more=len(tokens) - CHIPS_SHOWN)
+            chips.append(f"<span class=faint>{more} </span>")
             continue
         token, shared = tokens[i], printable(tokens.part_of[i])
-        note = f" · part of {shared}" if shared else ""
+        note = f" · {say('part of {shared}', shared=shared)}" if shared else ""
         hover = f"{_described(token)}{escape(label(note, HOVER_LENGTH))}"
         chips.append(
-            f'<span class=chip title="token {i} · {hover}">{safe(token.symbol, 24)}'
+            f'<span class=chip title="{say("token {i}", i=i)} · {hover}">{safe(token.symbol, 24)}'
             f"<small>{token.id}</small></span>"
         )
     return f"<div>{''.join(chips)}</div>"
@@ -414,38 +441,44 @@ def _described(token: Token) -> str:
     """A token in words, as HTML."""
     text = safe(repr(token.text))
     data = label(token.bytes.hex(" "), HOVER_LENGTH)
-    return f"symbol {safe(token.symbol)} · text {text} · bytes {data} · id {token.id}"
+    return say(
+        "symbol {symbol} · text {text} · bytes {bytes} · id {id}",
+        symbol=safe(token.symbol),
+        text=text,
+        bytes=data,
+        id=token.id,
+    )
 
 
 def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
     """The weights as heatmaps, and for one head its other steps folded up."""
     if not attention.is_there("weights") and not attention._computes_for_repr():
-        yield "<div class=faint>The weights are many and not computed yet.</div>"
+        yield _faint(say("The weights are many and not computed yet."))
         return
     aside = attention.aside()
     dimensions = aside.weights.ndim
     if dimensions == aside.V.ndim == 2:
         weights = shown(aside, "weights")
-        yield f"<div>{escape(weights.heading)}</div>{_heatmap(weights, tokens)}"
+        yield f"<div>{escape(titled(weights.heading))}</div>{_heatmap(weights, tokens)}"
         for name in FOLDED:
             step = shown(aside, name)
-            folded = f"<summary>{escape(step.heading)}</summary>{_heatmap(step, tokens)}"
+            folded = f"<summary>{escape(titled(step.heading))}</summary>{_heatmap(step, tokens)}"
             yield f"<details>{folded}</details>"
     elif "concat" in attention.parts and dimensions == 3:
         yield from _heads(aside, tokens)
     else:
-        yield "<div class=faint>Several sequences at once are shown as a table only.</div>"
+        yield _faint(say("Several sequences at once are shown as a table only."))
 
 
 def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
     weights = shown(attention, "weights")
     _, queries, keys = weights.axes
-    yield f"<div>{escape(weights.heading)}</div><div class=heads>"
+    yield f"<div>{escape(titled(weights.heading))}</div><div class=heads>"
     for h, matrix in enumerate(weights.array):
         masked = None if weights.masked is None else weights.masked[h]
         one = Shown(weights.name, weights.heading, matrix, (queries, keys), masked)
         cells = _map(one, SMALL_SHOWN, tokens, named=False, size=8)
-        yield f"<div><div class=faint>head {h}</div>{cells}</div>"
+        yield f"<div>{_faint(say('head {h}', h=h))}{cells}</div>"
     yield f"</div>{_scale(weights)}"
     yield _cut_note((queries, keys), SMALL_SHOWN, tokens)
 
@@ -454,8 +487,9 @@ def _heatmap(step: Shown, tokens: slice | None) -> str:
     """One matrix with labels, scale, and a word on what is left out."""
     rows, columns = step.axes
     size = 18 if max(map(len, (rows.labels, columns.labels))) <= COLUMNS_SHOWN else 13
+    axes = say("{rows} down, {columns} across", rows=say(rows.name), columns=say(columns.name))
     return (
-        f"<div class=faint>{escape(rows.name)} down, {escape(columns.name)} across</div>"
+        f"{_faint(axes)}"
         f"{_map(step, TOKENS_SHOWN, tokens, named=True, size=size)}"
         f"{_scale(step)}{_cut_note(step.axes, TOKENS_SHOWN, tokens)}"
     )
@@ -487,11 +521,11 @@ def _map(step: Shown, limit: int, tokens: slice | None, *, named: bool, size: in
                 continue
             hover = f"{escape(rows.labels[i])} → {escape(columns.labels[j])}: "
             if step.masked is not None and step.masked[i, j]:
-                cells.append(f'<i class=m title="{hover}masked"></i>')
+                cells.append(f'<i class=m title="{hover}{say("masked")}"></i>')
             else:
                 cells.append(_cell(float(step.array[i, j]), largest, hover, by_root))
     return (
-        f'<div><div class=map role=img aria-label="{escape(step.heading)}" '
+        f'<div><div class=map role=img aria-label="{escape(titled(step.heading))}" '
         f'style="--cell:{size}px;grid-template-columns:{widths}">{"".join(cells)}</div></div>'
     )
 
@@ -501,7 +535,7 @@ def _axis_label(kind: str, axis: Axis, place: int | None) -> str:
         return f"<b class={kind}>{ELLIPSIS}</b>"
     token = axis.tokens[place]
     described = "" if token is None else f" · {_described(token)}"
-    hover = f"{axis.name} {axis.positions[place]}{described}"
+    hover = f"{say(axis.name)} {axis.positions[place]}{described}"
     return f'<b class={kind} title="{hover}">{escape(axis.labels[place])}</b>'
 
 
@@ -524,11 +558,12 @@ def _scale(step: Shown) -> str:
     """The colours with the range that they stand for."""
     array, masked = step.array, step.masked
     largest = _largest(array)
-    mask = "<i class=m></i>masked" if masked is not None and masked.any() else ""
+    mask = f"<i class=m></i>{say('masked')}" if masked is not None and masked.any() else ""
     if step.is_weights:
-        bar = "0<i class=p></i>1, colour by √weight"
+        bar = f"0<i class=p></i>1, {say('colour by √weight')}"
     elif (array[np.isfinite(array)] < 0).any():
-        bar = f'-{largest:.4g}<i style="--from:var(--negative)"></i>{largest:.4g}, 0 in the middle'
+        middle = say("0 in the middle")
+        bar = f'-{largest:.4g}<i style="--from:var(--negative)"></i>{largest:.4g}, {middle}'
     else:
         bar = f"0<i class=p></i>{largest:.4g}"
     return f'<div class="scale faint">{bar} {mask}</div>'
@@ -542,5 +577,8 @@ def _cut_note(axes: Iterable[Axis], limit: int, tokens: slice | None) -> str:
         if word := cut_word(axis, places):
             cut[word] = None
             is_of_tokens |= axis.name in TOKEN_AXES.values()
-    hint = f"; .show(...): {ALL_OF_IT}" if is_of_tokens and tokens is None else ""
-    return f"<div class=faint>Shown: {', '.join(cut)}{hint}</div>" if cut else ""
+    if not cut:
+        return ""
+    told = say("Shown: {word}", word=say(", ").join(cut))
+    hint = f"; .show(...): {say(ALL_OF_IT)}" if is_of_tokens and tokens is None else ""
+    return _faint(f"{told}{hint}")

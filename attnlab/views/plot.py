@@ -6,14 +6,15 @@ as it is: `$`, `_` and `^` in it are no formulas.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import math
 import os
 import unicodedata
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
 from typing import Any
@@ -29,6 +30,16 @@ from attnlab.files import as_path, write_whole
 from attnlab.tables import ELLIPSIS, display_width, printable
 from attnlab.views.colours import LIGHT, shades
 from attnlab.views.explain import place_of
+from attnlab.views.language import (
+    CHINESE,
+    ENGLISH,
+    TITLES,
+    WORDS,
+    language_of,
+    say,
+    speaking,
+    titled,
+)
 from attnlab.views.shown import (
     ALL_OF_IT,
     TOKEN_AXES,
@@ -83,7 +94,28 @@ PIXELS = 2
 # What a file calls the words that say what is in the picture; a PDF has no name for them.
 DESCRIPTIONS = {"png": "Description", "svg": "Description"}
 
+CHINESE_WORDS = [*WORDS.values(), *TITLES.values()]
 CHINESE_FONT = "one with Chinese is fonts-noto-cjk (apt-get install fonts-noto-cjk)"
+
+
+# What a picture says where it was to be in Chinese, and there is no font for it.
+_font_note: ContextVar[str] = ContextVar("font note", default="")
+
+
+@contextmanager
+def drawn_in(language: str | None = None) -> Iterator[None]:
+    """Pictures made here are in a language, the reader's by default, if a font has it."""
+    wanted = language_of(language)
+    if wanted == CHINESE and fonts_for(frozenset("".join(CHINESE_WORDS)))[1]:
+        told = _font_note.set(f"labels are in English; {CHINESE_FONT}")
+        with speaking(ENGLISH):
+            try:
+                yield
+            finally:
+                _font_note.reset(told)
+    else:
+        with speaking(wanted):
+            yield
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -166,8 +198,18 @@ def plot_step(
     array = np.atleast_2d(step.array).astype(np.float64)
     if step.masked is not None:
         array[step.masked] = np.nan
-    title = f"{attention.title}\n{step.heading}"
+    title = f"{titled(attention.title)}\n{titled(step.heading)}"
     return plot_matrix(array, rows, columns, title, ax, tokens, by_root=step.is_weights)
+
+
+def plot_table(
+    array: AnyArray, rows: Axis, columns: Axis, title: str, ax: Axes | None, tokens: slice | None
+) -> Picture:
+    """What an analysis found out as a heatmap."""
+    rows, columns = (
+        replace(axis, names=tuple(map(titled, axis.names))) for axis in (rows, columns)
+    )
+    return plot_matrix(array, rows, columns, titled(title), ax, tokens)
 
 
 def plot_matrix(
@@ -189,11 +231,11 @@ def plot_matrix(
     step = math.ceil(LEAST_INCHES / each)  # so many labels share a place
     height, width = (len(shown) * each for shown in (shown_rows, shown_columns))
     ax = axes_for(given, width + 2.5, height + 2)
-    _image(ax, _cut(array, shown_rows, shown_columns), array, by_root)
+    words = Words([rows, columns], title)
+    _image(ax, _cut(array, shown_rows, shown_columns), array, words, by_root)
     for places, span in ((shown_rows, ax.axhspan), (shown_columns, ax.axvspan)):
         for gap in (n for n, index in enumerate(places) if index is None):
             span(gap - 0.5, gap + 0.5, color=LIGHT.paper)
-    words = Words([rows, columns], title)
     for places, axis, set_ticks in (
         (shown_rows, rows, ax.set_yticks),
         (shown_columns, columns, ax.set_xticks),
@@ -206,17 +248,23 @@ def plot_matrix(
             turned["fontsize"] = min(step * each, INCHES_PER_LABEL) * LABEL_POINTS
         at = range(0, len(places), step)
         set_ticks(at, texts, parse_math=False, family=words.fonts, **turned)
-    ax.set_xlabel(columns.name)
-    ax.set_ylabel(rows.name)
+    ax.set_xlabel(say(columns.name), family=words.fonts)
+    ax.set_ylabel(say(rows.name), family=words.fonts)
     cut = _cut_note([(rows, shown_rows), (columns, shown_columns)], tokens)
     largest, cell = _largest(array)
     both = ((rows, cell[0]), (columns, cell[1]))
     told = [(axis, i) for axis, i in both if axis.name or len(axis.positions) > 1] or both[1:]
     size = " x ".join(str(len(axis.positions)) for axis, _ in told)
-    names = " by ".join(axis.name for axis, _ in told if axis.name)
-    place = ", ".join(axis.called(i) for axis, i in told)
-    size = f"{size}, {names}" if names else size
-    alt = f"Heatmap{of(title)}: {size}; the largest is {largest} at {place}"
+    names = say(" by ").join(say(axis.name) for axis, _ in told if axis.name)
+    place = say(", ").join(axis.called(i) for axis, i in told)
+    size = say(", ").join(filter(None, (size, names)))
+    alt = say(
+        "Heatmap{of}: {size}; the largest is {largest} at {place}",
+        of=of(title),
+        size=size,
+        largest=largest,
+        place=place,
+    )
     return finished(ax, given, words, title, cut, alt)
 
 
@@ -239,7 +287,7 @@ def plot_heads(
         if step.masked is not None:
             heads[step.masked[picked]] = np.nan
         layers.append(heads)
-    title, tiles = f"{trace.title}\n{step.heading}", np.stack(layers)
+    title, tiles = f"{titled(trace.title)}\n{titled(step.heading)}", np.stack(layers)
     return plot_tiles(tiles, rows, columns, title, given, tokens, by_root=by_root)
 
 
@@ -269,7 +317,8 @@ def plot_tiles(
     array = np.vstack([np.hstack([_framed(head) for head in heads]) for heads in tiles])
     high, wide = array.shape[0] // L, array.shape[1] // H
     ax = axes_for(given, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
-    _image(ax, array, array, by_root)
+    words = Words([], title)
+    _image(ax, array, array, words, by_root)
     for i in range(1, L):
         ax.axhspan(i * high - 1.5, i * high - 0.5, color=LIGHT.paper)
     for j in range(1, H):
@@ -278,16 +327,24 @@ def plot_tiles(
     ax.set_xlim(-0.5, H * wide - 1.5)
     ax.set_yticks(np.arange(L) * high + (high - 2) / 2, [str(i) for i in range(L)])
     ax.set_xticks(np.arange(H) * wide + (wide - 2) / 2, [str(h) for h in range(H)])
-    ax.set_xlabel(f"head; in each, {columns.name} across")
-    ax.set_ylabel(f"layer; in each, {rows.name} down")
+    across = say("head; in each, {columns} across", columns=say(columns.name))
+    down = say("layer; in each, {rows} down", rows=say(rows.name))
+    ax.set_xlabel(across, family=words.fonts)
+    ax.set_ylabel(down, family=words.fonts)
     shown = [(axis, places_of(axis, TILE_SHOWN, tokens)) for axis in (rows, columns)]
     cut = _cut_note(shown, tokens)
     largest, at = _largest(array)
-    alt = (
-        f"Heatmaps{of(title)}: {L} layers of {H} heads; the largest is {largest} in "
-        f"layer {at[0] // high}, head {at[1] // wide}"
+    alt = say(
+        "Heatmaps{of}: {L} layers of {H} heads; the largest is {largest} in layer {layer}, "
+        "head {head}",
+        of=of(title),
+        L=L,
+        H=H,
+        largest=largest,
+        layer=at[0] // high,
+        head=at[1] // wide,
     )
-    return finished(ax, given, Words([], title), title, cut, alt)
+    return finished(ax, given, words, title, cut, alt)
 
 
 def plot_tokens(
@@ -302,14 +359,15 @@ def plot_tokens(
     masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
     largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])  # the largest, in order
     rest = len(weights) - len(largest)
-    title = f"{one.title}\nweights of query {queries.positions[query]}"
+    of_query = say("weights of query {query}", query=queries.positions[query])
+    title = f"{titled(one.title)}\n{of_query}"
     words = Words([queries, keys], title)
     ax = axes_for(given, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
     middle = (len(largest) - 1) / 2
     settings: dict[str, Any] = {"va": "center", "parse_math": False, "family": words.fonts}
     for y, key in enumerate(largest):
         colour = LIGHT.faint if masked[key] else LIGHT.ink
-        number = "masked" if masked[key] else f"{weights[key]:.2f}"
+        number = say("masked") if masked[key] else f"{weights[key]:.2f}"
         text = f"{words.of(keys)[key]}  {number}"
         ax.text(-0.02, y, text, ha="right", color=colour, **settings)
         if not masked[key]:
@@ -323,17 +381,20 @@ def plot_tokens(
                 solid_capstyle="butt",
             )
     if rest:
-        text = f"{ELLIPSIS} {rest} more, {np.delete(weights, largest).sum():.2f} together"
+        others = f"{np.delete(weights, largest).sum():.2f}"
+        text = f"{ELLIPSIS} {say('{rest} more, {sum} together', rest=rest, sum=others)}"
         ax.text(-0.02, len(largest), text, ha="right", color=LIGHT.faint, **settings)
     ax.text(1.02, middle, words.of(queries)[query], ha="left", color=LIGHT.ink, **settings)
     ax.set_xlim(-0.6, 1.4)
     ax.set_ylim(len(largest) + bool(rest) - 0.5, -0.5)
     ax.set_axis_off()
-    cut = [f"shown: the {len(largest)} largest of {len(weights)}"] if rest else []
-    first = ", ".join(
+    most, count = len(largest), len(weights)
+    cut = [say("shown: the {most} largest of {count}", most=most, count=count)] if rest else []
+    first = say(", ").join(
         f"{keys.called(key)} {weights[key]:.2f}" for key in np.argsort(-weights, kind="stable")[:3]
     )
-    alt = f"Lines{of(title)} ({queries.labels[query]}): most to {first}"
+    asking = queries.labels[query]
+    alt = say("Lines{of} ({query}): most to {first}", of=of(title), query=asking, first=first)
     return finished(ax, given, words, title, cut, alt)
 
 
@@ -346,15 +407,26 @@ def plot_losses(losses: Sequence[float], title: str, given: Axes | None) -> Pict
     width = max(1, len(losses) // 20)
     mean = np.convolve(numbers, np.ones(width) / width, "valid")
     ax.plot(steps, numbers, color=LIGHT.masked, linewidth=0.8, marker="." * (len(losses) == 1))
-    ax.plot(steps[width - 1 :], mean, color=LIGHT.positive, label=f"mean of {width} steps")
-    ax.set_xlabel("step")
-    ax.set_ylabel("loss, nats per token")
+    ax.plot(
+        steps[width - 1 :],
+        mean,
+        color=LIGHT.positive,
+        label=say("mean of {width} steps", width=width),
+    )
+    words = Words([], title)
+    ax.set_xlabel(say("training step"), family=words.fonts)
+    ax.set_ylabel(say("loss, nats per token"), family=words.fonts)
     ax.set_ylim(bottom=0)
     if width > 1:
-        ax.legend(frameon=False)
-    first, last = numbers[0], numbers[-1]
-    alt = f"Losses{of(title)}: from {first:.3f} at step 1 to {last:.3f} at the last"
-    return finished(ax, given, Words([], title), title, [], alt)
+        ax.legend(frameon=False, prop={"family": words.fonts})
+    first, last = (f"{numbers[n]:.3f}" for n in (0, -1))
+    alt = say(
+        "Losses{of}: from {first} at step 1 to {last} at the last",
+        of=of(title),
+        first=first,
+        last=last,
+    )
+    return finished(ax, given, words, title, [], alt)
 
 
 def axes_for(given: Axes | None, width: float, height: float) -> Axes:
@@ -369,7 +441,7 @@ def finished(
     ax: Axes, given: Axes | None, words: Words, title: str, notes: Iterable[str], alt: str
 ) -> Picture:
     """The picture, once it has its title and below it what is to be known."""
-    lines = [words.drawn(title), *notes, *filter(None, [words.note])]
+    lines = filter(None, [words.drawn(title), *notes, words.note])
     ax.set_title(
         "\n".join(lines), fontsize="small", loc="left", parse_math=False, family=words.fonts
     )
@@ -378,7 +450,7 @@ def finished(
 
 def of(title: str) -> str:
     """Whose picture it is, in a line; "" without a title."""
-    return f" of {title}".replace("\n", ", ") if title else ""
+    return say(" of {name}", name=title.replace("\n", say(", "))) if title else ""
 
 
 def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
@@ -392,9 +464,10 @@ def _cut_note(
     shown: Sequence[tuple[Axis, Sequence[int | None]]], tokens: slice | None
 ) -> list[str]:
     """Lines on what is left out."""
-    cut = [f"shown: {word}" for axis, places in shown if (word := cut_word(axis, places))]
+    words = filter(None, (cut_word(axis, places) for axis, places in shown))
+    cut = [say("shown: {word}", word=word) for word in words]
     of_tokens = any(axis.name in TOKEN_AXES.values() for axis, places in shown if None in places)
-    return [*cut, ALL_OF_IT] if of_tokens and tokens is None else cut
+    return [*cut, say(ALL_OF_IT)] if of_tokens and tokens is None else cut
 
 
 def _cut(array: AnyArray, rows: Sequence[int | None], columns: Sequence[int | None]) -> AnyArray:
@@ -410,7 +483,7 @@ def _framed(array: AnyArray) -> AnyArray:
     return np.pad(array, (0, 1), constant_values=np.nan)
 
 
-def _image(ax: Axes, shown: AnyArray, array: AnyArray, by_root: bool) -> None:
+def _image(ax: Axes, shown: AnyArray, array: AnyArray, words: Words, by_root: bool) -> None:
     """Numbers as colours, with their scale; what is masked is hatched."""
     finite = array[np.isfinite(array)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
@@ -431,7 +504,7 @@ def _image(ax: Axes, shown: AnyArray, array: AnyArray, by_root: bool) -> None:
     bar = figure.colorbar(image, ax=ax, shrink=0.6)
     if by_root:
         bar.set_ticks(WEIGHTS_TOLD, labels=[f"{weight:g}" for weight in WEIGHTS_TOLD])
-        bar.set_label("colour by √weight", fontsize="small")
+        bar.set_label(say("colour by √weight"), fontsize="small", family=words.fonts)
 
 
 class Words:
@@ -449,12 +522,14 @@ class Words:
     def __init__(self, axes: Iterable[Axis], title: str) -> None:
         tokens = [token for axis in axes for token in axis.tokens if token is not None]
         texts = [title, *(name for axis in axes for name in axis.names), *map(readable, tokens)]
+        texts += CHINESE_WORDS if language_of() == CHINESE else []
         self.fonts, self._missing = fonts_for(frozenset("".join(texts)) - {"\n"})
-        self.note = ""
+        notes = [_font_note.get()] if _font_note.get() else []
         if self._missing:
-            self.note = "symbols stand for characters that no font here has"
+            notes.append(say("symbols stand for characters that no font here has"))
             if any(map(is_chinese, self._missing)):
-                self.note += f";\n{CHINESE_FONT}"
+                notes.append(CHINESE_FONT)
+        self.note = ";\n".join(notes)
 
     def of(self, axis: Axis) -> list[str]:
         """The labels along an axis."""
@@ -511,7 +586,7 @@ def _new_fonts() -> list[font_manager.FontEntry]:
     known = font_manager.fontManager.ttflist
     before = len(known)
     for file in {*font_manager.findSystemFonts()} - {entry.fname for entry in known}:
-        with contextlib.suppress(OSError, RuntimeError):  # it can't be read
+        with suppress(OSError, RuntimeError):  # it can't be read
             font_manager.fontManager.addfont(file)
     return known[before:]
 

@@ -17,6 +17,7 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, MissingExtraError
 from attnlab.errors import shown as quoted
 from attnlab.tables import elide, printable, table
+from attnlab.views.language import say
 
 Result: TypeAlias = Any
 Token: TypeAlias = Any
@@ -61,7 +62,7 @@ class Axis:
         """A place in words, such as `query 5 (Ġhot)`, of a nameless axis `Ġhot`."""
         label, number = self.labels[place], str(self.positions[place])
         named = f" ({label})" if label != number else ""
-        return f"{self.name} {number}{named}" if self.name else label
+        return f"{say(self.name)} {number}{named}" if self.name else label
 
     @property
     def has_tokens(self) -> bool:
@@ -245,13 +246,27 @@ def places_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int |
 def cut_word(axis: Axis, places: Sequence[int | None]) -> str:
     """A word on the places of an axis that are left out, "" where none is."""
     count = len(axis.positions)
-    named = f" ({axis.name})" if axis.name else ""
+    named = say(" ({axis})", axis=say(axis.name)) if axis.name else ""
     if None in places:
         first = places.index(None)
         last = len(places) - first - 1
-        ends = f"the last {last}" if last > 1 else "the last"
-        return f"the first {first} and {ends} of {count}{named}"
-    return "" if len(places) == count else f"{len(places)} of {count}{named}"
+        if last > 1:
+            return say(
+                "the first {first} and the last {last} of {count}{named}",
+                first=first,
+                last=last,
+                count=count,
+                named=named,
+            )
+        return say(
+            "the first {first} and the last of {count}{named}",
+            first=first,
+            count=count,
+            named=named,
+        )
+    if len(places) == count:
+        return ""
+    return say("{shown} of {count}{named}", shown=len(places), count=count, named=named)
 
 
 def per_head(attention: Result) -> tuple[str, ...]:
