@@ -130,29 +130,36 @@ print(figures.verdict(inputs, 4, scores=(scores, recorded["scores"])))
 # 0.14, which are not their softmax; work it out and see).
 
 # %%
-print("\n3.4 weights = softmax(scores)")
 example = [1.0, 0.5, 0.1]
-powers = [math.exp(score) for score in example]
+
+
+def in_reach(scores: Array) -> Array:
+    """The scores; a row whose powers of e would be too large or too small is moved as a whole."""
+    largest = scores.max(axis=-1, keepdims=True)
+    moved: Array = scores - (largest - np.clip(largest, -700, 700))
+    return moved
+
+
+powers = np.exp(in_reach(np.array(example)))
+print("\n3.4 weights = softmax(scores)")
 print(f"\nsoftmax of {', '.join(map(str, example))}")
-print(f"  {' + '.join(f'{power:.4f}' for power in powers)} = {sum(powers):.4f}")
+print(f"  {' + '.join(f'{power:#.5g}' for power in powers)} = {powers.sum():#.5g}")
 for power in powers:
-    print(f"  {power:.4f} / {sum(powers):.4f} = {power / sum(powers):.3f}")
+    print(f"  {power:#.5g} / {powers.sum():#.5g} = {power / powers.sum():.3f}")
 
 # %% [markdown]
 # Now our words. (Above a score of 709 a power of `e` is more than a float64 can hold. To add one
-# number to all scores of a row changes no share, so a row that goes too far is moved back. The
-# library always moves each row's largest score to 0.)
+# number to all scores of a row changes no share, so `in_reach` moves back a row that goes too far.
+# The library always moves each row's largest score to 0.)
 
 # %%
-largest = scores.max(axis=1, keepdims=True)
-in_reach = scores - (largest - np.clip(largest, -700, 700))  # mostly the scores themselves
-exp_of_scores = np.exp(in_reach)
+exp_of_scores = np.exp(in_reach(scores))
 exp_row_sums = exp_of_scores.sum(axis=1)
 weights = exp_of_scores / exp_row_sums[:, None]
 
 print("\ne to the power of each score, and the sum of the row")
 for i, word in enumerate(words):
-    written = " + ".join(f"e^{score:.4f}" for score in in_reach[i])
+    written = " + ".join(f"e^{score:.4f}" for score in in_reach(scores)[i])
     numbers = " + ".join(f"{number:#.5g}" for number in exp_of_scores[i])
     print(f"  {word}   {written} = {numbers} = {exp_row_sums[i]:#.5g}")
 
@@ -176,7 +183,7 @@ print(figures.verdict(inputs, 4, weights=(weights, recorded["weights"])))
 # on.
 
 # %%
-difference = np.abs(np.exp(np.round(in_reach, 4)) - exp_of_scores).max()
+difference = np.abs(np.exp(np.round(in_reach(scores), 4)) - exp_of_scores).max()
 print("\nPowers of e, of scores with four decimals and with all of them")
 print(f"  largest difference  {difference:.7f}")
 
@@ -195,7 +202,9 @@ print()
 print(figures.verdict(inputs, 4, context=(context, recorded["context"])))
 
 of_plane = np.hstack([V, np.zeros_like(V)])[:, :2]  # a value's first two numbers
-added = {f"{w:.2f} · V[{j}] {words[j]}": w * of_plane[j] for j, w in enumerate(weights[0])}
+added = {f"{w:.2f} · V[{j}] {words[j]}": w * of_plane[j] for j, w in enumerate(weights[0, :20])}
+if len(words) > 20:
+    added["all others"] = weights[0, 20:] @ of_plane[20:]
 pictures.arrows(added, title=f"context of {words[0]}")
 
 # %% [markdown]

@@ -333,7 +333,7 @@ def train(*starts: list[Array]) -> tuple[attnlab.MultiHeadAttention, list[float]
     matrices = W_Q, W_K, W_V, W_O
     optimizers = [AdamW(np.zeros(W.size)) for W in matrices]
     n_head, off = len(starts), []
-    for _ in range(steps):
+    for _ in range(max(steps, 1)):
         layer = attnlab.multi_head_attention(X, *matrices, n_head=n_head, mask=mask, tokens=words)
         error = layer.output - wanted
         off.append(float(np.sqrt((error**2).mean())))

@@ -101,7 +101,7 @@ print("\n5.3 Softmax of some scores, and of the same scores made larger")
 print(
     attnlab.table(
         [scores, *weights.values()],
-        rows=["scores", *(f"softmax(scores · {factor})" for factor in times)],
+        rows=["scores", *(f"softmax(scores · {factor})" for factor in weights)],
         columns=keys,
     )
 )
@@ -118,7 +118,7 @@ print(
 )
 pictures.heatmap(
     [*weights.values()],
-    rows=[f"scores · {factor}" for factor in times],
+    rows=[f"scores · {factor}" for factor in weights],
     columns=keys,
     title="softmax",
 )
@@ -141,7 +141,7 @@ print("\n5.4 How much its weight changes for a small change of a score")
 print(
     attnlab.table(
         [*changes.values()],
-        rows=[f"scores · {factor}" for factor in times],
+        rows=[f"scores · {factor}" for factor in weights],
         columns=keys,
     )
 )

@@ -42,7 +42,16 @@ CHANGES: Changes = {
             "[0.1, 0.9, 0.3, 0.7],": "",
         },
     ),
+    "the same word twice": (
+        True,
+        {"W_Q = np.array": "words, X = [*words[:2], words[0]], X[[0, 1, 0]]\nW_Q = np.array"},
+    ),
+    "many words": (
+        True,
+        {"W_Q = np.array": "words, X = words * 9, np.vstack([X] * 9)\nW_Q = np.array"},
+    ),
     "other scores": (False, {"example = [1.0, 0.5, 0.1]": "example = [-3, 2.5]"}),
+    "large scores": (False, {"example = [1.0, 0.5, 0.1]": "example = [1000, 999.0, -1000]"}),
     "another question": (False, {"[[1.0], [-1.0], [1.0], [-1.0]]": "[[0.0], [3.0]]"}),
 }
 
@@ -60,7 +69,7 @@ def test_one_head_by_hand() -> None:
     agree(recorded, 4, **{name: getattr(chapter["head"], name) for name in steps})
     agree(recorded, 7, exp_of_scores=chapter["exp_of_scores"])
     agree(recorded, 3, exp_row_sums=chapter["exp_row_sums"])
-    assert np.array_equal(chapter["in_reach"], chapter["scores"])
+    assert np.array_equal(chapter["in_reach"](chapter["scores"]), chapter["scores"])
     assert np.allclose(chapter["weights"], 1 / 3, atol=0.02)
     assert np.allclose(softmax(chapter["example"]), [0.497, 0.301, 0.202], atol=0.0005)
     assert all(f"= {share}\n" in chapter.printed for share in (0.497, 0.301, 0.202))
@@ -76,6 +85,12 @@ def test_weights_of_scores_beyond_the_reach_of_exp() -> None:
         chapter = run(CHAPTER, {"W_V = np.array": f"W_Q = {factor} * W_Q\nW_V = np.array"})
         assert np.abs(chapter["scores"]).max() > 709
         assert np.allclose(chapter["weights"], chapter["head"].weights)
+
+
+def test_the_arrows_add_up_to_the_context() -> None:
+    for changes in ({}, CHANGES["the same word twice"][1], CHANGES["many words"][1]):
+        chapter = run(CHAPTER, changes)
+        assert np.allclose(sum(chapter["added"].values()), chapter["context"][0])
 
 
 def test_heads_that_ask_other_questions() -> None:

@@ -25,6 +25,7 @@ CHANGES: Changes = {
     ),
     "other heads": (True, {"W_O = np.eye": "W_V = 2 * W_V\nW_O = np.eye"}),
     "a large rate": (False, {"rate = 500, 0.03": "rate = 20, 30.0"}),
+    "no training": (False, {"steps, rate = 500": "steps, rate = 0"}),
     "three heads": (False, {"train(a, b)": "train(a, b, new_head(rng))"}),
 }
 

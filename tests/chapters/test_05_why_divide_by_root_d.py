@@ -16,6 +16,7 @@ CHANGES: Changes = {
     "scores of zeros": (True, {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "0, 0, 0])\nt"}),
     "negative scores": (True, {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "-1, -900])\nt"}),
     "other factors": (True, {"times = (1, 8, 64)": "times = (0, -2, 1000, 5)"}),
+    "one factor twice": (True, {"times = (1, 8, 64)": "times = (2, 2)"}),
     "other widths": (False, {"widths = (1, 5, 25, 100)": "widths = (64, 2)"}),
     "one width": (False, {"widths = (1, 5, 25, 100)": "widths = (7,)"}),
     "another seed": (False, {"default_rng(0)": "default_rng(7)"}),
