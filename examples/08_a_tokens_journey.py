@@ -188,10 +188,15 @@ print(f"\nby hand, for {names[0]}: a dot product of {D} numbers = {product:.4f}"
 
 # %% [markdown]
 # The same can be done after each part of a block, as if the way ended there: that is a **logit
-# lens** ([chapter 14](14_what_if.py) goes on with it). So one can watch an answer come about.
+# lens** ([chapter 14](14_what_if.py) goes on with it). So one can watch an answer come about. With
+# the pocket model and the text above the stream says "it" at first, the token that it came from;
+# the attention of block 1 brings the answer.
 
 # %%
-trace.logit_lens().plot()
+lens = trace.logit_lens()
+print("\nThe two best at each stop, as if the way ended there")
+print(lens.top(2, last).table())
+lens.plot()
 
 # %% [markdown]
 # ## 8.7 Temperature, and a draw

@@ -55,6 +55,14 @@ def test_a_tokens_journey() -> None:
     assert np.allclose(chapter["stream"], trace.blocks[-1].output, atol=1e-4)
     assert chapter["product"] == pytest.approx(float(trace.next_logits.max()), abs=1e-4)
     assert np.array_equal(trace.W_U, chapter["W_E"].T)
+    lines = str(chapter["lens"].top(1, last).table()).splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["embedding", "Ġit"],
+        ["blocks.0.mid", "Ġit"],
+        ["blocks.0.output", "Ġit"],
+        ["blocks.1.mid", "Ġrolled"],
+        ["blocks.1.output", "Ġrolled"],
+    ]
 
 
 def test_temperature_keeps_the_order() -> None:
