@@ -83,9 +83,8 @@ def test_exercise_2() -> None:
     made = "longer, both = [*ids, *more], slice(0, T)  # where the tokens stand that both have\n"
     chapter = fast({made: made + "longer, both = [*more, *ids], slice(-T, None)\n"})
     one, other = chapter["layers"][0]
-    assert f"up to {np.abs(one.K - other.K[:, -chapter['T'] :]).max():.1f} apart" in answer(
-        CHAPTER, 2
-    )
+    apart = np.abs(one.K - other.K[:, -chapter["T"] :]).max()
+    assert f"up to {apart:.1f} apart" in answer(CHAPTER, 2)
     assert len(chapter["more"]) == 2  # moved on by two places
 
 
