@@ -45,8 +45,11 @@ pictures.arrows(first, title=" ".join(ways[0]))
 pictures.arrows(second, title=" ".join(ways[1]))
 
 # %% [markdown]
-# A trained model's word vectors have the same problem. Here are the averages of the token
-# embeddings of `ONE` and `OTHER`: with the sentences above they differ by rounding alone.
+# A trained model's word vectors have the same problem. (A model cuts a text into **tokens**, words
+# or pieces of words, and keeps a vector for each of them, its **embedding**. The first cell named
+# the model: GPT-2, or the small one that comes with attnlab, which this book calls the pocket
+# model.) Here are the averages of the token embeddings of `ONE` and `OTHER`: with the sentences
+# above they differ by rounding alone.
 
 # %%
 means = [model.trace(text).token_embedding.mean(axis=0) for text in (ONE, OTHER)]
@@ -58,9 +61,9 @@ print(f"{len(means[0])} numbers each, at most {apart:.1e} apart")
 # ## 1.2 One step after the other, or all at once
 #
 # A recurrent network keeps the order. It reads a word at a time, and mixes it into one state: new
-# state = tanh(old state times a matrix + word). But the state has always the same size, and each
-# new word writes over it. Change only the first word: how much of that is still in the state some
-# words later?
+# state = tanh(old state times a matrix + word), where tanh squeezes each number between -1 and 1.
+# But the state has always the same size, and each new word writes over it. Change only the first
+# word: how much of that is still in the state some words later?
 
 # %%
 rng = np.random.default_rng(SEED)
@@ -101,7 +104,7 @@ pictures.curves({"share": left}, x_name="words later", y_name="share of the diff
 #     a · b = a₀b₀ + a₁b₁ + …        cos(a, b) = a · b / (|a| |b|)
 #
 # Must all vectors have length 1, then, before a dot product means anything? It is often said. Here
-# is how long they are in a model.
+# is how long they are in a model. (`Ġ` at the head of a token stands for the space before it.)
 
 # %%
 trace = model.trace(PROMPT)
@@ -144,7 +147,8 @@ pictures.heatmap(cosines, rows=symbols, columns=symbols, title="cos(X, X), layer
 #
 # So let similarity be the weights? Take "The dog dropped the ball because it was tired", and of it
 # three words. Each has three numbers whose meaning we choose: is it an animal, a thing, a pronoun?
-# The pronoun stands for something, so it is a bit of each.
+# The pronoun stands for something, so it is a bit of each. And softmax makes shares of each row:
+# all positive, with the sum 1 ([chapter 3](03_one_head_by_hand.py) works one out).
 
 # %%
 words = ["dog", "ball", "it"]
@@ -179,9 +183,12 @@ print(attnlab.table(shares, rows=words, columns=words))
 # Attention gives every word two more vectors: a query, what it asks, and a key, what it answers to.
 # Two learned matrices make them. `W_K`: an animal answers to question 0, a thing to question 1.
 # `W_Q`: an animal asks for a thing, a thing asks nothing, and a pronoun asks strongly for an
-# animal. Somebody who is tired is not a ball; that is what training would find out.
+# animal. Somebody who is tired is not a ball; that is what training would find out. Such a set of
+# matrices, with what is computed from it, is a **head**.
 #
-# Their products are [`raw_scores`](../attnlab/equations.py) = Q Kᵀ.
+# The products of queries and keys are [`raw_scores`](../attnlab/equations.py) = Q Kᵀ. Before
+# softmax they are divided by the root of how many numbers a key has, here √2; [chapter
+# 5](05_why_divide_by_root_d.py) tells why.
 
 # %%
 W_K = np.array(
@@ -258,10 +265,11 @@ print(f"\n1.7 Mean of the diagonal of softmax(X Xᵀ / √D): {alike.diagonal().
 pictures.heatmap(alike, rows=symbols, columns=symbols, title="softmax(X Xᵀ / √D)")
 
 # %% [markdown]
-# From the very same X the head makes Q and K with what it learned. The pocket model's layer 1, head
-# 2 looks from "it" to the dog, with a weight of 1.00; softmax of similarity gives the dog 0.00, and
-# by similarity alone the ball would be nearer. (The hatched cells are masked: no token sees those
-# after it. The last row sees them all, so that both can be compared there.)
+# From the very same X the head makes Q and K with what it learned. In the pocket model head 2 of
+# layer 1 (counting starts at 0) looks from "it" to the dog, with a weight of 1.00; softmax of
+# similarity gives the dog 0.00, and by similarity alone the ball would be nearer. (The hatched
+# cells are masked: no token sees those after it. The last row sees them all, so that both can be
+# compared there.)
 
 # %%
 last = {
@@ -310,18 +318,19 @@ learned.plot("weights")
 #
 # <details><summary>Answer</summary>
 #
-# `[3, 2]`: the query of "it" is the sum of the rows for animal, thing and pronoun, [3, 3], and the
-# raw scores are 6, 6 and 6. All three weights are 0.3333 then. (The animal in "it" asked for a
-# thing once already, which is why it is not `[3, 3]`.)
+# `[3, 2]`, or any two numbers of which the first is larger by 1: the query of "it" is the sum of
+# the rows for animal, thing and pronoun, [3, 3], and the raw scores are 6, 6 and 6. All three
+# weights are 0.3333 then. (The animal in "it" asked for a thing once already, which is why it is
+# not `[3, 3]`.)
 #
 # </details>
 #
-# **Exercise 4.** Choose the row of a thing in `W_Q` so that the ball asks for the dog. What are the
-# ball's weights?
+# **Exercise 4.** Put a single 1 into the row of a thing in `W_Q`, so that the ball asks for the
+# dog. What are the ball's weights?
 #
 # <details><summary>Answer</summary>
 #
-# With `[1, 0],  # a thing asks` the raw score from ball to dog is 4, and the ball's weights are
-# 0.7679 (dog), 0.0454 (ball) and 0.1867 (it).
+# With `[1, 0],  # a thing asks` the ball's raw scores are 4, 0 and 2, and its weights 0.7679 (dog),
+# 0.0454 (ball) and 0.1867 (it).
 #
 # </details>
