@@ -28,8 +28,8 @@ LAYER, HEAD = 1, 0  # of the model
 # ## 2.1 Where the axes go
 #
 # Vectors are rows here, and stand left of the matrix: x M. That product is the first number of x
-# times the first row of M, plus the second number times the second row. So row 0 of M is where (1,
-# 0) goes, row 1 is where (0, 1) goes, and all other points follow.
+# times the first row of M, plus the second number times the second row. So row 0 of M (a program
+# counts from 0) is where (1, 0) goes, row 1 is where (0, 1) goes, and all other points follow.
 #
 # (Who writes vectors as columns writes W x and has the transposed matrix. PyTorch's `nn.Linear`
 # stores that one.)
@@ -93,8 +93,8 @@ pictures.plane(both, points={"x": POINT})
 #
 # The singular value decomposition (SVD) takes any matrix apart: M = U S Vᵀ. U turns, S stretches
 # along the axes by the **singular values**, Vᵀ turns again. (One of them also mirrors, where M
-# does.) So however wild a matrix looks, there are directions that it only makes longer or shorter,
-# and the singular values say by how much.
+# does.) So however wild a matrix looks, turns aside, it only makes some directions longer or
+# shorter, and the singular values say by how much.
 
 # %%
 U, stretches, Vt = np.linalg.svd(M)
@@ -226,8 +226,8 @@ pictures.curves({"singular values": values}, x_name="number", y_name="stretch")
 #
 # </details>
 #
-# **Exercise 3.** Let the head ask and answer with one matrix: put `W_K = W_Q` below the two. What
-# does Q Kᵀ look like?
+# **Exercise 3.** Let the head ask and answer with one matrix: put `W_K = W_Q` below the two of 2.6.
+# What does Q Kᵀ look like?
 #
 # <details><summary>Answer</summary>
 #
