@@ -1,16 +1,14 @@
 # %% [markdown]
 # # 12. Watching a head form
 #
-# "q k z v q k": what comes next? You say z, since z came after k before. A head that does this is
-# called an **induction head**. Two layers can grow one, one layer can't, and it comes all of a
-# sudden. We train both from nothing on the same text, and look into their heads meanwhile.
+# "q k z v m q k": what comes next? You say z, since z came after k before. A head that finds this
+# is called an **induction head** ([chapter 7](07_heads_that_learned.py) has some). Nobody builds it
+# in. Two layers can grow one, one layer can't, and it comes all of a sudden. Here we train both
+# from nothing, on the same text, and look into their heads meanwhile.
 #
-# Each line of the text begins with random letters, all different, and says them again and again.
-# Seven lines in ten have only two letters, the others 4 to 12. What comes first can't be known,
-# what comes again can.
-#
-# Change any number, and run it again. What the text says about places and steps is so with the
-# numbers below: another seed may grow its head elsewhere, later, or not at all.
+# It takes some 15 seconds on a laptop. Change any number and run the chapter again. What is said
+# about places and steps is so with the numbers below: with another seed the head may come
+# elsewhere, later, or not at all, which is worth seeing too.
 
 # %%
 import math
@@ -18,14 +16,32 @@ import math
 import numpy as np
 
 import attnlab
+from attnlab import pictures
 from attnlab.console import prepare_script
 from attnlab.equations import Array, Ids
-from attnlab.tables import align
 from attnlab.training import Training, train
 
 prepare_script()  # for any terminal, and for pipes
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+SAID = "qkzvmqkzvm"  # the line whose weights are drawn
+SHORT = 0.7  # share of the lines that have two letters
+MOST = 12  # letters in the other lines, from 4
+N = 10  # letters in the lines that we test with, from 4 to MOST
+STEPS, EVERY = 1000, 50  # steps of training, and how often we look
+WIDTH, HEADS, RATE, SEED = 48, 2, 1e-2, 1
+
+# %% [markdown]
+# ## 12.1 The text
+#
+# Each line begins with random letters, all different, and says them again and again. Seven lines in
+# ten have only two letters, the others 4 to 12. What comes first can't be known. What comes again
+# can, by who looks back.
+
+# %%
+MOST = min(max(MOST, 4), 25)
+N = min(max(N, 4), MOST)
+T = 2 * MOST
 rng = np.random.default_rng(0)
 
 
@@ -35,32 +51,34 @@ def line(period: int, length: int) -> Ids:
 
 
 def lines(count: int) -> list[Ids]:
-    """Seven in ten of two letters, the others of 4 to 12."""
-    short = rng.random(count) < 0.7
-    return [line(2, 6) if two else line(int(rng.integers(4, 13)), 24) for two in short]
+    """Some of two letters, the others of 4 to MOST."""
+    short = rng.random(count) < SHORT
+    return [line(2, 6) if two else line(int(rng.integers(4, MOST + 1)), T) for two in short]
 
 
 corpus = np.concatenate(lines(8_000))
-print("Some lines")
+print("12.1 Some lines")
 for some in lines(6):
     print(f"  {''.join(LETTERS[id] for id in some)}")
 
 # %% [markdown]
-# ## 12.1 What we watch
+# ## 12.2 What we watch
 #
-# 64 lines of ten random letters, said twice, on which nothing is trained. The loss on each half
-# tells what a model knows. On the first half nobody can do better than about ln 26 = 3.26.
+# 64 lines of ten letters, said twice, which nothing is trained on. The letters are ids and need no
+# tokenizer: a `ForwardPass` over ids shows what a text's trace shows, here for all lines at once.
 #
-# And for each head: a letter in the second half has an earlier copy. How much of its weight goes to
-# what stands 0, 1, 2, ... places after that copy? The letter that comes next stands at 1.
-#
-# The letters are ids and need no tokenizer. What a text's trace shows, a `ForwardPass` over ids
-# shows under the same names, here for all 64 lines at once.
+# * **The loss on each half.** On the first half nobody can do better than about ln 26 = 3.26. On
+#   the second half a model that looks back can come near 0.
+# * **The heads of the last layer.** A letter of the second half has a copy in the first. How much
+#   weight goes to what stands 0, 1, 2, ... places after that copy? The
+#   letter that comes next stands at 1.
+# * **The heads of layer 0.** How much goes to the token just before?
 
 # %%
-N = 10  # letters in a line that is said twice: 4 to 12
 held_out = np.stack([line(N, 2 * N) for _ in range(64)])
 asking = np.arange(N + 1, 2 * N - 2)  # places in the second half
+said = [LETTERS.index(letter) for letter in SAID.lower() if letter in LETTERS][:T] or [0, 1]
+letters = [LETTERS[id] for id in said]
 
 
 def halves(forward: attnlab.ForwardPass) -> list[float]:
@@ -84,145 +102,229 @@ def after_the_copy(forward: attnlab.ForwardPass, layer: int) -> Array:
 
 
 # %% [markdown]
-# ## 12.2 Training
+# ## 12.3 Training
 #
-# `watch` is called after each step. It looks at the held-out lines, and at `qkzvmqkzvm`.
+# `train` calls `watch` after each step. All it does is look.
 
 # %%
-STEPS, EVERY, HEADS = 2000, 100, 2
-SAID = "qkzvmqkzvm"
-SHOWN = np.array([[LETTERS.index(letter) for letter in SAID]])
 history: dict[int, list[list[float]]] = {1: [], 2: []}
-shown: dict[int, Array] = {}  # the weights of layer 1 on SHOWN, at some steps
+weights_at: dict[int, Array] = {}  # of layer 1 on the line SAID, at some steps
+runs: dict[int, Training] = {}
 
 
 def watch(run: Training) -> None:
     """What is seen at one step."""
-    if run.step != 1 and run.step % EVERY:
+    if run.step != 1 and run.step % EVERY and run.step != STEPS:
         return
     forward = attnlab.ForwardPass(held_out, run.parameters)
     layer = run.config.n_layer - 1
     best = float(after_the_copy(forward, layer)[:, 1:].max())
     previous = float(looks_at(forward, 0, -1).max())
     history[run.config.n_layer].append([run.step, *halves(forward), best, previous])
-    if run.config.n_layer == 2:
-        small = attnlab.ForwardPass(SHOWN, run.parameters)
-        shown[run.step] = small.blocks[1].attention.weights[0]
+    if layer == 1:
+        line_said = attnlab.ForwardPass(np.array([said]), run.parameters)
+        weights_at[run.step] = line_said.blocks[1].attention.weights[0]
 
 
-runs = {}
 for n_layer in (1, 2):
     config = attnlab.GPT2Config(
-        vocab_size=26, n_positions=24, n_embd=32, n_layer=n_layer, n_head=HEADS
+        vocab_size=26, n_positions=T, n_embd=WIDTH, n_layer=n_layer, n_head=HEADS
     )
     runs[n_layer] = train(
         config,
         corpus,
         steps=STEPS,
-        learning_rate=1e-2,
-        decay=0.01,
-        seed=1,
+        batch_size=24,
+        learning_rate=RATE,
+        decay=0.2,
+        seed=SEED,
         watch=watch,
         progress=False,
     )
 
-print(f"\n12.2 Loss on the first and the second half (ln 26 = {math.log(26):.2f})")
-halves_of = ("one layer: first", "second", "two layers: first", "second")
-cells = [["step", *halves_of, "weight*", "previous*"]]
-for one, two in zip(history[1], history[2], strict=True):
-    numbers = [f"{value:.2f}" for value in [*one[1:3], *two[1:]]]
-    cells.append([f"{one[0]:.0f}", *numbers])
-print(align(cells, left=()))
-print("weight*    layer 1's largest on one place, 1 to 4 after the earlier copy")
-print("previous*  layer 0's largest on the token before")
+one, two = (np.array(history[n_layer]).T for n_layer in (1, 2))
+seen = two[0]
+print(f"\n12.3 Loss in nats (ln 26 = {math.log(26):.2f})")
+columns = ["1 layer: first half", "second half", "2 layers: first half", "second half"]
+table = np.stack([one[1], one[2], two[1], two[2]], axis=1)[:: max(1, len(seen) // 10)]
+steps = [f"step {step:.0f}" for step in seen[:: max(1, len(seen) // 10)]]
+print(attnlab.table(table, rows=steps, columns=columns, decimals=2))
+pictures.curves(
+    {"one layer": one[2], "two layers": two[2]},
+    seen,
+    x_name="step",
+    y_name="loss on the second half",
+)
 
 # %% [markdown]
 # For hundreds of steps the two go side by side: they learn the lines of two letters, and nothing
-# about the second half. (On the first half they lose more than 3.26, since they bet on such lines.)
-# Layer 0 has its **previous-token head** early: in `ababab` the next letter is the one before.
-# Then, within some two hundred steps, layer 1 finds its place, and the loss on the second half
-# falls. One layer never gets there.
+# about the second half. (They lose more than 3.26, since they bet on such lines.) Then, within some
+# two hundred steps, the loss of two layers falls. One layer never gets there.
 #
-# ## 12.3 The head, before, while and after it forms
+# What happened inside? The two curves below are of the model with two layers.
+
+# %%
+pictures.curves(
+    {"layer 0, the token before": two[4], "layer 1, a place after the copy": two[3]},
+    seen,
+    x_name="step",
+    y_name="largest weight of a head",
+)
+
+# %% [markdown]
+# Layer 0 has a **previous-token head** early, since lines of two letters ask for one: in `ababab`
+# the next letter is the one before. For a long time nobody uses it for more. Then a head of layer 1
+# finds its place, and that is when the loss falls.
 #
-# It counts as forming when a quarter of its weight goes to one place.
+# ## 12.4 Before, while and after it forms
+#
+# The same head of layer 1 at three moments, on the line `qkzvmqkzvm`: after the first step, when a
+# quarter of its weight goes to one place, and at the end. Each row is a letter of the second half,
+# each column what it looks at.
 
 # %%
 forward = attnlab.ForwardPass(held_out, runs[2].parameters)
-table = after_the_copy(forward, 1)
-best_head, places = divmod(int(table.argmax()), table.shape[1])
-forming = [step for (step, _, _, best, _) in history[2] if best > 0.25]
-if not forming:
-    print("\nNo head has formed: the tables below show what there is.")
-half = len(SAID) // 2
-for step in sorted({1, *map(int, forming[:1]), max(shown)}):
-    print(f"\n12.3 Layer 1, head {best_head}, after step {step}: the second {SAID[half:]} looks at")
-    print(attnlab.table(shown[step][best_head, half:], rows=SAID[half:], columns=SAID, decimals=2))
+after_copy = after_the_copy(forward, 1)
+best_head = int(after_copy[:, 1:].max(axis=1).argmax())
+places = 1 + int(after_copy[best_head, 1:].argmax())
+forming = [int(step) for step, weight in zip(seen, two[3], strict=True) if weight > 0.25]
+moments = sorted({1, *forming[:1], STEPS})
+half = len(said) // 2
+stages = np.vstack([weights_at[step][best_head, half:] for step in moments])
+stage_rows = [f"step {step}: {letter}" for step in moments for letter in letters[half:]]
+heads = [f"head {h}" for h in range(HEADS)]
 
-print("\nThe heads of layer 1: mean weight so many places after the earlier copy")
-names = [f"head {h}" for h in range(HEADS)]
-print(attnlab.table(table, rows=names, columns=range(table.shape[1]), decimals=2))
-print(f"Most: head {best_head}, {places} after the copy")
+print("\n12.4 The heads of layer 1: mean weight so many places after the earlier copy")
+print(attnlab.table(after_copy, rows=heads, columns=range(5), decimals=2))
+print(f"\nMost: head {best_head}, {places} after the copy, {after_copy[best_head, places]:.2f}")
+if not forming:
+    print("No head has formed: what follows shows what there is.")
+pictures.heatmap(stages, rows=stage_rows, columns=letters, title=f"layer 1, head {best_head}")
 
 # %% [markdown]
-# Look at the second k. A textbook's induction head looks at the z after the earlier k. This one
-# looks one place further, at v! How does it know the place, and what does it want there?
+# With the numbers above both heads of layer 1 found the same place. Look at the second k. A
+# textbook's induction head looks at the z after the earlier k. This one looks one place further, at
+# v! How does it know the place, and what does it want there?
 #
-# ## 12.4 What layer 0 has written there
+# ## 12.5 What layer 0 has written there
 #
-# Each head of layer 0 looks back by a fixed number of places. What it finds it writes into the
-# residual stream, so that layer 1 reads at each token also the letters that stood there.
+# Each head of layer 0 looks back by a fixed number of places. What it finds there it writes into
+# the residual stream, so that layer 1 reads at each token also the letters that stood there.
 
 # %%
 back = np.stack([looks_at(forward, 0, -distance) for distance in range(5)], axis=1)
-print("\n12.4 The heads of layer 0: mean weight so many places back")
-print(attnlab.table(back, rows=names, columns=range(back.shape[1]), decimals=2))
+print("\n12.5 The heads of layer 0: mean weight so many places back")
+print(attnlab.table(back, rows=heads, columns=range(5), decimals=2))
+pictures.heatmap(back, rows=heads, columns=range(5), title="layer 0: places back")
 
 # %% [markdown]
-# So v holds a note "before me: z", which is what comes next: layer 1's V reads it. To see what the
-# weight hangs on, we replace one letter near the earlier copy by one that the line doesn't have,
-# and look at the same query and key again.
+# So v holds a note "before me: z", and z is what comes next: the value of v brings it.
+#
+# ## 12.6 What the weight hangs on
+#
+# Replace one letter near the earlier copy by one that the line doesn't have, and look at the same
+# query and the same key again. Which letter must be there for the head to find its place?
 
 # %%
-q = N + N // 2
-after = {"nothing": forward}
-for where, name in {-1: "before the copy", 0: "the copy", 1: "1 after", 2: "2 after"}.items():
-    changed = held_out.copy()
-    for ids in changed:
-        ids[q - N + where] = np.setdiff1d(np.arange(26), ids)[0]
-    after[name] = attnlab.ForwardPass(changed, runs[2].parameters)
-rows = []
-for edited in after.values():
-    weight = float(edited.blocks[1].attention.weights[:, best_head, q, q - N + places].mean())
-    probabilities = attnlab.softmax(edited.logits[:, q])
-    right = np.take_along_axis(probabilities, edited.ids[:, q - N + 1, None], axis=-1)
-    rows.append([weight, float(right.mean())])
-print(
-    "\nOne letter replaced: the head's weight, and the probability of what stands 1 after the copy"
-)
-print(attnlab.table(rows, rows=list(after), columns=["weight", "probability"], decimals=2))
+asks = N + N // 2  # a place in the middle of the second half
+copy = asks - N
+
+
+def replaced(where: int) -> attnlab.ForwardPass:
+    """The test lines with another letter so many places after the copy."""
+    ids = held_out.copy()
+    for row in ids:
+        row[copy + where] = np.setdiff1d(np.arange(26), row)[0]
+    return attnlab.ForwardPass(ids, runs[2].parameters)
+
+
+def found(edited: attnlab.ForwardPass) -> list[float]:
+    """The head's weight on its place, and the probability of the letter after the copy."""
+    weight = float(edited.blocks[1].attention.weights[:, best_head, asks, copy + places].mean())
+    probabilities = attnlab.softmax(edited.logits[:, asks])
+    right = np.take_along_axis(probabilities, edited.ids[:, copy + 1, None], axis=-1)
+    return [weight, float(right.mean())]
+
+
+NEAR = {"before the copy": -1, "the copy": 0, "1 after": 1, "2 after": 2}
+edits = {name: replaced(where) for name, where in NEAR.items()}
+rows = [found(forward), *(found(edited) for edited in edits.values())]
+print("\n12.6 One letter replaced: weight on the place, probability of the letter after the copy")
+print(attnlab.table(rows, rows=["nothing", *NEAR], columns=["weight", "probability"], decimals=2))
 
 # %% [markdown]
-# The weight hangs on the letter *before* the copy, three places before v. The key of v carries the
-# note "three before me: q", the query of k the note "before me: q", and the two fit. (The second
-# q finds nothing to fit: before the first q there is no letter.) Queries and keys that are made of
-# what an earlier layer's heads wrote: that is **composition** (of keys, K-composition, and of
-# queries, Q-composition).
+# It is the letter *before* the copy, three places before v. In 12.5 one head of layer 0 looks one
+# place back, the other three. So the key of v carries the note "three before me: q", the query of k
+# the note "before me: q", and the two fit. (The second q finds nothing to fit: before the first q
+# there is no letter.) Queries and keys that are made of what an earlier layer's heads wrote: that
+# is **composition** (of keys, K-composition, and of queries, Q-composition).
 #
-# ## 12.5 Why one layer can't
+# ## 12.7 Why one layer can't
 #
-# In layer 0 a key is made of its own letter and its place, nothing else. z's key can't tell that k
-# came before it, whatever W_K is. Replace the letter before a token, and layer 0's key of the token
-# stays the same to the last bit. Layer 1's doesn't.
+# In layer 0 a key, a row of [`K`](../attnlab/equations.py), is made of its own letter and its
+# place, nothing else. z's key can't tell that k came before it, whatever W_K is. Replace the letter
+# before a token, and layer 0's key of the token stays the same to the last bit. Layer 1's does not.
 
 # %%
-j = q - N + places
-print(f"\n12.5 The letter {places + 1} before a token is replaced: its key changes by at most")
+key_at = copy + places
+changes = []
 for layer in (0, 1):
-    K, K_edited = (f.blocks[layer].attention.K for f in (forward, after["before the copy"]))
-    print(f"  layer {layer}   {np.abs(K[:, :, j] - K_edited[:, :, j]).max():.2f}")
+    K, K_edited = (f.blocks[layer].attention.K for f in (forward, edits["before the copy"]))
+    changes.append(float(np.abs(K[:, :, key_at] - K_edited[:, :, key_at]).max()))
 
-one, two = history[1][-1], history[2][-1]
-print(f"\nAt the end   {'one layer':>9}  {'two layers':>10}")
-print(f"second half  {one[2]:9.2f}  {two[2]:10.2f}   nats")
-print(f"best head    {one[3]:9.2f}  {two[3]:10.2f}   of the weight in one place after the copy")
+print(f"\n12.7 The letter {places + 1} before a token is replaced: its key changes by at most")
+for layer, change in enumerate(changes):
+    print(f"  layer {layer}   {change:.2f}")
+
+# %% [markdown]
+# A head of one layer can know *which* letters a line has, since every letter that it sees brings
+# its own value. It can't know which of them came after the k. For that, somebody must have written
+# "before me: k" on a token, and then somebody must look for it: two steps, two layers.
+#
+# ## 12.8 Predict, change, see
+#
+# **Exercise 1.** With a pencil and no program: a model that knows which ten letters a test line
+# has, and nothing of their order, gives each of them a tenth. What is its loss on the second half?
+# Does one layer do as well?
+#
+# <details><summary>Answer</summary>
+#
+# -ln 0.1 = ln 10 = 2.30. One layer ends at 3.4: it does not even do that. Most lines of its text
+# have two letters, and it bets on those.
+#
+# </details>
+#
+# **Exercise 2.** In 12.6 add `"2 before": -2` to `NEAR` and run the cell. What does the head do
+# without that letter?
+#
+# <details><summary>Answer</summary>
+#
+# The same as ever: 0.9 of its weight is on its place, as with nothing replaced. The key it looks
+# for says "three before me", which is one place before the copy, and of what stood further back it
+# knows nothing.
+#
+# </details>
+#
+# **Exercise 3.** Set `SAID = "qkzvmabqkzvmab"`, where the copies are seven places back and not
+# five. Where does the second k look now?
+#
+# <details><summary>Answer</summary>
+#
+# At the first v as before, with 0.9 of its weight. The head has not learned a distance. It looks
+# for a letter, wherever that stands.
+#
+# </details>
+#
+# **Exercise 4.** Set `SHORT = 1.0`, so that all lines have two letters. Then `SHORT = 0.0`, so that
+# none has. Which of the two curves in the second picture of 12.3 rises, and what becomes of the
+# loss?
+#
+# <details><summary>Answer</summary>
+#
+# With 1.0 both heads of layer 0 become previous-token heads, with all of their weight, and in layer
+# 1 nothing forms: two letters need no more. On the test lines, which it has never met, it is sure
+# and wrong: its loss on the second half rises far above 3.26. With 0.0 neither curve rises in 1,000
+# steps, and both losses stay near 3.2. Without short lines nothing asks for the letter before, and
+# without that note layer 1 has nothing to read. The easy lines teach what the hard ones need.
+#
+# </details>
