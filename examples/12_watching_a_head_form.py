@@ -215,7 +215,6 @@ pictures.heatmap(stages, rows=stage_rows, columns=letters, title=f"layer 1, head
 back = np.stack([looks_at(forward, 0, -distance) for distance in range(5)], axis=1)
 print("\n12.5 The heads of layer 0: mean weight so many places back")
 print(attnlab.table(back, rows=heads, columns=range(5), decimals=2))
-pictures.heatmap(back, rows=heads, columns=range(5), title="layer 0: places back")
 
 # %% [markdown]
 # So v holds a note "before me: z", and z is what comes next: the value of v brings it.
