@@ -194,6 +194,14 @@ pictures.curves(
 )
 
 # %% [markdown]
+# Are a model's queries and keys like that? Before training they are, but smaller. In GPT-2 each of
+# their numbers is the sum of 768 products, of a number of variance 1 (LayerNorm sees to that) and
+# one of `W_Q` with spread 0.02. By the law of the dice its spread is √768 · 0.02 = 0.55. Training
+# may then make queries and keys longer, and some heads come to give nearly all their weight to one
+# token ([chapter 7](07_heads_that_learned.py)). The division does not forbid that. It makes the
+# start soft, where every score can still be learned.
+
+# %% [markdown]
 # ## 5.6 What it costs
 #
 # One head of GPT-2, 12 tokens: the division comes on top of the products, so it can't be what makes
@@ -244,5 +252,16 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 #
 # Keys 1 and 3, which were last, share the first place with 0.2602 each. Each has e^0.2 out of the
 # sum of e^-0.1, e^0.2, e^-0.3, e^0.2 and e^-0.5.
+#
+# </details>
+#
+# **Exercise 5.** A text divides the raw scores 0.1, 1.8, 0.6, 0.1, 0.1 by √4 = 2, and has the
+# weights 0.1, 0.5, 0.2, 0.1, 0.1. Can that be? Say it first, then make the five raw scores the
+# `scores`, and put `times = (1, 1 / 2)`.
+#
+# <details><summary>Answer</summary>
+#
+# No, these are the weights without the division: 0.099, 0.541, 0.163, 0.099, 0.099. Divided by 2
+# the same scores are softer: 0.151, 0.353, 0.194, 0.151, 0.151.
 #
 # </details>

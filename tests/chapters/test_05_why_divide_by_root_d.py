@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from book import FASTER, Changes, agree, answer, as_it_is, holds, run
+from book import FASTER, Changes, agree, answer, as_it_is, file_of, holds, run
 
 from attnlab import softmax
 
@@ -70,6 +70,14 @@ def test_only_the_root_is_the_same_for_every_d() -> None:
     assert np.isclose(by_square[-1], 0.1, atol=0.001)
 
 
+def test_queries_and_keys_before_training() -> None:
+    """The spread of GPT-2's, of rows of variance 1 times a matrix with spread 0.02."""
+    rng = np.random.default_rng(0)
+    drawn = rng.standard_normal((1000, 768)) @ rng.normal(0, 0.02, (768, 64))
+    text = file_of(CHAPTER).read_text(encoding="utf-8")
+    assert f"√768 · 0.02 = {drawn.std():.2f}" in text
+
+
 def test_exercise_1() -> None:
     chapter = run(CHAPTER, FASTER[CHAPTER] | {"dice = (2, 8, 32)": "dice = (1, 10, 100)"})
     one, ten, hundred = (math.sqrt(n * np.var([1, 2, 3, 4, 5, 6])) for n in (1, 10, 100))
@@ -99,3 +107,17 @@ def test_exercise_4() -> None:
     assert np.allclose(turned["weights"][-1], np.array(powers) / sum(powers))
     assert turned["weights"][-1].argmax() in (1, 3)
     assert f"{turned['weights'][-1][1]:.4f} each" in answer(CHAPTER, 4)
+
+
+def test_exercise_5() -> None:
+    other = {
+        "scores = np.array([0.1, -0.2, 0.3, -0.2, 0.5])": (
+            "scores = np.array([0.1, 1.8, 0.6, 0.1, 0.1])"
+        ),
+        "times = (1, 8, 64)": "times = (1, 1 / 2)",
+    }
+    chapter, text = run(CHAPTER, FASTER[CHAPTER] | other), answer(CHAPTER, 5)
+    without, divided = text.split("Divided by 2")
+    for factor, said in {1: without, 0.5: divided}.items():
+        assert ", ".join(f"{share:.3f}" for share in chapter["weights"][factor]) in said
+    assert chapter["weights"][1].round(1).tolist() == [0.1, 0.5, 0.2, 0.1, 0.1]
