@@ -125,9 +125,11 @@ print(figures.verdict(inputs, 4, scores=(scores, recorded["scores"])))
 # ## 3.4 Weights
 #
 # [`softmax`](../attnlab/equations.py) makes shares out of scores. Raise `e` to the power of each
-# score: whatever the score, that is positive. Then divide by the sum, so that the shares add up to
-# 1. First on three round numbers: 1.0, 0.5, 0.1 (they also circulate with the shares 0.57, 0.29 and
-# 0.14, which are not their softmax; work it out and see).
+# score: whatever the score, that is positive. Then divide by their sum, and the shares
+# add up to 1.
+#
+# First on three round numbers: 1.0, 0.5, 0.1. (They also circulate with the shares 0.57, 0.29 and
+# 0.14, which are not their softmax; work it out and see.)
 
 # %%
 example = [1.0, 0.5, 0.1]
