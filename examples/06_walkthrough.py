@@ -37,7 +37,8 @@ print(model)
 #
 # A row of GPT-2's numbers is 768 long, one head's is 64: too long for an article, so that of most
 # tables it prints three columns, and of `V` six rows. The scores are there in full. The arrays
-# below are these tables. Change any number in them: what follows is computed from yours.
+# below are these tables. Put a line such as `scores[5, 0] = 1` below that of `V`, and what follows
+# is computed from your number.
 
 # %%
 recorded = figures.load("walkthrough")
@@ -298,10 +299,11 @@ for what, array in {
 # %% [markdown]
 # **cos π** is -1, not 0.
 #
-# **Dividing by √Dk** is not there for speed. It keeps the variance of the scores near 1, so that
-# softmax does not saturate: [chapter 5](05_why_divide_by_root_d.py). Here is what it does to this
-# head: the spread shrinks by √Dk (in GPT-2 √64 = 8), and with it the largest weights. (The first
-# row's only weight is 1 either way.)
+# **Dividing by √Dk** is not there for speed. Without it scores spread the wider the more
+# columns a key has, as √Dk does, and softmax gives one token nearly all:
+# [chapter 5](05_why_divide_by_root_d.py). Here is what it does to this head: the spread shrinks by
+# √Dk (in GPT-2 √64 = 8), and with it the largest weights. (The first row's only weight is 1 either
+# way.)
 #
 # **Similarity.** The article also prints a table of how similar the tokens are. The formula it
 # gives has not been seen to yield that table, so the verdict leaves it out.
@@ -342,7 +344,7 @@ print(
 # </details>
 #
 # **Exercise 2.** The scores are `Q Kᵀ` divided by 8. Undo that: `scores *= 8`. The weight that
-# `Ġis` gives to `It` is 0.30 now. What will it be, about?
+# `Ġis` gives to `It` is 0.30 now. What will it be, about? (Put `row = 11` in 6.4 to see its row.)
 #
 # <details><summary>Answer</summary>
 #
