@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 7. Heads that learned
 #
-# So far the matrices were written down or drawn at random. Here they are trained, and heads do
-# things that can be seen: they find what "it" stands for, which adjective decides what happens, and
-# what came after this word the last time.
+# So far the matrices were written down or drawn at random; the head of chapter 6 was trained, but
+# we asked only how it computes. Here we ask what trained heads do. They do things that can be seen:
+# they find what "it" stands for, which adjective decides what happens, and what came after this
+# word the last time.
 #
 # The model is the pocket GPT-2 that comes with attnlab: 2 layers of 4 heads, which learned the
 # sentences of one small grammar. In them the next word can be known only by looking back, so that
@@ -38,7 +39,7 @@ pocket = attnlab.GPT2.from_pretrained("pocket")  # for all other sections
 #
 # In the grammar dogs bark and balls roll, and nothing else does. So after "it" there are two words
 # that make sense, and to know them the model has to know which animal and which thing there were.
-# It does.
+# It does. (A token's `logit` is the score from which softmax makes its probability.)
 
 # %%
 trace = pocket.trace(TEXT)
@@ -165,7 +166,7 @@ creature = pocket.trace(CREATURE)
 print("\n7.4 What follows the last token, and how probably\n")
 for text in (CREATURE, "A blue fluffy creature", "A sleepy blue creature", "A blue creature"):
     word = pocket.trace(text).next_tokens(1)[0]
-    print(f"  {text:<24}{word.symbol:<10}{word.probability:.2f}")
+    print(f"  {text:<28}{word.symbol:<12}{word.probability:.2f}")
 
 looks = np.stack([creature.head(layer, head).weights[-1] for layer, head in HEADS])
 lost = [probabilities(without(creature, head), creature.next_tokens(1))[0] for head in HEADS]
@@ -191,7 +192,9 @@ creature.plot_tokens(1, 3)
 # Words without any grammar, said twice. The only way to know the next one: find where the present
 # word stood before, and look at what came after it. A head that does so is called an **induction
 # head** (Olsson et al., 2022). `trace.jobs()` measures how much of its weight each head puts where
-# a job would have it look.
+# a job would have it look: on the token before, on the first, on earlier copies of the same token,
+# and on what came after the last of them. Compare with the row `evenly`: so much a head has there
+# that gives all tokens the same.
 
 # %%
 RECITAL = "Say: lamp two happy king blue. Again: lamp two happy"
@@ -229,7 +232,7 @@ print(f"\nWeight of the last token on {recital.tokens.symbols[copied]}, and the 
 rows = {"all heads": recital, "without the head of layer 0": without(recital, PREVIOUS)}
 for what, one in rows.items():
     weight, (chance,) = one.head(*INDUCTION).weights[-1, copied], probabilities(one, next_word)
-    print(f"  {what:<28}weight {weight:.2f}   {next_word[0].symbol} {chance:.2f}")
+    print(f"  {what:<29}weight {weight:.2f}   {next_word[0].symbol} {chance:.2f}")
 
 # %% [markdown]
 # ## 7.6 All heads of a text at once
@@ -297,7 +300,9 @@ for where, mean in habits.items():
 # A vocabulary has one row for "it", whatever it stands for. Heads put into that vector what they
 # found. To see it, take the last token of two texts, and the cosine between its two vectors at each
 # stop of the residual stream ([`residual`](../attnlab/equations.py)): 1 where they point the same
-# way.
+# way. That stream is a token's vector on its way through the model. Each layer adds to it twice:
+# what its attention found (the stop `mid`), and what its feed-forward network, the MLP, makes of it
+# (the stop `output`).
 
 # %%
 OTHERS = [
