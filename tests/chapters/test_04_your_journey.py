@@ -62,6 +62,8 @@ def test_causal_in_two_ways() -> None:
     agree(recorded["causal"], 6, renormalised_weights=chapter["renormalised"])
     assert np.isclose(chapter["first"], chapter["second"])
     assert np.isclose(chapter["second"], causal.weights[2, 2])
+    assert np.isclose(chapter["of_all"], np.exp(chapter["head"].scores[2]).sum())
+    assert np.isclose(chapter["share"], chapter["head"].weights[2, :3].sum())
 
 
 def test_the_first_way_fails_where_the_future_takes_all() -> None:
