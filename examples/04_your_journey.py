@@ -420,6 +420,6 @@ different
 # <details><summary>Answer</summary>
 #
 # No. The gradient reaches a head through its rows of `W_O`, so the first step already moves the two
-# heads differently. After 500 steps they are off by 0.0145, and no longer by 0.1324.
+# heads differently. After 500 steps they are off by 0.01, and no longer by 0.13.
 #
 # </details>

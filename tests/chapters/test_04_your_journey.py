@@ -160,4 +160,4 @@ def test_exercise_5() -> None:
     half = run(CHAPTER, FASTER[CHAPTER] | {"train(a, a)": "train(a, [*a[:3], b[3]])"})
     assert np.abs(np.diff(half["alike"].weights, axis=0)).max() > 0.5
     for ended in (half["off_alike"][-1], as_it_is(CHAPTER)["off_alike"][-1]):
-        assert f"{ended:.4f}" in answer(CHAPTER, 5)
+        assert f"by {ended:.2f}" in answer(CHAPTER, 5)
