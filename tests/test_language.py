@@ -45,6 +45,7 @@ def odd() -> GPT2:
         ({"LANG": "en_US.UTF-8", "LC_MESSAGES": "zh_CN.UTF-8"}, "zh"),
         ({"LANG": "zh_CN.UTF-8", "LC_ALL": ""}, "zh"),
         ({"LANG": "zh_CN.UTF-8", "ATTNLAB_LANGUAGE": "en"}, "en"),
+        ({"LC_ALL": "zh_CN.UTF-8", "ATTNLAB_LANGUAGE": "en"}, "en"),
         ({"LANG": "C", "ATTNLAB_LANGUAGE": "zh"}, "zh"),
         ({"LANG": "C", "ATTNLAB_LANGUAGE": "zh-CN"}, "zh"),
         ({"ATTNLAB_LANGUAGE": "klingon"}, "en"),
@@ -317,6 +318,10 @@ def test_english_where_no_font_has_chinese(odd: GPT2, monkeypatch: pytest.Monkey
     told = "labels are in English; one with Chinese is fonts-noto-cjk (apt-get install"
     assert told in title
     assert "fonts" not in labels_of(odd.trace("the hen").head(0, 0).plot())[2]
+    from attnlab import pictures
+
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    assert labels_of(pictures.curves({"a": [1, np.nan]}))[2].startswith("not drawn: 1")
 
 
 # ---- notebooks ----------------------------------------------------------------------------------
@@ -328,7 +333,9 @@ def test_notebooks_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = pocket.trace("The dog chased the ball, but it rolled. " * 6)
     short, following = pocket.trace("The dog"), trace.next_tokens(3)
     views = [pocket, trace, trace.tokens, trace.head(0, 1), trace.blocks, trace.blocks[0]]
-    views += [trace.blocks[1].attention, following, short, short.head(0, 0)]
+    path = "blocks.1.attention.heads.0.scores"
+    edited = short.edited({path: 0}).head(1, 0)
+    views += [trace.blocks[1].attention, following, short, short.head(0, 0), edited]
     english = [view._repr_html_() for view in views]
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
     chinese = [view._repr_html_() for view in views]
@@ -339,7 +346,7 @@ def test_notebooks_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     words = re.compile(r"[A-Za-z]{3,}")
     head, origin = trace.head(0, 0), repr(pocket).partition("from ")[2]
     calls = ".tokens .blocks[layer] .head(layer, head) .attention .mlp .show tokens=slice(None)"
-    kept = [calls, "model.trace(text) model.generate GPT2 MLP float32 logit inf", origin]
+    kept = [calls, "model.trace(text) model.generate GPT2 MLP float32 logit inf", origin, path]
     kept += [*map(head.heading_of, head.steps), *trace.tokens.texts]
     kept += [token.text for token in (*trace.next_tokens(), *short.next_tokens())]
     assert {*words.findall(unescape(" ".join(map("".join, read))))} <= {
