@@ -232,8 +232,8 @@ head
 # numbers above, 猫 and 鱼 are large in the first and the third, 吃 in the second and the fourth. So
 # first minus second plus third minus fourth is a number that tells a noun from a verb.
 #
-# A head may use it as its whole query and, with the sign turned, as its whole key. Then nouns fit
-# the verb, and the verb fits nouns.
+# A head may use it as its whole query (doubled, to show more clearly) and, with the sign turned, as
+# its whole key. Then nouns fit the verb, and the verb fits nouns.
 
 # %%
 noun = np.resize([[1.0], [-1.0], [1.0], [-1.0]], (X.shape[1], 1))
