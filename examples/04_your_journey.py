@@ -308,9 +308,9 @@ both
 # ## 4.6 Heads differ because they start differently
 #
 # Nobody tells a head what to look for. Its matrices start as random numbers, and training moves
-# them a little at a time, each number against its gradient. So what if two heads start with the
-# same numbers, rows of `W_O` included? They have the same gradients, take the same steps, and stay
-# one head twice.
+# them a little at a time, each number against its gradient (how much the error grows with that
+# number). So what if two heads start with the same numbers, rows of `W_O` included? They have the
+# same gradients, take the same steps, and stay one head twice.
 #
 # Let us see. The task: each word is to write the row of the word before it (the first word its
 # own). One pair of heads starts differently, one pair alike, both for the same number of steps. The
