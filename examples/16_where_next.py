@@ -205,8 +205,9 @@ pictures.points({f"m = {m}": turned_by(q, m, theta) for m in range(6)}, title="q
 #
 # The other half of a block, the MLP, has two thirds of its parameters ([chapter
 # 9](09_counting_parameters.py)). A mixture of experts has many MLPs, and a small matrix, the
-# router, that says for each token which two of them work. So the parameters grow and the work does
-# not. (Shazeer and others, 2017; Switch Transformers: Fedus, Zoph and Shazeer, 2021.)
+# router, that says for each token which two of them work, and in which shares their outputs are
+# added: the **gates**. So the parameters grow and the work does not. (Shazeer and others, 2017;
+# Switch Transformers: Fedus, Zoph and Shazeer, 2021.)
 
 # %%
 experts, working = 4, 2
