@@ -290,7 +290,7 @@ habits = {
 even = (1 / (i + 1)).mean()
 print(f"\nMean weight of all tokens but the first (even shares: {even:.2f}; 1/T: {1 / T:.2f})\n")
 for where, mean in habits.items():
-    order = [divmod(int(n), heads) for n in np.argsort(-mean, axis=None)[:3]]
+    order = [divmod(int(n), heads) for n in np.argsort(-mean, axis=None)[:2]]
     best = ",  ".join(f"layer {n} head {h}: {mean[n, h]:.2f}" for n, h in order)
     print(f"  {where:<16} all heads: {mean.mean():.2f};  {best}")
 
@@ -324,7 +324,8 @@ for other in OTHERS:
     courses[other] = [cosine(attnlab.at(trace, s)[-1], attnlab.at(one, s)[-1]) for s in STOPS]
 
 print(f"\n7.7 Cosine of the last token's vectors, with: {TEXT}\n")
-print(attnlab.table(np.array([*courses.values()]), rows=[*courses], columns=STOPS, decimals=2))
+stops = [stop.removeprefix("blocks.") for stop in STOPS]
+print(attnlab.table(np.array([*courses.values()]), rows=[*courses], columns=stops, decimals=2))
 pictures.curves(courses, x_name="stop of the residual stream", y_name="cosine")
 
 # %% [markdown]
