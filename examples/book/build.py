@@ -24,7 +24,7 @@ from reference import names, reference
 
 HERE = Path(__file__).parent
 LANGUAGES = {"en": "en", "zh": "zh_CN"}
-EQUATION = re.compile(r"\[`(\w+)`\]\(\.\./attnlab/(\w+)\.py\)")
+EQUATION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/(\w+)\.py\)")
 CHAPTER = re.compile(r"\]\((\d\d_\w+)\.py\)")
 
 FRONT = """<!DOCTYPE html>
@@ -58,28 +58,38 @@ def lay_out(source: Path, language: str) -> None:
         (source / "api.md").write_text(reference(), encoding="utf-8")
 
 
+def started(work: Path, language: str) -> subprocess.Popen[bytes]:
+    """Sphinx at work on an edition, which runs its chapters on one core and on the pocket model."""
+    lay_out(work / language, language)
+    settings = {
+        "ATTNLAB_LANGUAGE": language,
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_CACHE": str(work / "hub"),
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-E"),
+            *("-c", str(HERE), "-D", f"language={LANGUAGES[language]}"),
+            *("-d", str(work / f"{language}.doctrees")),
+            *(str(work / language), str(work / "out" / language)),
+        ],
+        env={**os.environ, **settings},
+    )
+
+
 def build(directory: Path) -> int:
-    """Both editions; Sphinx's exit status, which a warning makes 1."""
+    """Both editions, side by side; 1 where Sphinx fails or warns."""
     directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as work:
-        settings = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(Path(work) / "hub")}
-        for language, sphinx_language in LANGUAGES.items():
-            source = Path(work) / language
-            lay_out(source, language)
-            status = subprocess.run(
-                [
-                    *(sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-E"),
-                    *("-c", str(HERE), "-D", f"language={sphinx_language}"),
-                    *("-d", str(Path(work) / f"{language}.doctrees")),
-                    *(str(source), str(Path(work) / "out" / language)),
-                ],
-                env={**os.environ, **settings, "ATTNLAB_LANGUAGE": language},
-                check=False,
-            ).returncode
-            if status:
-                return status
-            shutil.copytree(Path(work) / "out" / language, directory / language, dirs_exist_ok=True)
-            for notebook in source.glob("*.ipynb"):
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        running = [started(work, language) for language in LANGUAGES]
+        statuses = [process.wait() for process in running]
+        if any(statuses):
+            return 1
+        for language in LANGUAGES:
+            shutil.copytree(work / "out" / language, directory / language, dirs_exist_ok=True)
+            for notebook in (work / language).glob("*.ipynb"):
                 shutil.copy(notebook, directory / language)
     (directory / "index.html").write_text(FRONT, encoding="utf-8")
     return 0
