@@ -180,10 +180,10 @@ def titles(odd: GPT2) -> dict[str, str]:
         edited.head(1, 2).heading_of("context"): "context = weights V，已修改",
         two.blocks[0].attention.heads[0].heading_of("Q"): f"{minus}，对 Q 的梯度",
         edited.logit_lens().title: (
-            "Logit lens，已修改：blocks.1.attention.heads.2.context：最可能的词元"
+            "logit 透镜，已修改：blocks.1.attention.heads.2.context：最可能的词元"
         ),
-        trace.logit_lens().of(metric[0]).title: f"Logit lens：{token} 的概率和名次",
-        trace.logit_lens().top(3, 1).title: "Logit lens：位置 1 上最可能的词元",
+        trace.logit_lens().of(metric[0]).title: f"logit 透镜：{token} 的概率和名次",
+        trace.logit_lens().top(3, 1).title: "logit 透镜：位置 1 上最可能的词元",
         attribution.title: f"直接 logit 归因：{minus}",
         attribution.by_token().title: f"直接 logit 归因：{minus}，逐头逐词元",
         trace.jobs().title: "头的任务",
@@ -193,10 +193,10 @@ def titles(odd: GPT2) -> dict[str, str]:
         trace.reads(0, 1, metric[0]).title: f"{one_head}：从 {token} 看向什么",
         trace.writes(0, 1, metric[0]).title: f"{one_head}：看向 {token} 时写入什么",
         trace.composition("Q").title: "头的 Q 组合",
-        patched.title: f"修补 {parts}：{minus}",
-        by_position.title: f"按位置修补 blocks.*.output：{minus}",
-        f"Attribution patching of {parts}: {two.derivative_of}": f"归因修补 {parts}：{minus}",
-        f"Attribution patching of {parts} by position: it": f"按位置归因修补 {parts}：it",
+        patched.title: f"给 {parts} 打补丁：{minus}",
+        by_position.title: f"按位置给 blocks.*.output 打补丁：{minus}",
+        f"Attribution patching of {parts}: {two.derivative_of}": f"给 {parts} 打归因补丁：{minus}",
+        f"Attribution patching of {parts} by position: it": f"按位置给 {parts} 打归因补丁：it",
         repr(odd).partition("\n")[0]: ("GPT2：3 层，每层 5 个头，宽度 35，55,335 个参数，float32"),
         "from a/b": "来自 a/b",
         "layer 1 head 12": "第 1 层，头 12",
@@ -271,7 +271,7 @@ def test_pictures_in_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None
     picture = head.plot(language="zh")
     assert labels_of(picture) == chinese
     assert picture.alt.startswith(
-        "热图（第 1 层，注意力，头 2，weights = softmax(masked_scores)）：6 x 6"
+        "热力图（第 1 层，注意力，头 2，weights = softmax(masked_scores)）：6 x 6"
     )
     assert (picture.axes.images[0].get_array() == head.plot().axes.images[0].get_array()).all()
     assert labels_of(trace.plot("Q", language="zh"))[:2] == (

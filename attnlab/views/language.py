@@ -30,7 +30,7 @@ WORDS = {
     "head": "头",
     "part": "部分",
     "token": "词元",
-    "stop": "观测点",
+    "stop": "站",
     "job": "任务",
     "rank": "名次",
     "writes": "写入",
@@ -66,12 +66,12 @@ WORDS = {
     " by ": " × ",
     ", ": "，",
     "Heatmap{of}: {size}; the largest is {largest} at {place}": (
-        "热图{of}：{size}；最大值 {largest}，位于 {place}"
+        "热力图{of}：{size}；最大值 {largest}，位于 {place}"
     ),
     (
         "Heatmaps{of}: {L} layers of {H} heads; the largest is {largest} in layer {layer}, "
         "head {head}"
-    ): ("热图{of}：{L} 层，每层 {H} 个头；最大值 {largest}，位于第 {layer} 层，头 {head}"),
+    ): ("热力图{of}：{L} 层，每层 {H} 个头；最大值 {largest}，位于第 {layer} 层，头 {head}"),
     "Lines{of} ({query}): most to {first}": "连线{of}（{query}）：最强的指向 {first}",
     "Losses{of}: from {first} at step 1 to {last} at the last": (
         "损失{of}：第 1 步 {first}，最后一步 {last}"
@@ -220,10 +220,10 @@ WORDS = {
 # What results call themselves; the first that fits counts. In the places NESTED stands another of
 # these, or nothing.
 TITLES = {
-    "Logit lens{title}: the most probable token": "Logit lens{title}：最可能的词元",
-    "Logit lens{title}: probability and rank of {token}": "Logit lens{title}：{token} 的概率和名次",
+    "Logit lens{title}: the most probable token": "logit 透镜{title}：最可能的词元",
+    "Logit lens{title}: probability and rank of {token}": "logit 透镜{title}：{token} 的概率和名次",
     "Logit lens{title}: the most probable tokens at position {position}": (
-        "Logit lens{title}：位置 {position} 上最可能的词元"
+        "logit 透镜{title}：位置 {position} 上最可能的词元"
     ),
     "{title}, head by head and token by token": "{title}，逐头逐词元",
     "Direct logit attribution{title}: {target}": "直接 logit 归因{title}：{target}",
@@ -234,10 +234,12 @@ TITLES = {
     "{title}: what it looks at from {token}": "{title}：从 {token} 看向什么",
     "{title}: what it writes where it looks at {token}": "{title}：看向 {token} 时写入什么",
     "{kind}-composition of heads{title}": "头的 {kind} 组合{title}",
-    "Patching of {parts} by position: {target}": "按位置修补 {parts}：{target}",
-    "Patching of {parts}: {target}": "修补 {parts}：{target}",
-    "Attribution patching of {parts} by position: {target}": "按位置归因修补 {parts}：{target}",
-    "Attribution patching of {parts}: {target}": "归因修补 {parts}：{target}",
+    "Patching of {parts} by position: {target}": "按位置给 {parts} 打补丁：{target}",
+    "Patching of {parts}: {target}": "给 {parts} 打补丁：{target}",
+    "Attribution patching of {parts} by position: {target}": (
+        "按位置给 {parts} 打归因补丁：{target}"
+    ),
+    "Attribution patching of {parts}: {target}": "给 {parts} 打归因补丁：{target}",
     "layer {layer} head {head}": "第 {layer} 层，头 {head}",
     "head {head}": "头 {head}",
     "restored": "恢复的比例",
