@@ -314,7 +314,9 @@ both
 #
 # Let us see. The task: each word is to write the row of the word before it (the first word its
 # own). One pair of heads starts differently, one pair alike, both for the same number of steps. The
-# loss is the mean square of what is missing; the picture shows its root.
+# loss is the mean square of what is missing; the picture shows its root. You need not follow every
+# line of `train`: each step computes the layer, its error and the gradients, and AdamW, which
+# decides how large a step is, moves the matrices.
 
 # %%
 wanted = np.vstack([X[:1], X[:-1]])
@@ -375,7 +377,7 @@ different
 # ## 4.7 Predict, change, see
 #
 # **Exercise 1.** In 4.3 the first word's only weight is 1. Could other matrices make it anything
-# else? And what is the first word's context?
+# else? And what is the first word's context? Say it, then `print(causal.context[0])`.
 #
 # <details><summary>Answer</summary>
 #
