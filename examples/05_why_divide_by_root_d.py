@@ -160,8 +160,8 @@ print(f"w · (1 - w) is at most {apart:.0e} from what is measured")
 # A random query looks at random keys (ten, with the numbers above): how much does the winner take?
 # With nothing to divide by, the wider the keys, the more the winner takes all. Divided by d or d²
 # the scores shrink as d grows, until all keys get even shares: then nobody is looked at, and the
-# matrices would have to grow to make up for it. Only the root gives the same picture for every d,
-# since only the root takes away just what d dice add.
+# matrices would have to grow to make up for it. Only with the root is it nearly the same for every
+# d, since only the root takes away just what d dice add.
 
 # %%
 divisors = {"1": 0.0, "√d": 0.5, "d": 1.0, "d²": 2.0}  # as powers of d
