@@ -20,7 +20,7 @@ model = attnlab.GPT2.at_hand()
 
 M = np.array([[2.0, 1.0], [0.5, 1.5]])  # any matrix
 POINT = np.array([1.0, 2.0])
-STRETCH, ANGLE = (2.0, 0.5), 30  # along x and along y; degrees, against the clock
+STRETCH, ANGLE = (1.5, 0.5), 30  # along x and along y; degrees, against the clock
 SHIFT = np.array([1.0, -2.0])
 LAYER, HEAD = 1, 0  # of the model
 
@@ -216,13 +216,14 @@ pictures.curves({"singular values": values}, x_name="number", y_name="stretch")
 #
 # </details>
 #
-# **Exercise 2.** Make one of the two stretches negative: `STRETCH, ANGLE = (2.0, -0.5), 30`. What
-# becomes of the determinant, and what of the singular values of `stretch`?
+# **Exercise 2.** Make one of the two stretches negative: `STRETCH, ANGLE = (1.5, -0.5), 30`. What
+# becomes of the determinant, and what of the singular values of `stretch`? (To see those, begin the
+# code of 2.4 with `M = stretch`.)
 #
 # <details><summary>Answer</summary>
 #
-# The determinant goes from 1.0000 to -1.0000: areas are as they were, but the plane is turned over.
-# The singular values stay 2.0000 and 0.5000: they are never negative, and the mirror is in U or Vᵀ.
+# The determinant goes from 0.7500 to -0.7500: areas are as they were, but the plane is turned over.
+# The singular values stay 1.5000 and 0.5000: they are never negative, and the mirror is in U or Vᵀ.
 #
 # </details>
 #

@@ -16,9 +16,9 @@ CHANGES: Changes = {
     "a point at the origin": (False, {"POINT = np.array([1.0, 2.0])": "POINT = np.zeros(2)"}),
     "no stretch, no turn": (
         False,
-        {"STRETCH, ANGLE = (2.0, 0.5), 30": "STRETCH, ANGLE = (0, 0), 0"},
+        {"STRETCH, ANGLE = (1.5, 0.5), 30": "STRETCH, ANGLE = (0, 0), 0"},
     ),
-    "a turn by a negative angle": (False, {"(2.0, 0.5), 30": "(-2.0, 3.0), -750"}),
+    "a turn by a negative angle": (False, {"(1.5, 0.5), 30": "(-2.0, 3.0), -750"}),
     "no bias": (False, {"SHIFT = np.array([1.0, -2.0])": "SHIFT = np.array([0, 0])"}),
     "three words": (
         False,
@@ -50,14 +50,14 @@ def test_what_a_matrix_does() -> None:
     assert (lesson["POINT"] @ lesson["M"]).tolist() == [3, 4]
     assert "(1, 2) M = 1·[2. 1.] + 2·[0.5 1.5] = [3. 4.]" in lesson.printed
     kinds = lesson["kinds"]
-    assert [1, 2] @ kinds["stretch"] == pytest.approx([2, 1])
+    assert [1, 2] @ kinds["stretch"] == pytest.approx([1.5, 1])
     assert [1, 2] @ kinds["turn"] == pytest.approx([3**0.5 / 2 - 1, 0.5 + 3**0.5])
     assert [1, 2] @ kinds["mirror"] == pytest.approx([-1, 2])
-    for kind, determinant in {"stretch": 1, "turn": 1, "mirror": -1}.items():
+    for kind, determinant in {"stretch": 0.75, "turn": 1, "mirror": -1}.items():
         assert np.linalg.det(kinds[kind]) == pytest.approx(determinant)
     both = lesson["both"]
-    assert [1, 2] @ both["stretch turn"] == pytest.approx([3**0.5 - 0.5, 1 + 3**0.5 / 2])
-    assert [1, 2] @ both["turn stretch"] == pytest.approx([3**0.5 - 2, 0.25 + 3**0.5 / 2])
+    assert [1, 2] @ both["stretch turn"] == pytest.approx([0.75 * 3**0.5 - 0.5, 0.75 + 3**0.5 / 2])
+    assert [1, 2] @ both["turn stretch"] == pytest.approx([0.75 * 3**0.5 - 1.5, 0.25 + 3**0.5 / 2])
 
 
 @pytest.mark.parametrize("matrix", [MATRIX, "[[0.0, 1.0], [1.0, 0.0]]", "[[1, 2], [2, 4]]"])
@@ -98,7 +98,7 @@ def test_low_rank() -> None:
 
 
 def test_exercise_1() -> None:
-    lesson = run(CHAPTER, {"(2.0, 0.5), 30": "(2.0, 0.5), 90"})
+    lesson = run(CHAPTER, {"(1.5, 0.5), 30": "(1.5, 0.5), 90"})
     assert lesson["turn"] == pytest.approx(np.array([[0, 1], [-1, 0]]))
     assert lesson["POINT"] @ lesson["turn"] == pytest.approx([-2, 1])
     assert "(-2, 1)" in answer(CHAPTER, 1)
@@ -107,7 +107,7 @@ def test_exercise_1() -> None:
 
 def test_exercise_2() -> None:
     before = as_it_is(CHAPTER)["stretch"]
-    after = run(CHAPTER, {"(2.0, 0.5), 30": "(2.0, -0.5), 30"})["stretch"]
+    after = run(CHAPTER, {"(1.5, 0.5), 30": "(1.5, -0.5), 30"})["stretch"]
     signs = f"from {np.linalg.det(before):.4f} to {np.linalg.det(after):.4f}"
     assert signs in answer(CHAPTER, 2)
     for value in np.linalg.svd(after, compute_uv=False):
