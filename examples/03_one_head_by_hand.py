@@ -264,7 +264,7 @@ own_kind.plot()
 # at some.
 
 # %%
-three = {"near a third": head, "other kind": other_kind, "own kind": own_kind}
+three = {"by hand": head, "other kind": other_kind, "own kind": own_kind}
 names = [f"{name}, {j}" for name, one in three.items() for j in range(one.V.shape[1])]
 concat = np.hstack([one.context for one in three.values()])
 print("\nThe three contexts side by side")

@@ -27,7 +27,6 @@ prepare_script()  # for any terminal, and for pipes
 PROMPT = "It’s very hot in summer. Swimming is"
 
 model = attnlab.GPT2.at_hand()
-print(model)
 
 # %% [markdown]
 # ## 6.1 What was printed

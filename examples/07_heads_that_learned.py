@@ -31,7 +31,6 @@ prepare_script()  # for any terminal, and for pipes
 TEXT = "The dog chased the ball, but it"
 
 model = attnlab.GPT2.at_hand()  # for 7.6
-print(model)
 pocket = attnlab.GPT2.from_pretrained("pocket")  # for all other sections
 
 # %% [markdown]
