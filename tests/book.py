@@ -42,7 +42,7 @@ FASTER = {
     "04": {"draws = 100_000": "draws = 500"},
     "05": {"draws = 50_000": "draws = 500", "queries, choices = 5_000": "queries, choices = 50"},
     "11": {"TRIES, TIMES = 8, 16": "TRIES, TIMES = 2, 16"},
-    "12": {"STEPS, EVERY = 1000, 50": "STEPS, EVERY = 12, 6"},
+    "12": {"STEPS, EVERY = 1200, 50": "STEPS, EVERY = 12, 6"},
     "13": {
         "queries, seed = 500, 0": "queries, seed = 40, 0",
         "steps_of_learning = 100, 16, 200": "steps_of_learning = 10, 16, 3",

@@ -11,7 +11,7 @@ from attnlab import ForwardPass, softmax
 
 CHAPTER = "12"
 
-STEPS = "STEPS, EVERY = 1000, 50"
+STEPS = "STEPS, EVERY = 1200, 50"
 SIZES = "WIDTH, HEADS, RATE, SEED = 48, 2, 1e-2, 1"
 
 CHANGES: Changes = {
@@ -39,19 +39,22 @@ def test_it_goes_on_with_other_numbers(what: str) -> None:
     holds(CHAPTER, *CHANGES[what])
 
 
+@pytest.mark.slow
 def test_watching_a_head_form() -> None:
     chapter = as_it_is(CHAPTER)
     (steps, _, one, one_best, _), (_, _, two, two_best, previous) = chapter["one"], chapter["two"]
-    assert steps[-1] == 1000
+    assert steps[-1] == 1200
 
-    # the text's course: side by side, then two layers fall within some two hundred steps
-    before, after = steps <= 500, steps >= 800
-    assert np.abs(one - two)[before].max() < 0.3
+    # side by side, then the loss of two layers falls within some two hundred steps
+    formed = steps[two_best > 0.25][0]
+    before, after = steps < formed - 100, steps > formed + 200
+    assert 400 < formed < 1000
+    assert np.abs(one - two)[before].max() < 0.4
     assert min(one.min(), two[before].min()) > 3
-    assert two[after].max() < 1.5
-    assert two[-1] < one[-1] - 2
-    assert steps[previous > 0.75][0] < steps[two_best > 0.25][0] - 200
-    assert two_best[-1] > 0.8
+    assert two[after].max() < 2
+    assert two[-1] < one[-1] - 1.5
+    assert steps[previous > 0.75][0] < formed - 200
+    assert two_best[-1] > 0.75
     assert one_best.max() < 0.25
 
     # the place, and what it hangs on
@@ -69,6 +72,7 @@ def test_watching_a_head_form() -> None:
     assert in_layer_0 == 0 < 0.1 < in_layer_1
 
 
+@pytest.mark.slow
 def test_before_while_and_after_it_forms() -> None:
     chapter = as_it_is(CHAPTER)
     assert chapter["letters"] == list("qkzvmqkzvm")
@@ -78,9 +82,10 @@ def test_before_while_and_after_it_forms() -> None:
     assert first[second_k, v] < forming[second_k].max()
     assert last[second_k].argmax() == v
     assert last[second_k, v] > 0.7
-    assert last[0].max() < 0.7  # the second q finds nothing to fit
+    assert last[0].max() < 0.8  # the second q finds nothing to fit
 
 
+@pytest.mark.slow
 def test_what_is_watched() -> None:
     """Losses and weights, counted one by one."""
     chapter = as_it_is(CHAPTER)
@@ -113,6 +118,7 @@ def told(text: str, before: str) -> float:
     return float(found[0])
 
 
+@pytest.mark.slow
 def test_exercise_1() -> None:
     assert told(answer(CHAPTER, 1), "-ln 0.1 = ln 10 = ") == round(math.log(10), 2)
     assert np.isclose(
@@ -120,6 +126,7 @@ def test_exercise_1() -> None:
     )
 
 
+@pytest.mark.slow
 def test_exercise_2() -> None:
     chapter = as_it_is(CHAPTER)
     for edited in (chapter["replaced"](-2), chapter["forward"]):
@@ -128,6 +135,7 @@ def test_exercise_2() -> None:
         )
 
 
+@pytest.mark.slow
 def test_exercise_3() -> None:
     """The line changes nothing of the training."""
     chapter = as_it_is(CHAPTER)
@@ -149,8 +157,5 @@ def test_exercise_4() -> None:
     none = run(CHAPTER, {"SHORT = 0.7": "SHORT = 0.0"})
     assert none["two"][3:].max() < 0.3
     assert np.isclose(
-        told(answer(CHAPTER, 4), "both losses stay near "), none["two"][2][-1], atol=0.2
-    )
-    assert np.isclose(
-        told(answer(CHAPTER, 4), "both losses stay near "), none["one"][2][-1], atol=0.2
+        told(answer(CHAPTER, 4), "the loss of two layers stays near "), none["two"][2][-1], atol=0.2
     )
