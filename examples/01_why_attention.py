@@ -130,8 +130,8 @@ print(attnlab.table([*lengths.values()], rows=[*lengths], columns=symbols, decim
 # deviation makes all of them √D; LayerNorm then multiplies by a learned gain and adds a learned
 # bias, and they differ again. With the prompt above the pocket model's rows are between 7.34 and
 # 8.33 long after LayerNorm. So there the dot product and the cosine tell nearly the same: what lies
-# in between is almost one constant. Queries and keys may have any length, and use it: a longer
-# query looks more sharply, a longer key changes every score that it takes part in.
+# in between is almost one constant. Queries and keys (section 1.5) may have any length, and use it:
+# a longer query looks more sharply, a longer key changes every score that it takes part in.
 
 # %%
 X_block = block.attention.X
