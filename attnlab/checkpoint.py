@@ -41,6 +41,9 @@ from attnlab.parameters import (
 )
 from attnlab.steps import read_only
 
+# Where the pocket model is, of which no path of this machine is told.
+PACKAGE = Path(__file__).parent
+
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
@@ -198,7 +201,9 @@ class Checkpoint(Parameters):
         self._entries, self._copy, left_out = parameters_among(
             _entries(self.directory, variant), config, str(self.directory)
         )
-        self.origin = f"from {self.directory}{left_out}"
+        own = self.directory.is_relative_to(PACKAGE)
+        place = self.directory.relative_to(PACKAGE.parent) if own else self.directory
+        self.origin = f"from {place}{left_out}"
 
     def __getitem__(self, path: str) -> Array:
         name = tensor_name(path)

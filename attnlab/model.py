@@ -189,7 +189,7 @@ class GPT2:
     def at_hand(cls) -> GPT2:
         """What chapters and scripts run on: GPT-2 where it is in the cache, else the pocket model.
 
-        Prints one line that tells which, and how to get GPT-2. It never touches the network, unless
+        Prints which, and how to get GPT-2. It never touches the network, unless
         the environment variable ATTNLAB_MODEL names a model or directory, which is then taken.
 
         Raises
@@ -204,7 +204,7 @@ class GPT2:
             model = cls.from_pretrained("gpt2", local_files_only=True)
         except MissingFileError:
             print(
-                "Model: the pocket GPT-2 that comes with attnlab, as GPT-2 is not in the cache. "
+                "Model: the pocket GPT-2 that comes with attnlab, as GPT-2 is not in the cache.\n"
                 f"To get it (550 MB): {HOW_TO_GET_GPT2}"
             )
             return cls.from_pretrained(POCKET)

@@ -419,7 +419,7 @@ def test_download_finds_what_is_there() -> None:
         (("next", "the", "--file", "x"), "one text is taken, and 2 given"),
         (("html", "a", "b", "c"), "one text or two are taken, and 3 given"),
         (("html", "a", "b", "--edit", "mask=True"), "of two texts, or of one with and without"),
-        (("html", "the", "-o", "x.pdf"), "a page is HTML, whose names end in .html"),
+        (("html", "the", "-o", "x.pdf"), "file that ends in .html; given 'x.pdf'"),
         (("next", "--file", "/no/such/file"), "there is no file in /no/such"),
         (("trace", "the", "--step", "wieghts"), "of the whole there are .*logits.*blocks.0.mid"),
         (("trace", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are input, "),

@@ -60,9 +60,9 @@ def test_chapter(chapter: Path, tmp_path: Path) -> None:
     output = run(faster(chapter, tmp_path), tmp_path, encoding="ascii")
     assert len(output.splitlines()) > 20
     if chapter in ON_A_MODEL:
-        first = output.splitlines()[0]
+        first, second, *_ = output.splitlines()
         assert "pocket" in first
-        assert HOW_TO_GET_GPT2 in first
+        assert HOW_TO_GET_GPT2 in second
 
 
 @pytest.mark.parametrize("chapter", ON_A_MODEL, ids=name)

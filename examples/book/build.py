@@ -18,9 +18,9 @@ import tempfile
 from pathlib import Path
 
 import jupytext  # type: ignore[import-untyped]
+from api import names, reference
 from diagram import diagram
 from editions import CHAPTERS, edition
-from reference import names, reference
 
 HERE = Path(__file__).parent
 LANGUAGES = {"en": "en", "zh": "zh_CN"}

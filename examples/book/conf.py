@@ -4,6 +4,9 @@ import os
 import re
 from typing import Any
 
+from sphinx.search.en import SearchEnglish
+from sphinx.search.zh import SearchChinese
+
 import attnlab
 from attnlab.steps import Step
 
@@ -16,6 +19,9 @@ html_title = "attnlab: the book on attention" if is_english else "attnlab：注�
 extensions = ["myst_nb", "sphinx_copybutton"]
 if is_english:  # the reference is in the docstrings' language alone
     extensions += ["sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+
+# Sphinx 9.0 has the search in Chinese ask for a stemmer that it did not write: it writes English's.
+SearchChinese.language_name = SearchEnglish.language_name
 
 html_theme = "furo"
 html_static_path = [os.path.join(os.path.dirname(__file__), "theme", "static")]

@@ -34,7 +34,13 @@ def reference() -> str:
         page += [f".. auto{kind}:: attnlab.{name}"]
         page += [f"   {option}" for option in options.splitlines()] + ["```", ""]
     for module, heading in MODULES.items():
-        page += [f"## {heading}", "```{eval-rst}", f".. automodule:: {module}", "   :members:"]
+        page += [
+            f"## {heading}",
+            "```{eval-rst}",
+            f".. automodule:: {module}",
+            "   :members:",
+            "   :undoc-members:",
+        ]
         page += ["```", ""]
     return "\n".join(page)
 
