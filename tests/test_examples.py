@@ -65,6 +65,7 @@ def test_chapter(chapter: Path, tmp_path: Path) -> None:
         assert HOW_TO_GET_GPT2 in second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chapter", ON_A_MODEL, ids=name)
 def test_chapter_on_a_model_of_gpt2s_shape(
     chapter: Path, walkthrough_directory: Path, tmp_path: Path

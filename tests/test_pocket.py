@@ -53,7 +53,7 @@ def test_it_is_opened_without_network_from_anywhere(tmp_path: Path) -> None:
         env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "none")},
         check=True,
     ).stdout
-    assert shown.endswith(f"from {POCKET_DIRECTORY}\n")
+    assert shown.endswith(f"from {Path('attnlab', 'pocket')}\n")
 
 
 def test_it_has_no_revision() -> None:
@@ -184,7 +184,7 @@ def test_at_hand_without_gpt2(
     monkeypatch.setattr(hub, "_cached", lambda *_: None)
     monkeypatch.setattr(hub, "_download", lambda *_: pytest.fail("must not touch the network"))
     model = GPT2.at_hand()
-    assert model.parameters.origin == f"from {POCKET_DIRECTORY}"
+    assert model.parameters.origin == f"from {Path('attnlab', 'pocket')}"
     told = capsys.readouterr().out
     assert told.count("\n") == 1
     assert "pocket" in told

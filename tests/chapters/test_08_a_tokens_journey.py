@@ -37,6 +37,7 @@ CHANGES: Changes = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
 def test_it_goes_on_with_other_inputs(what: str) -> None:
     holds(CHAPTER, *CHANGES[what])

@@ -31,6 +31,7 @@ def fast(changes: dict[str, str]) -> Chapter:
     return run(CHAPTER, FASTER[CHAPTER] | changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
 def test_it_goes_on_with_other_numbers(what: str) -> None:
     holds(CHAPTER, *CHANGES[what])
