@@ -82,7 +82,7 @@ def test_every_link_leads_somewhere(book: Path) -> None:
 def test_the_reference_has_every_public_name(book: Path) -> None:
     page = Page(book / "en" / "api.html")
     public = {name for name in attnlab.__all__ if name != "errors"}
-    assert public <= {name.removeprefix("attnlab.") for name in page.anchors}
+    assert public <= {name.rpartition(".")[2] for name in page.anchors if "attnlab." in name}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

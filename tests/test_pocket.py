@@ -186,7 +186,7 @@ def test_at_hand_without_gpt2(
     model = GPT2.at_hand()
     assert model.parameters.origin == f"from {Path('attnlab', 'pocket')}"
     told = capsys.readouterr().out
-    assert told.count("\n") == 1
+    assert told.count("\n") == 2
     assert "pocket" in told
     assert HOW_TO_GET_GPT2 in told
     with pytest.raises(BaseException, match="must not touch"):  # never falls back by itself

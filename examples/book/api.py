@@ -25,7 +25,7 @@ HEADINGS = {
 def reference() -> str:
     """A page with every public name of the library and what its docstring says."""
     page = ["# Reference", "Every name is `attnlab.NAME`, unless its module is written.", ""]
-    public = [name for name in attnlab.__all__ if not inspect.ismodule(getattr(attnlab, name))]
+    public = [name for name in attnlab.__all__ if not name.endswith(("errors", "Error"))]
     for name in sorted(public, key=str.lower):
         kind = "class" if inspect.isclass(getattr(attnlab, name)) else "function"
         members = "\n:members:\n:inherited-members: dict, list, tuple" if kind == "class" else ""
