@@ -987,7 +987,8 @@ def test_pictures_say_where_it_was_edited(odd: GPT2) -> None:
     for picture in (edited.plot(), edited.plot_tokens(1, 2), edited.head(1, 2).plot()):
         assert path in picture.axes.get_title(loc="left")
         assert path in picture.alt
-    assert "softmax(masked_scores), edited" in edited.head(1, 2).plot().axes.get_title(loc="left")
+    title = edited.head(1, 2).plot().axes.get_title(loc="left").replace("\n", " ")
+    assert "softmax(masked_scores), edited" in title
 
 
 def test_an_edited_number_under_the_mask_is_seen(odd: GPT2) -> None:

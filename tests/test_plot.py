@@ -264,12 +264,13 @@ def few_fonts(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_symbols_where_no_font_has_the_characters() -> None:
     picture = with_tokens("a", "\U0002fa1d", " é").plot()
     assert ticks(picture.axes.xaxis) == ["a", "S1", "Ġé"]
-    title = picture.axes.get_title(loc="left")
+    title = picture.axes.get_title(loc="left").replace("\n", " ")
     assert "symbols stand for characters that no font here has" in title
     assert "apt-get install fonts-noto-cjk" in title
     picture._repr_mimebundle_()  # with no warning of a missing glyph
     assert "symbols" not in with_tokens("a", "é").plot().axes.get_title(loc="left")
-    no_chinese = with_tokens("\U00013000").plot().axes.get_title(loc="left")  # a hieroglyph
+    hieroglyph = with_tokens("\U00013000").plot()
+    no_chinese = hieroglyph.axes.get_title(loc="left").replace("\n", " ")
     assert "no font here has" in no_chinese
     assert "apt-get" not in no_chinese
 
@@ -504,3 +505,14 @@ def test_pictures_in_an_exported_notebook(tmp_path: Path) -> None:
     images = re.findall(r"<img\b[^>]*?alt=\"([^\"]*)\"[^>]*?src=\"data:image/png", html)
     assert [alt.partition(" of ")[0] for alt in images[:2]] == ["Heatmap", "Heatmaps"]
     assert len(images) == 3  # the last one once, by pyplot
+
+
+def test_a_long_title_stays_inside_the_picture(odd: GPT2) -> None:
+    from matplotlib.text import Text
+
+    edits = {f"blocks.0.attention.heads.{head}.context": 0 for head in range(2)}
+    ax = odd.trace([1, 2, 3]).edited(edits).head(0, 0).plot().axes
+    title = next(text for text in ax.findobj(Text) if text.get_text() == ax.get_title(loc="left"))
+    ax.figure.draw_without_rendering()
+    assert title.get_text().count("\n") > 1
+    assert title.get_window_extent().x1 <= ax.figure.bbox.x1

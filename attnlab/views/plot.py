@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import textwrap
 import unicodedata
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
@@ -68,6 +69,9 @@ except ModuleNotFoundError as error:
 TILE_SHOWN = 32
 
 INCHES_PER_LABEL = 0.28
+
+# How many characters of a title fit above an inch of a figure, beside the labels of its rows.
+TITLE_PER_INCH = 11
 
 # A picture is no larger than this; where its labels would be smaller than that, some are left out.
 MOST_INCHES, LEAST_INCHES = 24, 0.1
@@ -441,7 +445,11 @@ def finished(
     ax: Axes, given: Axes | None, words: Words, title: str, notes: Iterable[str], alt: str
 ) -> Picture:
     """The picture, once it has its title and below it what is to be known."""
-    lines = filter(None, [words.drawn(title), *notes, words.note])
+    told = "\n".join(filter(None, [words.drawn(title), *notes, words.note]))
+    figure = ax.get_figure()
+    assert figure is not None
+    width = max(20, int(figure.bbox.width / figure.dpi * TITLE_PER_INCH))
+    lines = [line for part in told.split("\n") for line in textwrap.wrap(part, width)]
     ax.set_title(
         "\n".join(lines), fontsize="small", loc="left", parse_math=False, family=words.fonts
     )
