@@ -52,7 +52,7 @@ def boxes(ax: Any) -> list[Any]:
 def test_a_matrix(pictures: Any) -> None:
     picture = pictures.heatmap(
         [[0.5, nan, -0.3], [0.25, -inf, 1]],
-        rows=["猫", "吃"],
+        rows=["кот", "ест"],
         columns=["cat", "$x_1$", "c" * 99],
         title="Mine",
     )
@@ -60,11 +60,11 @@ def test_a_matrix(pictures: Any) -> None:
     assert np.ma.getmaskarray(image.get_array()).tolist() == [[False, True, False]] * 2
     assert image.get_array().filled(9).tolist() == [[0.5, 9, -0.3], [0.25, 9, 1]]
     assert image.get_clim() == (-1, 1)
-    assert [text.get_text() for text in picture.axes.get_yticklabels()] == ["猫", "吃"]
+    assert [text.get_text() for text in picture.axes.get_yticklabels()] == ["кот", "ест"]
     columns = [text.get_text() for text in picture.axes.get_xticklabels()]
     assert columns == ["cat", "$x_1$", f"{'c' * 31}…"]
     assert picture.axes.get_title(loc="left") == "Mine"
-    assert picture.alt == f"Heatmap of Mine: 2 x 3; the largest is 1 at 吃, {'c' * 31}…"
+    assert picture.alt == f"Heatmap of Mine: 2 x 3; the largest is 1 at ест, {'c' * 31}…"
 
 
 def test_a_row_and_a_mask(pictures: Any) -> None:
@@ -81,7 +81,7 @@ def test_what_a_matrix_does_to_the_plane(pictures: Any) -> None:
     """Points are rows: (1, 2) W = (1·2 + 2·1, 1·0 + 2·3) = (4, 6), and b = (1, -1) added (5, 5)."""
     W = [[2, 0], [1, 3]]
     maps = {"W": W, "with b": (W, [1, -1])}
-    picture = pictures.plane(maps, points={"猫": (1, 2)}, title="Two maps")
+    picture = pictures.plane(maps, points={"кот": (1, 2)}, title="Two maps")
     before, after, moved = picture.axes.child_axes
     assert [panel.get_title() for panel in (before, after, moved)] == ["before", "W", "with b"]
     assert arrows_in(before) == [[0, 0, 1, 0], [0, 0, 0, 1]]
@@ -95,7 +95,7 @@ def test_what_a_matrix_does_to_the_plane(pictures: Any) -> None:
         assert panel.patches[0].get_xy()[:-1].tolist() == [list(corner) for corner in square]
         (dot,) = (line for line in panel.lines if line.get_marker() == "o")
         assert dot.get_xydata().tolist() == [list(point)]
-    assert texts(after) == ["(2, 0)", "(1, 3)", "猫"]
+    assert texts(after) == ["(2, 0)", "(1, 3)", "кот"]
     assert picture.alt == (
         "Maps of the plane of Two maps: W takes (1, 0) to (2, 0) and (0, 1) to (1, 3); "
         "with b takes (1, 0) to (3, -1) and (0, 1) to (2, 2)"
@@ -120,7 +120,7 @@ def test_the_grid_and_its_scale(pictures: Any) -> None:
 
 
 def test_arrows_head_to_tail(pictures: Any) -> None:
-    vectors = {"0.5 · 猫": (1, 2), "吃": (3, -1), "none": (0, 0), "back": (-2, 0.5)}
+    vectors = {"0.5 · кот": (1, 2), "ест": (3, -1), "none": (0, 0), "back": (-2, 0.5)}
     picture = pictures.arrows(vectors, title="A context vector")
     total, *parts = arrows_in(picture.axes)
     assert total == [0, 0, 2, 1.5]
@@ -130,16 +130,16 @@ def test_arrows_head_to_tail(pictures: Any) -> None:
     assert strong == 2 * thin
     assert picture.axes.get_aspect() == 1
     assert picture.alt == (
-        "Arrows head to tail of A context vector: 0.5 · 猫 (1, 2), 吃 (3, -1), none (0, 0), "
+        "Arrows head to tail of A context vector: 0.5 · кот (1, 2), ест (3, -1), none (0, 0), "
         "back (-2, 0.5); their sum is (2, 1.5)"
     )
 
 
 def test_arrows_from_the_origin(pictures: Any) -> None:
-    picture = pictures.points({"猫": (1, 2), "吃": (-0.5, 0)})
+    picture = pictures.points({"кот": (1, 2), "ест": (-0.5, 0)})
     assert arrows_in(picture.axes) == [[0, 0, 1, 2], [0, 0, -0.5, 0]]
-    assert texts(picture.axes) == ["猫", "吃"]
-    assert picture.alt == "Arrows from the origin: 猫 (1, 2), 吃 (-0.5, 0)"
+    assert texts(picture.axes) == ["кот", "ест"]
+    assert picture.alt == "Arrows from the origin: кот (1, 2), ест (-0.5, 0)"
     assert pictures.points({"nothing": (0, 0)}).alt.endswith("nothing (0, 0)")
 
 
@@ -173,8 +173,8 @@ def test_curves(pictures: Any) -> None:
     picture = pictures.curves(
         {"low": [1, nan, 0.5], "_high $x$": [2, 3, 4]},
         x=[1, 10, 100],
-        x_name="步",
-        y_name="损失",
+        x_name="шаг",
+        y_name="потеря",
         title="Two",
     )
     ax = picture.axes
@@ -186,7 +186,7 @@ def test_curves(pictures: Any) -> None:
     assert legend == ["_high $x$", "low"]  # as they end
     (first, second) = ax.get_legend().get_lines()
     assert (first.get_linestyle(), second.get_linestyle()) == ("--", "-")
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("步", "损失")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("шаг", "потеря")
     assert ax.get_title(loc="left") == "Two\nnot drawn: 1 that are NaN or infinite"
     assert picture.alt == (
         "Curves of Two: low from 1 at 1 to 0.5 at 100; _high $x$ from 2 at 1 to 4 at 100"

@@ -42,6 +42,7 @@ html_context = {
     "english_alone": ("api", "_modules/"),
 }
 html_show_sphinx = False
+html_show_copyright = False
 html_copy_source = False
 
 myst_heading_anchors = 3
