@@ -1,5 +1,6 @@
 """How Sphinx makes the book of what `build.py` lays out, in the language of ATTNLAB_LANGUAGE."""
 
+import inspect
 import os
 import re
 from typing import Any
@@ -64,7 +65,14 @@ NAMED = re.compile(r"([\w*][\w, *]*) : (.*)")
 def as_sphinx_reads_it(
     app: Any, what: str, name: str, described: Any, options: Any, lines: list[str]
 ) -> None:
-    """A docstring's sections as headings, and each parameter's name above what it is."""
+    """A docstring's sections as headings, and each parameter's name above what it is.
+
+    An equation has no docstring: what it is, its code says.
+    """
+    if what == "function" and not any(lines):
+        code = inspect.getsource(described).splitlines()
+        lines[:] = [".. code-block:: python", "", *(f"    {line}" for line in code)]
+        return
     found = []
     for line, below in zip(lines, (*lines, "")[1:], strict=True):
         if SECTION.match(line) and below.startswith("---"):
