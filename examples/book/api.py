@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import attnlab
+from attnlab.analysis.attribution import Attribution, ByToken
+from attnlab.analysis.circuits import Composition, TokensOfHead, TokensRead
+from attnlab.analysis.flow import Rollout, ValueWeighted, ValueWeightedHeads
+from attnlab.analysis.gradients import Gradients
+from attnlab.analysis.jobs import HeadJobs
+from attnlab.analysis.lens import LogitLens, OneToken
+from attnlab.analysis.patching import GuessedPatching, Patching
 from attnlab.names import NAMES
+from attnlab.products import Product
 
 # Modules of which the reference tells every public name.
 MODULES = {
     "attnlab.equations": "The equations",
     "attnlab.gradients": "The gradient of each equation",
+    "attnlab.pictures": "Pictures of your own numbers",
     "attnlab.figures": "Published figures",
     "attnlab.walkthrough": "The published walkthrough",
     "attnlab.errors": "Errors",
 }
+
+# What analyses of a trace return.
+ANALYSES = (
+    *(LogitLens, OneToken, Attribution, ByToken, Patching, GuessedPatching, Gradients, Product),
+    *(TokensOfHead, TokensRead, Composition, HeadJobs, Rollout, ValueWeighted, ValueWeightedHeads),
+)
 
 HEADINGS = {
     "en": ("Name", "Tool", "Here, from a trace on"),
@@ -24,25 +40,27 @@ HEADINGS = {
 
 def reference() -> str:
     """A page with every public name of the library and what its docstring says."""
-    page = ["# Reference", "Every name is `attnlab.NAME`, unless its module is written.", ""]
-    public = [name for name in attnlab.__all__ if not name.endswith(("errors", "Error"))]
+    page = ["# Reference", "", "What has a heading of its own here is `attnlab.NAME`.", ""]
+    public = {name: getattr(attnlab, name) for name in attnlab.__all__}
     for name in sorted(public, key=str.lower):
-        kind = "class" if inspect.isclass(getattr(attnlab, name)) else "function"
-        members = "\n:members:\n:inherited-members: dict, list, tuple" if kind == "class" else ""
-        options = f"{members}\n".lstrip("\n")
-        page += [f"## {name}", "```{eval-rst}"]
-        page += [f".. auto{kind}:: attnlab.{name}"]
-        page += [f"   {option}" for option in options.splitlines()] + ["```", ""]
+        if not inspect.ismodule(public[name]) and public[name].__module__ not in MODULES:
+            page += [f"## {name}", *directive(public[name])]
+    page += ["## Results of analyses"]
+    for result in ANALYSES:
+        page += directive(result)
     for module, heading in MODULES.items():
-        page += [
-            f"## {heading}",
-            "```{eval-rst}",
-            f".. automodule:: {module}",
-            "   :members:",
-            "   :undoc-members:",
-        ]
-        page += ["```", ""]
+        page += [f"## {heading}", "```{eval-rst}", f".. automodule:: {module}"]
+        page += ["   :members:", "   :undoc-members:", "```", ""]
     return "\n".join(page)
+
+
+def directive(described: Any) -> list[str]:
+    """What has Sphinx tell of a class, with its members, or of a function."""
+    path = f"{described.__module__}.{described.__qualname__}"
+    if not inspect.isclass(described):
+        return ["```{eval-rst}", f".. autofunction:: {path}", "```", ""]
+    options = ("   :members:", "   :show-inheritance:")
+    return ["```{eval-rst}", f".. autoclass:: {path}", *options, "```", ""]
 
 
 def names(language: str) -> str:

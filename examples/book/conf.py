@@ -54,6 +54,7 @@ nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_merge_streams = True
 
+add_module_names = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autodoc_class_signature = "separated"
