@@ -122,7 +122,7 @@ def test_a_heads_weights_by_cell(odd: GPT2) -> None:
     assert "01, colour by √weight masked" in shown.text
     # The other steps are there too, folded up, and the table of all of them.
     folded = [a for t, a in shown.elements if t == "details"]
-    assert len(folded) == 6
+    assert len(folded) == 7
     assert "scores = raw_scores / scale" in shown.text
     assert repr(head).partition("\n")[2] in shown.text
 

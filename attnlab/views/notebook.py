@@ -139,18 +139,24 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
     It computes no more than the result's `repr` does.
     """
     body: list[str] = []
+    steps = f"<pre>{escape(result._table())}</pre>"
     is_attention = "weights" in result.parts
     if result.tokens is not None and not is_attention:
         body.append(_chips(result.tokens))
     if is_attention:
         try:
             body += [*_attention(result, tokens)]
+            steps = _folded(steps)
         except AttnlabError as error:  # the table below shows what there is
             body.append(_faint(say("No weights: {error}", error=error)))
-    body.append(f"<pre>{escape(result._table())}</pre>")
+    body.append(steps)
     if result.hint:
         body.append(_faint(titled(result.hint)))
     return _page(titled(result.title), *body)
+
+
+def _folded(steps: str) -> str:
+    return f"<details><summary>{say('steps')}</summary>{steps}</details>"
 
 
 def _faint(text: str) -> str:
@@ -176,8 +182,8 @@ def trace_view(trace: Result) -> str:
                 )
             )
         )
-    steps = f"<summary>{say('steps')}</summary><pre>{escape(trace._table())}</pre>"
-    body += [f"<details>{steps}</details>", _faint(titled(trace.hint))]
+    steps = f"<pre>{escape(trace._table())}</pre>"
+    body += [_folded(steps), _faint(titled(trace.hint))]
     return _page(titled(trace.title), *body)
 
 
