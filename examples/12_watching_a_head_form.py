@@ -309,8 +309,8 @@ for layer, change in enumerate(changes):
 #
 # <details><summary>Answer</summary>
 #
-# At the first v as before, with 0.9 of its weight. The head has not learned a distance. It looks
-# for a letter, wherever that stands.
+# At the first v as before, with more than 0.6 of its weight. The head has not learned a distance.
+# It looks for a letter, wherever that stands.
 #
 # </details>
 #

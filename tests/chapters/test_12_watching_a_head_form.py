@@ -132,7 +132,7 @@ def test_exercise_2() -> None:
     chapter = as_it_is(CHAPTER)
     for edited in (chapter["replaced"](-2), chapter["forward"]):
         assert np.isclose(
-            told(answer(CHAPTER, 2), "as ever: "), chapter["found"](edited)[0], atol=0.1
+            told(answer(CHAPTER, 2), "as ever: "), chapter["found"](edited)[0], atol=0.15
         )
 
 
@@ -145,7 +145,7 @@ def test_exercise_3() -> None:
     forward = ForwardPass(ids, chapter["runs"][2].parameters)
     second_k = forward.blocks[1].attention.weights[0, chapter["best_head"], 8]
     assert second_k.argmax() == line.index("v")
-    assert np.isclose(told(answer(CHAPTER, 3), "as before, with "), second_k.max(), atol=0.1)
+    assert second_k.max() > told(answer(CHAPTER, 3), "as before, with more than ")
 
 
 @pytest.mark.slow
