@@ -99,7 +99,8 @@ class ValueWeightedHeads(Analysis):
         heads = [[lengths_of(head) for head in block.attention.heads] for block in blocks]
         self.lengths = read_only(np.array(heads))
         self._queries, self._keys = axes_of(trace, self.lengths)
-        self.title = f"Lengths of what each head adds up{trace.note}: for the last token"
+        self._of_all = f"Lengths of what each head adds up{trace.note}"
+        self.title = f"{self._of_all}: for the last token"
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return self.lengths[:, :, -1].reshape(-1, self.lengths.shape[-1]), self._heads, self._keys
@@ -116,10 +117,9 @@ class ValueWeightedHeads(Analysis):
         from attnlab.views.plot import drawn_in, plot_tiles, tile_of
 
         axes = self._queries, self._keys
-        title = self.title.removesuffix(": for the last token")
         tiles = self.lengths[tile_of(self.lengths, *axes, tokens)]
         with drawn_in(language):
-            return plot_tiles(tiles, *axes, titled(title), ax, tokens)
+            return plot_tiles(tiles, *axes, titled(self._of_all), ax, tokens)
 
 
 def lengths_of(head: Trace) -> Array:

@@ -90,11 +90,12 @@ def stale(script: str, translation: str) -> list[str]:
 
 
 def marked(script: str, translation: str) -> str:
-    """A chapter's Chinese texts, marked as saying what the English says; English where none is."""
+    """A chapter's Chinese texts, marked as saying what the English says; new ones to be written."""
     english, chinese = prose(script), [text for _, text in texts(translation)]
-    chinese += [cell.text for cell in english[len(chinese) :]]
-    pairs = zip(english, chinese, strict=True)
-    return "\n".join(f"<!-- {cell.mark} -->\n{text}\n" for cell, text in pairs)
+    done = [(cell.mark, text) for cell, text in zip(english, chinese, strict=False)]
+    to_come = [("new", text) for text in chinese[len(english) :]]
+    to_come += [("new", cell.text) for cell in english[len(chinese) :]]
+    return "\n".join(f"<!-- {mark} -->\n{text}\n" for mark, text in done + to_come)
 
 
 def translated(script: str, translation: str) -> str:
