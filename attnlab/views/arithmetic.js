@@ -14,6 +14,19 @@ function openArithmetic(cursor) {
   });
 }
 
+function closeArithmetic() {
+  opened = null;
+  byId("arithmetic-title").textContent = say("Arithmetic");
+  byId("sums").replaceChildren(
+    make(
+      "p",
+      { class: "note" },
+      // prettier-ignore
+      say("Click a cell, or press Enter on it, to see its numbers from the dot product to the context vector."),
+    ),
+  );
+}
+
 function showArithmetic() {
   const { layer, head, query, key } = opened;
   const shown = traces.filter(

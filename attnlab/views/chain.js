@@ -2,12 +2,6 @@
 // are edited. Numbers go in, numbers come out; nothing here draws. Sums are made in float64, from
 // float32 Q, K and V.
 
-/** The bytes that a base64 text stands for. */
-function bytesOf(base64) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
-  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
-}
-
 /** A mask of T x Tk bits, row after row, as bytes of 0 and 1. */
 function unpackedMask(base64, size) {
   const packed = bytesOf(base64);
@@ -17,8 +11,7 @@ function unpackedMask(base64, size) {
 /**
  * The heads of one layer.
  *
- * values: float32, little-endian: Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh), then head by head the
- * steps that are edited in it, (T, Tk) each, the context (T, Dh).
+ * values: the pack "attention" of the layer.
  * mask: (T, Tk) of 0 and 1. scales: what each head's raw scores are divided by. edited: by head, the
  * names of the steps that are edited in it, which its `given` has then.
  */

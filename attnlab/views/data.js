@@ -20,7 +20,21 @@ const MATRICES = Object.keys(description.steps).filter(
 const AFTER_MASK = new Set(["masked_scores", "weights"]);
 const DIFFERENCE = "B − A";
 
-const traces = description.traces.map((given, number) => {
+const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, zoom: 1 };
+
+let traces; // what is looked at: one trace, or two that are compared
+let views;
+let whyNoDifference;
+
+/** Look at traces, given as `description.traces` has them. */
+function takeTraces(given) {
+  traces = given.map(traceOf);
+  whyNoDifference = traces.length === 2 ? differentShapes(...traces) : "";
+  views = traces.map((trace) => viewOf(trace.name, [trace]));
+  if (traces.length === 2 && !whyNoDifference) views.push(viewOf(DIFFERENCE, traces));
+}
+
+function traceOf(given, number) {
   const T = given.tokens.length;
   const Tk = given.cached + T;
   const cached = Array.from({ length: given.cached }, (_, n) => ({
@@ -34,14 +48,10 @@ const traces = description.traces.map((given, number) => {
     name: "AB"[number],
     mask: unpackedMask(given.mask, T * Tk),
     keys: [...cached, ...given.tokens],
-    read: new Map(),
+    packs: new Map(), // name -> promise of its numbers
+    read: new Map(), // layer -> its heads, once they are there
   };
-});
-const whyNoDifference = traces.length === 2 ? differentShapes(...traces) : "";
-const views = traces.map((trace) => viewOf(trace.name, [trace]));
-if (traces.length === 2 && !whyNoDifference) views.push(viewOf(DIFFERENCE, traces));
-
-const selection = { layer: 0, head: 0, step: "weights", query: traces[0].T - 1, key: 0, zoom: 1 };
+}
 
 function differentShapes(a, b) {
   if (a.layers !== b.layers || a.H !== b.H || a.Dh !== b.Dh) {
@@ -74,17 +84,20 @@ function viewOf(name, shown) {
   };
 }
 
-/** A head of a trace. A layer is decoded when it is first looked at, and its text then dropped. */
-function headOf(trace, layer, head) {
-  if (!trace.read.has(layer)) {
-    const element = document.getElementById(`trace-${trace.number}-layer-${layer}`);
-    const values = new Float32Array(bytesOf(element.textContent).buffer);
-    element.remove();
-    const edited = trace.edited[layer] ?? {};
+/** Read a layer's heads; they are there when the promise is kept. */
+async function readLayer(trace, layer) {
+  const values = await numbersOf(trace, `attention.${layer}`);
+  const edited = trace.edited[layer] ?? {};
+  if (!trace.read.has(layer))
     trace.read.set(layer, headsOf(values, trace.mask, trace.scales[layer], edited, trace));
-  }
-  return trace.read.get(layer)[head];
 }
+
+/** The traces of a view whose layer has not been read yet. */
+const unread = (view, layer) =>
+  view.traces.filter((trace) => layer < trace.layers && !trace.read.has(layer));
+
+/** A head of a trace, of a layer that has been read. */
+const headOf = (trace, layer, head) => trace.read.get(layer)[head];
 
 const hasHead = ({ layers, H }, layer, head) => layer < layers && head < H;
 

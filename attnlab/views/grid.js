@@ -4,31 +4,49 @@ const MAP_PIXELS = 64; // along an edge of a small map; a longer text's cells sh
 const MILLISECONDS_PER_FRAME = 9;
 
 const waiting = new Map(); // a small map -> its painting, of which a part is done in each frame
+let painting = false;
 
 function paintWaiting() {
+  painting = true;
   const end = performance.now() + MILLISECONDS_PER_FRAME;
-  for (const [map, painting] of waiting) {
+  for (const [map, rows] of waiting) {
+    if (unread(map.view, map.layer).length) continue; // its numbers are on their way
     while (performance.now() < end) {
-      if (painting.next().done) {
+      if (rows.next().done) {
         waiting.delete(map);
         break;
       }
     }
     if (performance.now() >= end) break;
   }
-  if (waiting.size) requestAnimationFrame(paintWaiting);
+  painting = [...waiting.keys()].some(({ view, layer }) => !unread(view, layer).length);
+  if (painting) requestAnimationFrame(paintWaiting);
+}
+
+/** Paint a small map, when its numbers are there and it is its turn. */
+async function paintSoon(map) {
+  waiting.set(map, paint(map));
+  await Promise.all(unread(map.view, map.layer).map((trace) => readLayer(trace, map.layer)));
+  if (!painting && waiting.has(map)) {
+    painting = true;
+    requestAnimationFrame(paintWaiting);
+  }
 }
 
 const whenSeen = new IntersectionObserver((entries) => {
-  const idle = waiting.size === 0;
   for (const { target, isIntersecting } of entries) {
     const map = target.map;
     if (map.values) continue;
-    if (isIntersecting) waiting.set(map, paint(map));
+    if (isIntersecting) paintSoon(map);
     else waiting.delete(map);
   }
-  if (idle && waiting.size) requestAnimationFrame(paintWaiting);
 });
+
+/** Forget the maps of traces that are looked at no more. */
+function forgetMaps() {
+  whenSeen.disconnect();
+  waiting.clear();
+}
 
 /** The weights of a head on a map's pixels, row by row; of cells that share one, the strongest. */
 function* paint(map) {
@@ -109,8 +127,7 @@ function makeGrid(view) {
     if (layer === undefined) return;
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      openHead(layer, head);
-      heatmapOf(view).cursor.focus();
+      openHead(layer, head, () => heatmapOf(view).cursor.focus());
       return;
     }
     const to = moved(event, layer, head, view.layers, view.H);

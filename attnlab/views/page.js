@@ -8,9 +8,27 @@ function select(query, key) {
   for (const text of texts) text.draw();
 }
 
-function openHead(layer, head) {
+let texts, heatmaps, grids; // what is drawn, one for each view
+
+/** Open a head, at once where its numbers are there. `then` is done after it. */
+function openHead(layer, head, then = () => {}) {
   Object.assign(selection, { layer, head });
-  showHead();
+  const coming = traces
+    .filter((trace) => unread({ traces: [trace] }, layer).length)
+    .map((trace) => readLayer(trace, layer));
+  const show = () => {
+    showHead();
+    then();
+  };
+  if (!coming.length) return show();
+  const main = document.querySelector("main");
+  main.ariaBusy = "true";
+  const shown = traces;
+  return Promise.all(coming).then(() => {
+    main.ariaBusy = "false";
+    // Another head or text may have been chosen since.
+    if (traces === shown && selection.layer === layer && selection.head === head) show();
+  });
 }
 
 function showHead() {
@@ -31,7 +49,7 @@ const heatmapOf = (view) => heatmaps[views.indexOf(view)];
 function repaint() {
   choosePalettes();
   for (const grid of grids) grid.maps.forEach(colourMap);
-  showHead();
+  openHead(selection.layer, selection.head);
 }
 
 function makeSteps() {
@@ -40,7 +58,7 @@ function makeSteps() {
     radio.checked = step === selection.step;
     radio.addEventListener("change", () => {
       selection.step = step;
-      showHead();
+      openHead(selection.layer, selection.head);
     });
     byId("steps").append(make("label", {}, radio, make("span", {}, step)));
   }
@@ -62,11 +80,11 @@ function summarise() {
     return traces.length === 2 ? `${name}: ${size}` : size;
   });
   byId("summary").textContent = sizes.join(" · ");
-  if (traces.length < 2) return;
+  const compared = byId("compared");
+  compared.hidden = traces.length < 2;
+  if (compared.hidden) return;
   const [a, b] = traces;
   const differ = a.tokens.filter((token, n) => token.id !== b.tokens[n]?.id).length;
-  const compared = byId("compared");
-  compared.hidden = false;
   compared.textContent =
     whyNoDifference ||
     say("{DIFFERENCE} is shown beside them. ", { DIFFERENCE }) +
@@ -75,16 +93,33 @@ function summarise() {
         : say("The tokens are the same."));
 }
 
-document.body.classList.toggle("comparing", traces.length === 2);
-document.body.style.setProperty("--views", views.length);
-document.body.style.setProperty("--traces", traces.length);
+/** Show traces, given as `description.traces` has them, in the place of those shown before. */
+function openTraces(given) {
+  forgetMaps();
+  closeArithmetic();
+  takeTraces(given);
+  const [first] = traces;
+  const within = (n, count) => Math.max(0, Math.min(n, count - 1));
+  Object.assign(selection, {
+    layer: within(selection.layer, first.layers),
+    head: within(selection.head, first.H),
+    query: first.T - 1,
+    key: 0,
+  });
+  document.body.classList.toggle("comparing", traces.length === 2);
+  document.body.style.setProperty("--views", views.length);
+  document.body.style.setProperty("--traces", traces.length);
+  for (const id of ["texts", "heatmaps", "grids"]) byId(id).replaceChildren();
+  summarise();
+  texts = views.filter((view) => !view.isDifference).map(makeText);
+  heatmaps = views.map(makeHeatmap);
+  grids = views.map(makeGrid);
+  return openHead(selection.layer, selection.head);
+}
+
 choosePalettes();
-summarise();
 makeSteps();
-const texts = views.filter((view) => !view.isDifference).map(makeText);
-const heatmaps = views.map(makeHeatmap);
-const grids = views.map(makeGrid);
-showHead();
+openTraces(description.traces);
 
 byId("theme").addEventListener("click", () => {
   document.documentElement.dataset.theme = isDark() ? "light" : "dark";

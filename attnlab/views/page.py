@@ -1,9 +1,10 @@
 """A trace as one HTML page that needs nothing else: no network, no other file, no build.
 
-The page carries Q, K and V of every head and computes all other steps itself, in `chain.js`; for a
-long text they would be larger by far. Steps that are edited it carries too. It says what it shows
-under the names and formulas of the steps in `attnlab.chain`. `page.html` is the frame, `page.css`
-how it looks; the scripts are joined to one, and `page.js`, the last, sets all going.
+The page carries Q, K and V of every head, see `packs`, and computes all other steps itself, in
+`chain.js`; for a long text they would be larger by far. Steps that are edited it carries too. It
+says what it shows under the names and formulas of the steps in `attnlab.chain`. `page.html` is the
+frame, `page.css` how it looks; the scripts are joined to one, and `page.js`, the last, sets all
+going.
 
 Tokens are hostile text. They enter as JSON without a `<`, JavaScript puts them in place as text and
 never as markup, and what the page may load or run is in its Content-Security-Policy: its own style
@@ -30,19 +31,17 @@ from attnlab.errors import shown as quoted
 from attnlab.files import as_path, open_regular, write_whole
 from attnlab.tables import printable
 from attnlab.views.language import CHINESE, WORDS, language_of, say, titled
+from attnlab.views.packs import COMPRESSED, edited_heads, embedded, pack, packs_of_file
 from attnlab.views.shown import Result, Token
 
 HERE = Path(__file__).parent
 SCRIPTS = (
-    *("chain.js", "palette.js", "data.js", "draw.js"),
+    *("chain.js", "palette.js", "source.js", "data.js", "draw.js"),
     *("grid.js", "tokens.js", "heatmap.js", "arithmetic.js", "page.js"),
 )
 
 # The steps that the page shows, under the names and formulas that they have.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
-
-# Those that the page carries where they are edited: a scale as a number, the others as arrays.
-CARRIED = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
 # Of how many candidates for the next token the page tells.
 NEXT_TOKENS = 5
@@ -80,7 +79,7 @@ def page(traces: Sequence[Result], language: str | None = None) -> str:
         "title": html.escape(f"attnlab: {printable(text)[:60]}"),
         "style": style,
         "description": json.dumps(description).replace("<", "\\u003c"),
-        "layers": "\n".join(_layers(traces)),
+        "packs": "\n".join(_packs(traces)),
         "script": script,
     }
     frame = re.sub(r"\[\[(.+?)\]\]", lambda found: say(found[1], language), _source("page.html"))
@@ -126,7 +125,7 @@ def estimated_size(traces: Sequence[Result]) -> int:
         for edited in _edited(trace).values():
             for names in edited.values():
                 floats += sum(T * (trace.config.d_head if n == "context" else Tk) for n in names)
-        size += floats * 4 * 4 // 3  # 4 bytes, of which base64 writes 3 as 4 letters
+        size += int(floats * 4 * COMPRESSED * 4 / 3)  # base64 writes 3 bytes as 4 letters
     return size
 
 
@@ -169,14 +168,7 @@ def _description(trace: Result, language: str) -> dict[str, Any]:
 
 def _edited(trace: Result) -> dict[int, dict[int, list[str]]]:
     """The steps that are edited in heads, by layer and head; only of those that have some."""
-    edited = {
-        layer: {
-            h: names
-            for h, head in enumerate(block.attention.heads)
-            if (names := [name for name in CARRIED if head.is_edited(name)])
-        }
-        for layer, block in enumerate(trace.blocks)
-    }
+    edited = {layer: edited_heads(block.attention) for layer, block in enumerate(trace.blocks)}
     return {layer: heads for layer, heads in edited.items() if heads}
 
 
@@ -190,35 +182,11 @@ def _token(token: Token) -> dict[str, Any]:
     }
 
 
-def _layers(traces: Sequence[Result]) -> list[str]:
-    """One element for each layer of each trace, with its Q, K and V, and its edited steps.
-
-    The page reads and drops them one by one, so that it never holds all of them twice.
-    """
-    element = '<script type="text/plain" id="trace-{}-layer-{}">{}</script>'
+def _packs(traces: Sequence[Result]) -> list[str]:
+    """An element for each pack of each trace, which the page reads and drops when it is needed."""
+    element = '<script type="text/plain" id="trace-{}-{}">{}</script>'
     return [
-        element.format(number, layer, _layer(block.attention, edited.get(layer, {})))
+        element.format(number, name, embedded(pack(trace, name)))
         for number, trace in enumerate(traces)
-        for edited in [_edited(trace)]
-        for layer, block in enumerate(trace.blocks)
+        for name in packs_of_file(trace)
     ]
-
-
-def _layer(attention: Result, edited: dict[int, list[str]]) -> str:
-    """Q, K and V of a layer, then head by head what is edited, float32 in base64."""
-    parts = [_float32(attention, name) for name in "QKV"]
-    for h, names in edited.items():
-        parts += [_float32(attention.heads[h], name) for name in names if name != "scale"]
-    return b64encode(b"".join(parts)).decode()
-
-
-def _float32(result: Result, name: str) -> bytes:
-    values = getattr(result, name)
-    with np.errstate(over="ignore"):
-        numbers = np.ascontiguousarray(values, dtype="<f4")
-    meant = np.isneginf(values) & (name == "masked_scores")
-    if not (np.isfinite(numbers) | meant).all():
-        raise InvalidValueError(
-            f"{name} holds NaN or numbers that float32 can't hold, in which a page carries them"
-        )
-    return numbers.tobytes()

@@ -59,7 +59,7 @@ function makeText(view) {
   const draw = onceAFrame(() => {
     const i = Math.min(selection.query, trace.T - 1);
     const { layer, head } = selection;
-    const there = hasHead(trace, layer, head);
+    const there = hasHead(trace, layer, head) && trace.read.has(layer);
     const weights = there
       ? valuesOf(view, layer, head, "weights", i)
       : new Float64Array(trace.Tk);

@@ -1,0 +1,84 @@
+"""The numbers that a page shows, in packs that it asks for by name.
+
+    "attention.3"    of layer 3: Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh), then head by head the
+                     steps that are edited in it, (T, Tk) each, the context (T, Dh)
+
+A page that is a file carries packs inside it; one that is served asks for them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from base64 import b64encode
+
+import numpy as np
+
+from attnlab.errors import InvalidValueError
+from attnlab.errors import shown as quoted
+from attnlab.views.shown import Result
+
+# The steps of a head that a pack holds where they are edited, a scale as a number beside it.
+CARRIED = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
+
+# What is left of random float32 numbers in `embedded`, before base64: of 32 bits the sign and the
+# mantissa's 23, and what the exponents' Huffman code takes.
+COMPRESSED = 0.835
+
+
+def pack(trace: Result, name: str) -> bytes:
+    """A pack of a trace, float32, little-endian.
+
+    Raises
+    ------
+    InvalidValueError
+        There is no such pack; it holds NaN or numbers that float32 can't hold.
+    """
+    kind, _, number = name.partition(".")
+    if kind == "attention" and number.isdecimal() and int(number) < len(trace.blocks):
+        return _attention(trace, int(number))
+    raise InvalidValueError(f"there is no pack {quoted(name)}")
+
+
+def packs_of_file(trace: Result) -> list[str]:
+    """The names of the packs that a page that is a file carries."""
+    return [f"attention.{layer}" for layer in range(len(trace.blocks))]
+
+
+def embedded(numbers: bytes) -> str:
+    """A pack as text inside a page, which `source.js` reads.
+
+    The numbers' first bytes come first, then all second ones: signs and exponents are alike, and
+    lie side by side so. Mantissas are not; looking for repeats in them would take time for nothing.
+    """
+    planes = np.frombuffer(numbers, np.uint8).reshape(-1, 4).T.tobytes()
+    deflate = zlib.compressobj(memLevel=9, strategy=zlib.Z_HUFFMAN_ONLY)
+    return b64encode(deflate.compress(planes) + deflate.flush()).decode()
+
+
+def edited_heads(attention: Result) -> dict[int, list[str]]:
+    """The steps that are edited in heads, by head; only of those that have some."""
+    edited = {
+        h: [name for name in CARRIED if head.is_edited(name)]
+        for h, head in enumerate(attention.heads)
+    }
+    return {h: names for h, names in edited.items() if names}
+
+
+def _attention(trace: Result, layer: int) -> bytes:
+    attention = trace.blocks[layer].attention
+    parts = [_float32(attention, name) for name in "QKV"]
+    for h, names in edited_heads(attention).items():
+        parts += [_float32(attention.heads[h], name) for name in names if name != "scale"]
+    return b"".join(parts)
+
+
+def _float32(result: Result, name: str) -> bytes:
+    values = getattr(result, name)
+    with np.errstate(over="ignore"):
+        numbers = np.ascontiguousarray(values, dtype="<f4")
+    meant = np.isneginf(values) & (name == "masked_scores")
+    if not (np.isfinite(numbers) | meant).all():
+        raise InvalidValueError(
+            f"{name} holds NaN or numbers that float32 can't hold, in which a page carries them"
+        )
+    return numbers.tobytes()
