@@ -256,9 +256,8 @@ def as_tokens(
     if isinstance(texts, Tokens):
         tokens = texts
     elif not isinstance(texts, str):
-        with contextlib.suppress(
-            Exception
-        ):  # an object may do what it likes when it is gone through
+        # An object may do what it likes when it is gone through.
+        with contextlib.suppress(Exception):
             tokens = Tokens(
                 Token(i, text, text, text.encode(errors="surrogatepass"))
                 for i, text in enumerate(texts)
