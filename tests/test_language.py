@@ -17,6 +17,7 @@ from attnlab import GPT2, causal_mask
 from attnlab.errors import InvalidValueError
 from attnlab.views import language
 from attnlab.views.language import TITLES, WORDS, language_of, say, titled
+from attnlab.views.purposes import PURPOSES
 from attnlab.views.shown import ALL_OF_IT, TOKEN_AXES
 
 PACKAGE = Path(attnlab.__file__).parent
@@ -113,6 +114,7 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
         assert len(found) == len(re.findall(r"\bsay(?:Parts)?\(", source)), file.name
         said.update(found)
     said.update(re.findall(r"\[\[(.+?)\]\]", (VIEWS / "page.html").read_text(encoding="utf-8")))
+    said.update(PURPOSES.values())
     assert said == WORDS.keys()
 
 

@@ -215,6 +215,241 @@ WORDS = {
     "sum": "和",
     "step": "步骤",
     "Both, and their difference": "两者及其差值",
+    # what each step is for
+    "A token is known to the model by its number: these are all that it is told of a text.": (
+        "模型只凭编号认识词元：关于一段文本，它得到的就是这些编号。"
+    ),
+    "Scores know nothing of order, so the model is told where each token stands.": (
+        "分数不知道顺序，所以要告诉模型每个词元站在哪里。"
+    ),
+    "Keys and values of these tokens were kept, so that none is computed a second time.": (
+        "这些词元的键和值已经保留下来，不必再算一遍。"
+    ),
+    (
+        "Where it is False a query may not look: in GPT-2 at the tokens after it, as those are "
+        "what it learns to predict."
+    ): ("为 False 的地方，查询不可以看：在 GPT-2 中就是它后面的词元，因为那正是它要学会预测的。"),
+    "Several heads side by side can look for different things at once.": (
+        "几个头并排，可以同时找不同的东西。"
+    ),
+    "It keeps LayerNorm from dividing by 0 where all numbers of a vector are alike.": (
+        "一个向量的数全都相同时，它让层归一化不至于除以 0。"
+    ),
+    "Whether this model divides scores by √Dk, as GPT-2 does.": (
+        "这个模型是否像 GPT-2 那样把分数除以 √Dk。"
+    ),
+    "Some relatives of GPT-2 divide scores by more in later layers.": (
+        "GPT-2 的一些近亲在越靠后的层里把分数除以越大的数。"
+    ),
+    "The keys of earlier tokens stay what they were, and so are kept.": (
+        "前面词元的键不会再变，所以保留下来。"
+    ),
+    "The values of earlier tokens stay what they were, and so are kept.": (
+        "前面词元的值不会再变，所以保留下来。"
+    ),
+    (
+        "In training some numbers are set to 0 at random, so that the model relies on none of "
+        "them alone; the others are made larger to make up for it."
+    ): ("训练时随机把一些数置为 0，使模型不只依赖其中任何一个；其余的数相应放大。"),
+    (
+        "In training some of what attention writes is set to 0 at random, so that no later "
+        "step relies on one number alone."
+    ): ("训练时随机把注意力写入的一些数置为 0，使后面的步骤不只依赖其中任何一个。"),
+    (
+        "In training some of what the MLP writes is set to 0 at random, so that no later step "
+        "relies on one number alone."
+    ): ("训练时随机把 MLP 写入的一些数置为 0，使后面的步骤不只依赖其中任何一个。"),
+    (
+        "In training some weights are set to 0 at random, so that no token relies on one other "
+        "alone; the others are made larger to make up for it."
+    ): ("训练时随机把一些权重置为 0，使词元不只依赖另一个词元；其余的权重相应放大。"),
+    "Learned, a row for each token of the vocabulary: what a token is, before any context.": (
+        "学出来的数，词表里每个词元一行：不看上下文时，这个词元是什么。"
+    ),
+    "Learned, a row for each position: what it is to stand there.": (
+        "学出来的数，每个位置一行：站在那里意味着什么。"
+    ),
+    "The rows of W_E for the tokens at hand; no others are read from the file.": (
+        "W_E 中手头这些词元的行；其余的行不从文件里读。"
+    ),
+    (
+        "An id is an arbitrary number and says nothing, so each token gets its row of W_E: D "
+        "learned numbers that say what it is."
+    ): (
+        "编号是随意定的，本身什么也没说，所以每个词元得到它在 W_E 中的那一行：D 个学出来的数，"
+        "说明它是什么。"
+    ),
+    (
+        "Scores know nothing of order, so each position adds a row of its own: the same word "
+        "is another vector in another place."
+    ): ("分数不知道顺序，所以每个位置加上自己的一行数：同一个词在别处就是另一个向量。"),
+    (
+        "The residual stream begins here: what each token is and where it stands, in one "
+        "vector, from which every block reads and to which it adds."
+    ): ("残差流从这里开始：每个词元是什么、站在哪里，合在一个向量里，每个块都从中读取，再往里加。"),
+    "What the blocks before have made of each token; this one adds to it.": (
+        "前面的块把每个词元变成了什么；这个块再往上加。"
+    ),
+    "The residual stream as attention finds it, before LayerNorm.": (
+        "注意力读到的残差流，还没有做层归一化。"
+    ),
+    "What enters attention, a vector for each token.": "进入注意力的东西，每个词元一个向量。",
+    (
+        "LayerNorm gives all vectors one scale, whatever their size in the stream: mean 0 and "
+        "variance 1, then a learned gain and bias."
+    ): (
+        "层归一化让所有向量大小相当，不管它们在残差流里有多大：均值为 0，方差为 1，再乘以学出来"
+        "的增益，加上学出来的偏置。"
+    ),
+    "What enters attention is the same for all heads; each reads something else of it.": (
+        "进入注意力的东西对所有头都一样；每个头从中读取不同的内容。"
+    ),
+    "What keys and values are made of; in self-attention it is X itself.": (
+        "键和值由它算出；在自注意力中它就是 X 本身。"
+    ),
+    "Learned: how large each component is made after LayerNorm has made all alike.": (
+        "学出来的数：层归一化把各维变得大小相当之后，每一维再放大多少。"
+    ),
+    "Learned: what LayerNorm adds to each component in the end.": (
+        "学出来的数：层归一化最后给每一维加上多少。"
+    ),
+    "W_Q, W_K and W_V in one matrix, so that one product makes all three.": (
+        "W_Q、W_K 和 W_V 合成一个矩阵，一次乘法就得到三者。"
+    ),
+    "b_Q, b_K and b_V in one row.": "b_Q、b_K 和 b_V 合成一行。",
+    "One product in place of three makes queries, keys and values of all heads.": (
+        "用一次乘法代替三次，算出所有头的查询、键和值。"
+    ),
+    "Learned: what of X makes a query, that is, what a token looks for.": (
+        "学出来的数：X 的哪些内容构成查询，也就是词元在找什么。"
+    ),
+    "Learned: what is added to each query, whatever the token.": (
+        "学出来的数：不管是哪个词元，都加到查询上。"
+    ),
+    "Learned: what of X makes a key, that is, what a token can be found by.": (
+        "学出来的数：X 的哪些内容构成键，也就是词元凭什么被找到。"
+    ),
+    "Learned: what is added to each key, whatever the token.": (
+        "学出来的数：不管是哪个词元，都加到键上。"
+    ),
+    "Learned: what of X makes a value, that is, what a token hands on.": (
+        "学出来的数：X 的哪些内容构成值，也就是词元交出去什么。"
+    ),
+    "Learned: what is added to each value, whatever the token.": (
+        "学出来的数：不管是哪个词元，都加到值上。"
+    ),
+    "What a token looks for: it is held against every key.": ("词元在找什么：拿它和每个键相比。"),
+    "What a token can be found by: queries are held against it.": (
+        "词元凭什么被找到：查询拿来和它相比。"
+    ),
+    "What a token hands on to those that look at it.": "有词元来看时，交出去的东西。",
+    (
+        "A query and a key that point the same way have a large product, so each token scores "
+        "highest those that have what it looks for."
+    ): ("查询和键指向同一方向时乘积大，所以每个词元给具备它所找内容的词元打最高的分。"),
+    (
+        "The sum of Dk products grows about as √Dk does, so GPT-2 divides by that; else "
+        "softmax would give nearly all weight to one key in wide heads, and hardly learn."
+    ): (
+        "Dk 个乘积之和大约随 √Dk 增大，所以 GPT-2 除以它；否则在宽的头里，softmax 会把几乎全部"
+        "权重给一个键，也就几乎学不动。"
+    ),
+    (
+        "Divided, the scores of a wide head are no larger than a narrow one's: from large ones "
+        "softmax gives nearly all weight to one key, and hardly learns."
+    ): (
+        "除过之后，宽的头的分数不比窄的头大：分数太大时，softmax 把几乎全部权重给一个键，也就几"
+        "乎学不动。"
+    ),
+    (
+        "-inf becomes a weight of exactly 0, so that what may not be seen has no effect, and "
+        "the weights of what is seen still sum to 1."
+    ): ("-inf 变成的权重恰好是 0，所以不可以看的东西毫无作用，而看得到的权重之和仍为 1。"),
+    (
+        "Softmax makes shares of the scores, none negative, that sum to 1; the maximum is "
+        "subtracted first since it cancels, and exp can't overflow."
+    ): (
+        "softmax 把分数变成份额，都不为负，和为 1；先减去最大值，是因为它会约掉，而 exp 不会溢出。"
+    ),
+    (
+        "Each token collects the values of those that it looks at, of each as much as its "
+        "weight: so what one token knows comes to another."
+    ): ("每个词元收集它所看词元的值，各按权重取多少：一个词元知道的东西就这样传给另一个。"),
+    "What the heads have found, side by side in one vector for each token.": (
+        "各个头找到的东西，并排放在每个词元的一个向量里。"
+    ),
+    "Learned: in which directions of the stream the heads write what they found.": (
+        "学出来的数：头把找到的东西写到残差流的哪些方向上。"
+    ),
+    "Learned: what attention adds to every token, whatever it looked at.": (
+        "学出来的数：不管看了什么，注意力都给每个词元加上它。"
+    ),
+    "W_O mixes what the heads have found into one vector of the stream's width.": (
+        "W_O 把各个头找到的东西混合成一个向量，与残差流同宽。"
+    ),
+    (
+        "What this head alone writes to the stream: all heads' shares and b_O add up to the "
+        "attention's output."
+    ): ("只有这个头写入残差流的东西：所有头的份额加上 b_O，就是注意力的 output。"),
+    (
+        "A residual: what attention found is added and replaces nothing, so what was there is "
+        "kept, and in training gradients reach the first blocks by the same way."
+    ): (
+        "残差：注意力找到的东西是加上去的，不替换任何东西，所以原有的都保留着，而训练时梯度沿同"
+        "一条路传到最前面的块。"
+    ),
+    "LayerNorm again, so that the MLP too reads all vectors at one scale.": (
+        "再做一次层归一化，让 MLP 读到的向量也都大小相当。"
+    ),
+    "Learned: a column for each unit, what it looks for in a token's vector.": (
+        "学出来的数，每个单元一列：它在词元的向量里找什么。"
+    ),
+    "Learned: what is added for each unit, how easily it answers.": (
+        "学出来的数：给每个单元加上多少，也就是它多容易回答。"
+    ),
+    (
+        "F units, in GPT-2 four for each component, each ask one learned question of a token's "
+        "vector; here no token sees another."
+    ): (
+        "F 个单元，在 GPT-2 中每一维对应四个，各向词元的向量问一个学来的问题；在这里，词元之间"
+        "互相看不到。"
+    ),
+    "Without a bend between them W_1 and W_2 would be one linear map.": (
+        "两者之间没有弯折的话，W_1 和 W_2 就等于一个线性映射。"
+    ),
+    (
+        "The bend without which W_1 and W_2 would be one linear map: large numbers pass nearly "
+        "as they are, negative ones nearly become 0, so a unit answers or keeps silent."
+    ): (
+        "没有这个弯折，W_1 和 W_2 就等于一个线性映射：大的数几乎原样通过，负数几乎变成 0，于是"
+        "一个单元或者回答，或者沉默。"
+    ),
+    "Learned: a row for each unit, what it writes to the stream when it answers.": (
+        "学出来的数，每个单元一行：它回答时往残差流里写什么。"
+    ),
+    "Learned: what the MLP adds to every token.": "学出来的数：MLP 给每个词元都加上它。",
+    "What the units that answered write, as one vector of the stream's width.": (
+        "回答了的单元所写的东西，合成一个与残差流同宽的向量。"
+    ),
+    "A residual again: what the MLP found is added to the stream, and the next block reads it.": (
+        "又是残差：MLP 找到的东西加到残差流里，由下一个块读取。"
+    ),
+    "LayerNorm once more, so that logits do not depend on how far the stream has grown.": (
+        "最后再做一次层归一化，让 logits 不取决于残差流变得多大。"
+    ),
+    "A column for each token of the vocabulary, in GPT-2 the same as its row of W_E.": (
+        "词表里每个词元一列，在 GPT-2 中与它在 W_E 中的那一行相同。"
+    ),
+    (
+        "One number for each token of the vocabulary: how far the vector points the way of "
+        "that token's column of W_U."
+    ): ("词表里每个词元一个数：向量在多大程度上指向那个词元在 W_U 中的一列。"),
+    "The logits after the last token, which are all that writing on needs.": (
+        "最后一个词元之后的 logits，续写只需要它们。"
+    ),
+    "Softmax makes shares of the logits; the next token is drawn by them.": (
+        "softmax 把 logits 变成份额；下一个词元就按它们抽取。"
+    ),
 }
 
 # What results call themselves; the first that fits counts. In the places NESTED stands another of
