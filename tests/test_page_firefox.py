@@ -1,0 +1,160 @@
+"""The page's main ways in Firefox, driven by its own Marionette.
+
+Skipped, with the reason, where marionette_driver or Firefox is missing; under `ATTNLAB_STRICT=1`
+that is a failure.
+"""
+
+import os
+import re
+import shutil
+import socket
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import lacking
+
+from attnlab import GPT2, Trace
+
+pytestmark = [
+    pytest.mark.slow,
+    # Of what the driver leaves open when it looks for its port.
+    pytest.mark.filterwarnings(
+        "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+    ),
+]
+
+FIREFOX = ("firefox-esr", "firefox")
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+class Firefox:
+    """A running Firefox with a page in it."""
+
+    def __init__(self, driver: Any, log: Path) -> None:
+        self.driver = driver
+        self.log = log
+
+    def run(self, script: str) -> Any:
+        """What JavaScript gives back, run beside the page's own."""
+        return self.driver.execute_script(script, sandbox=None)
+
+    def until(self, expression: str) -> None:
+        end = time.monotonic() + 20
+        while not self.run(f"return {expression}"):
+            assert time.monotonic() < end, expression
+            time.sleep(0.02)
+
+    def open(self, page: Path) -> None:
+        self.driver.navigate(page.as_uri())
+        self.until("document.querySelector('.readout data') !== null")
+
+    def one(self, selector: str, nth: int = 0) -> Any:
+        return self.driver.find_elements("css selector", selector)[nth]
+
+    def text(self, selector: str) -> str:
+        found: str = self.one(selector).text
+        return found
+
+    def press(self, *keys: str) -> None:
+        """Keys for what has the focus."""
+        for key in keys:
+            self.driver.get_active_element().send_keys(key)
+
+    def complaints(self) -> list[str]:
+        """What it wrote of errors in the page, and of what its policy stopped."""
+        told = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [line for line in told if "file:///" in line and re.search("rror|olicy", line)]
+
+
+@pytest.fixture(scope="module")
+def firefox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firefox]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of what it imports
+            from marionette_driver.marionette import Marionette
+    except ImportError:
+        lacking('Firefox is driven by marionette_driver: pip install "attnlab[browsers]"')
+    found = next(filter(None, map(shutil.which, FIREFOX)), None)
+    if found is None:
+        lacking("the page's tests in Firefox need it: apt-get install firefox-esr")
+    log = tmp_path_factory.mktemp("firefox") / "log"
+    driver = Marionette(
+        bin=found,
+        headless=True,
+        port=free_port(),
+        gecko_log=str(log),
+        prefs={"devtools.console.stdout.content": True},
+    )
+    driver.start_session()
+    driver.set_window_rect(width=1280, height=900)
+    yield Firefox(driver, log)
+    driver.quit()
+    driver.cleanup()
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return GPT2.from_pretrained("pocket").trace("It’s very hot in summer. Swimming is")
+
+
+@pytest.fixture
+def opened(firefox: Firefox, trace: Trace, tmp_path: Path) -> Iterator[Firefox]:
+    trace.save(tmp_path / "page.html", language="en")
+    firefox.open(tmp_path / "page.html")
+    yield firefox
+    assert firefox.complaints() == []
+    assert firefox.run("return performance.getEntriesByType('resource').length") == 0
+
+
+def test_it_would_complain(firefox: Firefox, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<!doctype html><script>nothing.there</script>")
+    firefox.driver.navigate((tmp_path / "page.html").as_uri())
+    before = len(firefox.log.read_text(encoding="utf-8", errors="replace"))
+    assert before
+    assert firefox.complaints()
+    os.truncate(firefox.log, 0)
+
+
+def test_all_heads_are_drawn(opened: Firefox) -> None:
+    opened.until("document.querySelectorAll('.map.drawn').length === 8")
+
+
+def test_a_click_opens_a_head_and_keys_its_arithmetic(opened: Firefox, trace: Trace) -> None:
+    opened.one(".map", 6).click()
+    opened.until("document.querySelector('#head-title').textContent.includes('Layer 1, head 2')")
+    opened.one(".cursor").send_keys("")
+    opened.run("document.querySelector('.cursor').focus()")
+    opened.press("\ue010", "\ue012", "\ue012")  # End, left, left: the last key but two
+    shown = opened.run("return document.querySelector('.readout data').value")
+    T = len(trace.tokens)
+    assert float(shown) == pytest.approx(float(trace.head(1, 2).weights[-1, T - 3]), abs=1e-6)
+    opened.press("\ue007")  # Enter
+    context = opened.run(
+        "return document.querySelector('#sums [data-step=context] strong data').value"
+    )
+    assert float(context) == pytest.approx(float(trace.head(1, 2).context[-1, 0]), abs=1e-5)
+    opened.press("\ue00c")  # Escape
+    assert opened.run("return document.activeElement.className") == "cursor"
+
+
+def test_each_step_is_shown(opened: Firefox, trace: Trace) -> None:
+    for step in ("raw_scores", "scores", "masked_scores", "weights"):
+        opened.run(f"document.querySelector('#steps input[value={step}]').click()")
+        assert opened.text("#formula") == f"{step} = {trace.head(0, 0).formula_of(step)}"
+        shown = opened.run("return document.querySelector('.readout data').value")
+        wanted = getattr(trace.head(0, 0), step)[-1, 0]
+        assert float(shown) == pytest.approx(float(wanted), rel=1e-5)
+
+
+def test_the_next_tokens(opened: Firefox, trace: Trace) -> None:
+    assert trace.next_tokens(1)[0].symbol in opened.text(".next")
