@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 
 import pytest
 from huggingface_hub import try_to_load_from_cache
+from pages import Open, until
 from walkthrough_checkpoint import write_checkpoint
 
-from attnlab import GPT2, AttnlabError, Tokenizer
+from attnlab import GPT2, AttnlabError, Tokenizer, Trace
 from attnlab.hub import PUBLISHED
 
 # What views say is tested in English; tests of Chinese ask for it.
@@ -58,6 +59,36 @@ def browser() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=found)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Write a page, open it from disk, and in the end see that it was quiet and alone."""
+    said: list[str] = []
+    asked: list[str] = []
+    contexts = []
+
+    def open_(
+        trace: Trace, other: Trace | None = None, language: str | None = None, **settings: Any
+    ) -> Any:
+        file = tmp_path / "page.html"
+        trace.save(file, other, language=language)
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | settings)
+        contexts.append(context)
+        context.on("request", lambda request: asked.append(request.url))
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.goto(file.as_uri())
+        until(page, "document.querySelector('.readout data') !== null")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert set(asked) <= {(tmp_path / "page.html").as_uri()}
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,7 @@ import json
 import os
 import re
 import time
-from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,31 @@ import numpy as np
 import pytest
 from conftest import REFERENCE
 from numpy.typing import NDArray
+from pages import (
+    MATRICES,
+    OTHER,
+    PIXELS,
+    RECORD,
+    SHADES,
+    TEXT,
+    Open,
+    agrees,
+    drawn,
+    gpt2_shaped,
+    in_base64,
+    legend,
+    places,
+    shown_as,
+    shown_in,
+    ticks,
+    to_cell,
+    until,
+)
 from runs import plant
 
 from attnlab import (
     GPT2,
     AttnlabError,
-    GPT2Config,
     Head,
     Token,
     Tokens,
@@ -31,55 +49,8 @@ from attnlab import (
     causal_mask,
 )
 from attnlab.forward import KeyValueCache
-from attnlab.parameters import ParameterVector
 from attnlab.tables import printable
-from attnlab.training.parameters import initial_parameters
 from attnlab.views.page import HERE, MARK, STEPS, estimated_size, is_page
-
-TEXT, OTHER = "the hen in a thin inn", "the hen in a thin hen"
-MATRICES = ("raw_scores", "scores", "masked_scores", "weights")
-
-# How far a colour's place in a legend may be off: shades beside each other may be one colour.
-SHADES = 3 / 255
-
-# JavaScript: the pixels of `canvas`, from a copy that is made to be read.
-PIXELS = """
-const copy = document.createElement('canvas');
-[copy.width, copy.height] = [canvas.width, canvas.height];
-const context = copy.getContext('2d', { willReadFrequently: true });
-context.drawImage(canvas, 0, 0);
-const { data } = context.getImageData(0, 0, copy.width, copy.height);
-const pixels = [...new Uint32Array(data.buffer)];
-"""
-
-# JavaScript: the colour in the middle of each cell of a heatmap, row by row; null out of sight.
-CELLS = f"""(figure) => {{
-    const canvas = figure.querySelector('.plot');
-    {PIXELS}
-    const scroller = figure.querySelector('.scroller');
-    const [rows, columns] = [scroller.ariaRowCount, scroller.ariaColCount].map(Number);
-    const cell = scroller.scrollWidth / columns;
-    const middle = (n, scrolled) => Math.floor((n + 0.5) * cell - scrolled);
-    return Array.from({{ length: rows }}, (_, i) => Array.from({{ length: columns }}, (_, j) => {{
-        const [x, y] = [middle(j, scroller.scrollLeft), middle(i, scroller.scrollTop)];
-        const seen = x >= 0 && y >= 0 && x < canvas.width && y < canvas.height;
-        return seen ? pixels[y * canvas.width + x] : null;
-    }}));
-}}"""
-
-# JavaScript: from now on, each call of a canvas's METHOD is put into `drawings`: the class of the
-# canvas, or of what it is in, the arguments, and where its origin lies.
-RECORD = """() => {
-    window.drawings = [];
-    const drawing = CanvasRenderingContext2D.prototype;
-    const { METHOD } = drawing;
-    drawing.METHOD = function (...given) {
-        const { e, f } = this.getTransform();
-        const name = this.canvas.className || this.canvas.parentElement?.className;
-        drawings.push([name, given, e, f]);
-        METHOD.apply(this, given);
-    };
-}"""
 
 # Symbols of tokens that would like to be more than text.
 HOSTILE = [
@@ -102,119 +73,9 @@ HOSTILE = [
 ]
 
 
-Open = Callable[..., Any]
-
-
-def in_base64(content: bytes) -> str:
-    return b64encode(content).decode()
-
-
-@pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """Write a page, open it from disk, and in the end see that it was quiet and alone."""
-    said: list[str] = []
-    asked: list[str] = []
-    contexts = []
-
-    def open_(
-        trace: Trace, other: Trace | None = None, language: str | None = None, **settings: Any
-    ) -> Any:
-        file = tmp_path / "page.html"
-        trace.save(file, other, language=language)
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | settings)
-        contexts.append(context)
-        context.on("request", lambda request: asked.append(request.url))
-        page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: said.append(dialog.message))
-        page.goto(file.as_uri())
-        until(page, "document.querySelector('.readout data') !== null")
-        return page
-
-    yield open_
-    for context in contexts:
-        context.close()
-    assert said == []
-    assert set(asked) <= {(tmp_path / "page.html").as_uri()}
-
-
-def until(page: Any, expression: str) -> None:
-    """Wait; playwright's own way to wait evaluates text in the page, which its policy forbids."""
-    end = time.monotonic() + 20
-    while not page.evaluate(expression):
-        assert time.monotonic() < end, expression
-        time.sleep(0.02)
-
-
-def drawn(page: Any) -> None:
-    """Wait until what was asked for has been painted."""
-    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-
-
 @pytest.fixture(scope="module")
 def odd() -> GPT2:
     return GPT2.from_pretrained(REFERENCE / "odd")
-
-
-def gpt2_shaped(odd: GPT2, T: int, n_layer: int = 12, seed: int | None = None) -> Trace:
-    """A trace of T tokens in a model with GPT-2's heads; without a seed all parameters are 0."""
-    config = GPT2Config(vocab_size=263, n_positions=T, n_embd=768, n_layer=n_layer, n_head=12)
-    parameters = ParameterVector(config)
-    if seed is not None:
-        parameters = initial_parameters(config, np.random.default_rng(seed))
-    ids = np.random.default_rng(0).integers(0, 262, T)
-    return GPT2(parameters, odd.tokenizer).trace(ids)  # type: ignore[arg-type]
-
-
-def shown_as(element: Any) -> tuple[str, float]:
-    """A number as it is read, and as the page holds it."""
-    return element.inner_text(), float(element.get_attribute("value").replace("Infinity", "inf"))
-
-
-def agrees(element: Any, wanted: float, scale: float = 1.0) -> bool:
-    """Whether a number on the page is `wanted` to the digits that are shown."""
-    shown, held = shown_as(element)
-    if not np.isfinite(wanted):
-        return shown == "-inf" and held == wanted
-    last_digit = 10.0 ** (int(shown.partition("e")[2] or 0) - len(re.split(r"\.|e", shown)[1]))
-    slack = 1e-6 * max(1.0, scale)  # float32 there, float64 here
-    return abs(float(shown) - wanted) <= last_digit / 2 + slack and abs(held - wanted) <= slack
-
-
-def to_cell(page: Any, i: int, j: int, nth: int = 0) -> None:
-    """Put the cursor of a heatmap on a cell, by keys."""
-    cursor = page.locator(".cursor").nth(nth)
-    cursor.focus()
-    page.keyboard.press("Control+Home")
-    for key, times in (("ArrowDown", i), ("ArrowRight", j)):
-        for _ in range(times):
-            page.keyboard.press(key)
-
-
-def legend(page: Any, nth: int = 0) -> dict[int, float]:
-    """The colours of a heatmap's legend, each with its place from 0, left, to 1, right."""
-    shades = f"(canvas) => {{ {PIXELS} return pixels.slice(0, canvas.width); }}"
-    colours = page.locator(".ramp").nth(nth).evaluate(shades)
-    return {colour: n / (len(colours) - 1) for n, colour in enumerate(colours)}
-
-
-def places(colours: list[Any], legend: dict[int, float]) -> NDArray[np.float64]:
-    """Where colours stand in a legend; NaN for those that it has not."""
-    return np.vectorize(lambda colour: legend.get(colour, np.nan), otypes=[float])(colours)
-
-
-def shown_in(page: Any, nth: int = 0) -> NDArray[np.float64]:
-    """Where in its legend each cell of a heatmap stands; NaN where it is masked or out of sight."""
-    drawn(page)
-    return places(page.locator(".heatmap").nth(nth).evaluate(CELLS), legend(page, nth))
-
-
-def ticks(page: Any, nth: int = 0) -> tuple[list[float], list[float]]:
-    """The ticks of a legend: their places from 0 to 1, and the values that they name."""
-    marks = page.locator(".ticks").nth(nth).locator("span").all()
-    at = [float(mark.evaluate("(x) => x.style.left").removesuffix("%")) / 100 for mark in marks]
-    return at, [float(mark.inner_text()) for mark in marks]
 
 
 # ---- without a browser -------------------------------------------------------------------------

@@ -1,0 +1,138 @@
+"""What the page's tests share: a page that is open, read as a reader sees it."""
+
+import re
+import time
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab import GPT2, GPT2Config, Trace
+from attnlab.parameters import ParameterVector
+from attnlab.training.parameters import initial_parameters
+
+TEXT, OTHER = "the hen in a thin inn", "the hen in a thin hen"
+MATRICES = ("raw_scores", "scores", "masked_scores", "weights")
+
+# How far a colour's place in a legend may be off: shades beside each other may be one colour.
+SHADES = 3 / 255
+
+# JavaScript: the pixels of `canvas`, from a copy that is made to be read.
+PIXELS = """
+const copy = document.createElement('canvas');
+[copy.width, copy.height] = [canvas.width, canvas.height];
+const context = copy.getContext('2d', { willReadFrequently: true });
+context.drawImage(canvas, 0, 0);
+const { data } = context.getImageData(0, 0, copy.width, copy.height);
+const pixels = [...new Uint32Array(data.buffer)];
+"""
+
+# JavaScript: the colour in the middle of each cell of a heatmap, row by row; null out of sight.
+CELLS = f"""(figure) => {{
+    const canvas = figure.querySelector('.plot');
+    {PIXELS}
+    const scroller = figure.querySelector('.scroller');
+    const [rows, columns] = [scroller.ariaRowCount, scroller.ariaColCount].map(Number);
+    const cell = scroller.scrollWidth / columns;
+    const middle = (n, scrolled) => Math.floor((n + 0.5) * cell - scrolled);
+    return Array.from({{ length: rows }}, (_, i) => Array.from({{ length: columns }}, (_, j) => {{
+        const [x, y] = [middle(j, scroller.scrollLeft), middle(i, scroller.scrollTop)];
+        const seen = x >= 0 && y >= 0 && x < canvas.width && y < canvas.height;
+        return seen ? pixels[y * canvas.width + x] : null;
+    }}));
+}}"""
+
+# JavaScript: from now on, each call of a canvas's METHOD is put into `drawings`: the class of the
+# canvas, or of what it is in, the arguments, and where its origin lies.
+RECORD = """() => {
+    window.drawings = [];
+    const drawing = CanvasRenderingContext2D.prototype;
+    const { METHOD } = drawing;
+    drawing.METHOD = function (...given) {
+        const { e, f } = this.getTransform();
+        const name = this.canvas.className || this.canvas.parentElement?.className;
+        drawings.push([name, given, e, f]);
+        METHOD.apply(this, given);
+    };
+}"""
+
+Open = Callable[..., Any]
+
+
+def in_base64(content: bytes) -> str:
+    return b64encode(content).decode()
+
+
+def until(page: Any, expression: str) -> None:
+    """Wait; playwright's own way to wait evaluates text in the page, which its policy forbids."""
+    end = time.monotonic() + 20
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, expression
+        time.sleep(0.02)
+
+
+def drawn(page: Any) -> None:
+    """Wait until what was asked for has been painted."""
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def gpt2_shaped(odd: GPT2, T: int, n_layer: int = 12, seed: int | None = None) -> Trace:
+    """A trace of T tokens in a model with GPT-2's heads; without a seed all parameters are 0."""
+    config = GPT2Config(vocab_size=263, n_positions=T, n_embd=768, n_layer=n_layer, n_head=12)
+    parameters = ParameterVector(config)
+    if seed is not None:
+        parameters = initial_parameters(config, np.random.default_rng(seed))
+    ids = np.random.default_rng(0).integers(0, 262, T)
+    return GPT2(parameters, odd.tokenizer).trace(ids)  # type: ignore[arg-type]
+
+
+def shown_as(element: Any) -> tuple[str, float]:
+    """A number as it is read, and as the page holds it."""
+    return element.inner_text(), float(element.get_attribute("value").replace("Infinity", "inf"))
+
+
+def agrees(element: Any, wanted: float, scale: float = 1.0) -> bool:
+    """Whether a number on the page is `wanted` to the digits that are shown."""
+    shown, held = shown_as(element)
+    if not np.isfinite(wanted):
+        return shown == "-inf" and held == wanted
+    last_digit = 10.0 ** (int(shown.partition("e")[2] or 0) - len(re.split(r"\.|e", shown)[1]))
+    slack = 1e-6 * max(1.0, scale)  # float32 there, float64 here
+    return abs(float(shown) - wanted) <= last_digit / 2 + slack and abs(held - wanted) <= slack
+
+
+def to_cell(page: Any, i: int, j: int, nth: int = 0) -> None:
+    """Put the cursor of a heatmap on a cell, by keys."""
+    cursor = page.locator(".cursor").nth(nth)
+    cursor.focus()
+    page.keyboard.press("Control+Home")
+    for key, times in (("ArrowDown", i), ("ArrowRight", j)):
+        for _ in range(times):
+            page.keyboard.press(key)
+
+
+def legend(page: Any, nth: int = 0) -> dict[int, float]:
+    """The colours of a heatmap's legend, each with its place from 0, left, to 1, right."""
+    shades = f"(canvas) => {{ {PIXELS} return pixels.slice(0, canvas.width); }}"
+    colours = page.locator(".ramp").nth(nth).evaluate(shades)
+    return {colour: n / (len(colours) - 1) for n, colour in enumerate(colours)}
+
+
+def places(colours: list[Any], legend: dict[int, float]) -> NDArray[np.float64]:
+    """Where colours stand in a legend; NaN for those that it has not."""
+    return np.vectorize(lambda colour: legend.get(colour, np.nan), otypes=[float])(colours)
+
+
+def shown_in(page: Any, nth: int = 0) -> NDArray[np.float64]:
+    """Where in its legend each cell of a heatmap stands; NaN where it is masked or out of sight."""
+    drawn(page)
+    return places(page.locator(".heatmap").nth(nth).evaluate(CELLS), legend(page, nth))
+
+
+def ticks(page: Any, nth: int = 0) -> tuple[list[float], list[float]]:
+    """The ticks of a legend: their places from 0 to 1, and the values that they name."""
+    marks = page.locator(".ticks").nth(nth).locator("span").all()
+    at = [float(mark.evaluate("(x) => x.style.left").removesuffix("%")) / 100 for mark in marks]
+    return at, [float(mark.inner_text()) for mark in marks]
