@@ -59,7 +59,8 @@ function makeText(view) {
   const draw = onceAFrame(() => {
     const i = Math.min(selection.query, trace.T - 1);
     const { layer, head } = selection;
-    const there = hasHead(trace, layer, head) && trace.read.has(layer);
+    const there = hasHead(trace, layer, head);
+    if (there && !trace.read.has(layer)) return; // its numbers are on their way
     const weights = there
       ? valuesOf(view, layer, head, "weights", i)
       : new Float64Array(trace.Tk);
