@@ -1,0 +1,68 @@
+"""What axe-core finds in the page that keeps people out.
+
+Skipped, with the reason, where axe_playwright_python or Chromium is missing; under
+`ATTNLAB_STRICT=1` that is a failure.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import REFERENCE, Open, lacking
+from pages import OTHER, TEXT, to_cell
+
+from attnlab import GPT2
+
+pytestmark = pytest.mark.slow
+
+SERIOUS = ("serious", "critical")
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """axe-core's source."""
+    try:
+        import axe_playwright_python
+    except ImportError:
+        lacking('axe-core comes with: pip install "attnlab[browsers]"')
+    package = Path(axe_playwright_python.__path__[0])
+    return (package / "axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def odd() -> GPT2:
+    return GPT2.from_pretrained(REFERENCE / "odd")
+
+
+def found(page: Any, axe: str) -> list[tuple[str, str]]:
+    """What axe calls serious or worse: the rule, and the first element that breaks it."""
+    page.evaluate(axe)
+    violations = page.evaluate("axe.run().then((result) => result.violations)")
+    return [(one["id"], one["nodes"][0]["html"]) for one in violations if one["impact"] in SERIOUS]
+
+
+def test_it_would_find_something(browser: Any, axe: str) -> None:
+    page = browser.new_page()
+    page.set_content("<img src='data:,'><button></button>")
+    assert {rule for rule, _ in found(page, axe)} >= {"image-alt", "button-name"}
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_keeps_people_out(
+    odd: GPT2, open_page: Open, axe: str, scheme: str, width: int
+) -> None:
+    page = open_page(odd.trace(TEXT), color_scheme=scheme, viewport={"width": width, "height": 800})
+    assert found(page, axe) == []
+    to_cell(page, 5, 2)
+    page.keyboard.press("Enter")
+    assert found(page, axe) == []
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_nor_with_two_texts(odd: GPT2, open_page: Open, axe: str, language: str) -> None:
+    page = open_page(odd.trace(TEXT), odd.trace(OTHER), language=language)
+    to_cell(page, 5, 2)
+    page.keyboard.press("Enter")
+    assert found(page, axe) == []
