@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import re
 import sys
+import tempfile
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -56,11 +58,13 @@ class Report:
     content : for machines; arrays, bytes and numbers that are not finite may be in it
     draw : shows it to people
     status : the exit status
+    then : what is done once that has been printed
     """
 
     content: dict[str, Any]
     draw: Callable[[Terminal], None]
     status: int = 0
+    then: Callable[[], None] = lambda: None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,6 +79,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         print(json.dumps(_plain({"command": options.command, **report.content})))
     else:
         report.draw(Terminal())
+    sys.stdout.flush()
+    report.then()
     return report.status
 
 
@@ -177,6 +183,17 @@ def _parser() -> Parser:
     html.add_argument(
         "--force", action="store_true", help="replace a file that attnlab did not write, unasked"
     )
+    explore = command(
+        "explore",
+        _explore,
+        "open a page in the browser in which texts are typed and heads silenced",
+    )
+    explore.add_argument("texts", nargs="*", metavar="TEXT", help="what it opens with; - for stdin")
+    file(explore)
+    explore.add_argument(
+        "--port", type=int, default=0, help="where it listens (default: wherever one is free)"
+    )
+    explore.add_argument("--no-browser", action="store_true", help="print the link only")
     after = command("next", _next, "which tokens may follow a text")
     text(after)
     after.add_argument("-k", type=int, default=5, help="how many (default: %(default)s)")
@@ -424,8 +441,8 @@ def _html(options: argparse.Namespace) -> Report:
     if edits:
         traces.append(traces[0].edited(edits))
     traces[0].save(file, traces[1] if len(traces) > 1 else None)
-    if options.open and not webbrowser.open(file.as_uri()):
-        print("No browser is to be found here: open the page yourself.", file=sys.stderr)
+    if options.open:
+        _show_in_browser(file)
     content = {"model": _title(model), "edits": edits, "path": str(file)}
     return Report(content, lambda terminal: terminal.write(str(file)))
 
@@ -444,6 +461,48 @@ def _ask_to_replace(file: Path) -> None:
     print(printable(f"{told}. Replace it? [y/N] "), end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise WriteError("It stays as it is.")
+
+
+def _explore(options: argparse.Namespace) -> Report:
+    start = _texts(options) if options.texts or options.files else []
+    model = _model(options)
+    explorer = model.explore(*start, port=options.port)
+
+    def draw(terminal: Terminal) -> None:
+        terminal.write(_title(model))
+        terminal.write(f"{explorer.url}\nOnly who has this link gets in. Ctrl-C ends it.")
+
+    def serve() -> None:
+        with explorer:
+            if options.no_browser:
+                explorer.wait()
+            else:
+                with _link_in_a_file(explorer.url) as link:
+                    _show_in_browser(link)
+                    explorer.wait()
+
+    return Report({"model": _title(model), "url": explorer.url}, draw, then=serve)
+
+
+@contextlib.contextmanager
+def _link_in_a_file(url: str) -> Iterator[Path]:
+    """A page that leads on to a link, in a file that nobody else can read.
+
+    A browser's arguments, in which the link would stand, are seen by all users of a machine. The
+    file lies where browsers may read that are shut in, as Ubuntu's are.
+    """
+    handle, name = tempfile.mkstemp(prefix="attnlab-", suffix=".html", dir=Path.home())
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={url}">')
+        yield Path(name)
+    finally:
+        os.unlink(name)
+
+
+def _show_in_browser(page: Path) -> None:
+    if not webbrowser.open(page.as_uri()):
+        print("No browser is to be found here: open the page yourself.", file=sys.stderr)
 
 
 def _next(options: argparse.Namespace) -> Report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -37,6 +37,9 @@ from attnlab.steps import graph_of
 from attnlab.tokenizer import Tokenizer
 from attnlab.tokens import Tokens
 from attnlab.trace import NextToken, Trace
+
+if TYPE_CHECKING:
+    from attnlab.explorer import Explorer
 
 
 class GPT2:
@@ -404,6 +407,41 @@ class GPT2:
             edits,
             complete=complete,
         )
+
+    def explore(
+        self,
+        text_or_ids: str | ArrayLike | Tokens | None = None,
+        *,
+        port: int = 0,
+        language: str | None = None,
+    ) -> Explorer:
+        """A page in the browser in which texts are typed, compared, written on, heads silenced.
+
+        The page is served to this machine alone, by a thread: the call returns at once. A notebook
+        shows it, as the last line of a cell.
+
+        Parameters
+        ----------
+        text_or_ids : what it opens with, as `trace` takes it; None for a sentence
+        port : where it listens; 0 for wherever one is free
+        language : "en" or "zh", Chinese; None for the reader's, as `Trace.to_html` takes it
+
+        Returns
+        -------
+        Explorer
+            `.url` is the link, which nobody else should be given; `.stop()` ends it, as `with` does
+
+        Raises
+        ------
+        InvalidValueError, InvalidTypeError
+            What it opens with can't be traced, the port not be used; there is no such language.
+        MissingExtraError
+            Starlette or uvicorn is not installed.
+        """
+        from attnlab.explorer import START, Explorer
+
+        start = START if text_or_ids is None else text_or_ids
+        return Explorer(self, start, port=port, language=language)
 
     def __repr__(self) -> str:
         config = self.config

@@ -37,7 +37,7 @@ def lacking(reason: str) -> NoReturn:
     """Skip what needs something that is not here; under ATTNLAB_STRICT=1, fail."""
     if os.environ.get("ATTNLAB_STRICT") == "1":
         pytest.fail(reason)
-    pytest.skip(reason)
+    pytest.skip(reason, allow_module_level=True)
 
 
 def needs(library: str, extra: str) -> None:

@@ -106,7 +106,7 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
     said = {*TOKEN_AXES.values(), ALL_OF_IT, "layer", "layers", "head", "heads"}
     for file in (PACKAGE / "analysis").glob("*.py"):
         said.update(called_in_python(file.read_text(encoding="utf-8"), *AXES) - {""})
-    for file in (*VIEWS.glob("*.py"), PACKAGE / "pictures.py"):
+    for file in (*VIEWS.glob("*.py"), PACKAGE / "pictures.py", PACKAGE / "explorer.py"):
         said.update(called_in_python(file.read_text(encoding="utf-8"), "say"))
     for file in VIEWS.glob("*.js"):
         source = file.read_text(encoding="utf-8")

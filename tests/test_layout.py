@@ -19,7 +19,7 @@ FLOORS = (
     "errors files names erf equations fast checks console tables formats figures views pictures",
     "steps tokens products chain functional gradients config parameters forward sampling",
     "edits sealed recordings analysis trace otherwise comparison mistakes checking generation",
-    "bpe tokenizer_files tokenizer checkpoint arrays download hub model walkthrough",
+    "bpe tokenizer_files tokenizer checkpoint arrays download hub explorer model walkthrough",
     "training pocket cli __main__",
 )
 ORDER = [room for floor in FLOORS for room in floor.split()]
@@ -69,6 +69,7 @@ def test_import_loads_nothing_heavy() -> None:
     ).stdout.split()
     assert "numpy" in loaded
     late = {"tiktoken", "safetensors", "huggingface_hub", "argparse", "attnlab.training"}
+    late |= {"starlette", "uvicorn", "attnlab.explorer"}
     late |= {"attnlab.views", "attnlab.views.page", "attnlab.comparison", "attnlab.checking"}
     assert not late & set(loaded)
 

@@ -39,6 +39,7 @@ SCRIPTS = (
     *("chain.js", "palette.js", "source.js", "data.js", "draw.js"),
     *("grid.js", "tokens.js", "heatmap.js", "arithmetic.js", "page.js"),
 )
+LIVE_SCRIPTS = ("live.js", *SCRIPTS)
 
 # The steps that the page shows, under the names and formulas that they have.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
@@ -65,22 +66,51 @@ POLICY = (
 def page(traces: Sequence[Result], language: str | None = None) -> str:
     """The page's HTML, of one trace or of two that are compared, see `Trace.to_html`."""
     language = language_of(language)
-    style, script = _source("page.css"), "\n".join(map(_source, SCRIPTS))
-    first = traces[0]
+    described = [description_of(trace, language) for trace in traces]
+    return _page(traces[0], described, language, SCRIPTS, "\n".join(_packs(traces)))
+
+
+def live_page(trace: Result, described: dict[str, Any], language: str) -> str:
+    """The page as it is served: it carries no numbers, and asks whoever served it for them.
+
+    Parameters
+    ----------
+    described : the trace as `description_of` tells it, with what the server knows it by
+    """
+    return _page(trace, [described], language, LIVE_SCRIPTS, "")
+
+
+def live_policy() -> str:
+    """What a page that is served may load or run, for the answer's header."""
+    return _policy(LIVE_SCRIPTS)
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    policy = POLICY.format(script=_hash(_script(scripts)), style=_hash(_source("page.css")))
+    return policy + ("; connect-src 'self'" if "live.js" in scripts else "")
+
+
+def _page(
+    first: Result,
+    described: list[dict[str, Any]],
+    language: str,
+    scripts: Sequence[str],
+    packs: str,
+) -> str:
     description = {
         "words": WORDS if language == CHINESE else {},
         "steps": {name: _step(first.head(0, 0), name) for name in STEPS},
-        "traces": [_description(trace, language) for trace in traces],
+        "traces": described,
     }
     text = b"".join(first.tokens.bytes).decode("utf-8", errors="replace")
     parts = {
         "language": "zh-Hans" if language == CHINESE else language,  # by it fonts are chosen
-        "policy": POLICY.format(script=_hash(script), style=_hash(style)),
+        "policy": _policy(scripts),
         "title": html.escape(f"attnlab: {printable(text)[:60]}"),
-        "style": style,
+        "style": _source("page.css"),
         "description": json.dumps(description).replace("<", "\\u003c"),
-        "packs": "\n".join(_packs(traces)),
-        "script": script,
+        "packs": packs,
+        "script": _script(scripts),
     }
     frame = re.sub(r"\[\[(.+?)\]\]", lambda found: say(found[1], language), _source("page.html"))
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
@@ -129,6 +159,10 @@ def estimated_size(traces: Sequence[Result]) -> int:
     return size
 
 
+def _script(names: Sequence[str]) -> str:
+    return "\n".join(map(_source, names))
+
+
 def _source(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
 
@@ -141,7 +175,7 @@ def _step(head: Result, name: str) -> dict[str, str]:
     return {"axes": head.axes_of(name), "formula": head.formula_of(name)}
 
 
-def _description(trace: Result, language: str) -> dict[str, Any]:
+def description_of(trace: Result, language: str) -> dict[str, Any]:
     """What the page knows about a trace besides Q, K and V."""
     config = trace.config
     return {
@@ -156,11 +190,11 @@ def _description(trace: Result, language: str) -> dict[str, Any]:
         ],
         "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
         "tokens": [
-            {**_token(token), "part_of": printable(shared)}
+            {**token_of(token), "part_of": printable(shared)}
             for token, shared in zip(trace.tokens, trace.tokens.part_of, strict=True)
         ],
         "next": [
-            {**_token(token), "probability": token.probability}
+            {**token_of(token), "probability": token.probability}
             for token in trace.next_tokens(min(NEXT_TOKENS, config.vocab_size))
         ],
     }
@@ -172,7 +206,7 @@ def _edited(trace: Result) -> dict[int, dict[int, list[str]]]:
     return {layer: heads for layer, heads in edited.items() if heads}
 
 
-def _token(token: Token) -> dict[str, Any]:
+def token_of(token: Token) -> dict[str, Any]:
     """A token's four faces; nothing in them moves a cursor or turns a text's direction."""
     return {
         "id": token.id,

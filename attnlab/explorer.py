@@ -1,0 +1,535 @@
+"""A model behind a page, for browsers on this machine alone: type a text, look, change, look again.
+
+`Explorer` serves the page of `attnlab.views.page`, which carries no numbers here and asks for them.
+
+    GET  /?token=...             the page
+    POST /trace                  {"text": ...} or {"ids": [...]}, and what is silenced,
+                                 {"silenced": {"heads": [[layer, head], ...], "mlps": [layer, ...]}}
+                                 -> the trace as a page describes it, with an id
+    GET  /numbers?trace=&name=   one of its packs, float32, little-endian; see `attnlab.views.packs`
+    POST /write                  {"trace": id, "count": ...}, and how to sample -> what was written
+    POST /stop                   the end
+
+What can't be done is answered by {"error": a sentence}, a trace that is no longer kept by 410. Only
+who has the link gets in, which no other site has, and no other user: every request bears its token,
+and what a page of another site sends is told by its Host and Origin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import os
+import secrets
+import socket
+import threading
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from html import escape
+from typing import Any, Self, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attnlab.checks import as_count, check_kind
+from attnlab.console import PrintedAnywhere
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, shown
+from attnlab.sampling import SamplingSettings
+from attnlab.tokens import Tokens
+from attnlab.trace import NextToken, Trace
+from attnlab.views.language import language_of, say
+from attnlab.views.packs import pack
+from attnlab.views.page import description_of, live_page, live_policy, token_of
+from attnlab.views.shown import missing_extra
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.background import BackgroundTask
+    from starlette.datastructures import MutableHeaders
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import HTMLResponse, JSONResponse, Response
+    from starlette.routing import Route
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+except ModuleNotFoundError as error:
+    raise missing_extra(error, "explore") from None
+
+# A GPT2, which stands above and asks for an explorer.
+Model: TypeAlias = Any
+
+Made = TypeVar("Made")
+
+# Reached from this machine alone.
+ADDRESS = "127.0.0.1"
+
+# What a page opens with: a text that GPT-2 and the pocket model both know what to do with.
+START = "The dog chased the ball, but it"
+
+# How many bytes a request may have, and how many are read and dropped so that it hears why not.
+LONGEST_REQUEST = 100_000
+LONGEST_DROPPED = 10_000_000
+
+# How many seconds a request may take to arrive, and those that run may take to end.
+PATIENCE = 10
+GRACE = 1
+
+# How many bytes of arrays traces may keep, beside the one that was asked for last.
+KEPT = 256_000_000
+
+# How many tokens are written at a time, and what a page may say about how.
+MOST_WRITTEN = 100
+SETTINGS = tuple(SamplingSettings.__annotations__)
+
+# What every answer says: it is nobody else's, is kept nowhere, and is what it says that it is.
+HEADERS = {
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+# The page may stand in a notebook's frame, whose site is one of this machine, or of VS Code. Of
+# other sites none knows the link; what they framed without it would be an error.
+ANCESTORS = "frame-ancestors http://127.0.0.1:* http://localhost:* vscode-webview:"
+
+
+class Explorer(PrintedAnywhere):
+    """A page on this machine that shows what a model makes of any text, as `GPT2.explore` opens it.
+
+    It is served by a thread, from when it is made. `with` stops it at the end.
+
+    Attributes
+    ----------
+    url : the link to it; who has it can use the page, so keep it to yourself
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        text_or_ids: str | ArrayLike | Tokens = START,
+        *,
+        port: int = 0,
+        language: str | None = None,
+    ) -> None:
+        port = as_count(port, "port", most=65535)
+        desk = Desk(model, language_of(language))
+        desk.start = desk.kept(text_or_ids, {}).trace.tokens  # told here if it can't be traced
+        try:
+            listener = socket.create_server((ADDRESS, port))
+        except OSError as error:
+            raise InvalidValueError(
+                f"port {port} can't be used: {os.strerror(error.errno or 0)}; without a port, a "
+                "free one is found"
+            ) from None
+        port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
+        self.url = f"http://{ADDRESS}:{port}/?token={token}"
+        self._title = repr(model).partition("\n")[0]
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                Guard(application(desk, self._end), token, port),
+                loop="asyncio",
+                http="h11",
+                ws="none",
+                lifespan="off",
+                proxy_headers=False,
+                server_header=False,
+                access_log=False,  # links with their tokens
+                log_config=None,
+                log_level="critical",  # what fails is told by `failed`; requests cut short are not
+                timeout_graceful_shutdown=GRACE,
+            )
+        )
+        self._thread = threading.Thread(
+            target=self._serve, args=(listener,), name="attnlab explorer", daemon=True
+        )
+        self._thread.start()
+
+    def _serve(self, listener: socket.socket) -> None:
+        with listener:  # which uvicorn leaves open where it is ended before it has begun
+            self._server.run([listener])
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it still answers."""
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End it; what is being computed is not waited for. A second time nothing happens."""
+        self._end()
+        self._thread.join()
+
+    def wait(self) -> None:
+        """Return when it has been stopped: by the page, another thread, or Ctrl-C, which raises."""
+        while self.is_running:
+            self._thread.join(0.5)  # on Windows, Ctrl-C is heard between
+
+    def _end(self) -> None:
+        self._server.should_exit = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        if not self.is_running:
+            return "Explorer, stopped"
+        return f"Explorer of {self._title}\n{self.url}\n.stop() ends it"
+
+    def _repr_html_(self) -> str:
+        if not self.is_running:
+            return f"<p>{escape(say('The explorer has been stopped.'))}</p>"
+        # The frame is of another site than the notebook, so that it may keep its own.
+        return (
+            f'<p><a href="{escape(self.url)}" target="_blank" rel="noreferrer">'
+            f"{escape(say('Open the explorer in a tab of its own'))}</a></p>"
+            f'<iframe title="{escape(repr(self).partition(chr(10))[0])}" src="{escape(self.url)}" '
+            'sandbox="allow-scripts allow-same-origin" referrerpolicy="no-referrer" '
+            'style="width:100%;height:720px;border:0"></iframe>'
+        )
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A trace that is kept.
+
+    Attributes
+    ----------
+    id : what a page calls it; it depends on the tokens and on what is silenced alone
+    trace : with all that has been looked at
+    silenced : by edits
+    """
+
+    id: str
+    trace: Trace
+    silenced: Mapping[str, int]
+
+
+class Desk:
+    """What an explorer computes with: the model, and the traces that were asked for last.
+
+    All is done by one thread at a time.
+
+    Attributes
+    ----------
+    start : Tokens, of what a page opens with
+    """
+
+    start: Tokens
+
+    def __init__(self, model: Model, language: str) -> None:
+        self.model, self.language = model, language
+        self._kept: OrderedDict[str, Kept] = OrderedDict()  # the one asked for last at the end
+
+    def kept(self, text_or_ids: Any, silenced: Mapping[str, int]) -> Kept:
+        """A text's trace with what is silenced in it.
+
+        Raises
+        ------
+        InvalidValueError, InvalidTypeError
+            There are no tokens or too many, or what is silenced is not there.
+        """
+        tokens = self.model.tokenizer.tokens(text_or_ids)
+        positions = self.model.config.n_positions
+        if not tokens:
+            raise InvalidValueError(say("Type a text: there is nothing to trace.", self.language))
+        if len(tokens) > positions:
+            raise InvalidValueError(
+                say(
+                    "{count} tokens are too many: this model reads {positions} at most.",
+                    self.language,
+                    count=len(tokens),
+                    positions=positions,
+                )
+            )
+        content = json.dumps([tokens.ids.tolist(), sorted(silenced)])
+        id = sha256(content.encode()).hexdigest()[:16]
+        if id not in self._kept:
+            base = self.kept(tokens, {}).trace.edited(silenced) if silenced else None
+            self._kept[id] = Kept(id, base or self.model.trace(tokens), silenced)
+        return self.at(id)
+
+    def at(self, id: str) -> Kept:
+        """What is kept under an id.
+
+        Raises
+        ------
+        HTTPException
+            410: it no longer is.
+        """
+        if id not in self._kept:
+            raise HTTPException(410, "This trace is no longer kept: ask for it again.")
+        self._kept.move_to_end(id)
+        return self._kept[id]
+
+    def described(self, text_or_ids: Any, silenced: Mapping[str, int]) -> dict[str, Any]:
+        """A text's trace as a page describes it, with its id, its text and its tokens' ids."""
+        kept = self.kept(text_or_ids, silenced)
+        described = description_of(kept.trace, self.language)
+        self._drop()
+        return {"id": kept.id, **self._text(kept.trace.tokens), **described}
+
+    def page(self) -> str:
+        """The page, which opens with the first text."""
+        described = self.described(self.start, {})
+        return live_page(self.at(described["id"]).trace, described, self.language)
+
+    def numbers(self, id: str, name: str) -> bytes:
+        """A pack of a trace."""
+        content = pack(self.at(id).trace, name)
+        self._drop()
+        return content
+
+    def writing(
+        self, id: str, count: int, asked: Mapping[str, Any]
+    ) -> tuple[Tokens, Iterator[NextToken]]:
+        """A trace's tokens, and those that will be written after them, as many as there is room.
+
+        Raises
+        ------
+        InvalidValueError, InvalidTypeError
+            There is no room, or the settings can't be used.
+        """
+        kept, positions = self.at(id), self.model.config.n_positions
+        tokens = kept.trace.tokens
+        room = positions - len(tokens)
+        if not room:
+            raise InvalidValueError(
+                say(
+                    "The text fills all {positions} positions of the model: no room to write on.",
+                    self.language,
+                    positions=positions,
+                )
+            )
+        settings = {name: asked[name] for name in SETTINGS if name in asked}
+        edits = kept.silenced or None
+        return tokens, self.model.stream(tokens, min(count, room), edits=edits, **settings)
+
+    def written(self, tokens: Tokens, new: list[Any]) -> dict[str, Any]:
+        """What was written after tokens, for the page."""
+        whole = Tokens([*tokens, *new])
+        return {
+            **self._text(whole),
+            "new": [{**token_of(token), "probability": token.probability} for token in new],
+        }
+
+    def _text(self, tokens: Tokens) -> dict[str, Any]:
+        text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
+        return {"text": text, "ids": tokens.ids.tolist()}
+
+    def _drop(self) -> None:
+        """Drop the traces that were asked for longest ago, while all together are too large."""
+        while len(self._kept) > 1 and size_of(one.trace for one in self._kept.values()) > KEPT:
+            self._kept.popitem(last=False)
+
+
+def size_of(traces: Iterable[Trace]) -> int:
+    """How many bytes the arrays have that traces keep, those that they share once."""
+    runs = {}
+    for trace in traces:
+        run = trace._run
+        while run is not None:
+            runs[id(run)] = run
+            run = getattr(run, "base", None)
+    values = (value for run in runs.values() for value in run.values.values())
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+
+
+def edits_of(silenced: Any) -> dict[str, int]:
+    """The edits that silence heads and MLPs: what these add to the residual stream is 0.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        It is not as a page asks for it.
+    """
+    check_kind(silenced, dict, "silenced")
+    heads, mlps = (listed(silenced, name) for name in ("heads", "mlps"))
+    if not all(isinstance(place, list) and len(place) == 2 for place in heads):
+        raise InvalidTypeError(f"heads must be pairs of layer and head; given {shown(heads)}")
+    edits = {}
+    for layer, head in heads:
+        layer, head = as_count(layer, "layer"), as_count(head, "head")
+        edits[f"blocks.{layer}.attention.heads.{head}.context"] = 0
+    for layer in mlps:
+        edits[f"blocks.{as_count(layer, 'layer')}.mlp.output"] = 0
+    return edits
+
+
+def listed(given: Mapping[str, Any], name: str) -> list[Any]:
+    """The list that has a name; [] where there is none."""
+    values: list[Any] = given.get(name, [])
+    check_kind(values, list, name)
+    return values
+
+
+def named(given: Mapping[str, Any], name: str, kind: type) -> Any:
+    """What has a name and must be there."""
+    value = given.get(name)
+    check_kind(value, kind, name)
+    return value
+
+
+# ---- over HTTP -----------------------------------------------------------------------------------
+
+
+def application(desk: Desk, end: Callable[[], None]) -> ASGIApp:
+    """What answers those who got in.
+
+    Parameters
+    ----------
+    end : is called when a page asks for the end
+    """
+    worker = ThreadPoolExecutor(1, "attnlab explorer's desk")
+    turn = asyncio.Lock()
+
+    async def computed(request: Request, work: Callable[[], Made]) -> Made:
+        """What a function makes, in its turn; those who have left by then are passed over."""
+        async with turn:
+            if await request.is_disconnected():
+                raise ClientDisconnect
+            return await asyncio.get_running_loop().run_in_executor(worker, work)
+
+    async def page(request: Request) -> Response:
+        html = await computed(request, desk.page)
+        return HTMLResponse(
+            html, headers={"content-security-policy": f"{live_policy()}; {ANCESTORS}"}
+        )
+
+    async def trace(request: Request) -> Response:
+        asked = await content_of(request)
+        if ("text" in asked) == ("ids" in asked):
+            raise InvalidValueError("either a text is traced or ids are")
+        text_or_ids = named(asked, "text", str) if "text" in asked else named(asked, "ids", list)
+        silenced = edits_of(asked.get("silenced", {}))
+        return JSONResponse(await computed(request, lambda: desk.described(text_or_ids, silenced)))
+
+    async def numbers(request: Request) -> Response:
+        id, name = (request.query_params.get(part, "") for part in ("trace", "name"))
+        content = await computed(request, lambda: desk.numbers(id, name))
+        return Response(content, media_type="application/octet-stream")
+
+    async def write(request: Request) -> Response:
+        asked = await content_of(request)
+        id = named(asked, "trace", str)
+        count = as_count(asked.get("count"), "count", least=1, most=MOST_WRITTEN)
+        tokens, coming = await computed(request, lambda: desk.writing(id, count, asked))
+        new = []
+        # Between two tokens it is another one's turn.
+        while (token := await computed(request, lambda: next(coming, None))) is not None:
+            new.append(token)
+        return JSONResponse(desk.written(tokens, new))
+
+    async def stop(request: Request) -> Response:
+        return JSONResponse({}, background=BackgroundTask(end))
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/trace", trace, methods=["POST"]),
+            Route("/numbers", numbers),
+            Route("/write", write, methods=["POST"]),
+            Route("/stop", stop, methods=["POST"]),
+        ],
+        exception_handlers={
+            AttnlabError: refused,
+            HTTPException: refused,
+            ClientDisconnect: refused,
+            Exception: failed,
+        },
+    )
+
+
+async def content_of(request: Request) -> dict[str, Any]:
+    """The JSON object that a request brings.
+
+    Raises
+    ------
+    HTTPException
+        It is too long, does not come, or is none.
+    """
+    content, length = bytearray(), 0
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for chunk in request.stream():
+                length += len(chunk)
+                if length <= LONGEST_REQUEST:
+                    content += chunk
+                elif length > LONGEST_DROPPED:
+                    break
+    except TimeoutError:
+        raise HTTPException(408, "The request did not arrive.") from None
+    if length > LONGEST_REQUEST:
+        raise HTTPException(413, f"More than {LONGEST_REQUEST:,} bytes are too many.")
+    try:
+        asked = json.loads(content)
+    except (ValueError, RecursionError):
+        asked = None
+    if not isinstance(asked, dict):
+        raise HTTPException(400, "The request is no JSON object.")
+    return asked
+
+
+def told(status: int, sentence: str) -> Response:
+    return JSONResponse({"error": sentence}, status)
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    """What can't be done, told in the page; of one who has left nobody reads it."""
+    if isinstance(error, HTTPException):
+        return told(error.status_code, error.detail)
+    return told(400, str(error))
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    """An error that nobody foresaw: told in the page, and with its traceback on stderr."""
+    traceback.print_exception(error)
+    return told(500, f"attnlab failed, and the terminal says where: {type(error).__name__}")
+
+
+class Guard:
+    """Lets in who has the link, and nobody else; see the module's docstring.
+
+    Another site's page can make a browser send requests here, under a name of its own for this
+    machine too, but can't make it send another Host or Origin than its own, and has no token.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, port: int) -> None:
+        self.app, self.token = app, token
+        self.hosts = {f"{name}:{port}" for name in (ADDRESS, "localhost")}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.setdefault("content-security-policy", f"default-src 'none'; {ANCESTORS}")
+                headers.update(HEADERS)
+            await send(message)
+
+        request = Request(scope)
+        why = self.why_not(request)
+        app = told(403, why) if why else self.app
+        await app(scope, receive, send_guarded)
+
+    def why_not(self, request: Request) -> str:
+        """Why a request gets no further; "" where it does."""
+        host = request.headers.get("host", "")
+        if host not in self.hosts:
+            return "The explorer answers under its own address alone."
+        if request.method == "POST" and request.headers.get("origin") != f"http://{host}":
+            return "The explorer answers its own page alone."
+        if request.url.path == "/":  # opened as a link, which can bear no header
+            token = request.query_params.get("token", "")
+        else:
+            token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(token.encode(), self.token.encode()):
+            return "This link is not of this explorer: open the one that it told when it began."
+        return ""

@@ -1,0 +1,745 @@
+"""The explorer: a real server, asked as a browser asks it, and as what should not get in does."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+import numpy as np
+import pytest
+from conftest import REFERENCE, needs, posix
+from test_cli import start
+
+from attnlab import GPT2, GPT2Config
+from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.parameters import ParameterVector
+
+needs("starlette", "explore")
+needs("uvicorn", "explore")
+
+from attnlab import explorer as room  # noqa: E402
+from attnlab.explorer import Explorer, size_of  # noqa: E402
+
+TEXT = "The dog chased the ball, but it"
+
+# What the command says of the model that it took.
+NOTICE = f"Model: {REFERENCE / 'odd'}, as ATTNLAB_MODEL says.\n"
+
+# How long a test waits for what must come.
+PATIENCE = 60
+
+
+@pytest.fixture(scope="module")
+def pocket() -> GPT2:
+    return GPT2.from_pretrained("pocket")
+
+
+@pytest.fixture(scope="module")
+def explorer(pocket: GPT2) -> Iterator[Explorer]:
+    with pocket.explore() as explorer:
+        yield explorer
+
+
+def parts_of(explorer: Explorer) -> tuple[str, str]:
+    """Where it listens, and its token."""
+    link = urlsplit(explorer.url)
+    return link.netloc, parse_qs(link.query)["token"][0]
+
+
+def answer(
+    explorer: Explorer, method: str, path: str, body: Any = None, **changes: str | None
+) -> tuple[int, dict[str, str], bytes]:
+    """What it answers to a request as its page sends it, but for headers that are changed."""
+    address, token = parts_of(explorer)
+    headers = {"host": address, "origin": f"http://{address}", "authorization": f"Bearer {token}"}
+    wanted = {name: value for name, value in (headers | changes).items() if value is not None}
+    content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    connection = HTTPConnection(address, timeout=PATIENCE)
+    with contextlib.closing(connection):
+        connection.putrequest(method, path, skip_host=True)
+        for name, value in wanted.items():
+            connection.putheader(name, value)
+        if content is not None:
+            connection.putheader("content-length", str(len(content)))
+        connection.endheaders(content)
+        response = connection.getresponse()
+        found = {name.lower(): value for name, value in response.getheaders()}
+        return response.status, found, response.read()
+
+
+def traced(explorer: Explorer, text: str = TEXT, **silenced: Any) -> Any:
+    status, _, content = answer(explorer, "POST", "/trace", {"text": text, "silenced": silenced})
+    assert status == 200, content
+    return json.loads(content)
+
+
+def told(explorer: Explorer, path: str, body: Any, status: int = 400) -> str:
+    """The sentence with which a request is refused."""
+    given, _, content = answer(explorer, "POST", path, body)
+    assert given == status, content
+    (words,) = json.loads(content).values()
+    return str(words)
+
+
+def numbers(explorer: Explorer, id: str, name: str, status: int = 200) -> bytes:
+    path = f"/numbers?trace={quote(id)}&name={quote(name)}"
+    given, _, content = answer(explorer, "GET", path)
+    assert given == status, content
+    return content
+
+
+def probabilities(described: Any) -> dict[str, float]:
+    return {token["text"]: token["probability"] for token in described["next"]}
+
+
+# ---- what it answers -----------------------------------------------------------------------------
+
+
+def test_the_page(explorer: Explorer) -> None:
+    address, token = parts_of(explorer)
+    path = f"/?token={token}"
+    status, headers, content = answer(explorer, "GET", path, authorization=None, origin=None)
+    assert status == 200
+    assert headers["content-type"] == "text/html; charset=utf-8"
+    page = content.decode()
+    assert "token" not in headers  # nor in the page, which reads it off its own address
+    assert token not in page
+    described = re.search(r'id="description">(.*?)</script>', page)
+    assert described
+    (first,) = json.loads(described[1])["traces"]
+    assert [token["text"] for token in first["tokens"]][:2] == ["The", " dog"]
+    assert 'id="trace-0' not in page  # numbers are asked for
+    policy = headers["content-security-policy"]
+    (inside,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy.startswith(f"{inside}; frame-ancestors ")
+    assert "default-src 'none'" in policy
+    assert "connect-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert headers["cache-control"] == "no-store"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "server" not in headers
+    assert address.startswith("127.0.0.1:")
+
+
+def test_under_the_other_name_of_this_machine(explorer: Explorer) -> None:
+    address, token = parts_of(explorer)
+    other = address.replace("127.0.0.1", "localhost")
+    assert answer(explorer, "GET", f"/?token={token}", host=other, authorization=None)[0] == 200
+    body = {"text": TEXT}
+    assert answer(explorer, "POST", "/trace", body, host=other, origin=f"http://{other}")[0] == 200
+
+
+def test_a_trace(explorer: Explorer) -> None:
+    described = traced(explorer)
+    assert described["text"] == TEXT
+    assert [token["text"] for token in described["tokens"]] == [
+        *("The", " dog", " chased", " the", " ball", ",", " but", " it")
+    ]
+    # As the README has them.
+    assert probabilities(described)[" rolled"] == pytest.approx(0.54, abs=0.005)
+    assert probabilities(described)[" barked"] == pytest.approx(0.43, abs=0.005)
+    status, headers, content = answer(explorer, "POST", "/trace", {"ids": described["ids"]})
+    assert status == 200
+    assert headers["content-type"] == "application/json"
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert json.loads(content) == described
+
+
+def test_a_silenced_head(explorer: Explorer, pocket: GPT2) -> None:
+    described = traced(explorer, heads=[[1, 2]])
+    # As the README has them.
+    assert probabilities(described)[" rolled"] == pytest.approx(0.9416, abs=5e-5)
+    assert probabilities(described)[" glowed"] == pytest.approx(0.0078, abs=5e-5)
+    plain = traced(explorer)
+    assert described["id"] != plain["id"]
+    assert described["ids"] == plain["ids"]
+    assert described["edited"] == {"1": {"2": ["context"]}}
+    # What comes before is what it was, and the pack has the head's context at its end.
+    assert numbers(explorer, described["id"], "attention.0") == numbers(
+        explorer, plain["id"], "attention.0"
+    )
+    silenced = np.frombuffer(numbers(explorer, described["id"], "attention.1"), "<f4")
+    assert (silenced[-8 * 32 :] == 0).all()
+
+
+def test_silenced_mlps(explorer: Explorer, pocket: GPT2) -> None:
+    described = traced(explorer, mlps=[0, 1], heads=[[0, 1], [0, 1]])
+    head = pocket.trace(TEXT).head(0, 1)
+    expected = pocket.trace(TEXT).edited(
+        {
+            "blocks.0.attention.output": lambda output: output - head.output,
+            "blocks.0.mlp.output": np.zeros((8, 128)),
+            "blocks.1.mlp.output": np.zeros((8, 128)),
+        }
+    )
+    for token, found in zip(expected.next_tokens(5), described["next"], strict=True):
+        assert found["id"] == token.id
+        assert found["probability"] == pytest.approx(token.probability, rel=1e-4)
+
+
+def test_numbers(explorer: Explorer, pocket: GPT2) -> None:
+    described, attention = traced(explorer), pocket.trace(TEXT).blocks[1].attention
+    found = np.frombuffer(numbers(explorer, described["id"], "attention.1"), "<f4")
+    np.testing.assert_array_equal(
+        found.reshape(3, 4, 8, 32), [attention.Q, attention.K, attention.V]
+    )
+
+
+def test_writing_on(explorer: Explorer, pocket: GPT2) -> None:
+    described = traced(explorer)
+    body = {"trace": described["id"], "count": 6, "temperature": 0}
+    status, _, content = answer(explorer, "POST", "/write", body)
+    assert status == 200
+    found, expected = json.loads(content), pocket.generate(TEXT, 6, temperature=0)
+    assert found["ids"] == expected.tokens.ids.tolist()
+    assert found["text"] == expected.whole_text
+    assert [token["id"] for token in found["new"]] == expected.new.ids.tolist()
+    assert [token["probability"] for token in found["new"]] == [1.0] * 6
+
+
+def test_writing_on_as_a_seed_draws(explorer: Explorer, pocket: GPT2) -> None:
+    settings: Any = {"temperature": 1.5, "top_k": 40, "top_p": 0.9, "seed": 7}
+    body = {"trace": traced(explorer)["id"], "count": 9, **settings}
+    found = json.loads(answer(explorer, "POST", "/write", body)[2])
+    expected = pocket.generate(TEXT, 9, **settings)
+    assert found["text"] == expected.whole_text
+    assert [token["probability"] for token in found["new"]] == [
+        pytest.approx(token.probability) for token in expected.chosen
+    ]
+
+
+def test_writing_on_with_a_head_silenced(explorer: Explorer, pocket: GPT2) -> None:
+    id = traced(explorer, heads=[[1, 2]], mlps=[0])["id"]
+    found = json.loads(
+        answer(explorer, "POST", "/write", {"trace": id, "count": 5, "temperature": 0})[2]
+    )
+    edits = {"blocks.1.attention.heads.2.context": 0, "blocks.0.mlp.output": 0}
+    expected = pocket.generate(TEXT, 5, temperature=0, edits=edits)
+    assert found["text"] == expected.whole_text
+    assert expected.whole_text != pocket.generate(TEXT, 5, temperature=0).whole_text
+
+
+def test_writing_on_to_the_last_position(pocket: GPT2) -> None:
+    odd = GPT2.from_pretrained(REFERENCE / "odd")
+    with odd.explore([1] * 15) as explorer:
+        status, _, content = answer(explorer, "POST", "/trace", {"ids": [1] * 15})
+        body = {"trace": json.loads(content)["id"], "count": 100}
+        status, _, content = answer(explorer, "POST", "/write", body)
+        written = json.loads(content)
+        assert status == 200
+        assert len(written["new"]) == 2
+        status, _, content = answer(explorer, "POST", "/trace", {"ids": written["ids"]})
+        body["trace"] = json.loads(content)["id"]
+        words = told(explorer, "/write", body)
+        assert words == "The text fills all 17 positions of the model: no room to write on."
+
+
+def test_a_text_that_means_to_be_markup(pocket: GPT2) -> None:
+    hostile = "</script><script>alert(1)</script>{{script}}\u202e\0"
+    with pocket.explore(hostile) as explorer:
+        _, token = parts_of(explorer)
+        _, _, content = answer(explorer, "GET", f"/?token={token}")
+        assert b"alert(1)</script>" not in content
+        assert traced(explorer, hostile)["text"] == hostile
+
+
+# ---- what it refuses -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"text": ""}, "Type a text: there is nothing to trace."),
+        ({"ids": []}, "Type a text: there is nothing to trace."),
+        ({"text": "hen " * 200}, "tokens are too many: this model reads 128 at most"),
+        ({"ids": [1] * 129}, "129 tokens are too many: this model reads 128 at most"),
+        ({"ids": [979]}, "979"),
+        ({"ids": [-1]}, "-1"),
+        ({"ids": [1.5]}, "integers"),
+        ({"ids": [True]}, "integers"),
+        ({"ids": ["1"]}, "integers"),
+        ({"ids": [[1], [2, 3]]}, "ids"),
+        ({"ids": [10**400]}, "ids"),
+        ({"ids": "12"}, "ids must be a list"),
+        ({"ids": None}, "ids must be a list"),
+        ({"text": 3}, "text must be a str"),
+        ({"text": ["a"]}, "text must be a str"),
+        ({}, "either a text is traced or ids are"),
+        ({"text": "a", "ids": [1]}, "either a text is traced or ids are"),
+        ({"text": "a", "silenced": []}, "silenced must be a dict"),
+        ({"text": "a", "silenced": {"heads": 1}}, "heads must be a list"),
+        ({"text": "a", "silenced": {"heads": [[0]]}}, "heads must be pairs of layer and head"),
+        ({"text": "a", "silenced": {"heads": [0, 1]}}, "heads must be pairs of layer and head"),
+        ({"text": "a", "silenced": {"heads": [["0.mlp", 1]]}}, "layer must be an integer"),
+        ({"text": "a", "silenced": {"heads": [[0, True]]}}, "head must be an integer"),
+        ({"text": "a", "silenced": {"heads": [[0, 4]]}}, "is no step to edit"),
+        ({"text": "a", "silenced": {"heads": [[-1, 0]]}}, "layer must be an integer"),
+        ({"text": "a", "silenced": {"mlps": [2]}}, "is no step to edit"),
+        ({"text": "a", "silenced": {"mlps": ["0"]}}, "layer must be an integer"),
+        (b"", "no JSON object"),
+        (b"[]", "no JSON object"),
+        (b"{", "no JSON object"),
+        (b"\xff\xfe", "no JSON object"),
+        (b"[" * 90_000, "no JSON object"),
+    ],
+    ids=lambda given: str(given)[:40],
+)
+def test_what_can_not_be_traced(explorer: Explorer, body: Any, words: str) -> None:
+    assert words in told(explorer, "/trace", body)
+    traced(explorer)
+
+
+def test_half_a_character_is_no_harm(explorer: Explorer) -> None:
+    status, _, content = answer(explorer, "POST", "/trace", {"text": "a\ud800"})
+    assert status in (200, 400)
+    assert json.loads(content)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"count": 0}, "count must be an integer from 1 to 100|count must be an integer"),
+        ({"count": 101}, "count must be an integer from 1 to 100"),
+        ({"count": None}, "count must be an integer"),
+        ({"temperature": -1}, "temperature must be a number of at least 0"),
+        ({"temperature": "hot"}, "temperature must be a number of at least 0"),
+        ({"top_p": 2}, "top_p must be above 0 and at most 1"),
+        ({"top_k": 0}, "top_k must be an integer"),
+        ({"seed": -1}, "seed"),
+        ({"trace": 3}, "trace must be a str"),
+    ],
+    ids=str,
+)
+def test_how_can_not_be_written(explorer: Explorer, changes: Any, words: str) -> None:
+    body = {"trace": traced(explorer)["id"], "count": 2} | changes
+    assert re.search(words, told(explorer, "/write", body))
+
+
+def test_what_is_not_there(explorer: Explorer) -> None:
+    assert b"no longer kept" in numbers(explorer, "0" * 16, "attention.0", 410)
+    assert "no longer kept" in told(explorer, "/write", {"trace": "", "count": 1}, 410)
+    id = traced(explorer)["id"]
+    for name in ("attention.2", "attention.-1", "attention.x", "attention", "", "../../etc/passwd"):
+        assert b"there is no pack" in numbers(explorer, id, name, 400)
+    assert answer(explorer, "GET", "/nothing")[0] == 404
+    assert answer(explorer, "GET", "/trace")[0] == 405
+    assert answer(explorer, "DELETE", "/numbers")[0] == 405
+
+
+def test_long_requests(explorer: Explorer) -> None:
+    for length in (100_001, 5_000_000):
+        words = told(explorer, "/trace", {"text": "x" * length}, 413)
+        assert words == "More than 100,000 bytes are too many."
+    with contextlib.suppress(ConnectionError):  # cut off: it may be heard why, or not
+        assert answer(explorer, "POST", "/trace", b"x" * 30_000_000)[0] == 413
+    traced(explorer)
+
+
+# ---- who gets in ---------------------------------------------------------------------------------
+
+REQUESTS = [
+    ("GET", "/"),
+    ("POST", "/trace"),
+    ("GET", "/numbers?trace=x&name=attention.0"),
+    ("POST", "/write"),
+    ("POST", "/stop"),
+    ("GET", "/nothing"),
+    ("OPTIONS", "/trace"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), REQUESTS, ids=str)
+def test_nobody_gets_in_without_the_token(explorer: Explorer, method: str, path: str) -> None:
+    _, token = parts_of(explorer)
+    wrong = [None, "", "Bearer ", "Bearer x", f"Bearer {token[:-1]}", f"Bearer {token}x", "\xff"]
+    for authorization in (*wrong, f"Basic {token}"):
+        status, headers, content = answer(
+            explorer, method, path, {"text": TEXT}, authorization=authorization
+        )
+        assert status == 403
+        assert b"This link is not of this explorer" in content
+        assert "access-control-allow-origin" not in headers
+    assert explorer.is_running
+
+
+@pytest.mark.parametrize("token", ["", "?token=", "?token=x", "?token=%C3%BF%ff", "?Token={token}"])
+def test_the_page_needs_its_own_link(explorer: Explorer, token: str) -> None:
+    _, right = parts_of(explorer)
+    # Even to whom the header would let into the rest.
+    assert answer(explorer, "GET", f"/{token.format(token=right)}")[0] == 403
+
+
+@pytest.mark.parametrize(("method", "path"), REQUESTS, ids=str)
+def test_another_name_for_this_machine(explorer: Explorer, method: str, path: str) -> None:
+    """As where a name of another site leads here, so that the browser takes this for that site."""
+    address, token = parts_of(explorer)
+    port = address.partition(":")[2]
+    path = f"/?token={token}" if path == "/" else path
+    for host in (
+        "evil.example",
+        f"evil.example:{port}",
+        "127.0.0.1",
+        f"127.0.0.1.evil.example:{port}",
+    ):
+        for origin in (f"http://{host}", f"http://{address}"):
+            status, _, content = answer(
+                explorer, method, path, {"text": TEXT}, host=host, origin=origin
+            )
+            assert status == 403
+            assert b"under its own address alone" in content
+    # HTTP/1.0 may come without a Host.
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=PATIENCE) as plain:
+        plain.sendall(f"GET /?token={token} HTTP/1.0\r\n\r\n".encode())
+        assert plain.makefile("rb").readline().split()[1] == b"403"
+
+
+@pytest.mark.parametrize("path", ["/trace", "/write", "/stop"])
+def test_a_page_of_another_site(explorer: Explorer, path: str) -> None:
+    address, _ = parts_of(explorer)
+    others = ("http://evil.example", "null", f"https://{address}", "http://127.0.0.1:1", "", None)
+    for origin in others:
+        status, _, content = answer(explorer, "POST", path, {"text": TEXT}, origin=origin)
+        assert status == 403
+        assert b"its own page alone" in content
+    assert explorer.is_running
+
+
+def test_it_listens_on_this_machine_alone(explorer: Explorer) -> None:
+    port = int(parts_of(explorer)[0].partition(":")[2])
+    # Nobody has taken the port at this machine's other addresses.
+    with socket.create_server(("127.0.0.2", port)):
+        traced(explorer)
+
+
+# ---- many at once, and those that stall ----------------------------------------------------------
+
+
+def test_ten_at_once(explorer: Explorer, pocket: GPT2) -> None:
+    nouns = ["dog", "cat", "hen", "ball", "fish", "bird", "dog", "cat", "hen", "ball"]
+    texts = [f"The {noun} chased the ball, but it" for noun in nouns]
+
+    def look(n: int) -> bool:
+        described = traced(explorer, texts[n], heads=[[0, n % 4]])
+        content = numbers(explorer, described["id"], "attention.1")
+        edits = {f"blocks.0.attention.heads.{n % 4}.context": 0}
+        Q = pocket.trace(texts[n]).edited(edits).blocks[1].attention.Q
+        return content.startswith(Q.astype("<f4").tobytes())
+
+    with ThreadPoolExecutor(10) as tabs:
+        assert all(tabs.map(look, list(range(10)) * 3))
+
+
+def stalled(explorer: Explorer, sent: str) -> socket.socket:
+    address, token = parts_of(explorer)
+    port = int(address.partition(":")[2])
+    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+    connection.sendall(sent.format(address=address, token=token).encode())
+    return connection
+
+
+HALF_A_HEAD = "GET /?token={token} HTTP/1.1\r\nHost: {addr"
+HALF_A_BODY = (
+    "POST /trace HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\n"
+    "Authorization: Bearer {token}\r\nContent-Length: 100\r\n\r\nhalf"
+)
+HALF_A_HEAD = HALF_A_HEAD.replace("{addr", "127.")
+
+
+@pytest.mark.parametrize("sent", ["", HALF_A_HEAD, HALF_A_BODY], ids=["none", "head", "body"])
+def test_those_that_stall_hurt_nobody(pocket: GPT2, sent: str) -> None:
+    explorer = pocket.explore()
+    with contextlib.ExitStack() as connections:
+        for _ in range(20):
+            connections.enter_context(stalled(explorer, sent))
+        traced(explorer)
+        explorer.stop()
+        assert not explorer.is_running
+
+
+def test_a_body_that_does_not_come(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "PATIENCE", 0.01)
+    with pocket.explore() as explorer, stalled(explorer, HALF_A_BODY) as connection:
+        assert connection.makefile("rb").readline().split()[1] == b"408"
+
+
+class SlowModel:
+    """A model that traces when it is allowed to, and counts."""
+
+    def __init__(self, model: GPT2) -> None:
+        self.model = model
+        self.begun, self.go, self.traced = threading.Semaphore(0), threading.Event(), list[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def trace(self, tokens: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            self.traced.append("".join(tokens.texts))
+            self.begun.release()
+            assert self.go.wait(PATIENCE)
+        return self.model.trace(tokens)
+
+
+def test_who_has_left_is_not_computed_for(pocket: GPT2) -> None:
+    slow = SlowModel(pocket)
+    with Explorer(slow) as explorer, ThreadPoolExecutor(2) as tabs:
+        first = tabs.submit(traced, explorer, "The cat")
+        assert slow.begun.acquire(timeout=PATIENCE)
+        body = json.dumps({"text": "The hen"})
+        whole = HALF_A_BODY.replace("100", str(len(body))).removesuffix("half")
+        leaving = stalled(explorer, whole)
+        leaving.sendall(body.encode())
+        second = tabs.submit(traced, explorer, "The bird")
+        leaving.shutdown(socket.SHUT_RDWR)
+        leaving.close()
+        slow.go.set()
+        assert first.result(PATIENCE)["text"] == "The cat"
+        assert second.result(PATIENCE)["text"] == "The bird"
+    assert slow.traced == ["The cat", "The bird"]
+
+
+def test_the_end_waits_for_no_computation(pocket: GPT2) -> None:
+    slow = SlowModel(pocket)
+    explorer = Explorer(slow)
+    with ThreadPoolExecutor(1) as tabs:
+        tab = tabs.submit(answer, explorer, "POST", "/trace", {"text": "The cat"})
+        assert slow.begun.acquire(timeout=PATIENCE)
+        explorer.stop()
+        assert not explorer.is_running
+        slow.go.set()
+        assert tab.result(PATIENCE)[0] == 500
+
+
+# ---- what is kept --------------------------------------------------------------------------------
+
+
+def test_old_traces_are_dropped(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pocket.explore() as explorer:
+        ids = [traced(explorer, f"The {noun}")["id"] for noun in ("dog", "cat", "hen")]
+        kept = numbers(explorer, ids[0], "attention.0")
+        # Room for two of them; the first has just been asked for, so the second goes.
+        of_one = size_of([pocket.trace("The dog")])
+        whole = pocket.trace("The dog")
+        whole.next_tokens()
+        assert of_one < size_of([whole])
+        monkeypatch.setattr(room, "KEPT", int(2.5 * size_of([whole])))
+        numbers(explorer, ids[0], "attention.0")
+        numbers(explorer, ids[1], "attention.0", 410)
+        assert numbers(explorer, ids[0], "attention.0") == kept
+        # Asked for again, it has the id that it had.
+        assert traced(explorer, "The cat")["id"] == ids[1]
+        numbers(explorer, ids[1], "attention.0")
+        monkeypatch.setattr(room, "KEPT", 0)
+        assert len(numbers(explorer, ids[1], "attention.0")) == 3 * 4 * 2 * 32 * 4
+        numbers(explorer, ids[0], "attention.0", 410)
+
+
+def test_what_traces_share_counts_once(pocket: GPT2) -> None:
+    trace = pocket.trace(TEXT)
+    trace.next_tokens()
+    silenced = trace.edited({"blocks.1.mlp.output": 0})
+    silenced.next_tokens()
+    alone = size_of([trace])
+    assert alone > sum(block.output.nbytes for block in trace.blocks)
+    both = size_of([trace, silenced])
+    assert both == size_of([silenced])
+    assert alone < both < 1.5 * alone
+
+
+# ---- from Python ---------------------------------------------------------------------------------
+
+
+def test_what_it_opens_with_is_told_at_once(pocket: GPT2) -> None:
+    with pytest.raises(InvalidValueError, match="Type a text"):
+        pocket.explore("")
+    with pytest.raises(InvalidValueError, match="129 tokens are too many"):
+        pocket.explore([1] * 129)
+    with pytest.raises(InvalidValueError, match="must be one row of integers"):
+        pocket.explore(3.5)
+    with pytest.raises(InvalidValueError, match="language must be 'en' or 'zh'"):
+        pocket.explore(language="de")
+    for port in (-1, 65536, "80", 1.5):
+        with pytest.raises(InvalidValueError, match="port must be an integer"):
+            pocket.explore(port=port)  # type: ignore[arg-type]
+
+
+def test_a_port_of_ones_own(pocket: GPT2) -> None:
+    with pocket.explore() as explorer:
+        port = int(parts_of(explorer)[0].partition(":")[2])
+        with pytest.raises(InvalidValueError, match=f"port {port} can't be used: "):
+            pocket.explore(port=port)
+        traced(explorer)
+    with pocket.explore(port=port) as again:
+        assert parts_of(again)[0] == f"127.0.0.1:{port}"
+        assert parts_of(again)[1] != parts_of(explorer)[1]
+        traced(again)
+
+
+def test_stopped(pocket: GPT2) -> None:
+    explorer = pocket.explore()
+    assert explorer.url in repr(explorer)
+    assert repr(explorer).startswith("Explorer of GPT2: 2 layers of 4 heads")
+    explorer.stop()
+    explorer.stop()
+    explorer.wait()
+    assert repr(explorer) == "Explorer, stopped"
+    assert explorer.url not in explorer._repr_html_()
+    with pytest.raises(ConnectionError):
+        traced(explorer)
+
+
+def test_the_page_ends_it(pocket: GPT2) -> None:
+    with pocket.explore() as explorer:
+        waiting = threading.Thread(target=explorer.wait)
+        waiting.start()
+        assert answer(explorer, "POST", "/stop")[0] == 200
+        waiting.join(PATIENCE)
+        assert not waiting.is_alive()
+        assert not explorer.is_running
+
+
+def test_in_a_notebook(explorer: Explorer) -> None:
+    from test_notebook import Page
+
+    page = Page(explorer._repr_html_())
+    links = [at["href"] for tag, at in page.elements if tag == "a"]
+    (frame,) = (at for tag, at in page.elements if tag == "iframe")
+    assert links == [explorer.url]
+    assert frame["src"] == explorer.url
+    assert (
+        frame["title"]
+        == "Explorer of GPT2: 2 layers of 4 heads, width 128, 538,496 parameters, float32"
+    )
+    assert frame["sandbox"] == "allow-scripts allow-same-origin"
+
+
+def test_in_chinese(pocket: GPT2) -> None:
+    with pocket.explore(language="zh") as explorer:
+        _, token = parts_of(explorer)
+        assert b'<html lang="zh-Hans">' in answer(explorer, "GET", f"/?token={token}")[2]
+        assert "129" in (words := told(explorer, "/trace", {"ids": [1] * 129}))
+        assert "词元" in words
+
+
+def test_a_model_without_a_tokenizer() -> None:
+    config = GPT2Config(vocab_size=11, n_positions=5, n_embd=6, n_layer=1, n_head=2)
+    model = GPT2.from_arrays(config, dict(ParameterVector(config).items()))  # type: ignore[attr-defined]
+    with pytest.raises(InvalidTypeError, match="give ids and not a text"):
+        model.explore()
+    with model.explore([1, 2, 3]) as explorer:
+        assert "give ids and not a text" in told(explorer, "/trace", {"text": "the"})
+        assert answer(explorer, "POST", "/trace", {"ids": [4, 5]})[0] == 200
+
+
+def test_what_nobody_foresaw(pocket: GPT2, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = SimpleNamespace(
+        config=pocket.config, tokenizer=pocket.tokenizer, trace=pocket.trace, stream=None
+    )
+    with Explorer(broken) as explorer:
+        id = traced(explorer)["id"]
+        words = told(explorer, "/write", {"trace": id, "count": 1}, 500)
+        assert words == "attnlab failed, and the terminal says where: TypeError"
+        traced(explorer)
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert said.count("TypeError") == 1
+
+
+def test_without_the_extra() -> None:
+    code = (
+        "import sys; sys.modules['uvicorn'] = None\n"
+        "import attnlab\n"
+        "try: attnlab.GPT2.from_pretrained('pocket').explore()\n"
+        "except attnlab.AttnlabError as error: print(error)"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert finished.stdout == (
+        "this needs uvicorn: pip install uvicorn (attnlab's optional extra 'explore')\n"
+    )
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def link_of(process: "subprocess.Popen[str]") -> Any:
+    """What stands for an explorer that the command has started."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("http://"):
+            return SimpleNamespace(url=line.strip())
+    raise AssertionError(process.communicate())
+
+
+@posix
+@pytest.mark.parametrize("sent", ["", HALF_A_HEAD, HALF_A_BODY], ids=["none", "head", "body"])
+def test_ctrl_c(sent: str) -> None:
+    process = start("explore", "the hen", "--no-browser")
+    explorer = link_of(process)
+    with stalled(explorer, sent):
+        assert traced(explorer, "the hen")["text"] == "the hen"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (130, NOTICE)
+
+
+def test_the_command_ends_when_the_page_says_so() -> None:
+    process = start("explore", "--file", str(REFERENCE / "odd" / "config.json"), "--no-browser")
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert "tokens are too many" in err
+    process = start("explore", "the hen", "--no-browser")
+    assert answer(link_of(process), "POST", "/stop")[0] == 200
+    _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (0, NOTICE)
+
+
+def test_the_command_for_machines(explorer: Explorer) -> None:
+    import jsonschema
+    from test_cli import SCHEMA
+
+    process = start("explore", "the hen", "--no-browser", "--json")
+    assert process.stdout is not None
+    content = json.loads(process.stdout.readline())
+    jsonschema.validate(content, json.loads(SCHEMA.read_text(encoding="utf-8")))
+    assert answer(SimpleNamespace(url=content["url"]), "POST", "/stop")[0] == 200  # type: ignore[arg-type]
+    assert process.wait(PATIENCE) == 0
+    process.communicate()
+    port = parts_of(explorer)[0].partition(":")[2]
+    process = start("explore", "the hen", "--port", port)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert f"port {port} can't be used: " in err
+
+
+@posix
+def test_the_browser_is_given_a_file_that_leads_on(tmp_path: Path) -> None:
+    """Its arguments, unlike the file, can be read by all users of the machine."""
+    seen = tmp_path / "seen"
+    os.mkfifo(seen)
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
+    browser.chmod(0o755)
+    process = start("explore", "the hen", BROWSER=f"{browser} %s", HOME=str(tmp_path))
+    link = link_of(process).url
+    file = Path(urlsplit(seen.read_text().strip()).path)
+    assert file.parent == tmp_path
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert f"url={link}" in file.read_text()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (130, NOTICE)
+    assert not file.exists()
