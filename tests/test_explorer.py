@@ -506,6 +506,7 @@ def test_who_has_left_is_not_computed_for(pocket: GPT2) -> None:
         second = tabs.submit(traced, explorer, "The bird")
         leaving.shutdown(socket.SHUT_RDWR)
         leaving.close()
+        assert answer(explorer, "GET", "/nothing")[0] == 404  # by then the server has heard of it
         slow.go.set()
         assert first.result(PATIENCE)["text"] == "The cat"
         assert second.result(PATIENCE)["text"] == "The bird"

@@ -137,6 +137,16 @@ WORDS = {
     "bytes": "字节",
     "id": "编号",
     "part of": "属于",
+    # the explorer
+    "Open the explorer in a tab of its own": "在单独的标签页中打开探索页",
+    "The explorer has been stopped.": "探索页已停止。",
+    "Type a text: there is nothing to trace.": "请输入一段文本：没有内容可以追踪。",
+    "{count} tokens are too many: this model reads {positions} at most.": (
+        "{count} 个词元太多：这个模型最多读 {positions} 个。"
+    ),
+    "The text fills all {positions} positions of the model: no room to write on.": (
+        "文本已占满模型的全部 {positions} 个位置，无法续写。"
+    ),
     # the page's frame
     "Dark": "深色",
     "Light": "浅色",
@@ -449,15 +459,6 @@ WORDS = {
     ),
     "Softmax makes shares of the logits; the next token is drawn by them.": (
         "softmax 把 logits 变成份额；下一个词元就按它们抽取。"
-    # the explorer
-    "Open the explorer in a tab of its own": "在单独的标签页中打开探索页",
-    "The explorer has been stopped.": "探索页已停止。",
-    "Type a text: there is nothing to trace.": "请输入一段文本：没有内容可以追踪。",
-    "{count} tokens are too many: this model reads {positions} at most.": (
-        "{count} 个词元太多：这个模型最多读 {positions} 个。"
-    ),
-    "The text fills all {positions} positions of the model: no room to write on.": (
-        "文本已占满模型的全部 {positions} 个位置，无法续写。"
     ),
 }
 
