@@ -3,8 +3,8 @@
 `Explorer` serves the page of `attnlab.views.page`, which carries no numbers here and asks for them.
 
     GET  /?token=...             the page
-    POST /trace                  {"text": ...} or {"ids": [...]}, and what is silenced,
-                                 {"silenced": {"heads": [[layer, head], ...], "mlps": [layer, ...]}}
+    POST /trace                  {"text": ...} or {"ids": [...]}, and "silenced": places, of which
+                                 [layer, head] is a head, [layer] an MLP
                                  -> the trace as a page describes it, with an id
     GET  /numbers?trace=&name=   one of its packs, float32, little-endian; see `attnlab.views.packs`
     POST /write                  {"trace": id, "count": ...}, and how to sample -> what was written
@@ -26,7 +26,7 @@ import socket
 import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -120,7 +120,7 @@ class Explorer(PrintedAnywhere):
     ) -> None:
         port = as_count(port, "port", most=65535)
         desk = Desk(model, language_of(language))
-        desk.start = desk.kept(text_or_ids, {}).trace.tokens  # told here if it can't be traced
+        desk.start = desk.kept(text_or_ids).trace.tokens  # told here if it can't be traced
         try:
             listener = socket.create_server((ADDRESS, port))
         except OSError as error:
@@ -205,12 +205,12 @@ class Kept:
     ----------
     id : what a page calls it; it depends on the tokens and on what is silenced alone
     trace : with all that has been looked at
-    silenced : by edits
+    edits : of the text's own trace, which silence what is silenced
     """
 
     id: str
     trace: Trace
-    silenced: Mapping[str, int]
+    edits: Mapping[str, int]
 
 
 class Desk:
@@ -229,8 +229,8 @@ class Desk:
         self.model, self.language = model, language
         self._kept: OrderedDict[str, Kept] = OrderedDict()  # the one asked for last at the end
 
-    def kept(self, text_or_ids: Any, silenced: Mapping[str, int]) -> Kept:
-        """A text's trace with what is silenced in it.
+    def kept(self, text_or_ids: Any, silenced: Sequence[Any] = ()) -> Kept:
+        """A text's trace with places silenced in it.
 
         Raises
         ------
@@ -250,11 +250,12 @@ class Desk:
                     positions=positions,
                 )
             )
-        content = json.dumps([tokens.ids.tolist(), sorted(silenced)])
+        edits = edits_of(silenced)
+        content = json.dumps([tokens.ids.tolist(), sorted(edits)])
         id = sha256(content.encode()).hexdigest()[:16]
         if id not in self._kept:
-            base = self.kept(tokens, {}).trace.edited(silenced) if silenced else None
-            self._kept[id] = Kept(id, base or self.model.trace(tokens), silenced)
+            edited = self.kept(tokens).trace.edited(edits) if edits else None
+            self._kept[id] = Kept(id, edited or self.model.trace(tokens), edits)
         return self.at(id)
 
     def at(self, id: str) -> Kept:
@@ -270,16 +271,17 @@ class Desk:
         self._kept.move_to_end(id)
         return self._kept[id]
 
-    def described(self, text_or_ids: Any, silenced: Mapping[str, int]) -> dict[str, Any]:
+    def described(self, text_or_ids: Any, silenced: Sequence[Any] = ()) -> dict[str, Any]:
         """A text's trace as a page describes it, with its id, its text and its tokens' ids."""
         kept = self.kept(text_or_ids, silenced)
         described = description_of(kept.trace, self.language)
         self._drop()
-        return {"id": kept.id, **self._text(kept.trace.tokens), **described}
+        known = {"id": kept.id, "silenced": silenced, **self._text(kept.trace.tokens)}
+        return {**known, **described}
 
     def page(self) -> str:
         """The page, which opens with the first text."""
-        described = self.described(self.start, {})
+        described = self.described(self.start)
         return live_page(self.at(described["id"]).trace, described, self.language)
 
     def numbers(self, id: str, name: str) -> bytes:
@@ -310,15 +312,15 @@ class Desk:
                 )
             )
         settings = {name: asked[name] for name in SETTINGS if name in asked}
-        edits = kept.silenced or None
+        edits = kept.edits or None
         return tokens, self.model.stream(tokens, min(count, room), edits=edits, **settings)
 
-    def written(self, tokens: Tokens, new: list[Any]) -> dict[str, Any]:
-        """What was written after tokens, for the page."""
-        whole = Tokens([*tokens, *new])
+    def written(self, tokens: Tokens, chosen: Sequence[NextToken]) -> dict[str, Any]:
+        """Tokens, and those that were chosen to follow them, for the page."""
+        whole = Tokens([*tokens, *chosen])
         return {
             **self._text(whole),
-            "new": [{**token_of(token), "probability": token.probability} for token in new],
+            "chosen": [{**token_of(token), "probability": token.probability} for token in chosen],
         }
 
     def _text(self, tokens: Tokens) -> dict[str, Any]:
@@ -343,36 +345,26 @@ def size_of(traces: Iterable[Trace]) -> int:
     return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
-def edits_of(silenced: Any) -> dict[str, int]:
-    """The edits that silence heads and MLPs: what these add to the residual stream is 0.
+def edits_of(silenced: Sequence[Any]) -> dict[str, int]:
+    """The edits that silence places, a head [layer, head] or an MLP [layer]: what these write is 0.
 
     Raises
     ------
     InvalidTypeError, InvalidValueError
-        It is not as a page asks for it.
+        They are no such places.
     """
-    check_kind(silenced, dict, "silenced")
-    heads, mlps = (listed(silenced, name) for name in ("heads", "mlps"))
-    if not all(isinstance(place, list) and len(place) == 2 for place in heads):
-        raise InvalidTypeError(f"heads must be pairs of layer and head; given {shown(heads)}")
     edits = {}
-    for layer, head in heads:
-        layer, head = as_count(layer, "layer"), as_count(head, "head")
-        edits[f"blocks.{layer}.attention.heads.{head}.context"] = 0
-    for layer in mlps:
-        edits[f"blocks.{as_count(layer, 'layer')}.mlp.output"] = 0
+    for place in silenced:
+        if not isinstance(place, list) or len(place) not in (1, 2):
+            raise InvalidTypeError(f"a place is [layer, head] or [layer]; given {shown(place)}")
+        layer, *head = (as_count(number, "a place") for number in place)
+        block = f"blocks.{layer}"
+        edits[f"{block}.attention.heads.{head[0]}.context" if head else f"{block}.mlp.output"] = 0
     return edits
 
 
-def listed(given: Mapping[str, Any], name: str) -> list[Any]:
-    """The list that has a name; [] where there is none."""
-    values: list[Any] = given.get(name, [])
-    check_kind(values, list, name)
-    return values
-
-
 def named(given: Mapping[str, Any], name: str, kind: type) -> Any:
-    """What has a name and must be there."""
+    """What has a name, is of a kind, and must be there."""
     value = given.get(name)
     check_kind(value, kind, name)
     return value
@@ -409,7 +401,7 @@ def application(desk: Desk, end: Callable[[], None]) -> ASGIApp:
         if ("text" in asked) == ("ids" in asked):
             raise InvalidValueError("either a text is traced or ids are")
         text_or_ids = named(asked, "text", str) if "text" in asked else named(asked, "ids", list)
-        silenced = edits_of(asked.get("silenced", {}))
+        silenced = named({"silenced": []} | asked, "silenced", list)
         return JSONResponse(await computed(request, lambda: desk.described(text_or_ids, silenced)))
 
     async def numbers(request: Request) -> Response:
@@ -422,11 +414,11 @@ def application(desk: Desk, end: Callable[[], None]) -> ASGIApp:
         id = named(asked, "trace", str)
         count = as_count(asked.get("count"), "count", least=1, most=MOST_WRITTEN)
         tokens, coming = await computed(request, lambda: desk.writing(id, count, asked))
-        new = []
+        chosen = []
         # Between two tokens it is another one's turn.
         while (token := await computed(request, lambda: next(coming, None))) is not None:
-            new.append(token)
-        return JSONResponse(desk.written(tokens, new))
+            chosen.append(token)
+        return JSONResponse(desk.written(tokens, chosen))
 
     async def stop(request: Request) -> Response:
         return JSONResponse({}, background=BackgroundTask(end))

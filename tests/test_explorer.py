@@ -80,8 +80,9 @@ def answer(
         return response.status, found, response.read()
 
 
-def traced(explorer: Explorer, text: str = TEXT, **silenced: Any) -> Any:
-    status, _, content = answer(explorer, "POST", "/trace", {"text": text, "silenced": silenced})
+def traced(explorer: Explorer, text: str = TEXT, *silenced: list[int]) -> Any:
+    body = {"text": text, "silenced": list(silenced)}
+    status, _, content = answer(explorer, "POST", "/trace", body)
     assert status == 200, content
     return json.loads(content)
 
@@ -160,7 +161,7 @@ def test_a_trace(explorer: Explorer) -> None:
 
 
 def test_a_silenced_head(explorer: Explorer, pocket: GPT2) -> None:
-    described = traced(explorer, heads=[[1, 2]])
+    described = traced(explorer, TEXT, [1, 2])
     # As the README has them.
     assert probabilities(described)[" rolled"] == pytest.approx(0.9416, abs=5e-5)
     assert probabilities(described)[" glowed"] == pytest.approx(0.0078, abs=5e-5)
@@ -177,7 +178,7 @@ def test_a_silenced_head(explorer: Explorer, pocket: GPT2) -> None:
 
 
 def test_silenced_mlps(explorer: Explorer, pocket: GPT2) -> None:
-    described = traced(explorer, mlps=[0, 1], heads=[[0, 1], [0, 1]])
+    described = traced(explorer, TEXT, [0, 1], [0], [1], [0, 1])
     head = pocket.trace(TEXT).head(0, 1)
     expected = pocket.trace(TEXT).edited(
         {
@@ -207,8 +208,8 @@ def test_writing_on(explorer: Explorer, pocket: GPT2) -> None:
     found, expected = json.loads(content), pocket.generate(TEXT, 6, temperature=0)
     assert found["ids"] == expected.tokens.ids.tolist()
     assert found["text"] == expected.whole_text
-    assert [token["id"] for token in found["new"]] == expected.new.ids.tolist()
-    assert [token["probability"] for token in found["new"]] == [1.0] * 6
+    assert [token["id"] for token in found["chosen"]] == expected.new.ids.tolist()
+    assert [token["probability"] for token in found["chosen"]] == [1.0] * 6
 
 
 def test_writing_on_as_a_seed_draws(explorer: Explorer, pocket: GPT2) -> None:
@@ -217,13 +218,13 @@ def test_writing_on_as_a_seed_draws(explorer: Explorer, pocket: GPT2) -> None:
     found = json.loads(answer(explorer, "POST", "/write", body)[2])
     expected = pocket.generate(TEXT, 9, **settings)
     assert found["text"] == expected.whole_text
-    assert [token["probability"] for token in found["new"]] == [
+    assert [token["probability"] for token in found["chosen"]] == [
         pytest.approx(token.probability) for token in expected.chosen
     ]
 
 
 def test_writing_on_with_a_head_silenced(explorer: Explorer, pocket: GPT2) -> None:
-    id = traced(explorer, heads=[[1, 2]], mlps=[0])["id"]
+    id = traced(explorer, TEXT, [1, 2], [0])["id"]
     found = json.loads(
         answer(explorer, "POST", "/write", {"trace": id, "count": 5, "temperature": 0})[2]
     )
@@ -241,7 +242,7 @@ def test_writing_on_to_the_last_position(pocket: GPT2) -> None:
         status, _, content = answer(explorer, "POST", "/write", body)
         written = json.loads(content)
         assert status == 200
-        assert len(written["new"]) == 2
+        assert len(written["chosen"]) == 2
         status, _, content = answer(explorer, "POST", "/trace", {"ids": written["ids"]})
         body["trace"] = json.loads(content)["id"]
         words = told(explorer, "/write", body)
@@ -280,16 +281,16 @@ def test_a_text_that_means_to_be_markup(pocket: GPT2) -> None:
         ({"text": ["a"]}, "text must be a str"),
         ({}, "either a text is traced or ids are"),
         ({"text": "a", "ids": [1]}, "either a text is traced or ids are"),
-        ({"text": "a", "silenced": []}, "silenced must be a dict"),
-        ({"text": "a", "silenced": {"heads": 1}}, "heads must be a list"),
-        ({"text": "a", "silenced": {"heads": [[0]]}}, "heads must be pairs of layer and head"),
-        ({"text": "a", "silenced": {"heads": [0, 1]}}, "heads must be pairs of layer and head"),
-        ({"text": "a", "silenced": {"heads": [["0.mlp", 1]]}}, "layer must be an integer"),
-        ({"text": "a", "silenced": {"heads": [[0, True]]}}, "head must be an integer"),
-        ({"text": "a", "silenced": {"heads": [[0, 4]]}}, "is no step to edit"),
-        ({"text": "a", "silenced": {"heads": [[-1, 0]]}}, "layer must be an integer"),
-        ({"text": "a", "silenced": {"mlps": [2]}}, "is no step to edit"),
-        ({"text": "a", "silenced": {"mlps": ["0"]}}, "layer must be an integer"),
+        ({"text": "a", "silenced": {}}, "silenced must be a list"),
+        ({"text": "a", "silenced": None}, "silenced must be a list"),
+        ({"text": "a", "silenced": [0, 1]}, "a place is [layer, head] or [layer]; given 0"),
+        ({"text": "a", "silenced": [[]]}, "a place is [layer, head] or [layer]"),
+        ({"text": "a", "silenced": [[0, 1, 2]]}, "a place is [layer, head] or [layer]"),
+        ({"text": "a", "silenced": [["0.mlp", 1]]}, "a place must be an integer"),
+        ({"text": "a", "silenced": [[0, True]]}, "a place must be an integer"),
+        ({"text": "a", "silenced": [[-1, 0]]}, "a place must be an integer"),
+        ({"text": "a", "silenced": [[0, 4]]}, "is no step to edit"),
+        ({"text": "a", "silenced": [[2]]}, "is no step to edit"),
         (b"", "no JSON object"),
         (b"[]", "no JSON object"),
         (b"{", "no JSON object"),
@@ -433,7 +434,7 @@ def test_ten_at_once(explorer: Explorer, pocket: GPT2) -> None:
     texts = [f"The {noun} chased the ball, but it" for noun in nouns]
 
     def look(n: int) -> bool:
-        described = traced(explorer, texts[n], heads=[[0, n % 4]])
+        described = traced(explorer, texts[n], [0, n % 4])
         content = numbers(explorer, described["id"], "attention.1")
         edits = {f"blocks.0.attention.heads.{n % 4}.context": 0}
         Q = pocket.trace(texts[n]).edited(edits).blocks[1].attention.Q

@@ -138,6 +138,27 @@ WORDS = {
     "id": "编号",
     "part of": "属于",
     # the explorer
+    "Explore": "探索",
+    "Text": "文本",
+    "Look": "查看",
+    "Compare with the one before": "与前一次比较",
+    "Back to the one before": "回到前一次",
+    "tokens": "个词元",
+    "Write on": "续写",
+    "Written on, each with the probability that it was drawn with:": (
+        "续写出的词元，各附抽取时的概率："
+    ),
+    "Silence this head": "让这个头静默",
+    "Silence the MLP of layer {layer}": "让第 {layer} 层的 MLP 静默",
+    "MLP of layer {layer}": "第 {layer} 层的 MLP",
+    "Silenced:": "已静默：",
+    "{name}, silenced": "{name}，已静默",
+    "{name}: let it speak again": "{name}：恢复发声",
+    "End the explorer": "结束探索",
+    "The explorer has ended. To look on, start it again.": "探索已结束。要继续查看，请重新启动。",
+    "The explorer does not answer: it has ended, or there is no way to it.": (
+        "探索程序没有回应：它已经结束，或者无法连接。"
+    ),
     "Open the explorer in a tab of its own": "在单独的标签页中打开探索页",
     "The explorer has been stopped.": "探索页已停止。",
     "Type a text: there is nothing to trace.": "请输入一段文本：没有内容可以追踪。",

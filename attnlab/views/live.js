@@ -1,0 +1,280 @@
+// The page as an explorer serves it: what it asks for, and what the reader asks for. What was looked
+// at is kept in order, to be compared with and to come back to.
+
+const LOOKS_KEPT = 100;
+
+const looks = []; // as the explorer describes traces
+let wanted; // what was asked for last: a text, {text} or {ids}, and the places `silenced` in it
+let asking; // aborts the request that is under way
+
+/** An answer of the explorer's, of JSON or of bytes; a refusal is an Error with its `status`. */
+async function answerTo(path, body, signal) {
+  const token = new URLSearchParams(location.search).get("token");
+  let response, content;
+  try {
+    response = await fetch(path, {
+      method: body ? "POST" : "GET",
+      headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" },
+      body: body && JSON.stringify(body),
+      signal,
+    });
+    const isJson = response.headers.get("Content-Type") === "application/json";
+    content = isJson ? await response.json() : await response.arrayBuffer();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    content = {};
+  }
+  if (response?.ok && !content.error) return content;
+  const lost = say("The explorer does not answer: it has ended, or there is no way to it.");
+  throw Object.assign(new Error(content.error ?? lost), { status: response?.status });
+}
+
+/** An answer about a trace, which the explorer is asked for anew where it no longer keeps it. */
+async function answerAbout({ ids, silenced }, path, body, signal) {
+  try {
+    return await answerTo(path, body, signal);
+  } catch (error) {
+    if (error.status !== 410) throw error;
+    await answerTo("trace", { ids, silenced }, signal);
+    return answerTo(path, body, signal);
+  }
+}
+
+/** A trace's pack. What waits for one that can't be had waits on, until it is looked at again. */
+async function servedNumbers(trace, name) {
+  try {
+    const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
+    return new Float32Array(await answerAbout(trace, path));
+  } catch (error) {
+    trace.packs.delete(name);
+    tell(error.message);
+    return new Promise(() => {});
+  }
+}
+
+/** Look at a text, {text} or {ids}, with places silenced: [layer, head] a head, [layer] an MLP. */
+function look(text, silenced) {
+  wanted = { text, silenced };
+  newest(async (signal) => {
+    const given = await answerTo("trace", { ...text, silenced }, signal);
+    return () => show(given);
+  });
+}
+
+/** Write on from the last look. */
+function writeOn() {
+  const trace = looks.at(-1);
+  newest(async (signal) => {
+    const body = { trace: trace.id, count: byId("count").valueAsNumber };
+    const { ids, text, chosen } = await answerAbout(trace, "write", body, signal);
+    const given = await answerTo("trace", { ids, silenced: trace.silenced }, signal);
+    return () => {
+      show(given);
+      byId("prompt").value = text;
+      showSampled(chosen);
+    };
+  });
+}
+
+/** Tell what was written on: tokens, each with the probability that it was drawn with. */
+function showSampled(chosen) {
+  byId("sampled").replaceChildren(
+    say("Written on, each with the probability that it was drawn with:"),
+    ...chosen.map(({ symbol, probability }) =>
+      make("span", {}, " ", symbolOf(brief(symbol)), " ", number(probability, 4)),
+    ),
+  );
+}
+
+/** Ask for something, and do what it comes to, unless something else has been asked for by then. */
+async function newest(ask) {
+  asking?.abort();
+  const mine = (asking = new AbortController());
+  tell("");
+  byId("explore").ariaBusy = "true";
+  markSilenced();
+  let then;
+  try {
+    then = await ask(mine.signal);
+  } catch (error) {
+    then = () => {
+      wantLast();
+      markSilenced();
+      tell(error.message);
+    };
+  }
+  if (mine !== asking) return;
+  byId("explore").ariaBusy = "false";
+  then();
+}
+
+function tell(sentence) {
+  byId("told").textContent = sentence;
+}
+
+/** Show a trace, after those that were looked at before. */
+function show(given) {
+  if (looks.at(-1).id === given.id) looks.pop();
+  looks.push(given);
+  if (looks.length > LOOKS_KEPT) looks.shift();
+  showLooks();
+}
+
+/** Show the last look, beside the one before where they are compared. */
+async function showLooks() {
+  const { query, key } = selection;
+  const before = traces[0].ids.join();
+  wantLast();
+  const opened = openTraces(looks.slice(byId("compare").checked ? -2 : -1));
+  markLook();
+  const shown = traces;
+  await opened;
+  // The place in the text stays what it was where the text has.
+  if (traces === shown && traces.every(({ ids }) => ids.join() === before)) select(query, key);
+}
+
+function wantLast() {
+  const { ids, silenced } = looks.at(-1);
+  wanted = { text: { ids }, silenced };
+}
+
+/** Go back to the look before the last one. */
+function goBack() {
+  newest(async () => () => {
+    looks.pop();
+    byId("prompt").value = looks.at(-1).text;
+    showLooks();
+  });
+}
+
+function markLook() {
+  document.title = `attnlab: ${looks.at(-1).text.slice(0, 60)}`;
+  byId("compare").disabled = byId("back").disabled = looks.length < 2;
+  byId("sampled").replaceChildren();
+  markSilenced();
+}
+
+// ---- what is silenced ---------------------------------------------------------------------------
+
+const isAmong = (places, place) => places.some((other) => other.join() === place.join());
+
+const nameOfPlace = ([layer, head]) =>
+  head === undefined
+    ? say("MLP of layer {layer}", { layer })
+    : say("layer {layer}, head {head}", { layer, head });
+
+/** Silence a place, or let it speak again. */
+function toggle(place) {
+  const { text, silenced } = wanted;
+  const others = silenced.filter((other) => other.join() !== place.join());
+  look(text, others.length < silenced.length ? others : [...silenced, place]);
+}
+
+/** Mark what is silenced: in a list, in the maps, at the head that is open. */
+function markSilenced() {
+  const { silenced } = wanted;
+  byId("silenced").hidden = !silenced.length;
+  byId("silenced").replaceChildren(
+    say("Silenced:"),
+    ...silenced.map((place) => {
+      const name = nameOfPlace(place);
+      const button = make("button", { type: "button" }, name, make("span", {}, " ×"));
+      button.ariaLabel = say("{name}: let it speak again", { name });
+      button.addEventListener("click", () => {
+        byId("prompt").focus(); // the button goes
+        toggle(place);
+      });
+      return button;
+    }),
+  );
+  for (const { view, maps } of grids) {
+    const places = view.isDifference ? [] : view.traces[0].silenced;
+    for (const { cell, layer, head } of maps) {
+      const is = isAmong(places, [layer, head]);
+      const name = nameOfPlace([layer, head]);
+      cell.classList.toggle("silenced", is);
+      cell.title = cell.ariaLabel = is ? say("{name}, silenced", { name }) : name;
+    }
+  }
+  markToggles();
+}
+
+function markToggles() {
+  const { layer, head } = selection;
+  byId("head-toggle").ariaPressed = String(isAmong(wanted.silenced, [layer, head]));
+  byId("mlp-toggle").ariaPressed = String(isAmong(wanted.silenced, [layer]));
+  byId("mlp-toggle").textContent = say("Silence the MLP of layer {layer}", { layer });
+}
+
+// ---- what the page has for all this -------------------------------------------------------------
+
+function makeExplorer() {
+  const button = (id, words, act) => {
+    const made = make("button", { type: "button", id }, words);
+    made.addEventListener("click", act);
+    return made;
+  };
+  const prompt = make("textarea", { id: "prompt", rows: "1", spellcheck: "false" });
+  const lookAtPrompt = () => look({ text: prompt.value }, wanted.silenced);
+  prompt.addEventListener("keydown", (event) => {
+    // With Shift it begins a line; to an input method it may be the choice of a candidate.
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    lookAtPrompt();
+  });
+  const compare = make("input", { type: "checkbox", id: "compare" });
+  compare.addEventListener("change", showLooks);
+  const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
+  document.querySelector("main").prepend(
+    make(
+      "section",
+      { id: "explore", "aria-label": say("Explore") },
+      make("label", { for: "prompt", class: "unseen" }, say("Text")),
+      make("div", { id: "asking" }, prompt, button("look", say("Look"), lookAtPrompt)),
+      make("p", { id: "told", role: "status" }),
+      make(
+        "div",
+        { class: "controls" },
+        make("label", {}, compare, " ", say("Compare with the one before")),
+        button("back", say("Back to the one before"), goBack),
+        make(
+          "span",
+          {},
+          button("write", say("Write on"), writeOn),
+          " ",
+          make("label", {}, count, " ", say("tokens")),
+        ),
+        button("end", say("End the explorer"), end),
+      ),
+      make("p", { id: "silenced", class: "note" }),
+      make("p", { id: "sampled", class: "note", role: "status" }),
+    ),
+  );
+  byId("head-title").after(
+    make(
+      "div",
+      { id: "toggles" },
+      button("head-toggle", say("Silence this head"), () =>
+        toggle([selection.layer, selection.head]),
+      ),
+      button("mlp-toggle", "", () => toggle([selection.layer])),
+    ),
+  );
+  // Whoever has opened a head, its title says which it is.
+  new MutationObserver(markToggles).observe(byId("head-title"), { childList: true });
+  looks.push(...description.traces);
+  prompt.value = looks[0].text;
+  wantLast();
+  markLook();
+}
+
+async function end() {
+  try {
+    await answerTo("stop", {});
+    tell(say("The explorer has ended. To look on, start it again."));
+  } catch (error) {
+    tell(error.message);
+  }
+}
+
+makeExplorer();

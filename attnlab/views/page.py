@@ -39,7 +39,7 @@ SCRIPTS = (
     *("chain.js", "palette.js", "source.js", "data.js", "draw.js"),
     *("grid.js", "tokens.js", "heatmap.js", "arithmetic.js", "page.js"),
 )
-LIVE_SCRIPTS = ("live.js", *SCRIPTS)
+LIVE_SCRIPTS = (*SCRIPTS, "live.js")
 
 # The steps that the page shows, under the names and formulas that they have.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")

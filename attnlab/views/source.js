@@ -23,7 +23,7 @@ async function embeddedNumbers(element) {
 function numbersOf(trace, name) {
   if (!trace.packs.has(name)) {
     const element = byId(`trace-${trace.number}-${name}`);
-    trace.packs.set(name, embeddedNumbers(element));
+    trace.packs.set(name, element ? embeddedNumbers(element) : servedNumbers(trace, name));
   }
   return trace.packs.get(name);
 }
