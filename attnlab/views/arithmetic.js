@@ -5,17 +5,39 @@ let opened = null; // the cell whose arithmetic is shown; the pointer moves on, 
 function openArithmetic(cursor) {
   const { layer, head, query, key } = selection;
   opened = { layer, head, query, key, component: 0, cursor };
+  document.documentElement.classList.add("calculating");
+  byId("close").hidden = false;
   showArithmetic();
-  const title = byId("arithmetic-title");
-  title.focus({ preventScroll: true });
-  title.scrollIntoView({
-    block: "start",
-    behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth",
-  });
+  fitBeside();
+  byId("panel").scrollTop = 0;
+  byId("arithmetic-title").focus({ preventScroll: true });
+  // The map may have another place and size now.
+  for (const heatmap of heatmaps) heatmap.layOut();
+  const [cell, panel] = [cursor, byId("panel")].map((part) => part.getBoundingClientRect());
+  const end = panel.right > cell.left ? panel.top : innerHeight;
+  if (cell.top >= 0 && cell.bottom <= end) return;
+  for (const part of [cursor.closest("figure"), cursor])
+    part.scrollIntoView({ block: "nearest", inline: "nearest" });
+}
+
+/** As high as the page's part in sight: all of it can be scrolled to, however the page is scrolled. */
+function fitBeside() {
+  const top = Math.max(16, byId("overview").getBoundingClientRect().top);
+  byId("panel").style.setProperty("--room", `${innerHeight - top - 16}px`);
+}
+
+/** Back to the cell whose arithmetic was shown. */
+function leaveArithmetic() {
+  const cursor = opened?.cursor;
+  closeArithmetic();
+  heatmaps.forEach((heatmap) => heatmap.layOut());
+  cursor?.focus();
 }
 
 function closeArithmetic() {
   opened = null;
+  document.documentElement.classList.remove("calculating");
+  byId("close").hidden = true;
   byId("arithmetic-title").textContent = say("Arithmetic");
   byId("sums").replaceChildren(
     make(

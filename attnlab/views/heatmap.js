@@ -13,7 +13,8 @@ function makeHeatmap(view) {
   const plot = make("canvas", { class: "plot", "aria-hidden": "true" });
   const cursor = make("div", { role: "gridcell", class: "cursor", tabindex: "0" });
   const row = make("div", { role: "row" }, cursor);
-  const extent = make("div", { class: "extent", role: "presentation" }, plot, row);
+  const mark = make("div", { class: "opened", hidden: "" }); // the cell whose arithmetic is shown
+  const extent = make("div", { class: "extent", role: "presentation" }, plot, mark, row);
   const scroller = make(
     "div",
     {
@@ -195,14 +196,22 @@ function makeHeatmap(view) {
     key: Math.min(selection.key, view.Tk - 1),
   });
 
+  /** Lay a frame around a cell. */
+  function put(frame, i, j) {
+    const size = Math.max(cell, 5);
+    const corner = (n) => `${(n + 0.5) * cell - size / 2}px`;
+    frame.style.transform = `translate(${corner(j)}, ${corner(i)})`;
+    frame.style.width = frame.style.height = `${size}px`;
+  }
+
   /** Put the cursor on the chosen cell and say what is in it. */
   function place() {
     if (!matrix) return;
     const { query: i, key: j } = chosen();
-    const size = Math.max(cell, 5);
-    const corner = (n) => `${(n + 0.5) * cell - size / 2}px`;
-    cursor.style.transform = `translate(${corner(j)}, ${corner(i)})`;
-    cursor.style.width = cursor.style.height = `${size}px`;
+    put(cursor, i, j);
+    const isOpen = opened?.layer === selection.layer && opened.head === selection.head;
+    mark.hidden = !isOpen || opened.query >= view.T || opened.key >= view.Tk;
+    if (!mark.hidden) put(mark, opened.query, opened.key);
     row.setAttribute("aria-rowindex", i + 1);
     cursor.setAttribute("aria-colindex", j + 1);
     const value = matrix[i * view.Tk + j];

@@ -181,6 +181,7 @@ WORDS = {
     "Smaller cells": "缩小格子",
     "Larger cells": "放大格子",
     "Arithmetic": "计算过程",
+    "Back to the map": "返回热力图",
     (
         "Click a cell, or press Enter on it, to see its numbers from the dot product to the "
         "context vector."

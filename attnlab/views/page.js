@@ -129,5 +129,7 @@ prefersDark.addEventListener("change", repaint);
 byId("smaller").addEventListener("click", () => zoom(1 / 1.5));
 byId("larger").addEventListener("click", () => zoom(1.5));
 byId("arithmetic").addEventListener("keydown", (event) => {
-  if (event.key === "Escape") opened?.cursor.focus();
+  if (event.key === "Escape") leaveArithmetic();
 });
+byId("close").addEventListener("click", leaveArithmetic);
+for (const change of ["scroll", "resize"]) addEventListener(change, onceAFrame(fitBeside));
