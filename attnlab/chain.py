@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    from attnlab.views.explain import Explanation
+    from attnlab.views.explanation import Explanation
     from attnlab.views.notebook import View
     from attnlab.views.plot import Picture
 
@@ -94,33 +94,48 @@ class Attention(Result):
         is_long: bool = self._run.is_long
         return is_long
 
-    def explain(self, query: int | str, key: int | str | None = None) -> Explanation:
-        """The arithmetic of one weight with its real numbers, as text to follow with a pencil.
+    def explain(
+        self,
+        query: int | str | None = None,
+        key: int | str | None = None,
+        *,
+        step: str = "weights",
+        component: int | None = None,
+    ) -> Explanation:
+        """The arithmetic of one number with its real numbers, as text to follow with a pencil.
 
         Parameters
         ----------
         query, key : which weight, by numbers, of which negative ones count from the end, or by a
             token's text, as `explain("it", "dog")`; without a key the whole row of the query, and
-            how it weighs the values into the query's context
+            how it weighs the values into the query's context. Without a query that of the last
+            token.
+        step : another step, such as "scores", "Q" or "context", or the path of one from here; of K
+            and V `query` is the token that is looked at, of a parameter the row
+        component : which number of such a row, where it has no keys; the first one by default. Of
+            several heads the components lie side by side.
 
         Returns
         -------
         Explanation
-            `print` shows it: the products q_i·k_i, their sum, and each step to the weight
+            `print` shows it: of a weight the products q_i·k_i, their sum, and each step to it
 
         Raises
         ------
         DisagreementError
             The printed numbers do not lead to the stored ones.
         OutOfRangeError, InvalidTypeError
-            There is no such query or key.
+            There is no such query, key or component.
         InvalidValueError
-            No token has that text, or several have; several heads or sequences at once: take one
-            first, as `.heads[h]`.
-        """
-        from attnlab.views.explain import explain_row, explain_weight
+            No token has that text, or several have; there is no such step; weights of several heads
+            or sequences at once: take one first, as `.heads[h]`.
 
-        return explain_row(self, query) if key is None else explain_weight(self, query, key)
+        Examples
+        --------
+        >>> head.explain("it", "dog")
+        >>> head.explain("it", step="Q", component=3)
+        """
+        return self._explained(step, query, component, key)
 
     def plot(
         self,

@@ -16,7 +16,7 @@ Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -31,6 +31,9 @@ from attnlab.functional import causal_mask
 from attnlab.parameters import Parameters
 from attnlab.steps import Formulas, Numbered, Part, Result, Run, Step, graph_of, view_of
 from attnlab.tokens import Tokens, as_ids, check_ids
+
+if TYPE_CHECKING:
+    from attnlab.views.explanation import Explanation
 
 
 class CachedRows:
@@ -95,7 +98,59 @@ class KeyValueCache:
         }
 
 
-class MLP(Result):
+class Explained(Result):
+    """A result of which each number can be explained.
+
+    Attributes
+    ----------
+    comes_to : the step that is explained where none is named
+    """
+
+    comes_to: ClassVar[str]
+
+    def explain(
+        self,
+        step: str | None = None,
+        token: int | str | None = None,
+        component: int | str | None = None,
+    ) -> Explanation:
+        """The arithmetic of one number with its real numbers, as text to follow with a pencil.
+
+        Parameters
+        ----------
+        step : its name, or its path from here, such as "blocks.0.mlp.hidden"; None for what it all
+            comes to, logits or output
+        token : which row, by the token's number, of which negative ones count from the end, or by
+            its text, as "it"; None for the last one. Of a parameter the row's number.
+        component : which number of that row, the first one by default. Of logits a token of the
+            vocabulary, by its id or its text, as " dog", by default the most probable; of weights
+            a key, by default all of them.
+
+        Returns
+        -------
+        Explanation
+            `print` shows it: what it is for, what it is made of, and each number on the way
+
+        Raises
+        ------
+        DisagreementError
+            The printed numbers do not lead to the stored one.
+        OutOfRangeError, InvalidTypeError
+            There is no such token or component.
+        InvalidValueError
+            There is no such step; no token has that text, or several have; a step of several heads
+            or sequences at once: take one first, as `.heads[h]`.
+
+        Examples
+        --------
+        >>> trace.explain()    # the logit of the most probable next token
+        >>> trace.explain("blocks.0.mlp.hidden", "it", 17)
+        >>> trace.blocks[0].explain("mid", "it")
+        """
+        return self._explained(self.comes_to if step is None else step, token, component)
+
+
+class MLP(Explained):
     """A block's second half, two linear maps with an activation between them.
 
     Attributes
@@ -112,6 +167,7 @@ class MLP(Result):
         *("X", "W_1", "b_1", "W_2", "b_2"),
         *("hidden", "activated", "output"),
     )
+    comes_to: ClassVar[str] = "output"
 
     gain = Step[Array]("D")
     bias = Step[Array]("D")
@@ -212,7 +268,7 @@ class BlockAttention(MultiHeadAttention):
     mask = Step("Tq Tk", "True = may attend", equations.same, x="root.mask")
 
 
-class Block(Result):
+class Block(Explained):
     """One block: the stops of the residual stream, and the two things that write to it.
 
     Attributes
@@ -225,6 +281,7 @@ class Block(Result):
     """
 
     parts: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
+    comes_to: ClassVar[str] = "output"
     children: ClassVar[dict[str, type[Result]]] = {"attention": BlockAttention, "mlp": MLP}
     hint: ClassVar[str] = ".attention and .mlp have tables of their own"
 
@@ -268,7 +325,7 @@ class Block(Result):
         return view_of(MLP, f"Layer {layer}, MLP", self._run, f"{self.path}.mlp")
 
 
-class ForwardPass(Result):
+class ForwardPass(Explained):
     """Token ids through every block to logits.
 
     Looking at a part computes what it needs and no more: layer 0 runs one block, the logits run
@@ -307,6 +364,7 @@ class ForwardPass(Result):
         *("token_embedding", "position_embedding", "embedding"),
         *("final", "logits"),
     )
+    comes_to: ClassVar[str] = "logits"
     children: ClassVar[dict[str, type[Result]]] = {"blocks": Block}
     kind: ClassVar[str] = "Forward pass"
 

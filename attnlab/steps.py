@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import partial
 from typing import (
+    TYPE_CHECKING,
     Any,
     ClassVar,
     Generic,
@@ -42,6 +43,9 @@ from attnlab.equations import AnyArray, same
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, OutOfRangeError, shown
 from attnlab.names import hint_for
 from attnlab.tables import align
+
+if TYPE_CHECKING:
+    from attnlab.views.explanation import Explanation
 
 Value = TypeVar("Value")
 
@@ -465,6 +469,19 @@ def is_finite(value: Any) -> bool:
     return bool(np.isfinite(value.max()) and np.isfinite(value.min()))
 
 
+class Made(NamedTuple):
+    """What makes a step.
+
+    Attributes
+    ----------
+    equation : or what takes a part out of a whole; None where the step is given
+    needs : of its parameters, path and value
+    """
+
+    equation: Callable[..., Any] | None
+    needs: dict[str, tuple[str, Any]]
+
+
 class Part(Generic[Value]):
     """Something that a result makes once, when it is first asked for, such as its heads.
 
@@ -624,6 +641,32 @@ class Result(PrintedAnywhere):
             return getattr(self, name)
         return self._run.unedited(self._path_of(name))
 
+    def made_of(self, name: str) -> Made:
+        """What makes a step, and what it is made of."""
+        node = self._run.graph[self._path_of(name)]
+        while node.whole and (node.step.equation is None or not node.step.axes):
+            whole, n_head = map(self._run.look, (node.whole, node.n_head))
+            take = partial(node.step.of_whole, head=node.number, n_head=n_head)
+            if take(whole) is not whole:
+                return Made(take, {"whole": (node.whole, whole)})
+            node = self._run.graph[node.whole]  # each part has it whole
+        needed = zip(_parameters(node.step.equation), node.needs, strict=True)
+        return Made(
+            node.step.equation, {name: (path, self._run.look(path)) for name, path in needed}
+        )
+
+    def _explained(
+        self,
+        path: str,
+        token: int | str | None,
+        component: int | str | None,
+        key: int | str | None = None,
+    ) -> Explanation:
+        """The arithmetic of one number of a step, by the step's path from here."""
+        from attnlab.views.explain import explain
+
+        return explain(*step_at(self, path), token, component, key)
+
     def _computes_for_repr(self) -> bool:
         """Whether showing the table may compute the steps that nobody looked at yet."""
         return False
@@ -723,12 +766,27 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
     >>> needs(trace, "blocks.0.attention.scores")
     ('blocks.0.attention.raw_scores', 'blocks.0.attention.scale')
     """
+    part, name = step_at(result, path)
+    node = part._run.graph[part._path_of(name)]
+    return node.needs or tuple(filter(None, [node.whole]))
+
+
+def step_at(result: Result, path: str) -> tuple[Result, str]:
+    """The part of a result that a path's step belongs to, and the step's name.
+
+    Raises
+    ------
+    InvalidValueError
+        There is no such part, or the path leads to no step; whether the part has a step of that
+        name is not looked at.
+    """
     *place, name = path.split(".") if isinstance(path, str) else [""]
     part = at(result, ".".join(place)) if place else result
-    if not isinstance(part, Result) or name not in part.steps:
-        raise InvalidValueError(f"there is no step {shown(path)}")
-    node = part._run.graph[part._prefix + name]
-    return node.needs or tuple(filter(None, [node.whole]))
+    if not isinstance(path, str) or not isinstance(part, Result):
+        raise InvalidValueError(
+            f"there is no step {shown(path)}: a path ends in one, such as 'blocks.0.mid'"
+        )
+    return part, name
 
 
 def at(result: Result, path: str) -> Any:

@@ -42,7 +42,8 @@ def altered(attention: Attention, step: str, place: tuple[int, int], by: float) 
 def test_by_hand(toy: Attention) -> None:
     """q = (2, 1), k = (2, 0); the row's scores are 4, 2 and 5 over √2."""
     lines = str(toy.explain(2, 0)).splitlines()
-    assert lines[4:7] == ["i  q_i  k_i  q_i·k_i", "0    2    2        4", "1    1    0        0"]
+    assert lines[1].startswith("Softmax makes shares of the scores")
+    assert lines[6:9] == ["i  q_i  k_i  q_i·k_i", "0    2    2        4", "1    1    0        0"]
     text = "\n".join(lines)
     assert "raw_scores = Q Kᵀ\n  sum of the 2 products = 4\n" in text
     assert "scale = √Dk\n  √2 = 1.4142\n" in text

@@ -13,7 +13,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.steps import at
 from attnlab.tables import table
 from attnlab.tokens import Token
-from attnlab.views.explain import place
+from attnlab.views.places import place
 from attnlab.views.shown import Axis, axis_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from attnlab.fast import ROWS
 from attnlab.steps import Part, at, read_only
 from attnlab.tables import ELLIPSIS, align, elide
 from attnlab.tokens import Token
-from attnlab.views.explain import place
+from attnlab.views.places import place
 from attnlab.views.shown import Axis, label
 
 # How many columns of tokens a table shows.

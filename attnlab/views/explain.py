@@ -1,651 +1,639 @@
-"""The arithmetic of one weight, or of one row of weights, as text to follow with a pencil.
+"""The arithmetic of one number of any step, as text to follow with a pencil.
 
-    products q_i · k_i ─sum─> raw score ─/ scale─> score ─mask─> - maximum ─exp─> / row's sum
-
-What is printed is checked: each printed result must follow from the printed, rounded numbers
-before it, as far as their rounding lets it.
+How a number is told depends on the equation that makes it: there is a function here for each one of
+the page of equations, and the numbers on the way are made by the page itself.
 """
 
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from attnlab.checks import as_count, as_number, is_integer
-from attnlab.console import PrintedAnywhere
-from attnlab.equations import AnyArray, Array
-from attnlab.errors import DisagreementError, InvalidTypeError, InvalidValueError, OutOfRangeError
+from attnlab import equations
+from attnlab.equations import Array
+from attnlab.errors import DisagreementError, InvalidValueError
 from attnlab.errors import shown as quoted
-from attnlab.tables import ELLIPSIS, align, display_width, elide
-from attnlab.views.shown import Result, shown
+from attnlab.views.explanation import (
+    SUM_NOISE,
+    Explanation,
+    Printed,
+    Span,
+    bracketed,
+    check,
+    edited_here,
+    exact,
+    in_words,
+    printed,
+    sum_noise,
+    total,
+)
+from attnlab.views.places import called, place, place_of
+from attnlab.views.purposes import purpose
+from attnlab.views.shown import Result, axis_of, label
+from attnlab.views.weights import STEPS, explain_row, explain_weight, of_several
 
-DIGITS = 5
-WIDTH = 88
+Parts: TypeAlias = list[tuple[str, str | list[list[str]]]]
 
-# Up to this many numbers are added up in writing; of more the table of the whole row has them.
-TERMS_WRITTEN = 64
+# Which number is meant along an axis: by its place, or by a token's text; None for the default.
+Wanted: TypeAlias = int | str | None
 
-# A table of products of more lines than this is shown in two halves.
-ROWS_WHOLE = 9
+# Up to so many products all of them are told, of more the largest.
+PRODUCTS_WHOLE, PRODUCTS_SHOWN = 12, 8
 
-# How many columns of V the table of a row shows.
-COLUMNS_SHOWN = 7
-
-# The steps of a row of weights.
-STEPS = ("raw_scores", "scores", "masked_scores", "weights")
-
-# What float32 or float64 may lose in a sum, in units of its rounding and of the sum's terms.
-SUM_NOISE = 8.0
-
-# What the arithmetic here, in float64, may lose itself.
-DOUBLE_NOISE = 1e-12
-
-NOTE = f"Numbers are rounded to {DIGITS} digits; shorter ones are exact."
+# What stands along axes that are not components.
+KINDS = {
+    "T": "token",
+    "Tq": "query",
+    "Tk": "key",
+    "vocab": "id",
+    "n_positions": "position",
+}
+TOKENS = ("T", "Tq", "Tk")
 
 
-@dataclass(frozen=True)
-class Printed:
-    """A number as it is printed, and the numbers that are printed so: low ... high."""
+@dataclass(frozen=True, eq=False)
+class One:
+    """One number of a step.
 
-    text: str
-    low: float
-    high: float
+    Attributes
+    ----------
+    result, name : the step
+    index : where the number is in the step's array
+    equation : what makes the step; None where it is given
+    needs : of the equation's parameters, path and value
+    stored : the number
+    made : what the equation makes, which is the number unless it is edited
+    numbers : what is printed, unrounded
+    """
+
+    result: Result
+    name: str
+    index: tuple[int, ...]
+    equation: Callable[..., Any] | None
+    needs: dict[str, tuple[str, Any]]
+    stored: Any
+    made: Any
+    numbers: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def span(self) -> Span:
-        return Span(self.low, self.high)
+    def heading(self) -> str:
+        heading: str = self.result.heading_of(self.name)
+        return heading
 
-    def __str__(self) -> str:
-        return self.text
+    def need(self, parameter: str) -> Any:
+        return self.needs[parameter][1]
 
-    def __mul__(self, other: Printed) -> Span:
-        ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
-        return Span(min(ends), max(ends))
+    def called(self, parameter: str) -> str:
+        """The name of what the equation is given, as the step's formula has it."""
+        name = self.needs[parameter][0].rpartition(".")[2].removeprefix("rows_of_")
+        is_X = name == "memory" and self.need(parameter) is self.result.X
+        return "X" if is_X else name
 
-    def __sub__(self, other: Printed) -> Span:
-        return Span(self.low - other.high, self.high - other.low)
+    def printed(self, parameter: str) -> Printed:
+        """The number at the same place of what the equation is given."""
+        number = float(self.need(parameter)[self.index])
+        self.numbers[self.called(parameter)] = number
+        return printed(number)
 
-    def __truediv__(self, positive: Printed) -> Span:
-        ends = [a / b for a in (self.low, self.high) for b in (positive.low, positive.high)]
-        return Span(min(ends), max(ends))
+    def noise(self, *terms: Span) -> float:
+        """What the step's floats may lose in a sum of so large numbers."""
+        kind = np.finfo(np.asarray(self.stored).dtype)
+        size = sum(max(abs(term.low), abs(term.high)) for term in terms)
+        return SUM_NOISE * (float(kind.eps) * size + float(kind.smallest_subnormal))
+
+    def edited(self) -> str:
+        """What the equation makes, and what is there instead where it is edited."""
+        return f"{in_words(self.made)}{edited_here(self.made, self.stored)}"
+
+    def result_of(self, expected: Span, noise: float = 0.0) -> str:
+        """What the equation makes, checked, and what is there instead where it is edited.
+
+        Raises
+        ------
+        DisagreementError
+            It does not follow from the numbers before it.
+        """
+        made = self.checked(expected, noise)
+        return f"{in_words(made)}{edited_here(made, self.stored)}"
+
+    def checked(self, expected: Span, noise: float) -> Any:
+        """What the equation makes, once it is known to follow from the numbers before it."""
+        try:
+            check(self.name, expected, printed(self.made), noise)
+        except DisagreementError:
+            if not self._follows_an_edit:
+                raise
+            made = (expected.low + expected.high) / 2
+            self.numbers["unedited"] = {self.name: made}
+            return made
+        return self.made
+
+    @property
+    def _follows_an_edit(self) -> bool:
+        """Whether the step is another one because of an edit that is not its own."""
+        place, _, _ = self.result.path.partition(".heads.")
+        names = {self.name, "QKV"} if self.name in ("Q", "K", "V") else {self.name}
+        edited = set(self.result.edited_steps)
+        return not edited.isdisjoint(f"{place}.{name}".lstrip(".") for name in names)
 
 
-@dataclass(frozen=True)
-class Span:
-    """The results that rounded numbers may have, low ... high."""
+def explain(
+    result: Result,
+    name: str,
+    token: Wanted = None,
+    component: Wanted = None,
+    key: Wanted = None,
+) -> Explanation:
+    """The arithmetic of one number of a step, or of a row of weights.
 
-    low: float
-    high: float
-
-
-def printed(number: float) -> Printed:
-    """A number rounded to DIGITS digits; one that has no more than those is printed short."""
-    number = float(number) + 0.0  # no -0
-    short = f"{number:.{DIGITS}g}"
-    if float(short) == number:
-        return Printed(short, number, number)
-    text = f"{number:#.{DIGITS}g}".removesuffix(".")
-    exponent = Decimal(text).as_tuple().exponent
-    half = 10.0 ** int(exponent) / 2
-    return Printed(text, float(text) - half, float(text) + half)
-
-
-def total(spans: Iterable[Printed | Span]) -> Span:
-    """The results that the sum of rounded numbers may have."""
-    kept = list(spans)
-    return Span(math.fsum(one.low for one in kept), math.fsum(one.high for one in kept))
-
-
-def check(name: str, span: Span, result: Printed, noise: float = 0.0) -> None:
-    """Refuse a printed result that does not follow from the printed numbers before it.
+    Parameters
+    ----------
+    result, name : the step
+    token : which row, by a token's number or text, of a parameter the row's number; None for the
+        last token, or the first row
+    component : which number in it; of weights and the steps before them the key, of logits the
+        token of the vocabulary, by its id or its text. None for the first one; of logits for the
+        most probable; of weights, and the scores before them, for the whole row
+    key : the same, where it is a key
 
     Raises
     ------
     DisagreementError
-        It lies outside `span` by more than its own rounding and `noise`.
+        The printed numbers do not lead to the stored one.
+    InvalidValueError, InvalidTypeError, OutOfRangeError
+        There is no such step, token or component; the step has no such rows; it is None; it is of
+        several heads or sequences; or the result is one of gradients.
     """
-    noise += DOUBLE_NOISE * max(abs(x) for x in (span.low, span.high, 0.0) if math.isfinite(x))
-    if not (span.low - noise <= result.high and result.low <= span.high + noise):
-        raise DisagreementError(
-            f"{name} is stored as {result}, and the numbers that it is made of "
-            f"lead to {span.low:.6g} … {span.high:.6g}"
-        )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Explanation(PrintedAnywhere):
-    """The arithmetic as text; `print` and `repr` show it.
-
-    Attributes
-    ----------
-    title : what is explained
-    numbers : what is printed, unrounded, under the steps' names; float, int, bool, or lists
-    """
-
-    title: str
-    numbers: dict[str, Any]
-    _parts: list[tuple[str, str | list[list[str]]]]
-    _products: list[list[str]] = field(default_factory=list)
-
-    @property
-    def note(self) -> str:
-        """How its numbers are written."""
-        return NOTE
-
-    def parts(self) -> list[tuple[str, str | list[list[str]]]]:
-        """Each heading, and below it a line or the rows of a table."""
-        products = [("the products", self._products)] if self._products else []
-        return [*products, *self._parts]
-
-    def text(self, width: int = WIDTH) -> str:
-        """The lines, none longer than `width` where its longest number fits.
-
-        Raises
-        ------
-        InvalidValueError
-            `width` is no integer of at least 1.
-        """
-        width = as_count(width, "width", least=1)
-        blocks = [[*textwrap.wrap(self.title, width), *textwrap.wrap(NOTE, width)]]
-        if self._products:
-            blocks.append(["the products", halve(self._products, width)])
-        lines: list[str] = []
-        for heading, body in self._parts:
-            if isinstance(body, str):
-                lines += textwrap.wrap(heading, width)
-                lines += textwrap.wrap(
-                    body,
-                    width,
-                    initial_indent="  ",
-                    subsequent_indent="    ",
-                    break_on_hyphens=False,
-                )
-            else:
-                blocks += [lines, [*textwrap.wrap(heading, width), *fold(body, width)]]
-                lines = []
-        return "\n\n".join("\n".join(block) for block in (*blocks, lines) if block)
-
-    def __repr__(self) -> str:
-        return self.text()
-
-    def _repr_html_(self) -> str:
-        from attnlab.views.notebook import explanation_view
-
-        return explanation_view(self)
-
-
-def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[str]:
-    """A table in as many parts below each other as the width asks for, each with column 0.
-
-    `left` are the columns whose cells stand to the left.
-    """
-    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
-    parts: list[str] = []
-    start = 1
-    while start < len(widths):
-        stop, used = start + 1, widths[0] + 2 + widths[start]
-        while stop < len(widths) and used + 2 + widths[stop] <= width:
-            used += 2 + widths[stop]
-            stop += 1
-        part = [0, *range(start, stop)]
-        to_the_left = [place for place, column in enumerate(part) if column in left]
-        parts += [align([[row[column] for column in part] for row in rows], left=to_the_left), ""]
-        start = stop
-    return parts[:-1]
-
-
-def halve(rows: list[list[str]], width: int) -> str:
-    """A long table with its second half beside its first one, where both fit."""
-    whole = align(rows)
-    if len(rows) <= ROWS_WHOLE or 2 * max(map(display_width, whole.splitlines())) + 4 > width:
-        return whole
-    header, *lines = rows
-    half = (len(lines) + 1) // 2
-    right = [*lines[half:], [""] * len(header)][:half]
-    beside = zip([header, *lines[:half]], [header, *right], strict=True)
-    return align([[*left, "", *more] for left, more in beside])
-
-
-@dataclass(frozen=True, eq=False)
-class Row:
-    """One query's numbers in an attention of matrices, as they are stored, in float64.
-
-    Attributes
-    ----------
-    query : its place
-    name : how it is called, place and symbol
-    keys : how the keys are called
-    q, raw_scores, scores, mask, masked_scores, weights, context : of the row
-    dropped : its dropout_mask, None where nothing was dropped
-    unedited : by name, what a step that is edited would be
-    """
-
-    attention: Result
-    query: int
-    name: str
-    keys: tuple[str, ...]
-    q: Array
-    raw_scores: Array
-    scores: Array
-    mask: Array
-    masked_scores: Array
-    dropped: Array | None
-    weights: Array
-    context: Array
-    unedited: dict[str, Any]
-
-    @classmethod
-    def of(cls, attention: Result, query: int | str) -> Row:
-        """A row; what nobody looked at yet is computed aside, and not kept."""
-        attention = attention.aside()
-        if attention.derivative_of:
-            raise InvalidValueError(
-                f"a gradient is not made as a weight is, and only weights are explained: given "
-                f"{attention.title}"
-            )
-        if len(attention.scores_shape) > 2 or attention.V.ndim > 2:
-            raise InvalidValueError(
-                f"{attention.title} has weights of shape {attention.scores_shape}; to explain "
-                "one, first take one head, as .heads[h] of several, or the matrices of one "
-                "sequence, as attention(Q[0], K[0], V[0])"
-            )
-        labels = shown(attention, "mask").axes
-        query = place_of(attention, "query", query, attention.Q.shape[0])
-
-        def row_of(step: AnyArray) -> AnyArray:
-            of_query: AnyArray = step[query]
-            return of_query if step.dtype == bool else of_query.astype(np.float64)
-
-        def row(name: str) -> AnyArray:
-            return row_of(getattr(attention, name))
-
-        edited = [name for name in (*STEPS, "mask", "context") if attention.is_edited(name)]
-        unedited = {name: row_of(attention.unedited(name)) for name in edited}
-        if attention.is_edited("scale"):
-            unedited["scale"] = attention.unedited("scale")
-
-        return cls(
-            attention=attention,
-            query=query,
-            name=called(labels[0].positions[query], labels[0].labels[query]),
-            keys=tuple(called(j, text) for j, text in enumerate(labels[1].labels)),
-            q=row("Q"),
-            raw_scores=row("raw_scores"),
-            scores=row("scores"),
-            mask=row("mask"),
-            masked_scores=row("masked_scores"),
-            dropped=None if attention.dropout_mask is None else row("dropout_mask"),
-            weights=row("weights"),
-            context=row("context"),
-            unedited=unedited,
-        )
-
-    @property
-    def scale(self) -> float:
-        return float(self.attention.scale)
-
-    @property
-    def scale_in_words(self) -> str:
-        made = self.unedited.get("scale", self.scale)
-        root = f"√{len(self.q)} = " if made == math.sqrt(len(self.q)) else ""
-        return f"{root}{printed(made)}{edited_here(made, self.scale)}"
-
-    @property
-    def seen(self) -> AnyArray:
-        """The keys that may be seen."""
-        return np.flatnonzero(self.masked_scores > -math.inf)
-
-    def made(self, name: str) -> AnyArray:
-        """What a step's equation makes of the row: what is stored, where it is not edited."""
-        made: AnyArray = self.unedited.get(name, getattr(self, name))
-        return made
-
-    def result(self, name: str, key: int) -> str:
-        """What a step's equation makes, and what is there instead where it is edited."""
-        made, stored = self.made(name)[key], getattr(self, name)[key]
-        return f"{in_words(made)}{edited_here(made, stored)}"
-
-    @property
-    def largest(self) -> int:
-        return int(self.masked_scores.argmax())
-
-    @property
-    def shifted(self) -> Array:
-        shifted: Array = self.masked_scores - self.masked_scores.max()
-        return shifted
-
-    @property
-    def exponentials(self) -> Array:
-        exponentials: Array = np.exp(self.shifted)
-        return exponentials
-
-    @property
-    def softmax(self) -> Array:
-        """The weights before dropout: those stored, where nothing was dropped."""
-        if self.dropped is None:
-            return self.made("weights")
-        softmax: Array = self.exponentials / self.exponentials.sum()
-        return softmax
-
-    def sum_noise(self, terms: Array) -> float:
-        """What the floats of the attention may lose in a sum of these terms."""
-        return len(terms) * self._least + SUM_NOISE * self._eps * float(np.abs(terms).sum())
-
-    @property
-    def score_noise(self) -> float:
-        """The most that they may lose in one of the row's scores."""
-        products = np.abs(self.attention.K.astype(np.float64)) @ np.abs(self.q)
-        lost = len(self.q) * self._least + SUM_NOISE * self._eps * float(products.max())
-        return self._least + lost / self.scale
-
-    def weight_noise(self, key: int) -> float:
-        """What they may lose in a weight.
-
-        A long attention computes its weights in blocks of rows: by what the blocks' scores may
-        differ, made larger by exp, is in it too.
-        """
-        largest = max(float(self.exponentials[key]), float(self.made("weights")[key]))
-        smallest = float(np.finfo(self.attention.Q.dtype).tiny)  # below it exp gives 0
-        in_blocks = 2 * self.score_noise * self.attention.by_rows
-        noise: float = smallest + largest * (in_blocks + SUM_NOISE * self._eps)
-        return noise
-
-    @property
-    def _least(self) -> float:
-        """Numbers below it are lost, each product's and each result's."""
-        return float(np.finfo(self.attention.Q.dtype).smallest_subnormal)
-
-    @property
-    def _eps(self) -> float:
-        return float(np.finfo(self.attention.Q.dtype).eps)
-
-
-def in_words(value: Any) -> str:
-    """A number rounded, True and False as they are."""
-    return str(value if isinstance(value, bool | np.bool_) else printed(value))
-
-
-def edited_here(made: Any, stored: Any) -> str:
-    """What a line ends with where an equation makes one value and an edit put another there."""
-    if made == stored:
-        return ""
-    return f"; edited here: {in_words(stored)} instead of {in_words(made)}"
-
-
-def place(index: int, kind: str, count: int) -> int:
-    """An index from the front; negative ones count from the end.
-
-    Raises
-    ------
-    OutOfRangeError, InvalidTypeError
-        There is no such place; it is not an integer.
-    """
-    index = as_number(index)
-    if not is_integer(index):
-        raise InvalidTypeError(f"the number of a {kind} is an integer; given {quoted(index)}")
-    if not -count <= index < count:
-        kinds = "queries" if kind == "query" else f"{kind}s"
-        raise OutOfRangeError(f"there is no {kind} {quoted(index)}; {kinds} are 0 to {count - 1}")
-    return int(index) % count
-
-
-def place_of(attention: Result, kind: str, given: int | str, count: int) -> int:
-    """A query or key from the front, by its number or by its token's text or symbol.
-
-    Raises
-    ------
-    OutOfRangeError, InvalidTypeError
-        As `place` does.
-    InvalidValueError
-        No token has that text, or several have; the matrices belong to no text.
-    """
-    if not isinstance(given, str):
-        return place(given, kind, count)
-    of_memory = kind == "key" and attention.memory_tokens is not None
-    tokens = attention.memory_tokens if of_memory else attention.tokens
-    if not tokens:
+    axes = result.axes_of(name).split()
+    if result.derivative_of:
         raise InvalidValueError(
-            f"{attention.title} has no tokens that name its rows: give the number of a {kind}; "
-            f"given {quoted(given)}"
+            f"a gradient is not made as its step is, and is not explained: given {result.title}"
         )
-    found: int = tokens.find(given)
-    return found + (attention.tokens_before if kind == "key" else 0)
-
-
-def called(position: int, text: str) -> str:
-    """A query or key in words: its place, and its symbol where it has one."""
-    return str(position) if text == str(position) else f"{position} ({text})"
-
-
-def explain_weight(attention: Result, query: int | str, key: int | str) -> Explanation:
-    """One weight, from the products of a query's and a key's numbers to the stored value."""
-    row = Row.of(attention, query)
-    key = place_of(row.attention, "key", key, len(row.keys))
-    k = row.attention.K[key].astype(np.float64)
-    q_, k_, p_ = ([printed(x) for x in numbers] for numbers in (row.q, k, row.q * k))
-    for i, (q_i, k_i, p_i) in enumerate(zip(q_, k_, p_, strict=True)):
-        check(f"product {i}", q_i * k_i, p_i)
-
-    def made(name: str) -> Printed:
-        return printed(row.made(name)[key])
-
-    raw_score, score, scale = map(printed, (row.raw_scores[key], row.scores[key], row.scale))
-    check("raw_scores", total(p_), made("raw_scores"), row.sum_noise(row.q * k))
-    check("scores", raw_score / scale, made("scores"), row.score_noise)
-
-    allowed = bool(row.mask[key])
-    masked, maximum = printed(row.masked_scores[key]), printed(row.masked_scores.max())
-    expected = score.span if allowed else Span(-math.inf, -math.inf)
-    check("masked_scores", expected, made("masked_scores"), row.score_noise)
-    shifted, power = printed(row.shifted[key]), printed(row.exponentials[key])
-    if math.isfinite(row.masked_scores[key]):
-        check("minus the maximum", masked - maximum, shifted)
-    check("exp", Span(math.exp(shifted.low), math.exp(shifted.high)), power)
-
-    seen = row.seen
-    powers = [printed(x) for x in row.exponentials[seen]]
-    row_sum = printed(row.exponentials.sum())
-    check("the row's sum", total(powers), row_sum)
-    softmax, weight = printed(row.softmax[key]), printed(row.weights[key])
-    noise = row.weight_noise(key)
-    check("softmax" if row.dropped is not None else "weights", power / row_sum, softmax, noise)
-
-    parts: list[tuple[str, str | list[list[str]]]] = [
-        (
-            attention.heading_of("raw_scores"),
-            f"sum of the {len(k)} products = {row.result('raw_scores', key)}",
-        ),
-        (attention.heading_of("scale"), row.scale_in_words),
-        (attention.heading_of("scores"), f"{raw_score} / {scale} = {row.result('scores', key)}"),
-        (attention.heading_of("mask"), row.result("mask", key)),
-        (attention.heading_of("masked_scores"), row.result("masked_scores", key)),
-        (
-            "minus the row's maximum",
-            f"{masked} - {bracketed(maximum)} = {shifted}"
-            f" (the maximum is that of key {row.keys[row.largest]})",
-        ),
-        ("exp", f"e^{bracketed(shifted)} = {power}"),
-        (
-            f"the row's sum of exp, over the {len(seen)} keys that may be seen",
-            f"{written(powers)} = {row_sum}",
-        ),
-        (
-            attention.heading_of("weights"),
-            f"{power} / {row_sum} = {softmax}"
-            f"{edited_here(row.made('weights')[key], row.weights[key])}",
-        ),
-    ]
-    if row.dropped is not None:
-        dropped = printed(row.dropped[key])
-        check("weights", softmax * dropped, weight, noise * (1 + abs(dropped.high)))
-        parts.append((attention.heading_of("dropout_mask"), str(dropped)))
-        parts.append(("weights, after dropout", f"{softmax} · {dropped} = {weight}"))
+    is_by_key = axes[-2:] == ["Tq", "Tk"]
+    if key is not None:
+        if component is not None or not is_by_key:
+            raise InvalidValueError(
+                f"{name} of {result.title} has no keys to choose from"
+                if not is_by_key
+                else "key and component are the same here: give one of them"
+            )
+        component = key
+    if name == "rows_of_W_E":  # all of W_E, which is read in another way
+        return explain(result, "W_E", token, component)
+    result = result.aside()
+    if axes[0:1] == ["H"]:
+        return explain_in_head(result, name, axes, token, component)
+    if is_by_key and name in STEPS and (component is None or name == "weights"):
+        query = -1 if token is None else token
+        if component is None:
+            return explain_row(result, query)
+        return explain_weight(result, query, component)
+    value = getattr(result, name)
+    if value is None:
+        raise InvalidValueError(f"{result.title} was made without {name}")
+    if np.ndim(value) > len(axes):
+        raise of_several(result, name, np.shape(value))
+    places = placed(result, name, value, axes, token, component)
+    one = one_at(result, name, value, tuple(number for _, number, _ in places))
+    told = TELL.get(one.equation, moved) if one.equation else given
+    parts = told(one)
+    made_of = [path for path, need in one.needs.values() if need is not None]
+    if made_of:
+        parts.append(("made of", ", ".join(made_of)))
     numbers = {
-        "query": row.query,
-        "key": key,
-        "q": row.q.tolist(),
-        "k": k.tolist(),
-        "products": (row.q * k).tolist(),
-        "raw_scores": float(row.raw_scores[key]),
-        "scale": row.scale,
-        "scores": float(row.scores[key]),
-        "mask": allowed,
-        "masked_scores": float(row.masked_scores[key]),
-        "maximum": float(row.masked_scores.max()),
-        "shifted": float(row.shifted[key]),
-        "exp": float(row.exponentials[key]),
-        "row_sum": float(row.exponentials.sum()),
-        "dropout_mask": None if row.dropped is None else float(row.dropped[key]),
-        "weights": float(row.weights[key]),
-        "unedited": {
-            name: made if name == "scale" else made[key].item()
-            for name, made in row.unedited.items()
-            if name != "context"
-        },
+        "step": f"{result.path}.{name}".lstrip("."),
+        **{kind: number for kind, number, _ in places},
+        "value": plain(one.stored),
+        "unedited": {name: plain(one.made)} if result.is_edited(name) else {},
+        **one.numbers,
     }
-    title = f"{attention.title}: the weight that query {row.name} gives to key {row.keys[key]}"
-    return Explanation(title, numbers, parts, products(q_, k_, p_))
+    where = ", ".join(f"{kind} {word}" for kind, _, word in places)
+    title = f"{result.title}: {name}{f' of {where}' if where else ''}"
+    return Explanation(title, purpose(numbers["step"]), numbers, parts)
 
 
-def products(q: list[Printed], k: list[Printed], p: list[Printed]) -> list[list[str]]:
-    """The products as a table."""
-    numbered = enumerate(zip(q, k, p, strict=True))
-    return [["i", "q_i", "k_i", "q_i·k_i"], *([str(i), *map(str, one)] for i, one in numbered)]
+def explain_in_head(
+    result: Result, name: str, axes: Sequence[str], token: Wanted, component: Wanted
+) -> Explanation:
+    """A step that each head has for itself: the components of all heads lie side by side.
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError, OutOfRangeError
+        As `explain` does.
+    """
+    if name not in STEPS and getattr(result, name) is None:
+        raise InvalidValueError(f"{result.title} was made without {name}")
+    if axes[-2:] == ["Tq", "Tk"]:
+        raise of_several(result, name, result.scores_shape)
+    if name.endswith("_cache"):  # the first rows of K, or of V
+        name = name.removesuffix("_cache")
+        token = place(-1 if token is None else token, "key", result.tokens_before)
+    shape = getattr(result, name).shape
+    if len(shape) > 3:
+        raise of_several(result, name, shape)
+    n_head, _, width = shape
+    of_all = place(0 if component is None else component, "component", n_head * width)
+    return explain(result.heads[of_all // width], name, token, of_all % width)
 
 
-def bracketed(number: Printed) -> str:
-    return f"({number})" if number.text.startswith("-") else number.text
+# ---- which number --------------------------------------------------------------------------------
 
 
-def written(terms: Sequence[Printed]) -> str:
-    if len(terms) > TERMS_WRITTEN:
-        return f"{len(terms)} numbers, which explain(query) lists,"
-    return " + ".join(map(str, terms))
+def placed(
+    result: Result, name: str, value: Any, axes: Sequence[str], token: Wanted, component: Wanted
+) -> list[tuple[str, int, str]]:
+    """Where a number is along each axis: what stands along it, the place, and it in words.
 
-
-def explain_row(attention: Result, query: int | str) -> Explanation:
-    """A row of weights, all keys in a table, then the values that they weigh."""
-    row = Row.of(attention, query)
-    made = {name: [printed(x) for x in row.made(name)] for name in STEPS}
-    stored = {name: [printed(x) for x in getattr(row, name)] for name in STEPS}
-    shifted, powers = ([printed(x) for x in y] for y in (row.shifted, row.exponentials))
-    scale, maximum = printed(row.scale), printed(row.masked_scores.max())
-    row_sum, weight_sum = printed(row.exponentials.sum()), printed(row.weights.sum())
-    for key, k in enumerate(row.attention.K.astype(np.float64)):
-        name, terms, score = f"of key {row.keys[key]}", row.q * k, stored["scores"][key]
-        masked, power = stored["masked_scores"][key], powers[key]
-        check(f"raw_scores {name}", sum_of(terms), made["raw_scores"][key], row.sum_noise(terms))
-        quotient = stored["raw_scores"][key] / scale
-        check(f"scores {name}", quotient, made["scores"][key], row.score_noise)
-        if row.mask[key]:
-            expected, lost = score.span, row.score_noise
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError, OutOfRangeError
+        As `explain` does.
+    """
+    wanted = {"token": token, "component": component}
+    if len(axes) < 2:
+        has = [*axes] and ["token" if axes[0] == "T" else "component"]
+        for kind in wanted.keys() - has:
+            if wanted[kind] is not None:
+                raise InvalidValueError(
+                    f"{name} of {result.title} has no {kind}s to choose from; given "
+                    f"{quoted(wanted[kind])}"
+                )
+        wanted = {kind: wanted[kind] for kind in has}
+    is_matrix = len(axes) == 2 and not {*axes} & {*KINDS}
+    places: list[tuple[str, int, str]] = []
+    for axis, count, one in zip(axes, np.shape(value), wanted.values(), strict=True):
+        if axis in TOKENS:
+            kind = KINDS[axis]
+            number = place_of(result, kind, -1 if one is None else one, count)
+            along = axis_of(result, axis, count)
+            word = called(along.positions[number], along.labels[number])
+        elif axis == "vocab":
+            kind = "id"
+            row = value[places[0][1]] if places else value
+            best = int(row.argmax()) if name in ("logits", "next_logits") else 0
+            number, word = id_of(result, best if one is None else one, count)
         else:
-            expected, lost = Span(-math.inf, -math.inf), 0.0
-        check(f"masked_scores {name}", expected, made["masked_scores"][key], lost)
-        if math.isfinite(row.masked_scores[key]):
-            check(f"- maximum {name}", masked - maximum, shifted[key])
-        exponential = Span(math.exp(shifted[key].low), math.exp(shifted[key].high))
-        check(f"exp {name}", exponential, power)
-        share, noise = power / row_sum, row.weight_noise(key)
-        if row.dropped is not None:
-            softmax, dropped = printed(row.softmax[key]), printed(row.dropped[key])
-            check(f"softmax {name}", share, softmax, noise)
-            share, noise = softmax * dropped, noise * (1 + abs(dropped.high))
-        check(f"weights {name}", share, made["weights"][key], noise)
-    check("the sum of exp", total(powers), row_sum)
-    check("the sum of weights", total(stored["weights"]), weight_sum)
+            kind = KINDS.get(axis, "component")
+            if is_matrix:
+                kind = "column" if places else "row"
+            number = place(0 if one is None else one, kind, count)
+            word = str(number)
+        places.append((kind, number, word))
+    return places
 
-    columns: dict[str, Sequence[object]] = {}
-    for name in ("raw_scores", "scores", "mask", "masked_scores"):
-        columns |= columns_of(row, name)
-    columns |= {"- maximum": shifted, "exp": powers}
-    if row.dropped is not None:
-        columns["softmax"] = [printed(x) for x in row.softmax]
-        columns["dropout_mask"] = [printed(x) for x in row.dropped]
-    columns |= columns_of(row, "weights")
-    table = [["key", *columns]]
-    for key, name in enumerate(row.keys):
-        table.append([name, *(str(column[key]) for column in columns.values())])
-    sums = {"exp": str(row_sum), "weights": str(weight_sum)}
-    table.append(["sum", *(sums.get(name, "") for name in columns)])
 
-    steps = ("raw_scores", "scale", "scores", "mask", "masked_scores", "weights")
-    formulas = [attention.heading_of(name) for name in steps]
-    if row.dropped is not None:
-        formulas.append(attention.heading_of("dropout_mask"))
-    numbers = {
-        "query": row.query,
-        "key": None,
-        "scale": row.scale,
-        "maximum": float(row.masked_scores.max()),
-        "row_sum": float(row.exponentials.sum()),
-        "raw_scores": row.raw_scores.tolist(),
-        "scores": row.scores.tolist(),
-        "mask": row.mask.tolist(),
-        "masked_scores": row.masked_scores.tolist(),
-        "shifted": row.shifted.tolist(),
-        "exp": row.exponentials.tolist(),
-        "dropout_mask": None if row.dropped is None else row.dropped.tolist(),
-        "weights": row.weights.tolist(),
-        "context": row.context.tolist(),
-        "unedited": {
-            name: made if name == "scale" else made.tolist() for name, made in row.unedited.items()
-        },
-    }
-    parts: list[tuple[str, str | list[list[str]]]] = [
-        *((formula, "") for formula in formulas),
+def id_of(result: Result, given: int | str, count: int) -> tuple[int, str]:
+    """A token of the vocabulary by its id or its text, and what it is called.
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError, OutOfRangeError
+        There is no such token, or no vocabulary that tells what a text's id is.
+    """
+    vocabulary = getattr(result, "vocabulary", None)
+    if vocabulary is None:
+        number = place(given, "id", count)
+        return number, str(number)
+    token = vocabulary.named(given)
+    return token.id, called(token.id, label(token.symbol))
+
+
+def one_at(result: Result, name: str, value: Any, index: tuple[int, ...]) -> One:
+    """One number of a step, with what it is made of."""
+    equation, needs = result.made_of(name)
+    made = result.unedited(name) if result.is_edited(name) else value
+    stored, made = (array[index] if index else array for array in (value, made))
+    return One(result, name, index, equation, needs, stored, made)
+
+
+def located(name: str, index: Sequence[int | str]) -> str:
+    """A number as NumPy would be asked for it, such as X[7, 3]."""
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can have it."""
+    if callable(value):
+        return value.__name__
+    return value.item() if isinstance(value, np.generic | np.ndarray) else value
+
+
+# ---- what is given, or stands elsewhere ----------------------------------------------------------
+
+
+def given(one: One) -> Parts:
+    """What nothing is computed for."""
+    if callable(one.stored):
+        return [(one.heading, "a function of one number")]
+    return [(one.heading, f"{located(one.name, one.index)} = {one.edited()}")]
+
+
+def from_cache(one: One) -> Parts:
+    """A key or value of a token before these."""
+    where = located(one.name, one.index)
+    made = "found in the cache, made when its token was new"
+    return [(one.heading, f"{made}: {where} = {one.edited()}")]
+
+
+def moved(one: One) -> Parts:
+    """A number of another step, in another place or under another name."""
+    (_, (path, source)), *others = one.needs.items()
+    if callable(source):
+        return [(one.heading, "a function of one number")]
+    shape = np.shape(source)
+    assert one.equation is not None
+    move = partial(one.equation, **{name: value for name, (_, value) in others})
+    # Each number's place along each axis goes the way of the number.
+    places = (np.broadcast_to(axis, shape) for axis in np.ogrid[tuple(map(slice, shape))])
+    where = tuple(int(move(along)[one.index]) for along in places)
+    number = source[where] if where else source
+    # Where the whole is edited in this part, the number there is the edited one.
+    result = one.edited() if number == one.stored else one.result_of(exact(number))
+    place, _, name = path.rpartition(".")
+    called = located(name if place == one.result.path else path, where)
+    return [(one.heading, f"{called} = {result}")]
+
+
+def token_embedding(one: One) -> Parts:
+    token, component = one.index
+    id = int(one.need("ids")[token])
+    number = equations.token_embedding(np.array([id]), one.need("W_E"))[0, component]
+    return [(one.heading, f"{located('W_E', (id, component))} = {one.result_of(exact(number))}")]
+
+
+def position_embedding(one: One) -> Parts:
+    token, component = one.index
+    position = int(one.need("positions")[token])
+    number = one.need("W_P")[position, component]
+    where = located("W_P", (position, component))
+    return [(one.heading, f"{where} = {one.result_of(exact(number))}")]
+
+
+# ---- sums ----------------------------------------------------------------------------------------
+
+
+def embedding(one: One) -> Parts:
+    token, position = one.printed("token_embedding"), one.printed("position_embedding")
+    sum_, noise = f"{token} + {bracketed(position)}", one.noise(token, position)
+    if one.need("embedding_dropout") is None:
+        return [(one.heading, f"{sum_} = {one.result_of(token + position, noise)}")]
+    dropout = one.printed("embedding_dropout")
+    result = one.result_of((token + position) * dropout, noise * dropout.high)
+    return [(f"{one.heading}, times embedding_dropout", f"({sum_}) · {dropout} = {result}")]
+
+
+def residual(one: One) -> Parts:
+    stream, written = one.printed("stream"), one.printed("written")
+    if one.need("dropout") is None:
+        result = one.result_of(stream + written, one.noise(stream, written))
+        return [(one.heading, f"{stream} + {bracketed(written)} = {result}")]
+    dropout = one.printed("dropout")
+    kept = written * dropout
+    sum_ = f"{stream} + {bracketed(written)} · {dropout}"
+    result = one.result_of(stream + kept, one.noise(stream, kept))
+    return [(f"{one.heading} · {one.called('dropout')}", f"{sum_} = {result}")]
+
+
+def affine(one: One) -> Parts:
+    x, W, b = (one.need(parameter) for parameter in ("x", "W", "b"))
+    row, column = one.index
+    of_x = row - (one.result.tokens_before if one.name in ("K", "V") else 0)
+    if of_x < 0:
+        return from_cache(one)
+    bias = None if b is None else (located(one.called("b"), (column,)), b[column])
+    return products(
+        one,
+        (located(one.called("x"), (of_x, "i")), x[of_x]),
+        (located(one.called("W"), ("i", column)), W[:, column]),
+        bias,
+    )
+
+
+def head_output(one: One) -> Parts:
+    (row, column), context, W_O = one.index, one.need("context"), one.need("W_O")
+    return products(
+        one,
+        (located("context", (row, "i")), context[row]),
+        (located("W_O", ("i", column)), W_O[:, column]),
+    )
+
+
+def logits(one: One) -> Parts:
+    final, W_U = one.need("final"), one.need("W_U")
+    *rows, id = one.index  # next_logits have one row, the last
+    row = rows[0] if rows else len(final) - 1
+    return products(
+        one,
+        (located("final", (row, "i")), final[row]),
+        (located("W_U", ("i", id)), W_U[:, id]),
+    )
+
+
+def raw_scores(one: One) -> Parts:
+    (query, key), Q, K = one.index, one.need("Q"), one.need("K")
+    return products(one, (located("Q", (query, "i")), Q[query]), (located("K", (key, "i")), K[key]))
+
+
+def context(one: One) -> Parts:
+    (query, column), weights, V = one.index, one.need("weights"), one.need("V")
+    keys = axis_of(one.result, "Tk", len(V))
+    names = [called(*key) for key in zip(keys.positions, keys.labels, strict=True)]
+    return products(
+        one,
+        (located("weights", (query, "key")), weights[query]),
+        (located("V", ("key", column)), V[:, column]),
+        named=("key", names),
+    )
+
+
+def products(
+    one: One,
+    first: tuple[str, Array],
+    second: tuple[str, Array],
+    bias: tuple[str, Any] | None = None,
+    named: tuple[str, Sequence[str]] | None = None,
+) -> Parts:
+    """A sum of products as a table, of many the largest ones and what the others add up to.
+
+    Parameters
+    ----------
+    first, second : what is multiplied, with a name
+    bias : what is added in the end, with a name
+    named : what each product is called, and what all of them are; None for numbers
+    """
+    x, w = (numbers.astype(np.float64) for _, numbers in (first, second))
+    terms = x * w
+    kind, names = named or ("i", [*map(str, range(len(terms)))])
+    order = np.arange(len(terms))
+    if len(terms) > PRODUCTS_WHOLE:
+        order = np.argsort(-np.abs(terms), kind="stable")[:PRODUCTS_SHOWN]
+    rows = [[kind, first[0], second[0], "product"]]
+    added: list[Span] = []
+    for i in order.tolist():
+        x_i, w_i, product = map(printed, (x[i], w[i], terms[i]))
+        check(f"product {i}", x_i * w_i, product)
+        rows.append([names[i], str(x_i), str(w_i), str(product)])
+        added.append(product)
+    others = np.delete(terms, order)
+    heading = f"{one.heading}: the {len(terms)} products"
+    if len(others):
+        heading += f", the {len(order)} largest first"
+        added.append(printed(others.sum()))
+        rows.append([f"{len(others)} others", "", "", str(added[-1])])
+    if bias:
+        added.append(printed(bias[1]))
+        rows.append([bias[0], "", "", str(added[-1])])
+        terms = np.append(terms, float(bias[1]))
+    made = one.checked(total(added), sum_noise(terms, np.asarray(one.stored).dtype))
+    rows.append(["sum", "", "", in_words(made)])
+    if made != one.stored:
+        rows.append(["edited here", "", "", in_words(one.stored)])
+    one.numbers.update(terms=terms.tolist())
+    return [(heading, rows)]
+
+
+# ---- LayerNorm, the activation, scores -----------------------------------------------------------
+
+
+def layer_norm(one: One) -> Parts:
+    row, column = one.index
+    x, epsilon = one.need("x")[row].astype(np.float64), float(one.need("epsilon"))
+    mean = equations.mean(x).item()
+    centred = x - mean
+    squares = np.square(centred)
+    variance = equations.mean(squares).item()
+    deviation = equations.deviation(centred, epsilon).item()
+    normalised = float(equations.normalised(x, epsilon)[column])
+    gain, bias = float(one.need("gain")[column]), float(one.need("bias")[column])
+
+    D = printed(len(x))
+    sum_, sum_of_squares = printed(x.sum()), printed(squares.sum())
+    x_, mean_, variance_ = printed(x[column]), printed(mean), printed(variance)
+    epsilon_, deviation_, normalised_ = printed(epsilon), printed(deviation), printed(normalised)
+    gain_, bias_ = printed(gain), printed(bias)
+    check("the mean", sum_ / D, mean_)
+    check("the variance", sum_of_squares / D, variance_)
+    check("the deviation", (variance_ + epsilon_).through(math.sqrt), deviation_)
+    check("normalised", (x_ - mean_) / deviation_, normalised_)
+    # Of a number, what is subtracted before it is divided may lose as much as the largest one.
+    lost = abs(gain) * (np.abs(x).max() / deviation) * (1 + abs(normalised)) + abs(bias)
+    result = one.result_of(normalised_ * gain_ + bias_, one.noise(exact(lost)))
+    one.numbers.update(
+        mean=mean,
+        variance=variance,
+        deviation=deviation,
+        normalised=normalised,
+        gain=gain,
+        bias=bias,
+    )
+    name = one.called("x")
+    of_row, of_number = located(name, (row,)), located(name, (row, column))
+    return [
+        (f"mean, of the {D} numbers of {of_row}: their sum / {D}", f"{sum_} / {D} = {mean_}"),
         (
-            f"scale = {row.scale_in_words}, and the row's maximum is {maximum}, "
-            f"that of key {row.keys[row.largest]}; - maximum is what is left of masked_scores "
-            "without it, and softmax is exp / sum of exp",
-            "",
+            f"variance: the sum of all ({name} - mean)² / {D}",
+            f"{sum_of_squares} / {D} = {variance_}",
         ),
-        ("", table),
-        (attention.heading_of("context"), values(row)),
+        ("deviation = √(variance + epsilon)", f"√({variance_} + {epsilon_}) = {deviation_}"),
+        (
+            f"normalised = ({of_number} - mean) / deviation",
+            f"({x_} - {bracketed(mean_)}) / {deviation_} = {normalised_}",
+        ),
+        (
+            f"{one.heading} = normalised · gain + bias",
+            f"{bracketed(normalised_)} · {bracketed(gain_)} + {bracketed(bias_)} = {result}",
+        ),
     ]
-    title = f"{attention.title}: the weights that query {row.name} gives, and its context"
-    return Explanation(title, numbers, parts)
 
 
-def sum_of(terms: Array) -> Span:
-    """A sum whose terms are not printed here, so that nothing is rounded in it."""
-    exact = float(terms.sum())
-    return Span(exact, exact)
+class Share(NamedTuple):
+    """How much of a number x an activation lets pass: it makes x · share.
+
+    Attributes
+    ----------
+    of : makes it; the larger x is, the larger is its share
+    words : it as a formula, of x
+    """
+
+    of: Callable[[Any], Any]
+    words: str
 
 
-def columns_of(row: Row, name: str) -> dict[str, list[str]]:
-    """The numbers of a row, after those that an edit took the place of; of a mask, only then."""
-    columns = {name: list(map(in_words, getattr(row, name)))}
-    if name in row.unedited:
-        return {f"{name}, unedited": list(map(in_words, row.unedited[name])), **columns}
-    return {} if name == "mask" else columns
+SHARES: dict[Any, Share] = {
+    equations.gelu: Share(
+        lambda x: 0.5 * (1.0 + equations.gelu_tanh(x)),
+        "½ (1 + tanh(√(2/π) (x + 0.044715 x³)))",
+    ),
+    equations.exact_gelu: Share(
+        equations.normal_share, "Φ(x), how much of a normal distribution lies below x"
+    ),
+    equations.quick_gelu: Share(lambda x: equations.sigmoid(1.702 * x), "1 / (1 + e^(-1.702 x))"),
+    equations.silu: Share(equations.sigmoid, "1 / (1 + e^(-x))"),
+    equations.relu: Share(lambda x: float(x > 0.0), "1 of what is above 0, else 0"),
+}
 
 
-def values(row: Row) -> list[list[str]]:
-    """V beside the weights, and below it what they add up to; of many columns the first ones."""
-    V, weights = row.attention.V.astype(np.float64), [printed(x) for x in row.weights]
-    picked = elide(V.shape[1], COLUMNS_SHOWN)
-    columns = [j for j in picked if j is not None]
-    made, cells = row.made("context"), {j: [printed(x) for x in V[:, j]] for j in columns}
-    for j, column in cells.items():
-        sum_ = total(w * v for w, v in zip(weights, column, strict=True))
-        noise = row.sum_noise(row.weights * V[:, j])
-        check(f"context {j}", sum_, printed(made[j]), noise)
+def activated(one: One) -> Parts:
+    hidden, share = one.printed("hidden"), SHARES[one.need("activation")]
+    x = one.numbers["hidden"]
+    one.numbers["share"] = number = float(share.of(np.float64(x)))
+    passing = printed(number)
+    check("the share", hidden.through(lambda x: float(share.of(np.float64(x)))), passing)
+    # Of a share near 0, floats lose as much as of one near 1.
+    result = one.result_of(hidden * passing, one.noise(exact(x)))
+    return [
+        (f"share of x that passes = {share.words}", f"of {hidden}: {passing}"),
+        (f"{one.heading} = x · share", f"{bracketed(hidden)} · {passing} = {result}"),
+    ]
 
-    def line(name: str, weight: object, numbers: Iterable[object]) -> list[str]:
-        words = dict(zip(columns, map(str, numbers), strict=True))
-        return [name, str(weight), *(ELLIPSIS if j is None else words[j] for j in picked)]
 
-    lines = [line("key", "weights", (f"V {j}" for j in columns))]
-    for key, name in enumerate(row.keys):
-        lines.append(line(name, weights[key], (column[key] for column in cells.values())))
-    lines.append(line("sum of weight · V", "", map(printed, made[columns])))
-    if "context" in row.unedited:
-        lines.append(line("edited here", "", map(printed, row.context[columns])))
-    return lines
+def scale(one: One) -> Parts:
+    by_root = one.need("by_root") if "by_root" in one.needs else True
+    layer_number = one.needs.get("layer_number", ("", None))[1]
+    Dk = one.need("K").shape[-1]
+    factors = [f"√{Dk}"] * by_root + [str(layer_number)] * (layer_number is not None)
+    assert one.equation is not None
+    number = one.equation(**{name: value for name, (_, value) in one.needs.items()})
+    return [(one.heading, f"{' · '.join(factors) or '1'} = {one.result_of(exact(number))}")]
+
+
+def scores(one: One) -> Parts:
+    raw_score, scale = one.printed("raw_scores"), printed(one.need("scale"))
+    one.numbers["scale"] = float(one.need("scale"))
+    quotient = raw_score / scale
+    result = one.result_of(quotient, one.noise(quotient))
+    return [(one.heading, f"{bracketed(raw_score)} / {scale} = {result}")]
+
+
+def masked_scores(one: One) -> Parts:
+    score, seen = one.printed("scores"), bool(one.need("mask")[one.index])
+    one.numbers["mask"] = seen
+    result = one.result_of(score if seen else exact(-math.inf))
+    where = located("mask", one.index)
+    return [(one.heading, f"{where} is {seen}{', and the score' * seen}: {result}")]
+
+
+TELL: dict[Any, Callable[[One], Parts]] = {
+    equations.token_embedding: token_embedding,
+    equations.position_embedding: position_embedding,
+    equations.embedding: embedding,
+    equations.layer_norm: layer_norm,
+    equations.affine: affine,
+    equations.scale: scale,
+    equations.scale_of_layer: scale,
+    equations.raw_scores: raw_scores,
+    equations.scores: scores,
+    equations.masked_scores: masked_scores,
+    equations.context: context,
+    equations.head_output: head_output,
+    equations.residual: residual,
+    equations.activated: activated,
+    equations.logits: logits,
+    equations.next_logits: logits,
+}

@@ -313,7 +313,10 @@ def _readable(tokens: Any) -> str:
 
 def explanation_view(explanation: Any) -> str:
     """The arithmetic, a heading and a line or a table for each step."""
-    body = [f"<div class=faint>{escape(explanation.note)}</div>"]
+    body = [
+        f"<div class=line>{escape(say(explanation.purpose))}</div>",
+        f"<div class=faint>{escape(explanation.note)}</div>",
+    ]
     for heading, told in explanation.parts():
         if heading:
             body.append(f"<div class=step>{escape(heading)}</div>")

@@ -30,7 +30,6 @@ from attnlab.errors import shown as quoted
 from attnlab.files import as_path, write_whole
 from attnlab.tables import ELLIPSIS, display_width, printable
 from attnlab.views.colours import LIGHT, shades
-from attnlab.views.explain import place_of
 from attnlab.views.language import (
     CHINESE,
     ENGLISH,
@@ -41,6 +40,7 @@ from attnlab.views.language import (
     speaking,
     titled,
 )
+from attnlab.views.places import place_of
 from attnlab.views.shown import (
     ALL_OF_IT,
     TOKEN_AXES,

@@ -13,7 +13,7 @@ import numpy as np
 
 from attnlab.console import for_stdout
 from attnlab.tables import ELLIPSIS, display_width, elide, printable
-from attnlab.views.explain import fold
+from attnlab.views.explanation import fold
 from attnlab.views.shown import TOKENS_SHOWN, Shown, label
 
 # The most columns of a table, however wide the terminal is.

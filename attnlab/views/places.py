@@ -1,0 +1,55 @@
+"""Which token, and which number of a vector: what a reader may call them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attnlab.checks import as_number, is_integer
+from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
+from attnlab.errors import shown as quoted
+from attnlab.views.shown import Result
+
+
+def place(index: Any, kind: str, count: int) -> int:
+    """An index from the front; negative ones count from the end.
+
+    Raises
+    ------
+    OutOfRangeError, InvalidTypeError
+        There is no such place; it is not an integer.
+    """
+    index = as_number(index)
+    if not is_integer(index):
+        raise InvalidTypeError(f"the number of a {kind} is an integer; given {quoted(index)}")
+    if not -count <= index < count:
+        kinds = "queries" if kind == "query" else f"{kind}s"
+        raise OutOfRangeError(f"there is no {kind} {quoted(index)}; {kinds} are 0 to {count - 1}")
+    return int(index) % count
+
+
+def place_of(attention: Result, kind: str, given: int | str, count: int) -> int:
+    """A query or key from the front, by its number or by its token's text or symbol.
+
+    Raises
+    ------
+    OutOfRangeError, InvalidTypeError
+        As `place` does.
+    InvalidValueError
+        No token has that text, or several have; the matrices belong to no text.
+    """
+    if not isinstance(given, str):
+        return place(given, kind, count)
+    of_memory = kind == "key" and attention.memory_tokens is not None
+    tokens = attention.memory_tokens if of_memory else attention.tokens
+    if not tokens:
+        raise InvalidValueError(
+            f"{attention.title} has no tokens that name its rows: give the number of a {kind}; "
+            f"given {quoted(given)}"
+        )
+    found: int = tokens.find(given)
+    return found + (attention.tokens_before if kind == "key" else 0)
+
+
+def called(position: int, text: str) -> str:
+    """A query or key in words: its place, and its symbol where it has one."""
+    return str(position) if text == str(position) else f"{position} ({text})"
