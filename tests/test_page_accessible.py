@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REFERENCE, Open, lacking
-from pages import OTHER, TEXT, to_cell
+from conftest import REFERENCE, Open, lacking, needs
+from pages import OTHER, TEXT, to_cell, until
 
 from attnlab import GPT2
 
@@ -66,3 +66,19 @@ def test_nor_with_two_texts(odd: GPT2, open_page: Open, axe: str, language: str)
     to_cell(page, 5, 2)
     page.keyboard.press("Enter")
     assert found(page, axe) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nor_in_the_explorer(browser: Any, axe: str, scheme: str, width: int) -> None:
+    needs("uvicorn", "explore")
+    with GPT2.from_pretrained("pocket").explore() as explorer:
+        page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
+        page.goto(explorer.url)
+        page.locator("#head-toggle").click()
+        until(page, "document.querySelector('.map.silenced') !== null")
+        page.locator("#prompt").fill("")
+        page.locator("#prompt").press("Enter")
+        until(page, "document.querySelector('#told').textContent !== ''")
+        assert found(page, axe) == []
+        page.close()

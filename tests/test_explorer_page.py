@@ -1,0 +1,476 @@
+"""The explorer's page in a real browser: texts, what is compared, silenced, written, refused."""
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import needs
+from pages import agrees, to_cell, until
+
+from attnlab import GPT2, Trace
+
+needs("starlette", "explore")
+needs("uvicorn", "explore")
+
+from test_explorer import PATIENCE, TEXT, SlowModel  # noqa: E402
+
+from attnlab import explorer as room  # noqa: E402
+from attnlab.explorer import Explorer  # noqa: E402
+
+Open = Callable[..., Any]
+
+# What Chromium says of every answer that is a refusal, beside what the page makes of it.
+REFUSED = "Failed to load resource: "
+
+
+@pytest.fixture(scope="module")
+def pocket() -> GPT2:
+    return GPT2.from_pretrained("pocket")
+
+
+@pytest.fixture
+def explorer(pocket: GPT2) -> Iterator[Explorer]:
+    with pocket.explore() as explorer:
+        yield explorer
+
+
+@pytest.fixture
+def open_live(browser: Any) -> Iterator[Open]:
+    """Open an explorer's page, and in the end see that it was quiet and asked nobody else."""
+    said: list[str] = []
+    asked: set[str] = set()
+    contexts, own = [], []
+
+    def open_(explorer: Explorer, **settings: Any) -> Any:
+        own.append(explorer.url.partition("?")[0])
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | settings)
+        contexts.append(context)
+        context.on("request", lambda request: asked.add(request.url))
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.goto(explorer.url)
+        until(page, "document.querySelector('.readout data') !== null")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert [words for words in said if not words.startswith(REFUSED)] == []
+    assert {address for address in asked if not address.startswith(tuple(own))} <= {"data:,"}
+
+
+def idle(page: Any) -> None:
+    """Wait until nothing is under way and all is drawn."""
+    until(page, "document.querySelector('#explore').ariaBusy !== 'true'")
+    until(page, "document.querySelector('main').ariaBusy !== 'true'")
+    until(page, "document.querySelector('.readout data') !== null")
+    until(page, "grids.every(({ maps }) => maps.every((map) => map.values))")
+
+
+def ask(page: Any, text: str) -> None:
+    page.locator("#prompt").fill(text)
+    page.locator("#prompt").press("Enter")
+    idle(page)
+
+
+def open_head(page: Any, layer: int, head: int) -> None:
+    page.locator(f".grid >> nth=0 >> .map >> nth={layer * 4 + head}").click()
+    idle(page)
+
+
+def tokens(page: Any, nth: int = 0) -> list[str]:
+    return [
+        str(text) for text in page.locator(".flow").nth(nth).locator(".symbol").all_inner_texts()
+    ]
+
+
+def told(page: Any) -> str:
+    until(page, "document.querySelector('#told').textContent !== ''")
+    return str(page.locator("#told").inner_text())
+
+
+def shows(page: Any, trace: Trace, layer: int, head: int, nth: int = 0) -> None:
+    """The page shows a trace: its tokens, some weights of a head, and what may follow."""
+    assert tokens(page, nth) == list(trace.tokens.symbols)
+    T = len(trace.tokens)
+    for i, j in {(T - 1, 0), (T - 1, T - 1), (T // 2, T // 3)}:
+        to_cell(page, i, j, nth)
+        weight = trace.head(layer, head).weights[i, j]
+        assert agrees(page.locator(".readout").nth(nth).locator("data"), weight)
+    shown = [
+        float(data) for data in page.locator(".next").nth(nth).locator("data").all_inner_texts()
+    ]
+    wanted = [token.probability for token in trace.next_tokens(len(shown))]
+    assert shown == pytest.approx(wanted, abs=6e-5)
+
+
+def test_what_it_opens_with(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
+    page = open_live(explorer)
+    assert page.locator("#prompt").input_value() == TEXT
+    shows(page, pocket.trace(TEXT), 0, 0)
+    open_head(page, 1, 2)
+    shows(page, pocket.trace(TEXT), 1, 2)
+    assert page.locator("#back").is_disabled()
+    assert page.locator("#compare").is_disabled()
+    assert told_nothing(page)
+
+
+def told_nothing(page: Any) -> bool:
+    return bool(page.locator("#told").inner_text() == "")
+
+
+def test_a_text(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
+    page = open_live(explorer)
+    open_head(page, 1, 0)
+    ask(page, "The hen saw the cat")
+    shows(page, pocket.trace("The hen saw the cat"), 1, 0)
+    assert page.title() == "attnlab: The hen saw the cat"
+    page.locator("#prompt").fill("The cat")
+    page.locator("#look").click()
+    until(page, "document.querySelectorAll('.flow .chip').length === 2")
+    idle(page)
+    shows(page, pocket.trace("The cat"), 1, 0)
+    assert page.locator("#prompt").input_value() == "The cat"
+
+
+def test_enter_that_does_not_send(explorer: Explorer, open_live: Open) -> None:
+    page = open_live(explorer)
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url))
+    prompt = page.locator("#prompt")
+    prompt.fill("The cat")
+    prompt.press("Shift+Enter")
+    assert prompt.input_value() == "The cat\n"
+    # An input method's Enter chooses a candidate.
+    composing = "new KeyboardEvent('keydown', { key: 'Enter', isComposing: true, bubbles: true })"
+    prompt.evaluate(f"(prompt) => prompt.dispatchEvent({composing})")
+    assert tokens(page)[0] == "The"
+    assert sent == []
+    prompt.press("Enter")
+    idle(page)
+    assert tokens(page) == ["The", "Ġcat", "Ċ"]
+
+
+def test_of_texts_in_a_row_the_last_counts(pocket: GPT2, open_live: Open) -> None:
+    slow = SlowModel(pocket)
+    slow.go.set()
+    with Explorer(slow) as explorer:
+        page = open_live(explorer)
+        slow.go.clear()
+        page.locator("#prompt").fill("The cat")
+        page.locator("#prompt").press("Enter")
+        assert slow.begun.acquire(timeout=PATIENCE)
+        for text in ("The hen", "The dog", "The bird"):
+            page.locator("#prompt").fill(text)
+            page.locator("#prompt").press("Enter")
+        assert page.locator("#explore").get_attribute("aria-busy") == "true"
+        # Until the server has heard of those that were given up.
+        page.evaluate("fetch('nothing').then(() => fetch('nothing'))")
+        slow.go.set()
+        idle(page)
+        assert tokens(page) == ["The", "Ġbird"]
+        assert slow.traced == ["The cat", "The bird"]
+        assert told_nothing(page)
+
+
+def test_the_one_before(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
+    page = open_live(explorer)
+    other = TEXT.replace("dog", "cat")
+    ask(page, other)
+    open_head(page, 1, 2)
+    page.locator("#compare").check()
+    idle(page)
+    a, b = pocket.trace(TEXT), pocket.trace(other)
+    shows(page, a, 1, 2, 0)
+    shows(page, b, 1, 2, 1)
+    to_cell(page, 7, 1, 2)
+    difference = b.head(1, 2).weights[7, 1] - a.head(1, 2).weights[7, 1]
+    assert agrees(page.locator(".readout").nth(2).locator("data"), difference)
+    ask(page, "The hen")
+    shows(page, b, 1, 2, 0)
+    shows(page, pocket.trace("The hen"), 1, 2, 1)
+    page.locator("#back").click()
+    idle(page)
+    shows(page, a, 1, 2, 0)
+    shows(page, b, 1, 2, 1)
+    assert page.locator("#prompt").input_value() == other
+    page.locator("#compare").uncheck()
+    idle(page)
+    assert page.locator(".flow").count() == 1
+    page.locator("#back").click()
+    idle(page)
+    shows(page, a, 1, 2)
+    assert page.locator("#back").is_disabled()
+
+
+def test_the_same_again_is_no_other_look(explorer: Explorer, open_live: Open) -> None:
+    page = open_live(explorer)
+    ask(page, TEXT)
+    assert page.locator("#back").is_disabled()
+
+
+def test_a_head_is_silenced(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
+    page = open_live(explorer)
+    open_head(page, 1, 2)
+    to_cell(page, 5, 3)
+    page.locator("#prompt").fill("typed, and not sent")
+    page.locator("#head-toggle").click()
+    idle(page)
+    assert page.locator("#prompt").input_value() == "typed, and not sent"
+    assert re.match(r"query 5 .* key 3 ", page.locator(".readout").inner_text())  # as it was
+    silenced = pocket.trace(TEXT).edited({"blocks.1.attention.heads.2.context": 0})
+    shows(page, silenced, 1, 2)
+    assert page.locator(".next data").first.inner_text() == "0.9416"  # as the README has it
+    assert page.locator("#head-toggle").get_attribute("aria-pressed") == "true"
+    assert page.locator("#silenced button").all_inner_texts() == ["layer 1, head 2 ×"]
+    (marked,) = page.locator(".map.silenced").all()
+    assert marked.get_attribute("aria-label") == "layer 1, head 2, silenced"
+    # Another text has it silenced too, and other heads speak.
+    ask(page, "The hen")
+    shows(page, pocket.trace("The hen").edited({"blocks.1.attention.heads.2.context": 0}), 1, 2)
+    open_head(page, 0, 0)
+    assert page.locator("#head-toggle").get_attribute("aria-pressed") == "false"
+    page.get_by_role("button", name="layer 1, head 2: let it speak again").click()
+    idle(page)
+    shows(page, pocket.trace("The hen"), 0, 0)
+    assert page.locator("#silenced").is_hidden()
+    assert page.locator(".map.silenced").count() == 0
+
+
+def test_what_follows_from_a_silenced_head_and_mlp(
+    explorer: Explorer, pocket: GPT2, open_live: Open
+) -> None:
+    page = open_live(explorer)
+    # Two clicks before the first is answered.
+    page.evaluate("() => { toggle([0, 1]); toggle([0]); }")
+    idle(page)
+    edits = {"blocks.0.attention.heads.1.context": 0, "blocks.0.mlp.output": 0}
+    open_head(page, 1, 3)
+    silenced = pocket.trace(TEXT).edited(edits)
+    shows(page, silenced, 1, 3)
+    assert page.locator("#silenced button").all_inner_texts() == [
+        "layer 0, head 1 ×",
+        "MLP of layer 0 ×",
+    ]
+    assert page.locator("#mlp-toggle").inner_text() == "Silence the MLP of layer 1"
+    open_head(page, 0, 3)
+    assert page.locator("#mlp-toggle").get_attribute("aria-pressed") == "true"
+    page.locator("#mlp-toggle").click()
+    idle(page)
+    page.locator("#compare").check()
+    idle(page)
+    open_head(page, 1, 3)
+    # Of two traces, each has its own heads marked.
+    del edits["blocks.0.mlp.output"]
+    shows(page, silenced, 1, 3, 0)
+    shows(page, pocket.trace(TEXT).edited(edits), 1, 3, 1)
+    page.locator("#back").click()
+    idle(page)
+    open_head(page, 0, 1)
+    page.locator("#head-toggle").click()
+    idle(page)
+    assert page.locator(".grid").nth(0).locator(".silenced").count() == 1
+    assert page.locator(".grid").nth(1).locator(".silenced").count() == 0
+
+
+def test_writing_on(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
+    page = open_live(explorer)
+    open_head(page, 1, 2)
+    page.locator("#count").fill("7")
+    page.locator("#write").click()
+    until(page, "document.querySelectorAll('.flow .chip').length === 15")
+    idle(page)
+    written = page.locator("#prompt").input_value()
+    assert written.startswith(TEXT)
+    shown = tokens(page)
+    # As many as were asked for, with the probabilities that the model gives them.
+    ids = pocket.trace(written).tokens.ids
+    assert [str(token.symbol) for token in pocket.tokenizer.tokens(ids)] == shown
+    logits = np.asarray(pocket.trace(written).logits, dtype=np.float64)[7:14]
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    drawn = [float(d.get_attribute("value")) for d in page.locator("#sampled data").all()]
+    assert drawn == pytest.approx(shares[range(7), ids[8:]], rel=1e-3)
+    shows(page, pocket.trace(written), 1, 2)
+    page.locator("#back").click()
+    idle(page)
+    assert page.locator("#prompt").input_value() == TEXT
+    assert page.locator("#sampled").inner_text() == ""
+
+
+def test_what_can_not_be_traced_is_told(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
+    page = open_live(explorer)
+    ask(page, "")
+    assert told(page) == "Type a text: there is nothing to trace."
+    assert page.locator("#told").get_attribute("role") == "status"
+    ask(page, "hen " * 200)
+    assert told(page) == "201 tokens are too many: this model reads 128 at most."
+    assert page.locator("#prompt").input_value() == "hen " * 200
+    ask(page, "x" * 200_000)
+    assert told(page) == "More than 100,000 bytes are too many."
+    page.locator("#count").fill("0")
+    page.locator("#write").click()
+    idle(page)
+    assert "count must be an integer" in told(page)
+    page.locator("#count").fill("")
+    page.locator("#write").click()
+    idle(page)
+    assert "count must be an integer" in told(page)
+    shows(page, pocket.trace(TEXT), 0, 0)  # what was shown is shown
+    # And is what heads are silenced in.
+    page.locator("#head-toggle").click()
+    idle(page)
+    assert told_nothing(page)
+    shows(page, pocket.trace(TEXT).edited({"blocks.0.attention.heads.0.context": 0}), 0, 0)
+
+
+def test_no_way_to_the_explorer(pocket: GPT2, open_live: Open) -> None:
+    with pocket.explore() as explorer:
+        page = open_live(explorer)
+        idle(page)
+        ask(page, "The hen saw the cat")
+        page.evaluate("for (const { read, packs } of traces) { read.delete(1); packs.clear(); }")
+    lost = "The explorer does not answer: it has ended, or there is no way to it."
+    page.locator(".map").nth(5).click()
+    assert told(page) == lost
+    page.evaluate("tell('')")
+    page.locator("#prompt").press("Enter")
+    idle_prompt = "document.querySelector('#explore').ariaBusy === 'false'"
+    until(page, idle_prompt)
+    assert told(page) == lost
+    page.evaluate("tell('')")
+    page.locator("#head-toggle").click()
+    until(page, idle_prompt)
+    assert told(page) == lost
+    # It speaks as long as it is shown to.
+    assert page.locator("#head-toggle").get_attribute("aria-pressed") == "false"
+
+
+def test_a_trace_that_was_dropped_is_asked_for_again(
+    explorer: Explorer, pocket: GPT2, open_live: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "KEPT", 0)
+    page, other = open_live(explorer), open_live(explorer)
+    open_head(page, 1, 2)
+    page.locator("#head-toggle").click()
+    idle(page)
+    ask(other, "The hen")
+    page.evaluate("for (const { read, packs } of traces) { read.clear(); packs.clear(); }")
+    open_head(page, 1, 1)
+    silenced = pocket.trace(TEXT).edited({"blocks.1.attention.heads.2.context": 0})
+    shows(page, silenced, 1, 1)
+    ask(other, "The cat")
+    page.locator("#count").fill("2")
+    page.locator("#write").click()
+    until(page, "document.querySelectorAll('.flow .chip').length === 10")
+    assert told_nothing(page)
+
+
+def test_a_text_that_means_to_be_markup(explorer: Explorer, open_live: Open) -> None:
+    page = open_live(explorer)
+    hostile = "</script><img src=x onerror=alert(1)><b>{name}\u202e"
+    ask(page, hostile)
+    assert told_nothing(page)
+    assert page.locator("main img, main b").count() == 0
+    page.locator("#write").click()
+    idle(page)
+    assert page.locator("main img, main b").count() == 0
+
+
+def test_the_end(explorer: Explorer, open_live: Open) -> None:
+    page = open_live(explorer)
+    page.locator("#end").click()
+    assert told(page) == "The explorer has ended. To look on, start it again."
+    explorer.wait()
+
+
+def test_by_keys_alone(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
+    page = open_live(explorer)
+    page.locator("#theme").focus()
+    reached = []
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id"))
+    assert reached[:4] == ["prompt", "look", "write", "count"]  # what is disabled is passed over
+    page.locator("#prompt").focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("The hen saw the cat")
+    page.keyboard.press("Enter")
+    idle(page)
+    assert page.evaluate("document.activeElement.id") == "prompt"
+    page.locator("#head-toggle").focus()
+    page.keyboard.press("Space")
+    idle(page)
+    assert page.evaluate("document.activeElement.id") == "head-toggle"
+    edits = {"blocks.0.attention.heads.0.context": 0}
+    shows(page, pocket.trace("The hen saw the cat").edited(edits), 0, 0)
+    page.locator("#silenced button").focus()
+    page.keyboard.press("Enter")
+    idle(page)
+    assert page.evaluate("document.activeElement.id") == "prompt"
+    shows(page, pocket.trace("The hen saw the cat"), 0, 0)
+
+
+def test_in_chinese(pocket: GPT2, open_live: Open) -> None:
+    with pocket.explore(language="zh") as explorer:
+        page = open_live(explorer)
+        assert page.locator("#look").inner_text() == "查看"
+        ask(page, "")
+        assert told(page) == "请输入一段文本：没有内容可以追踪。"
+
+
+# ---- in a notebook -------------------------------------------------------------------------------
+
+
+@contextmanager
+def site(html: str) -> Iterator[str]:
+    """Where a page of another site of this machine is, such as a notebook."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(html.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://localhost:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def test_in_a_notebook(explorer: Explorer, browser: Any) -> None:
+    with site(explorer._repr_html_()) as notebook:
+        page = browser.new_page()
+        page.goto(notebook)
+        frame = page.frame(url=re.compile("token="))
+        assert frame is not None
+        until(frame, "document.querySelector('.readout data') !== null")
+        frame.locator("#prompt").fill("The hen saw the cat")
+        frame.locator("#prompt").press("Enter")
+        until(frame, "document.querySelectorAll('.flow .chip').length === 6")
+        page.close()
+
+
+def test_in_no_other_site(explorer: Explorer, browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "other.html"
+    file.write_text(f'<iframe src="{explorer.url}"></iframe>')
+    page, said = browser.new_page(), list[str]()
+    page.on("console", lambda message: said.append(message.text))
+    page.goto(file.as_uri())
+    page.wait_for_timeout(100)
+    assert any("frame-ancestors" in words for words in said)
+    page.close()
