@@ -32,6 +32,7 @@ needs("uvicorn", "explore")
 
 from attnlab import explorer as room  # noqa: E402
 from attnlab.explorer import Explorer, size_of  # noqa: E402
+from attnlab.views.prediction import TEMPERATURES, TOKENS  # noqa: E402
 
 TEXT = "The dog chased the ball, but it"
 
@@ -102,8 +103,15 @@ def numbers(explorer: Explorer, id: str, name: str, status: int = 200) -> bytes:
     return content
 
 
-def probabilities(described: Any) -> dict[str, float]:
-    return {token["text"]: token["probability"] for token in described["next"]}
+def probabilities(explorer: Explorer, described: Any) -> dict[str, float]:
+    """Of the most probable next tokens, by symbol, as the pack of the last position tells."""
+    last = len(described["ids"]) - 1
+    found = np.frombuffer(numbers(explorer, described["id"], f"prediction.{last}"), "<f4")
+    ids, logits, rests = found[: 3 * TOKENS].reshape(3, TOKENS).astype(np.float64)
+    exponentials = np.exp(logits + rests - logits[0])
+    shares = exponentials / (exponentials.sum() + found[3 * TOKENS + TEMPERATURES.index(1)])
+    symbols = {id: symbol for id, symbol, *_ in described["prediction"]["tokens"]}
+    return {symbols[int(id)]: float(share) for id, share in zip(ids, shares, strict=True)}
 
 
 # ---- what it answers -----------------------------------------------------------------------------
@@ -151,8 +159,8 @@ def test_a_trace(explorer: Explorer) -> None:
         *("The", " dog", " chased", " the", " ball", ",", " but", " it")
     ]
     # As the README has them.
-    assert probabilities(described)[" rolled"] == pytest.approx(0.54, abs=0.005)
-    assert probabilities(described)[" barked"] == pytest.approx(0.43, abs=0.005)
+    assert probabilities(explorer, described)["Ġrolled"] == pytest.approx(0.54, abs=0.005)
+    assert probabilities(explorer, described)["Ġbarked"] == pytest.approx(0.43, abs=0.005)
     status, headers, content = answer(explorer, "POST", "/trace", {"ids": described["ids"]})
     assert status == 200
     assert headers["content-type"] == "application/json"
@@ -163,8 +171,8 @@ def test_a_trace(explorer: Explorer) -> None:
 def test_a_silenced_head(explorer: Explorer, pocket: GPT2) -> None:
     described = traced(explorer, TEXT, [1, 2])
     # As the README has them.
-    assert probabilities(described)[" rolled"] == pytest.approx(0.9416, abs=5e-5)
-    assert probabilities(described)[" glowed"] == pytest.approx(0.0078, abs=5e-5)
+    assert probabilities(explorer, described)["Ġrolled"] == pytest.approx(0.9416, abs=5e-5)
+    assert probabilities(explorer, described)["Ġglowed"] == pytest.approx(0.0078, abs=5e-5)
     plain = traced(explorer)
     assert described["id"] != plain["id"]
     assert described["ids"] == plain["ids"]
@@ -187,9 +195,8 @@ def test_silenced_mlps(explorer: Explorer, pocket: GPT2) -> None:
             "blocks.1.mlp.output": np.zeros((8, 128)),
         }
     )
-    for token, found in zip(expected.next_tokens(5), described["next"], strict=True):
-        assert found["id"] == token.id
-        assert found["probability"] == pytest.approx(token.probability, rel=1e-4)
+    wanted = {token.symbol: token.probability for token in expected.next_tokens(TOKENS)}
+    assert probabilities(explorer, described) == pytest.approx(wanted, rel=1e-4)
 
 
 def test_numbers(explorer: Explorer, pocket: GPT2) -> None:
@@ -536,6 +543,7 @@ def test_old_traces_are_dropped(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -
         # Room for two of them; the first has just been asked for, so the second goes.
         of_one = size_of([pocket.trace("The dog")])
         whole = pocket.trace("The dog")
+        whole.logits  # noqa: B018 (of which a page tells at every position)
         whole.next_tokens()
         assert of_one < size_of([whole])
         monkeypatch.setattr(room, "KEPT", int(2.5 * size_of([whole])))

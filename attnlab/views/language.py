@@ -213,8 +213,6 @@ WORDS = {
     "{name} has no layer {layer}, head {head}.": "{name} 没有第 {layer} 层的头 {head}。",
     # the page's text and maps
     "Tokens{of}": "词元{of}",
-    "Next token": "下一个词元",
-    "Next tokens{of}": "下一个词元{of}",
     "cached {n}": "缓存 {n}",
     "{symbol}, found in the cache": "{symbol}，来自缓存",
     "Heads{of}: a row for each layer": "注意力头{of}：每层一行",
@@ -225,6 +223,45 @@ WORDS = {
     ", edited": "，已修改",
     ", edited in {name}": "，在 {name} 中已修改",
     ", edited in A and in B": "，在 A 和 B 中均已修改",
+    # the page's prediction
+    "Prediction": "预测",
+    "Next token after position {position}, {token}": "位置 {position}（{token}）之后的下一个词元",
+    "from logits to probabilities": "从 logits 到概率",
+    "after position": "位置",
+    "temperature": "温度",
+    "0: the most probable token always": "0：总是最可能的词元",
+    "all": "全部",
+    "all tokens": "所有词元",
+    "the {n} most probable tokens": "最可能的 {n} 个词元",
+    "the most probable tokens that have {share} together": "合计概率达到 {share} 的最可能词元",
+    "Draw one here": "在本页抽取一个",
+    "all rows": "所有行",
+    "This page has logits from position {first} on.": "本页只有从位置 {first} 起的 logits。",
+    "exp(logit / {temperature} − {largest}) / {sum}, the sum over all {vocab} tokens.": (
+        "exp(logit / {temperature} − {largest}) / {sum}，后者是全部 {vocab} 个词元之和。"
+    ),
+    "At temperature 0 the first of the largest logits has all.": (
+        "温度为 0 时，最大的 logit 中的第一个得到全部概率。"
+    ),
+    "All tokens stay.": "所有词元都保留。",
+    "One token stays.": "只保留一个词元。",
+    "{count} of {vocab} tokens stay; they share among them: exp / {left}.": (
+        "{vocab} 个词元中保留 {count} 个，概率由它们重新分配：exp / {left}。"
+    ),
+    "The {count} most probable of {vocab} tokens": "{vocab} 个词元中最可能的 {count} 个",
+    "the other {count} together": "其余 {count} 个合计",
+    "minus the largest": "减去最大值",
+    "renewed": "重新归一",
+    "cumulated": "累积",
+    "Here the text ends.": "文本到此结束。",
+    "In the text {token} follows: rank {rank} of {vocab}, probability {probability}.": (
+        "文本中接着的是 {token}：在 {vocab} 个中排第 {rank}，概率 {probability}。"
+    ),
+    "u = {u}: one of the other tokens": "u = {u}：其余词元之一",
+    "u = {u}: {token} is the first whose cumulated probability, {reached}, is above u": (
+        "u = {u}：{token} 是累积概率（{reached}）第一个大于 u 的词元"
+    ),
+    " (draw {count} of seed 0, in this page)": "（在本页中抽取，种子 0，第 {count} 次）",
     # the page's arithmetic
     "Arithmetic of layer {layer}, head {head}, query {query}, key {key}": (
         "计算过程：第 {layer} 层，头 {head}，查询 {query}，键 {key}"

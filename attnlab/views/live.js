@@ -65,7 +65,8 @@ function look(text, silenced) {
 function writeOn() {
   const trace = looks.at(-1);
   newest(async (signal) => {
-    const body = { trace: trace.id, count: byId("count").valueAsNumber };
+    const count = byId("count").valueAsNumber;
+    const body = { trace: trace.id, count, ...samplingSettings() };
     const { ids, text, chosen } = await answerAbout(trace, "write", body, signal);
     const given = await answerTo("trace", { ids, silenced: trace.silenced }, signal);
     return () => {

@@ -2,6 +2,7 @@
 
     "attention.3"    of layer 3: Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh), then head by head the
                      steps that are edited in it, (T, Tk) each, the context (T, Dh)
+    "prediction.9"   what may follow position 9, see `prediction`
 
 A page that is a file carries packs inside it; one that is served asks for them.
 """
@@ -13,8 +14,10 @@ from base64 import b64encode
 
 import numpy as np
 
+from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
 from attnlab.errors import shown as quoted
+from attnlab.views.prediction import positions_of, prediction
 from attnlab.views.shown import Result
 
 # The steps of a head that a pack holds where they are edited, a scale as a number beside it.
@@ -36,12 +39,17 @@ def pack(trace: Result, name: str) -> bytes:
     kind, _, number = name.partition(".")
     if kind == "attention" and number.isdecimal() and int(number) < len(trace.blocks):
         return _attention(trace, int(number))
+    if kind == "prediction" and number.isdecimal() and int(number) in positions_of(trace):
+        return _float32(prediction(trace, int(number)), "logits")
     raise InvalidValueError(f"there is no pack {quoted(name)}")
 
 
 def packs_of_file(trace: Result) -> list[str]:
     """The names of the packs that a page that is a file carries."""
-    return [f"attention.{layer}" for layer in range(len(trace.blocks))]
+    return [
+        *(f"attention.{layer}" for layer in range(len(trace.blocks))),
+        *(f"prediction.{position}" for position in positions_of(trace)),
+    ]
 
 
 def embedded(numbers: bytes) -> str:
@@ -66,17 +74,21 @@ def edited_heads(attention: Result) -> dict[int, list[str]]:
 
 def _attention(trace: Result, layer: int) -> bytes:
     attention = trace.blocks[layer].attention
-    parts = [_float32(attention, name) for name in "QKV"]
+    parts = [_step(attention, name) for name in "QKV"]
     for h, names in edited_heads(attention).items():
-        parts += [_float32(attention.heads[h], name) for name in names if name != "scale"]
+        parts += [_step(attention.heads[h], name) for name in names if name != "scale"]
     return b"".join(parts)
 
 
-def _float32(result: Result, name: str) -> bytes:
+def _step(result: Result, name: str) -> bytes:
     values = getattr(result, name)
+    meant = np.isneginf(values) & (name == "masked_scores")
+    return _float32(values, name, meant)
+
+
+def _float32(values: AnyArray, name: str, meant: AnyArray | bool = False) -> bytes:
     with np.errstate(over="ignore"):
         numbers = np.ascontiguousarray(values, dtype="<f4")
-    meant = np.isneginf(values) & (name == "masked_scores")
     if not (np.isfinite(numbers) | meant).all():
         raise InvalidValueError(
             f"{name} holds NaN or numbers that float32 can't hold, in which a page carries them"

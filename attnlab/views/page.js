@@ -6,9 +6,11 @@ function select(query, key) {
   Object.assign(selection, { query, key });
   for (const heatmap of heatmaps) heatmap.place();
   for (const text of texts) text.draw();
+  sliders.position.set(query);
+  drawPredictions();
 }
 
-let texts, heatmaps, grids; // what is drawn, one for each view
+let texts, predictions, heatmaps, grids; // what is drawn, one for each trace or view
 
 /** Open a head, at once where its numbers are there. `then` is done after it. */
 function openHead(layer, head, then = () => {}) {
@@ -103,15 +105,18 @@ function openTraces(given) {
   Object.assign(selection, {
     layer: within(selection.layer, first.layers),
     head: within(selection.head, first.H),
-    query: first.T - 1,
+    query: Math.max(...traces.map(({ T }) => T)) - 1, // of each text the last
     key: 0,
   });
   document.body.classList.toggle("comparing", traces.length === 2);
   document.body.style.setProperty("--views", views.length);
   document.body.style.setProperty("--traces", traces.length);
-  for (const id of ["texts", "heatmaps", "grids"]) byId(id).replaceChildren();
+  for (const id of ["texts", "predictions", "heatmaps", "grids"]) byId(id).replaceChildren();
   summarise();
   texts = views.filter((view) => !view.isDifference).map(makeText);
+  predictions = traces.map(makePrediction);
+  placeSliders();
+  drawPredictions();
   heatmaps = views.map(makeHeatmap);
   grids = views.map(makeGrid);
   return openHead(selection.layer, selection.head);
@@ -119,6 +124,7 @@ function openTraces(given) {
 
 choosePalettes();
 makeSteps();
+makeSettings();
 openTraces(description.traces);
 
 byId("theme").addEventListener("click", () => {

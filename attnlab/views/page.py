@@ -30,6 +30,7 @@ from attnlab.errors import InvalidValueError, WriteError
 from attnlab.errors import shown as quoted
 from attnlab.files import as_path, open_regular, write_whole
 from attnlab.tables import printable
+from attnlab.views import prediction
 from attnlab.views.language import CHINESE, WORDS, language_of, say, titled
 from attnlab.views.packs import COMPRESSED, edited_heads, embedded, pack, packs_of_file
 from attnlab.views.shown import Result, Token
@@ -37,15 +38,12 @@ from attnlab.views.shown import Result, Token
 HERE = Path(__file__).parent
 SCRIPTS = (
     *("chain.js", "palette.js", "source.js", "data.js", "draw.js"),
-    *("grid.js", "tokens.js", "heatmap.js", "arithmetic.js", "page.js"),
+    *("grid.js", "next.js", "tokens.js", "heatmap.js", "arithmetic.js", "page.js"),
 )
 LIVE_SCRIPTS = (*SCRIPTS, "live.js")
 
 # The steps that the page shows, under the names and formulas that they have.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
-
-# Of how many candidates for the next token the page tells.
-NEXT_TOKENS = 5
 
 # What stands near the beginning of a page, and its bytes among which that is looked for.
 MARK = b'<meta name="generator" content="attnlab">'
@@ -66,6 +64,9 @@ POLICY = (
 def page(traces: Sequence[Result], language: str | None = None) -> str:
     """The page's HTML, of one trace or of two that are compared, see `Trace.to_html`."""
     language = language_of(language)
+    for trace in traces:
+        trace.next_logits  # noqa: B018 (what this computes stays in the trace, all logits do not)
+    traces = [trace.aside() for trace in traces]
     described = [description_of(trace, language) for trace in traces]
     return _page(traces[0], described, language, SCRIPTS, "\n".join(_packs(traces)))
 
@@ -100,6 +101,7 @@ def _page(
     description = {
         "words": WORDS if language == CHINESE else {},
         "steps": {name: _step(first.head(0, 0), name) for name in STEPS},
+        "stops": prediction.STOPS,
         "traces": described,
     }
     text = b"".join(first.tokens.bytes).decode("utf-8", errors="replace")
@@ -155,7 +157,11 @@ def estimated_size(traces: Sequence[Result]) -> int:
         for edited in _edited(trace).values():
             for names in edited.values():
                 floats += sum(T * (trace.config.d_head if n == "context" else Tk) for n in names)
+        positions = min(T, prediction.POSITIONS)
+        floats += positions * prediction.NUMBERS
         size += int(floats * 4 * COMPRESSED * 4 / 3)  # base64 writes 3 bytes as 4 letters
+        tokens = min(trace.config.vocab_size, positions * prediction.TOKENS)
+        size += tokens * prediction.LETTERS
     return size
 
 
@@ -193,10 +199,7 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
             {**token_of(token), "part_of": printable(shared)}
             for token, shared in zip(trace.tokens, trace.tokens.part_of, strict=True)
         ],
-        "next": [
-            {**token_of(token), "probability": token.probability}
-            for token in trace.next_tokens(min(NEXT_TOKENS, config.vocab_size))
-        ],
+        "prediction": prediction.described(trace, language),
     }
 
 

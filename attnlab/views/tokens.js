@@ -1,4 +1,4 @@
-// A text as its tokens, with lines from the chosen one to those it attends to; and what comes next.
+// A text as its tokens, with lines from the chosen one to those it attends to.
 
 // How strong a weight is drawn; an edited one may be no share.
 const strengthOf = (weight) => Math.min(1, Math.max(0, weight));
@@ -24,35 +24,9 @@ function makeText(view) {
     return { chip, weight, token, n };
   });
   chips[trace.cached].chip.tabIndex = 0;
-  const next = make("ol", {
-    class: "next",
-    "aria-label": say("Next tokens{of}", { of: labelOf(view) }),
-  });
-  for (const token of trace.next) {
-    const bar = make("span", { class: "bar", "aria-hidden": "true" });
-    bar.style.setProperty("--share", token.probability);
-    const chip = make("button", { type: "button", class: "chip" }, symbolOf(token.symbol));
-    describe(chip, token, "");
-    next.append(
-      make(
-        "li",
-        {},
-        chip,
-        bar,
-        make("data", { value: String(token.probability) }, format(token.probability)),
-      ),
-    );
-  }
+  const following = make("div", { class: "following" });
   const stage = make("div", { class: "stage" }, canvas, flow);
-  byId("texts").append(
-    make(
-      "div",
-      { class: "text" },
-      ...nameOf(view),
-      stage,
-      make("div", {}, make("h3", {}, say("Next token")), next),
-    ),
-  );
+  byId("texts").append(make("div", { class: "text" }, ...nameOf(view), stage, following));
 
   let boxes = null; // where the chips lie; forgotten when the layout changes
   let followed; // the query that the flow was last scrolled to; the reader may scroll on from there
@@ -134,7 +108,7 @@ function makeText(view) {
     boxes = null;
     draw();
   }).observe(flow);
-  return { draw };
+  return { draw, following };
 }
 
 /** Show a token's card while the pointer or the focus is on `chip`. */

@@ -1,0 +1,339 @@
+"""The page's panel of what may follow a token: its numbers are those of `Sampling`."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+from numpy.typing import NDArray
+from pages import TEXT, Open, agrees, drawn, until
+
+from attnlab import GPT2, AttnlabError, GPT2Config, Sampling, Tokenizer, Trace
+from attnlab.parameters import ParameterVector
+from attnlab.tokens import Vocabulary
+from attnlab.views.packs import embedded, pack
+from attnlab.views.page import HERE
+from attnlab.views.prediction import STOPS, TEMPERATURES, TOKENS, described
+
+
+@pytest.fixture(scope="module")
+def odd() -> GPT2:
+    return GPT2.from_pretrained(REFERENCE / "odd")
+
+
+@pytest.fixture(scope="module")
+def pure(browser: Any) -> Iterator[Any]:
+    """A page with the functions that draw nothing."""
+    page = browser.new_page()
+    for name in ("source.js", "next.js"):
+        page.add_script_tag(content=(HERE / name).read_text(encoding="utf-8"))
+    yield page
+    page.close()
+
+
+def with_logits(logits: NDArray[Any]) -> Trace:
+    """A trace of three tokens that has these logits (vocab,) at the first and the last of them."""
+    config = GPT2Config(vocab_size=logits.size, n_positions=4, n_embd=4, n_layer=1, n_head=2)
+    vocabulary = Vocabulary({id: f"\u0120{id}" for id in range(logits.size)})
+    trace = Trace(
+        vocabulary.tokens([0, 0, 0]), vocabulary, ParameterVector(config, dtype="float64")
+    )
+    return trace.edited({"logits": [logits, -logits, logits], "next_logits": logits})
+
+
+def logits_of_many_kinds() -> Iterator[Any]:
+    rng = np.random.default_rng(0)
+    for name, logits in (
+        ("one token", np.zeros(1)),
+        ("three tokens", np.array([1.0, -2.0, 1.5])),
+        ("a small vocabulary", rng.normal(0, 3, 30)),
+        ("as many as are carried", rng.normal(0, 1, TOKENS)),
+        ("flat", rng.normal(0, 0.1, 4000)),
+        ("as GPT-2 has them", rng.normal(-100, 3, 4000).astype(np.float32)),
+        ("sharp", rng.normal(0, 40, 600)),
+        ("all equal, few", np.zeros(10)),
+        ("all equal, many", np.zeros(700)),
+        ("many equal", rng.integers(0, 9, 900) / 2),
+        ("some equal", np.repeat(rng.normal(0, 2, 40), 7)),
+        ("huge", np.array([1e30, 2.0, -1e30])),
+    ):
+        yield pytest.param(logits, id=name)
+
+
+@pytest.mark.parametrize("logits", list(logits_of_many_kinds()))
+def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) -> None:
+    """At every stop of the temperature, with each cut; the page has few of the tokens."""
+    trace = with_logits(logits)
+    packs = [[*np.frombuffer(pack(trace, f"prediction.{i}"), "<f4").tolist()] for i in range(3)]
+    n = min(TOKENS, logits.size)
+    settings = [
+        {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        for temperature in (0, *TEMPERATURES)
+        for top_k in (*sorted({1, 2, n // 2, n} & {*range(1, n + 1)}), None)
+        for top_p in (None, 0.1, 0.5, 0.9, 0.99)
+    ]
+    ids, computed = pure.evaluate(
+        """([vocab, stops, packs, settings]) => {
+            const at = packs.map((values) => positionOf(Float32Array.from(values), vocab, stops));
+            return [at.map((one) => one.ids), settings.map((s) => {
+                const found = at.map((one) => probabilitiesOf(one, s));
+                return { ...found[0], second: found[1].renewed, last: found[2].renewed };
+            })];
+        }""",
+        [logits.size, STOPS, packs, settings],
+    )
+    assert ids[0] == ids[2] == np.lexsort([np.arange(logits.size), -logits])[:n].tolist()
+    for chosen, one in zip(settings, computed, strict=True):
+        sampling = Sampling(**chosen)
+        wanted = sampling.probabilities(logits)
+        assert one["renewed"] == pytest.approx(wanted[ids[0]], rel=1e-6, abs=1e-12), chosen
+        others = 1 - wanted[ids[0]].sum()
+        assert one["others"]["renewed"] == pytest.approx(others, rel=1e-6, abs=1e-6), chosen
+        assert one["last"] == one["renewed"]
+        second = sampling.probabilities(-logits)[ids[1]]
+        assert one["second"] == pytest.approx(second, rel=1e-6, abs=1e-12), chosen
+        if chosen["temperature"] == 0:
+            continue
+        before = Sampling(chosen["temperature"]).probabilities(logits)
+        assert one["probabilities"] == pytest.approx(before[ids[0]], rel=1e-6, abs=1e-300)
+        if before.min() > 0:
+            assert one["count"] == np.count_nonzero(wanted), chosen
+            assert [not by for by in one["cutBy"]] == (wanted[ids[0]] > 0).tolist(), chosen
+
+
+def test_a_token_is_drawn_by_the_cumulated_probabilities(pure: Any) -> None:
+    shares = [0.5, 0.125, 0.375]
+    us = [0.0, 0.25, 0.4999, 0.5, 0.6, 0.625, 0.9999]
+    found = pure.evaluate("([us, p]) => us.map((u) => drawnBy(u, p))", [us, shares])
+    assert found == np.searchsorted(np.cumsum(shares), us, side="right").tolist()
+    assert pure.evaluate("drawnBy(0.7, [0.5, 0.1])") == -1
+
+
+def test_the_pages_own_generator_is_mulberry32(pure: Any) -> None:
+    """Worked out in integers of any size, cut to 32 bits."""
+
+    def wanted(seed: int) -> Iterator[float]:
+        for n in range(1, 6):
+            state = seed + n * 0x6D2B79F5 & 0xFFFFFFFF
+            mixed = (state ^ state >> 15) * (state | 1) & 0xFFFFFFFF
+            mixed ^= mixed + (mixed ^ mixed >> 7) * (mixed | 61) & 0xFFFFFFFF
+            yield (mixed ^ mixed >> 14) / 2**32
+
+    for seed in (0, 7):
+        found = pure.evaluate(
+            f"(() => {{ const next = generator({seed}); "
+            "return Array.from({ length: 5 }, next); })()"
+        )
+        assert found == [*wanted(seed)]
+
+
+# ---- what a page carries -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("T", "most"), [(12, 50_000), (128, 500_000)])
+def test_what_a_vocabulary_of_gpt2s_size_takes(
+    gpt2_tokenizer: Tokenizer, T: int, most: int
+) -> None:
+    config = GPT2Config(vocab_size=50_257, n_positions=T, n_embd=4, n_layer=1, n_head=2)
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 50_257, T)
+    trace = GPT2(ParameterVector(config), gpt2_tokenizer).trace(ids)
+    logits = rng.normal(-100, 3, (T, 50_257)).astype(np.float32)
+    trace = trace.edited({"logits": logits, "next_logits": logits[-1]})
+    packs = sum(len(embedded(pack(trace, f"prediction.{i}"))) for i in range(T))
+    assert packs + len(json.dumps(described(trace, "en"))) < most
+
+
+def test_what_is_not_a_number_is_refused() -> None:
+    trace = GPT2.from_pretrained(REFERENCE / "float64", dtype="float64").trace(TEXT)
+    with pytest.raises(AttnlabError, match="logits holds NaN or numbers that float32 can't hold"):
+        trace.edited({"next_logits": 1e300}).to_html()
+    with pytest.raises(AttnlabError, match=r"there is no pack 'prediction\.12'"):
+        pack(trace, "prediction.12")
+    with pytest.raises(AttnlabError, match=r"there is no pack 'prediction\.-1'"):
+        pack(trace, "prediction.-1")
+
+
+# ---- the panel -----------------------------------------------------------------------------------
+
+
+def move(page: Any, nth: int, value: int) -> None:
+    """Put a slider on a stop."""
+    page.locator("#settings input[type=range]").nth(nth).fill(str(value))
+    drawn(page)
+
+
+def look_at(page: Any, place: int) -> None:
+    """Choose a token in the text, and wait for what may follow it."""
+    page.locator(".flow .chip").nth(place).hover()
+    until(page, f"document.querySelector('#predictions h3').textContent.includes('{place}, ')")
+    drawn(page)
+
+
+def rows_of(page: Any, nth: int = 0) -> list[list[str]]:
+    """The cells of a table's body."""
+    read = "(all) => all.map((row) => [...row.cells].map((cell) => cell.textContent))"
+    rows = page.locator("#predictions .table").nth(nth).locator("tbody tr")
+    return rows.evaluate_all(read)  # type: ignore[no-any-return]
+
+
+def held(page: Any, part: str, nth: int = 0) -> list[list[float]]:
+    """The numbers of a table's rows, as the page holds them."""
+    read = "(all) => all.map((row) => [...row.querySelectorAll('data')].map((x) => +x.value))"
+    rows = page.locator("#predictions .table").nth(nth).locator(f"{part} tr")
+    return rows.evaluate_all(read)  # type: ignore[no-any-return]
+
+
+def check_table(
+    page: Any, trace: Trace, place: int, settings: dict[str, Any], nth: int = 0
+) -> None:
+    """A table against NumPy, step by step, and against `Sampling`."""
+    logits = trace.logits[place].astype(np.float64)
+    order = np.lexsort([np.arange(logits.size), -logits])[: len(rows_of(page, nth))]
+    wanted = Sampling(**settings).probabilities(logits)
+    scaled = logits / settings["temperature"]
+    exponentials = np.exp(scaled - scaled.max())
+    probabilities = exponentials / exponentials.sum()
+    cells, numbers = rows_of(page, nth), held(page, "tbody", nth)
+    cumulated = 0.0
+    for id, texts, found in zip(order, cells, numbers, strict=True):
+        assert texts[0] == trace.vocabulary.token(int(id)).symbol
+        steps = [logits[id], scaled[id], scaled[id] - scaled.max(), exponentials[id]]
+        steps.append(probabilities[id])
+        cumulated += wanted[id]
+        if wanted[id]:
+            steps += [wanted[id], cumulated]
+        else:
+            assert texts[-2:] in (["top-k", ""], ["top-p", ""])
+        assert found == pytest.approx(steps, rel=1e-5, abs=1e-5)
+    others, total = held(page, "tfoot", nth)
+    rest = np.delete(np.arange(logits.size), order)
+    sums = [x[rest].sum() for x in (exponentials, probabilities, wanted)]
+    assert others == pytest.approx(sums, rel=1e-5, abs=1e-6)
+    assert total == pytest.approx([exponentials.sum(), 1, 1], rel=1e-5)
+
+
+def test_the_next_tokens_at_every_position(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    page = open_page(trace)
+    until(page, "document.querySelector('.next data') !== null")
+    best = trace.next_tokens(5)
+    assert page.locator(".next .symbol").all_inner_texts() == [token.symbol for token in best]
+    for shown, token in zip(page.locator(".next data").all(), best, strict=True):
+        assert agrees(shown, token.probability)
+    for place in (11, 0, 7):
+        look_at(page, place)
+        title = f"Next token after position {place}, {trace.tokens[place].symbol}"
+        assert page.locator(".following h3").inner_text() == title
+        assert page.locator("#predictions h3").inner_text() == title
+        slider = page.locator("#settings input").first
+        assert slider.get_attribute("aria-valuetext") == f"{place} {trace.tokens[place].symbol}"
+        assert slider.input_value() == str(place)
+        check_table(page, trace, place, {"temperature": 1.0})
+        said = page.locator("#predictions").inner_text()
+        if place == 11:
+            assert "Here the text ends." in said
+            continue
+        following = trace.tokens[place + 1]
+        rank = 1 + (trace.logits[place] > trace.logits[place, following.id]).sum()
+        assert f"In the text {following.symbol} follows: rank {rank} of 263, probability" in said
+        shares = Sampling().probabilities(trace.logits[place])
+        shown = page.locator("#predictions article > p.sum data").first
+        assert agrees(shown, shares[following.id])
+    move(page, 0, 4)  # by the slider, which moves the text's and the map's cursor too
+    until(page, "document.querySelector('#predictions h3').textContent.includes('position 4, ')")
+    assert page.locator(".readout .pair").inner_text().startswith("query 4 ")
+
+
+def test_sliders_go_from_logits_to_probabilities(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    page = open_page(trace)
+    look_at(page, 7)
+    for settings, stops in (
+        ({"temperature": 0.7}, (7, TOKENS, 11)),
+        ({"temperature": 2.0, "top_k": 6}, (20, 5, 11)),
+        ({"temperature": 0.5, "top_p": 0.9}, (5, TOKENS, 8)),
+        ({"temperature": 2.0, "top_p": 0.99}, (20, TOKENS, 10)),  # far more than are carried
+        ({"temperature": 1.5, "top_k": 9, "top_p": 0.5}, (15, 8, 4)),
+        ({"temperature": 0.1, "top_k": 1, "top_p": 0.1}, (1, 0, 0)),
+    ):
+        for nth, stop in enumerate(stops, start=1):
+            move(page, nth, stop)
+        check_table(page, trace, 7, settings)
+        wanted = Sampling(**settings).probabilities(trace.logits[7])
+        count = np.count_nonzero(wanted)
+        said = page.locator("#predictions .chain").inner_text()
+        assert (f"{count} of 263 tokens stay" if count < 263 else "All tokens stay") in said
+        struck = page.locator("#predictions tr.struck s .symbol").all_inner_texts()
+        table = rows_of(page)
+        assert struck == [cells[0] for cells in table if cells[-1] == ""]
+        listed = page.locator(".next .symbol").all_inner_texts()
+        assert listed == [cells[0] for cells in table if cells[-1]][:5]
+        told = page.locator(".following .note").inner_text()
+        assert told == ", ".join(f"{name.replace('_', '-')} {x:g}" for name, x in settings.items())
+    page.locator("#settings input[type=checkbox]").check()
+    drawn(page)
+    assert len(rows_of(page)) == TOKENS
+    check_table(page, trace, 7, settings)
+
+
+def test_temperature_0_takes_the_first_of_the_largest(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    page = open_page(trace)
+    look_at(page, 3)
+    move(page, 1, 0)
+    assert [cells[2:] for cells in rows_of(page)] == [["1.0000", "1.0000"], *[["0.0000", ""]] * 9]
+    assert page.locator(".next li").count() == 1
+    said = page.locator("#predictions .chain").inner_text()
+    assert "At temperature 0 the first of the largest logits has all." in said
+    assert "One token stays." in said
+
+
+def test_the_keyboard_moves_the_sliders_and_words_tell_where(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT))
+    sliders = page.locator("#settings input[type=range]")
+
+    def told(nth: int, key: str) -> str:
+        sliders.nth(nth).press(key)
+        return str(sliders.nth(nth).get_attribute("aria-valuetext"))
+
+    assert [told(1, key) for key in ("ArrowLeft", "Home")] == [
+        *("0.9", "0: the most probable token always"),
+    ]
+    assert [told(2, key) for key in ("End", "ArrowLeft", "Home", "ArrowRight")] == [
+        *("all tokens", "the 50 most probable tokens"),
+        *("the 1 most probable tokens", "the 2 most probable tokens"),
+    ]
+    assert [told(3, key) for key in ("End", "ArrowLeft")] == [
+        *("all tokens", "the most probable tokens that have 0.99 together"),
+    ]
+    assert [told(0, key) for key in ("Home", "ArrowRight")] == ["0 the", "1 Ġ"]
+    assert page.evaluate("samplingSettings()") == {"temperature": 0, "top_k": 2, "top_p": 0.99}
+    names = page.locator("#settings label").all_inner_texts()
+    assert [name.strip() for name in names] == [
+        *("after position", "temperature", "top-k", "top-p", "all rows")
+    ]
+    page.locator(".how button").press("Enter")
+    assert page.evaluate("document.activeElement.id") == "prediction-title"
+
+
+def test_two_texts_each_at_its_own_place(odd: GPT2, open_page: Open) -> None:
+    long, short = odd.trace(TEXT), odd.trace("the hen")
+    for traces in ((long, short), (short, long)):
+        page = open_page(*traces)
+        until(page, "document.querySelectorAll('#predictions tfoot').length === 2")
+        for place in (11, 2, 5):
+            move(page, 0, place)
+            for nth, trace in enumerate(traces):
+                own = min(place, len(trace.tokens) - 1)
+                heading = f"Next token after position {own}, {trace.tokens[own].symbol}"
+                until(
+                    page,
+                    f"document.querySelectorAll('.following h3')[{nth}].textContent"
+                    f" === '{heading}'",
+                )
+                named = page.locator("#predictions h3").nth(nth).inner_text()
+                assert named == f"{'AB'[nth]}: {heading}"
+                check_table(page, trace, own, {"temperature": 1.0}, nth)
