@@ -44,6 +44,9 @@ from attnlab.steps import read_only
 # Where the pocket model is, of which no path of this machine is told.
 PACKAGE = Path(__file__).parent
 
+# A repository's directory in the hub's cache.
+CACHED = re.compile(r"/models--([^/]+)/snapshots/[^/]+$")
+
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
@@ -170,6 +173,7 @@ class Checkpoint(Parameters):
     Attributes
     ----------
     origin : the directory, and the names of tensors in it that are left out: a head that was added
+    name : of the repository in the hub's cache, else of the directory
 
     Raises
     ------
@@ -204,6 +208,8 @@ class Checkpoint(Parameters):
         own = self.directory.is_relative_to(PACKAGE)
         place = self.directory.relative_to(PACKAGE.parent) if own else self.directory
         self.origin = f"from {place}{left_out}"
+        cached = CACHED.search(self.directory.as_posix())
+        self.name = "/".join(cached[1].split("--")) if cached else self.directory.absolute().name
 
     def __getitem__(self, path: str) -> Array:
         name = tensor_name(path)

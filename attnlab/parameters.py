@@ -91,11 +91,13 @@ class Parameters(Mapping[str, Array]):
     config : GPT2Config, their sizes
     dtype : of all of them
     origin : where they are from, in words
+    name : what their model is called, "" where nobody says
     """
 
     config: GPT2Config
     dtype: np.dtype[Any]
     origin: str
+    name: str = ""
 
     # Compared as objects: number by number, as mappings are, would read all of them.
     __eq__ = object.__eq__

@@ -1,12 +1,18 @@
 """The page's views beside the map: arithmetic, print, links, two texts laid beside each other."""
 
+import re
+import shutil
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import REFERENCE
-from pages import OTHER, TEXT, Open, to_cell
+from pages import OTHER, TEXT, Open, drawn, to_cell, until
 
-from attnlab import GPT2
+from attnlab import GPT2, GPT2Config
+from attnlab.parameters import ParameterVector
+from attnlab.views.colours import DARK, LIGHT, shades
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +104,165 @@ def test_escape_leaves_the_arithmetic(odd: GPT2, open_page: Open) -> None:
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.className") == "cursor"
     assert page.locator("#sums article").count() == 0
+
+
+# ---- the selection -----------------------------------------------------------------------------
+
+
+def selected(page: Any) -> Any:
+    """The chosen layer, head, step, query and key."""
+    return page.evaluate(
+        "(({ layer, head, step, query, key }) => [layer, head, step, query, key])(selection)"
+    )
+
+
+def test_tab_chooses_nothing(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT))
+    page.locator(".flow .chip").nth(4).hover()
+    before = selected(page)
+    assert before[3] == 4
+    page.locator("#theme").focus()
+    stops = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        stops.append(page.evaluate("document.activeElement.textContent"))
+        assert selected(page) == before
+    assert any(stop.startswith(odd.trace(TEXT).tokens.symbols[4]) for stop in stops)
+    page.locator(".flow .chip").nth(4).focus()
+    page.keyboard.press("ArrowRight")
+    assert selected(page)[3] == 5
+    page.mouse.move(0, 0)
+    page.locator(".flow .chip").nth(2).focus()
+    assert selected(page)[3] == 5
+    page.keyboard.press("Enter")
+    assert selected(page)[3] == 2
+
+
+def test_zoom_keeps_the_chosen_cell_in_sight(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT))
+    to_cell(page, 11, 9)
+    for button in ("#larger", "#larger", "#larger", "#larger", "#smaller"):
+        page.locator(button).click()
+        cell, around = box_of(page, ".cursor"), box_of(page, ".scroller")
+        assert selected(page)[3:] == [11, 9]
+        for low, high in (("left", "right"), ("top", "bottom")):
+            assert around[low] <= cell[low] + 1
+            assert cell[high] <= around[high] + 1
+    assert page.evaluate("document.querySelector('.scroller').scrollTop") > 100
+
+
+def opened_at(page: Any, link: str) -> Any:
+    """The page again, at a link; what is chosen there."""
+    page.goto("about:blank")
+    page.goto(f"file://{page.file}{link}")
+    until(page, "document.querySelector('.readout data') !== null")
+    return selected(page)
+
+
+def test_a_link_opens_the_page_where_it_was(odd: GPT2, open_page: Open, tmp_path: Path) -> None:
+    page = open_page(odd.trace(TEXT))
+    page.file = tmp_path / "page.html"
+    for link, wanted in (
+        ("", [0, 0, "weights", 11, 0]),
+        ("#layer=1&head=2&query=9", [1, 2, "weights", 9, 0]),
+        ("#head=4&step=scores&query=7&key=3&layer=2", [2, 4, "scores", 7, 3]),
+        ("#layer=77&head=-1&query=x&key=&step=magic&more=1", [2, 0, "weights", 11, 0]),
+        ("#query=1e9&key=2.5", [0, 0, "weights", 11, 2]),
+        ("#%F0%9F%92%A9", [0, 0, "weights", 11, 0]),
+    ):
+        assert opened_at(page, link) == wanted, link
+    assert opened_at(page, "#layer=2&head=1&query=5&step=scores")[:2] == [2, 1]
+    assert page.locator("#head-title").inner_text() == "Layer 2, head 1"
+    assert page.locator("#steps input:checked").get_attribute("value") == "scores"
+    assert page.locator(".readout .pair").inner_text().startswith("query 5 ")
+    page.evaluate("location.hash = 'layer=0&head=3&key=4'")
+    until(page, "selection.head === 3")
+    assert selected(page) == [0, 3, "scores", 5, 4]
+
+
+def test_the_link_follows_what_is_chosen(odd: GPT2, open_page: Open, tmp_path: Path) -> None:
+    page = open_page(odd.trace(TEXT))
+    page.file = tmp_path / "page.html"
+    before = page.evaluate("history.length")
+    page.locator(".map").nth(7).click()
+    page.locator("#steps input[value=scores]").check(force=True)
+    to_cell(page, 6, 2)
+    until(page, "location.hash.includes('query=6&key=2')")
+    assert page.evaluate("history.length") == before
+    assert opened_at(page, page.evaluate("location.hash")) == [1, 2, "scores", 6, 2]
+
+
+def test_a_frame_without_an_address_has_no_link(odd: GPT2, browser: Any) -> None:
+    page, said = browser.new_page(), []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.set_content("<iframe width=900 height=700 sandbox='allow-scripts'></iframe>")
+    html = odd.trace(TEXT).to_html()
+    page.locator("iframe").evaluate("(frame, html) => { frame.srcdoc = html; }", html)
+    frame = page.frame_locator("iframe")
+    frame.locator(".map").nth(7).click()
+    assert frame.locator("#head-title").inner_text() == "Layer 1, head 2"
+    page.wait_for_timeout(400)
+    assert said == []
+    page.close()
+
+
+# ---- words and colours -------------------------------------------------------------------------
+
+
+def test_axes_are_named_in_words(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT), odd.trace(OTHER))
+    told = page.locator(".axes").all_inner_texts()
+    assert sorted(told) == ["layer ↓ head →"] * 3 + ["query ↓\nkey →"] * 3
+    assert not re.search(r"\bT[qk]\b", page.locator("body").inner_text())
+
+
+def test_the_masthead_names_model_and_text(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT))
+    assert page.locator("#about").inner_text() == f"odd {TEXT}"
+    assert page.title() == f"attnlab odd: {TEXT}"
+    assert page.locator("#letters").inner_text() == "Ġ is a space"
+    one_head = GPT2.from_pretrained(REFERENCE / "one_head")
+    page = open_page(odd.trace("hen"), one_head.trace("a’\nhen"))
+    assert page.locator("#about").inner_text() == "A: odd hen · B: one_head a’\\nhen"
+    letters = page.locator("#letters").inner_text()
+    assert letters == "Ċ is a new line; other letters, as in â, are bytes, here e2 of ’"
+
+
+def test_a_models_name(tmp_path: Path) -> None:
+    config = GPT2Config(vocab_size=11, n_positions=4, n_embd=4, n_layer=1, n_head=2)
+    assert ParameterVector(config).name == ""
+    assert GPT2.from_pretrained("pocket").parameters.name == "pocket"
+    for place, name in (
+        ("models--openai-community--gpt2/snapshots/0123abc", "openai-community/gpt2"),
+        ("models--gpt2/snapshots/0123abc", "gpt2"),
+        ("models--gpt2/mine", "mine"),
+        ("model <b>", "model <b>"),
+    ):
+        shutil.copytree(REFERENCE / "odd", tmp_path / place)
+        assert GPT2.from_pretrained(tmp_path / place).parameters.name == name
+    html = GPT2.from_pretrained(tmp_path / "model <b>").trace("hen").to_html()
+    assert "<title>attnlab model &lt;b&gt;: hen</title>" in html
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_weights_have_the_colours_of_all_views(odd: GPT2, open_page: Open, scheme: str) -> None:
+    theme = {"light": LIGHT, "dark": DARK}[scheme]
+    trace = odd.trace(TEXT)
+    page = open_page(trace, color_scheme=scheme)
+    page.locator(".flow .chip").nth(11).hover()
+    drawn(page)
+    wanted = shades(theme, theme.positive, 256)
+    weights = trace.head(0, 0).weights[11]
+    found = page.locator(".flow .chip").evaluate_all(
+        "(all) => all.map((chip) => chip.style.backgroundColor.match(/\\d+/g).map(Number))"
+    )
+    for rgb, weight in zip(found, weights, strict=True):
+        colour = wanted[round(255 * float(np.sqrt(weight)))]
+        levels = [int(colour[n : n + 2], 16) for n in (1, 3, 5)]
+        assert np.abs(np.subtract(rgb, levels)).max() <= 2
+    bits = page.evaluate("[...palettes.signed]")
+    for n, colour in ((0, theme.negative), (255, theme.positive)):
+        assert [bits[n] >> shift & 255 for shift in (0, 8, 16)] == pytest.approx(
+            [int(colour[at : at + 2], 16) for at in (1, 3, 5)], abs=1
+        )

@@ -43,7 +43,8 @@ const isDark = () =>
 let palettes;
 
 function choosePalettes() {
-  palettes = { weights: sequential(isDark()), signed: diverging(isDark()) };
+  const theme = description.colours[isDark() ? "dark" : "light"];
+  palettes = { weights: sequential(theme), signed: diverging(theme) };
   byId("theme").textContent = isDark() ? say("Light") : say("Dark");
 }
 
@@ -77,8 +78,9 @@ function boundOf(view, selected, matrix) {
   return bound || 1;
 }
 
-const shadeOf = (scale, x) =>
-  scale.colours[Math.round(Math.min(1, Math.max(0, scale.at(x))) * (SHADES - 1))];
+/** The shade of some that stands at 0 to 1, as canvases have it, and as CSS does. */
+const bitsAt = (colours, at) => colours[Math.round(Math.min(1, Math.max(0, at)) * (SHADES - 1))];
+const shadeAt = (colours, at) => cssColour(bitsAt(colours, at));
 
 /** A canvas with one pixel for each value; those that are hidden stay clear. */
 function bitmapOf(values, width, height, scale, hidden, canvas = document.createElement("canvas")) {
@@ -87,7 +89,7 @@ function bitmapOf(values, width, height, scale, hidden, canvas = document.create
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
-  for (let n = 0; n < values.length; n++) if (!hidden(n)) pixels[n] = shadeOf(scale, values[n]);
+  for (let n = 0; n < values.length; n++) if (!hidden(n)) pixels[n] = bitsAt(scale.colours, scale.at(values[n]));
   context.putImageData(image, 0, 0);
   return canvas;
 }

@@ -145,7 +145,14 @@ function makeGrid(view) {
       cell.tabIndex = open ? 0 : -1;
     }
   }
-  byId("grids").append(make("div", {}, ...nameOf(view), make("div", { class: "sideways" }, grid)));
+  const axes = make(
+    "p",
+    { class: "axes", "aria-hidden": "true" },
+    `${say("layer")} ↓ ${say("head")} →`,
+  );
+  byId("grids").append(
+    make("div", {}, ...nameOf(view), axes, make("div", { class: "sideways" }, grid)),
+  );
   return {
     view,
     maps,

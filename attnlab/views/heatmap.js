@@ -6,7 +6,6 @@ const SLANT = 0.9; // of the columns' labels, in radians
 const OVERHANG = 52; // what the last of them sticks out
 
 function makeHeatmap(view) {
-  const [down, across] = description.steps.weights.axes.split(" ");
   const readout = make("p", { class: "readout", "aria-live": "polite" });
   const top = make("canvas", { class: "labels top", "aria-hidden": "true" });
   const left = make("canvas", { class: "labels", "aria-hidden": "true" });
@@ -33,7 +32,7 @@ function makeHeatmap(view) {
   const frame = make(
     "div",
     { class: "frame" },
-    make("span", { class: "axes", "aria-hidden": "true" }, `${down} ↓ ${across} →`),
+    make("span", { class: "axes", "aria-hidden": "true" }, `${say("query")} ↓\n${say("key")} →`),
     top,
     left,
     scroller,
@@ -105,7 +104,7 @@ function makeHeatmap(view) {
         LARGEST_LABEL,
         Math.ceil(Math.max(...texts.map((text) => context.measureText(brief(text)).width))),
       );
-    labelWidth = Math.max(36, widest(view.queryLabels) + 10); // room for the axes' names at least
+    labelWidth = Math.max(56, widest(view.queryLabels) + 10); // room for the axes' names at least
     labelHeight = Math.max(32, widest(view.keyLabels) * Math.sin(SLANT) + 18);
     const room = Math.max(120, figure.clientWidth - labelWidth - OVERHANG);
     const fit = Math.max(1, Math.min(LARGEST_CELL, room / view.Tk));
@@ -280,5 +279,5 @@ function makeHeatmap(view) {
     }
   });
   new ResizeObserver(onceAFrame(layOut)).observe(figure);
-  return { view, cursor, compute, colour, layOut, place };
+  return { view, cursor, compute, colour, layOut, place, keepInSight };
 }

@@ -212,6 +212,12 @@ WORDS = {
     "{name} has {T} queries and {Tk} keys": "{name} 有 {T} 个查询和 {Tk} 个键",
     "{name} has no layer {layer}, head {head}.": "{name} 没有第 {layer} 层的头 {head}。",
     # the page's text and maps
+    "Ġ is a space": "Ġ 表示空格",
+    "Ċ is a new line": "Ċ 表示换行",
+    "other letters, as in {symbol}, are bytes, here {bytes} of {text}": (
+        "{symbol} 中那样的其他字母表示字节，这里是 {text} 的 {bytes}"
+    ),
+    "; ": "；",
     "Tokens{of}": "词元{of}",
     "cached {n}": "缓存 {n}",
     "{symbol}, found in the cache": "{symbol}，来自缓存",

@@ -210,6 +210,12 @@ function placeSliders() {
   sliders.top_k.set(settings.top_k === null ? most : settings.top_k - 1, most);
 }
 
+/** Tell what may follow the chosen query. */
+function followQuery() {
+  sliders.position.set(selection.query);
+  drawPredictions();
+}
+
 function drawPredictions() {
   for (const prediction of predictions) prediction.draw();
 }

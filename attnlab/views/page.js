@@ -6,8 +6,8 @@ function select(query, key) {
   Object.assign(selection, { query, key });
   for (const heatmap of heatmaps) heatmap.place();
   for (const text of texts) text.draw();
-  sliders.position.set(query);
-  drawPredictions();
+  followQuery();
+  tellLink();
 }
 
 let texts, predictions, heatmaps, grids; // what is drawn, one for each trace or view
@@ -36,6 +36,8 @@ function openHead(layer, head, then = () => {}) {
 function showHead() {
   const { layer, head, step } = selection;
   byId("head-title").textContent = say("Layer {layer}, head {head}", selection);
+  for (const radio of byId("steps").querySelectorAll("input")) radio.checked = radio.value === step;
+  tellLink();
   byId("formula").textContent = `${formulaOf(step)}${editedIn(layer, head, step)}`;
   for (const grid of grids) grid.mark();
   for (const text of texts) text.draw();
@@ -57,7 +59,6 @@ function repaint() {
 function makeSteps() {
   for (const step of MATRICES) {
     const radio = make("input", { type: "radio", name: "step", value: step });
-    radio.checked = step === selection.step;
     radio.addEventListener("change", () => {
       selection.step = step;
       openHead(selection.layer, selection.head);
@@ -68,7 +69,10 @@ function makeSteps() {
 
 function zoom(factor) {
   selection.zoom = Math.max(1, Math.min(32, selection.zoom * factor));
-  for (const heatmap of heatmaps) heatmap.layOut();
+  for (const heatmap of heatmaps) {
+    heatmap.layOut();
+    heatmap.keepInSight();
+  }
 }
 
 function summarise() {
@@ -82,6 +86,15 @@ function summarise() {
     return traces.length === 2 ? `${name}: ${size}` : size;
   });
   byId("summary").textContent = sizes.join(" · ");
+  const models = new Set(traces.map(({ model }) => model));
+  byId("about").replaceChildren(
+    ...traces.flatMap(({ name, model, text }, n) => [
+      ...(n ? [" · "] : []),
+      ...(traces.length === 2 ? [`${name}: `] : []),
+      ...(model && (n === 0 || models.size > 1) ? [make("b", {}, model), " "] : []),
+      make("q", {}, make("bdi", {}, text)),
+    ]),
+  );
   const compared = byId("compared");
   compared.hidden = traces.length < 2;
   if (compared.hidden) return;
@@ -95,19 +108,30 @@ function summarise() {
         : say("The tokens are the same."));
 }
 
+/** What those letters in tokens' symbols mean that are no letters, where there are some. */
+function tellLetters() {
+  const tokens = traces.flatMap((trace) => trace.tokens);
+  const split = tokens.find(({ symbol }) => /[^\x20-\x7eĠĊ]/.test(symbol));
+  const notes = [
+    tokens.some(({ symbol }) => symbol.includes("Ġ")) && say("Ġ is a space"),
+    tokens.some(({ symbol }) => symbol.includes("Ċ")) && say("Ċ is a new line"),
+    split &&
+      say("other letters, as in {symbol}, are bytes, here {bytes} of {text}", {
+        symbol: brief(split.symbol),
+        bytes: brief(split.bytes),
+        text: split.part_of || `“${brief(split.text)}”`,
+      }),
+  ];
+  byId("letters").textContent = notes.filter(Boolean).join(say("; "));
+}
+
 /** Show traces, given as `description.traces` has them, in the place of those shown before. */
 function openTraces(given) {
   forgetMaps();
   closeArithmetic();
   takeTraces(given);
-  const [first] = traces;
-  const within = (n, count) => Math.max(0, Math.min(n, count - 1));
-  Object.assign(selection, {
-    layer: within(selection.layer, first.layers),
-    head: within(selection.head, first.H),
-    query: Math.max(...traces.map(({ T }) => T)) - 1, // of each text the last
-    key: 0,
-  });
+  const { layer, head } = selection;
+  Object.assign(selection, within({ layer, head, query: Infinity, key: 0 }));
   document.body.classList.toggle("comparing", traces.length === 2);
   document.body.style.setProperty("--views", views.length);
   document.body.style.setProperty("--traces", traces.length);
@@ -117,15 +141,55 @@ function openTraces(given) {
   predictions = traces.map(makePrediction);
   placeSliders();
   drawPredictions();
+  tellLetters();
   heatmaps = views.map(makeHeatmap);
   grids = views.map(makeGrid);
   return openHead(selection.layer, selection.head);
+}
+
+/** Those of the given parts of a selection that this page can show. */
+function within({ layer, head, query, key, step }) {
+  const counts = {
+    layer: [layer, Math.max(...traces.map(({ layers }) => layers))],
+    head: [head, Math.max(...traces.map(({ H }) => H))],
+    query: [query, Math.max(...traces.map(({ T }) => T))],
+    key: [key, Math.max(...traces.map(({ Tk }) => Tk))],
+  };
+  const numbers = Object.entries(counts)
+    .filter(([, [n]]) => n >= 0)
+    .map(([name, [n, count]]) => [name, Math.min(Math.floor(n), count - 1)]);
+  return { ...Object.fromEntries(numbers), ...(MATRICES.includes(step) && { step }) };
+}
+
+/** What the address asks for, such as #layer=1&head=2&query=9. */
+function followLink() {
+  const asked = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  const numbers = ["layer", "head", "query", "key"].filter((name) => asked[name]?.trim());
+  for (const name of numbers) asked[name] = Number(asked[name]);
+  Object.assign(selection, within(asked));
+  followQuery();
+  return openHead(selection.layer, selection.head);
+}
+
+// A frame without an address of its own can't have a link; browsers refuse more than a few a second.
+let telling;
+function tellLink() {
+  clearTimeout(telling);
+  telling = setTimeout(() => {
+    const { layer, head, step, query, key } = selection;
+    const link = new URLSearchParams({ layer, head, step, query, key });
+    try {
+      history.replaceState(history.state, "", `#${link}`);
+    } catch {}
+  }, 200);
 }
 
 choosePalettes();
 makeSteps();
 makeSettings();
 openTraces(description.traces);
+if (location.hash) followLink();
+addEventListener("hashchange", followLink);
 
 byId("theme").addEventListener("click", () => {
   document.documentElement.dataset.theme = isDark() ? "light" : "dark";

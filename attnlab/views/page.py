@@ -31,6 +31,7 @@ from attnlab.errors import shown as quoted
 from attnlab.files import as_path, open_regular, write_whole
 from attnlab.tables import printable
 from attnlab.views import prediction
+from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.language import CHINESE, WORDS, language_of, say, titled
 from attnlab.views.packs import COMPRESSED, edited_heads, embedded, pack, packs_of_file
 from attnlab.views.shown import Result, Token
@@ -44,6 +45,9 @@ LIVE_SCRIPTS = (*SCRIPTS, "live.js")
 
 # The steps that the page shows, under the names and formulas that they have.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
+
+# How many characters of its text a page's masthead tells.
+TEXT_TOLD = 200
 
 # What stands near the beginning of a page, and its bytes among which that is looked for.
 MARK = b'<meta name="generator" content="attnlab">'
@@ -99,16 +103,16 @@ def _page(
     packs: str,
 ) -> str:
     description = {
+        "colours": {"light": LIGHT._asdict(), "dark": DARK._asdict()},
         "words": WORDS if language == CHINESE else {},
         "steps": {name: _step(first.head(0, 0), name) for name in STEPS},
         "stops": prediction.STOPS,
         "traces": described,
     }
-    text = b"".join(first.tokens.bytes).decode("utf-8", errors="replace")
     parts = {
         "language": "zh-Hans" if language == CHINESE else language,  # by it fonts are chosen
         "policy": _policy(scripts),
-        "title": html.escape(f"attnlab: {printable(text)[:60]}"),
+        "title": html.escape(_title(first)),
         "style": _source("page.css"),
         "description": json.dumps(description).replace("<", "\\u003c"),
         "packs": packs,
@@ -181,6 +185,17 @@ def _step(head: Result, name: str) -> dict[str, str]:
     return {"axes": head.axes_of(name), "formula": head.formula_of(name)}
 
 
+def _text(trace: Result) -> str:
+    """The trace's text, of a long one its beginning."""
+    text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
+    return printable(text if len(text) <= TEXT_TOLD else f"{text[: TEXT_TOLD - 1]}…")
+
+
+def _title(trace: Result) -> str:
+    named = [name for name in ("attnlab", printable(trace.parameters.name)) if name]
+    return f"{' '.join(named)}: {_text(trace)[:60]}"
+
+
 def description_of(trace: Result, language: str) -> dict[str, Any]:
     """What the page knows about a trace besides Q, K and V."""
     config = trace.config
@@ -190,6 +205,8 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
         "Dh": config.d_head,
         "cached": trace.cached,
         "note": printable(titled(trace.note, language)),
+        "model": printable(trace.parameters.name),
+        "text": _text(trace),
         "edited": _edited(trace),
         "scales": [
             [head.scale for head in block.attention.heads] for block in trace.aside().blocks

@@ -1,11 +1,9 @@
-// Colours made in OKLCh, where equal steps of lightness look equal. How large a value is shows in
-// lightness alone, so that it reads the same with any colour vision. Of two signs, one is blue and
-// the other orange, which every common kind of colour vision tells apart.
+// The colours of attnlab/views/colours.py, mixed in OKLab, where equal steps of lightness look equal.
+// How large a value is shows in lightness, so that it reads the same with any colour vision. Of two
+// signs, one is blue and the other orange, which every common kind of colour vision tells apart.
 
-/** An OKLCh colour as the 32 bits of a canvas pixel. Source: "A perceptual color space" (2020). */
-function pixel(lightness, chroma, hue) {
-  const a = chroma * Math.cos((hue * Math.PI) / 180);
-  const b = chroma * Math.sin((hue * Math.PI) / 180);
+/** An OKLab colour as the 32 bits of a canvas pixel. Source: "A perceptual color space" (2020). */
+function pixel(lightness, a, b) {
   const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
   const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
   const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
@@ -20,21 +18,38 @@ function pixel(lightness, chroma, hue) {
   return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
 
+/** Lightness and both axes of colour of #rrggbb in OKLab. */
+function oklab(colour) {
+  const [r, g, b] = [1, 3, 5].map((at) => {
+    const coded = parseInt(colour.slice(at, at + 2), 16) / 255;
+    return coded <= 0.04045 ? coded / 12.92 : ((coded + 0.055) / 1.055) ** 2.4;
+  });
+  const l = Math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b);
+  const m = Math.cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b);
+  const s = Math.cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b);
+  return [
+    0.2104542553 * l + 0.793617785 * m - 0.0040720468 * s,
+    1.9779984951 * l - 2.428592205 * m + 0.4505937099 * s,
+    0.0259040371 * l + 0.7827717662 * m - 0.808675766 * s,
+  ];
+}
+
 const SHADES = 256;
 const shades = (colour) => Uint32Array.from({ length: SHADES }, (_, n) => colour(n / (SHADES - 1)));
-const mix = (from, to, t) => from + (to - from) * t;
 
-/** The page's own colour at zero; hue 255 is blue, 55 orange. */
-const strong = (dark, strength, hue) =>
-  dark
-    ? pixel(mix(0.27, 0.83, strength), 0.14 * strength ** 0.8, hue)
-    : pixel(mix(0.965, 0.47, strength), 0.14 * strength ** 0.8, hue);
+/** What lies between two colours, `t` of the way. */
+function between(from, to) {
+  const [start, end] = [oklab(from), oklab(to)];
+  return (t) => pixel(...start.map((x, n) => x + (end[n] - x) * t));
+}
 
 /** From zero to the strongest, as numbers above zero have it everywhere. */
-const sequential = (dark) => shades((t) => strong(dark, t, 55));
+const sequential = ({ zero, positive }) => shades(between(zero, positive));
 
 /** Blue below zero, orange above. */
-const diverging = (dark) =>
-  shades((t) => strong(dark, Math.abs(2 * t - 1), t < 0.5 ? 255 : 55));
+function diverging({ negative, zero, positive }) {
+  const [below, above] = [between(zero, negative), between(zero, positive)];
+  return shades((t) => (t < 0.5 ? below(1 - 2 * t) : above(2 * t - 1)));
+}
 
 const cssColour = (bits) => `rgb(${bits & 255} ${(bits >> 8) & 255} ${(bits >> 16) & 255})`;

@@ -23,7 +23,6 @@ function makeText(view) {
     flow.append(chip);
     return { chip, weight, token, n };
   });
-  chips[trace.cached].chip.tabIndex = 0;
   const following = make("div", { class: "following" });
   const stage = make("div", { class: "stage" }, canvas, flow);
   byId("texts").append(make("div", { class: "text" }, ...nameOf(view), stage, following));
@@ -43,10 +42,13 @@ function makeText(view) {
       const seen = !isHidden(i * trace.Tk + j);
       chip.classList.toggle("unseen-by-query", !seen);
       chip.classList.toggle("query", j === trace.cached + i);
-      chip.style.setProperty("--weight", Math.sqrt(strengthOf(weights[j])).toFixed(3));
+      const strength = Math.sqrt(strengthOf(weights[j]));
+      chip.style.backgroundColor = seen ? shadeAt(palettes.weights, strength) : "";
+      chip.classList.toggle("dark", seen && strength > (isDark() ? 0.45 : 0.75));
       const words = seen ? weights[j].toFixed(2) : "";
       if (weight.textContent !== words) weight.textContent = words;
     });
+    if (!flow.contains(document.activeElement)) stopAt(trace.cached + i);
     boxes ??= chips.map(({ chip }) => ({
       x: chip.offsetLeft + chip.offsetWidth / 2,
       top: chip.offsetTop,
@@ -61,7 +63,7 @@ function makeText(view) {
     }
     const context = prepared(canvas, flow.clientWidth, flow.clientHeight);
     context.translate(0, -flow.scrollTop);
-    context.strokeStyle = colourOf(canvas);
+    context.strokeStyle = shadeAt(palettes.weights, 1);
     context.lineCap = "round";
     weights.map(strengthOf).forEach((weight, j) => {
       if (weight < 0.002 || j === trace.cached + i) return;
@@ -89,18 +91,22 @@ function makeText(view) {
   });
 
   const choose = (n) => select(Math.max(0, n - trace.cached), selection.key);
+  /** Let Tab come to one of the chips. */
+  function stopAt(n) {
+    for (const other of chips) other.chip.tabIndex = other.n === n ? 0 : -1;
+  }
   for (const { chip, token, n } of chips) {
     if (token.id === undefined)
       chip.setAttribute("aria-label", say("{symbol}, found in the cache", token));
     else describe(chip, token, `${n}`);
     chip.addEventListener("pointerenter", () => choose(n));
-    chip.addEventListener("focus", () => {
-      for (const other of chips) other.chip.tabIndex = other.n === n ? 0 : -1;
-      choose(n);
-    });
+    chip.addEventListener("click", () => choose(n));
+    chip.addEventListener("focus", () => stopAt(n));
     chip.addEventListener("keydown", (event) => {
       const to = moved(event, 0, n, 1, chips.length);
-      if (to) chips[to[1]].chip.focus();
+      if (!to) return;
+      chips[to[1]].chip.focus();
+      choose(to[1]);
     });
   }
   flow.addEventListener("scroll", draw);
