@@ -88,11 +88,11 @@ function summarise() {
   byId("summary").textContent = sizes.join(" · ");
   const models = new Set(traces.map(({ model }) => model));
   byId("about").replaceChildren(
-    ...traces.flatMap(({ name, model, text }, n) => [
+    ...traces.flatMap(({ name, model, excerpt }, n) => [
       ...(n ? [" · "] : []),
       ...(traces.length === 2 ? [`${name}: `] : []),
       ...(model && (n === 0 || models.size > 1) ? [make("b", {}, model), " "] : []),
-      make("q", {}, make("bdi", {}, text)),
+      make("q", {}, make("bdi", {}, excerpt)),
     ]),
   );
   const compared = byId("compared");

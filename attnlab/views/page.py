@@ -206,7 +206,7 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
         "cached": trace.cached,
         "note": printable(titled(trace.note, language)),
         "model": printable(trace.parameters.name),
-        "text": _text(trace),
+        "excerpt": _text(trace),
         "edited": _edited(trace),
         "scales": [
             [head.scale for head in block.attention.heads] for block in trace.aside().blocks
