@@ -450,7 +450,8 @@ def test_a_small_maps_pixel_is_the_strongest_of_its_cells(odd: GPT2, open_page: 
         for r, c in zip(*np.tril_indices(size), strict=True):
             cells = values[np.ix_(shares[r], shares[c])].ravel()
             wanted[r, c] = cells[np.nanargmax(np.abs(cells))]
-        wanted = (wanted + 1) / 2 if nth == 2 else np.sqrt(wanted)
+        wanted = np.sign(wanted) * np.sqrt(np.abs(wanted))
+        wanted = (wanted + 1) / 2 if nth == 2 else wanted
         shown = places(pixels, legend(page, nth)).reshape(size, size)
         if nth == 2:  # query 1 has two weights: what one gains, the other loses
             shown[0, 0] = max(shown[0, 0], 1 - shown[0, 0])
@@ -589,7 +590,7 @@ def test_screen_readers_find_names(odd: GPT2, open_page: Open) -> None:
 
 def test_two_traces_and_their_difference(odd: GPT2, open_page: Open) -> None:
     a, b = odd.trace(TEXT), odd.trace(OTHER)
-    page = open_page(a, b)
+    page = open_page(a, b, viewport={"width": 1280, "height": 1200})
     assert page.locator("#heatmaps h3").all_inner_texts() == ["A", "B", "B − A"]
     assert "1 of 12 tokens differ" in page.locator("#compared").inner_text()
     assert page.locator(".map").count() == 45
@@ -624,7 +625,8 @@ def test_two_traces_share_a_scale_and_their_difference_has_its_own(
     odd: GPT2, open_page: Open
 ) -> None:
     ids = odd.trace(TEXT).tokens.ids
-    traces = [odd.trace(ids), odd.trace(ids[::-1])]
+    others = [id for id in range(100) if id not in ids]
+    traces = [odd.trace(ids), odd.trace(others[: len(ids)])]
     page = open_page(*traces)
     for step in MATRICES:
         page.locator(f"#steps input[value={step}]").check(force=True)
@@ -634,25 +636,29 @@ def test_two_traces_share_a_scale_and_their_difference_has_its_own(
             assert len({f"{bound:.3g}" for bound in bounds}) == 3
             check_colours(page, a, max(bounds[:2]), 0)
             check_colours(page, b, max(bounds[:2]), 1)
-        check_colours(page, b - a, bounds[2], 2)
+            check_colours(page, b - a, bounds[2], 2)
+            continue
+        at, named = ticks(page, 2)
+        assert named == [-1, -0.25, 0, 0.25, 1]
+        assert at == pytest.approx((np.sign(named) * np.sqrt(np.abs(named)) + 1) / 2)
+        wanted = (np.sign(b - a) * np.sqrt(np.abs(b - a)) + 1) / 2
+        assert np.allclose(shown_in(page, 2), wanted, rtol=0, atol=SHADES, equal_nan=True)
 
 
 def test_two_traces_without_a_difference(odd: GPT2, open_page: Open) -> None:
     one_head = GPT2.from_pretrained(REFERENCE / "one_head")
-    for other, reason in (
-        (odd.trace("the hen"), "A has 12 queries and 12 keys; B has 4 queries and 4 keys"),
-        (one_head.trace(TEXT), "A has 3 layers of 5 heads, Dh 7; B has 2 layers of 1 heads"),
-    ):
-        page = open_page(odd.trace(TEXT), other)
-        assert reason in page.locator("#compared").inner_text()
-        assert page.locator("#heatmaps h3").all_inner_texts() == ["A", "B"]
-        page.locator(".map").nth(14).click()  # layer 2, head 4
-        to_cell(page, 9, 9)
-        page.keyboard.press("Enter")
-        assert page.locator("#sums article").count() == 1
-        page.keyboard.press("Escape")
-        page.keyboard.press("Escape")
+    page = open_page(odd.trace(TEXT), one_head.trace(TEXT))
+    reason = "A has 3 layers of 5 heads, Dh 7; B has 2 layers of 1 heads"
+    assert reason in page.locator("#compared").inner_text()
+    assert page.locator("#heatmaps h3").all_inner_texts() == ["A", "B"]
+    page.locator(".map").nth(14).click()  # layer 2, head 4
     assert "B has no layer 2, head 4" in page.locator("#heatmaps").inner_text()
+    to_cell(page, 9, 9)
+    page.keyboard.press("Enter")
+    assert page.locator("#sums article").count() == 1
+    page = open_page(odd.trace([1]), odd.trace([2, 3]))
+    assert "no token of A stands where one of B does" in page.locator("#compared").inner_text()
+    assert page.locator("#heatmaps h3").all_inner_texts() == ["A", "B"]
 
 
 def test_a_step_of_generation_shows_its_cached_keys(odd: GPT2, open_page: Open) -> None:

@@ -1,5 +1,6 @@
 """The page's views beside the map: arithmetic, print, links, two texts laid beside each other."""
 
+import itertools
 import re
 import shutil
 from pathlib import Path
@@ -8,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE
-from pages import OTHER, TEXT, Open, drawn, to_cell, until
+from pages import MATRICES, OTHER, TEXT, Open, agrees, drawn, to_cell, until
 
 from attnlab import GPT2, GPT2Config
 from attnlab.parameters import ParameterVector
 from attnlab.views.colours import DARK, LIGHT, shades
+from attnlab.views.page import HERE
 
 
 @pytest.fixture(scope="module")
@@ -266,3 +268,107 @@ def test_weights_have_the_colours_of_all_views(odd: GPT2, open_page: Open, schem
         assert [bits[n] >> shift & 255 for shift in (0, 8, 16)] == pytest.approx(
             [int(colour[at : at + 2], 16) for at in (1, 3, 5)], abs=1
         )
+
+
+# ---- two texts ---------------------------------------------------------------------------------
+
+
+def longest_common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """How many of a can be taken, in order, that b has in order too: by trying all."""
+    takes = (c for n in range(len(a), 0, -1) for c in itertools.combinations(a, n))
+    for taken in takes:
+        rest = iter(b)
+        if all(one in rest for one in taken):
+            return len(taken)
+    return 0
+
+
+def test_texts_are_aligned_by_what_they_share(browser: Any) -> None:
+    page = browser.new_page()
+    source = (HERE / "align.js").read_text(encoding="utf-8")
+
+    def aligned(*texts: tuple[int, ...]) -> list[list[int | None]]:
+        found = page.evaluate(f"(texts) => {{ {source}; return aligned(texts); }}", list(texts))
+        return list(found)
+
+    assert aligned((5, 6, 7)) == [[0], [1], [2]]
+    assert aligned((1, 2, 3), (1, 9, 3)) == [[0, 0], [1, 1], [2, 2]]
+    assert aligned((1, 2, 3), (1, 8, 9, 3)) == [[0, 0], [1, None], [None, 1], [None, 2], [2, 3]]
+    assert aligned((1, 2), (9, 1, 2)) == [[None, 0], [0, 1], [1, 2]]
+    assert aligned((1, 2), (3, 4)) == [[0, 0], [1, 1]]
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        a, b = (tuple(rng.integers(0, 4, rng.integers(1, 8)).tolist()) for _ in "ab")
+        places = aligned(a, b)
+        for n, text in enumerate((a, b)):
+            assert [place[n] for place in places if place[n] is not None] == [*range(len(text))]
+        same = [1 for i, j in places if i is not None and j is not None and a[i] == b[j]]
+        assert len(same) >= longest_common(a, b)
+    page.close()
+
+
+def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
+    ids = odd.trace(TEXT).tokens.ids.tolist()
+    extra = [id for id in range(50) if id not in ids][:3]
+    # Of B the token 3 is another one, two come before 7, and the last of A is not there.
+    a, b = odd.trace(ids), odd.trace([*ids[:3], extra[0], *ids[4:7], *extra[1:], *ids[7:11]])
+    page = open_page(a, b)
+    said = page.locator("#compared").inner_text()
+    assert "1 of 12 tokens differ" in said
+    assert "In A alone: 1; in B alone: 2" in said
+    in_a, in_b = [*range(11)], [*range(7), *range(9, 13)]
+    difference = b.head(1, 2).weights[np.ix_(in_b, in_b)] - a.head(1, 2).weights[:11, :11]
+    page.locator(".map").nth(7).click()
+    scroller = page.locator(".scroller").nth(2)
+    assert [scroller.get_attribute(f"aria-{one}count") for one in ("row", "col")] == ["11", "11"]
+    for i, j in ((10, 8), (9, 7), (3, 3), (6, 0)):
+        to_cell(page, i, j, nth=2)
+        shown = page.locator(".readout data")
+        for nth, wanted in enumerate(
+            (a.head(1, 2).weights[in_a[i], in_a[j]], b.head(1, 2).weights[in_b[i], in_b[j]])
+        ):
+            assert agrees(shown.nth(nth), wanted)
+        assert agrees(shown.nth(2), difference[i, j])
+    to_cell(page, 10, 8, nth=2)
+    pairs = page.locator(".readout .pair").all_inner_texts()
+    assert [re.findall(r"(?:query|key) ([\d |]+) ", pair) for pair in pairs] == [
+        *(["10", "8"], ["12", "10"], ["10 | 12", "8 | 10"])
+    ]
+    page.keyboard.press("Enter")
+    assert page.locator("#arithmetic-title").inner_text().endswith("query 10 | 12, key 8 | 10")
+    for row, step in zip(page.locator(".compared tbody tr").all(), MATRICES, strict=True):
+        first, second = getattr(a.head(1, 2), step)[10, 8], getattr(b.head(1, 2), step)[12, 10]
+        for shown, wanted in zip(
+            row.locator("data").all(), (first, second, second - first), strict=True
+        ):
+            assert agrees(shown, wanted, 100)
+    page.locator('[data-trace="1"] [data-rows="key"] button').nth(2).click()
+    assert page.locator("#arithmetic-title").inner_text().endswith("key 2")
+    page.keyboard.press("Escape")
+    # A token that one text has alone: the other's cursor stays before it, and has no arithmetic.
+    to_cell(page, 8, 7, nth=1)
+    pairs = page.locator(".readout .pair").all_inner_texts()
+    assert [re.findall(r"query ([\d |]+) ", pair) for pair in pairs] == [["6"], ["8"], ["6"]]
+    page.keyboard.press("Enter")
+    assert page.locator("#sums article").count() == 1
+    assert page.locator('#sums [data-trace="1"]').count() == 1
+
+
+def test_changed_tokens_are_marked(odd: GPT2, open_page: Open) -> None:
+    ids = odd.trace(TEXT).tokens.ids.tolist()
+    other = next(id for id in range(50) if id not in ids)
+    page = open_page(odd.trace(ids), odd.trace([*ids[:3], other, *ids[4:], other]))
+    marks = "(all) => all.map((one) => ['changed', 'added'].find((c) => one.classList.contains(c)))"
+    for nth, wanted in enumerate(([None] * 12, [*[None] * 12, "added"])):
+        chips = page.locator(".flow").nth(nth).locator(".chip")
+        wanted[3] = "changed"
+        assert chips.evaluate_all(marks) == wanted
+    assert page.locator(".flow .chip").nth(3).get_attribute("aria-label").endswith("changed")
+    assert page.locator("#alignment li").evaluate_all(marks) == wanted
+    first, changed, new = odd.tokenizer.tokens([ids[0], ids[3], other]).symbols
+    rows = page.locator("#alignment li").all_inner_texts()
+    assert [re.sub(r"\s", "", rows[n]) for n in (0, 3, 12)] == [
+        *(f"A:{first};B:{first}", f"A:{changed};B:{new}", f"A:–;B:{new}")
+    ]
+    page = open_page(odd.trace(ids), odd.trace(ids))
+    assert page.locator("#alignment, .chip.changed, .chip.added").count() == 0

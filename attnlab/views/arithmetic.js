@@ -51,11 +51,18 @@ function closeArithmetic() {
 
 function showArithmetic() {
   const { layer, head, query, key } = opened;
+  const place = { query: places.queries[query], key: places.keys[key] };
   const shown = traces.filter(
-    (trace) => hasHead(trace, layer, head) && query < trace.T && key < trace.Tk,
+    (trace) =>
+      hasHead(trace, layer, head) &&
+      place.query[trace.number] !== null &&
+      place.key[trace.number] !== null,
   );
-  byId("arithmetic-title").textContent =
-    say("Arithmetic of layer {layer}, head {head}, query {query}, key {key}", opened);
+  const position = (name) => positionIn(shown.map(({ number }) => place[name][number]));
+  byId("arithmetic-title").textContent = say(
+    "Arithmetic of layer {layer}, head {head}, query {query}, key {key}",
+    { layer, head, query: position("query"), key: position("key") },
+  );
   byId("sums").replaceChildren(...shown.map(arithmeticOf));
   if (shown.length === 2 && !whyNoDifference) byId("sums").append(comparedOf(shown));
 }
@@ -93,7 +100,8 @@ function table(caption, heads, rows, foot, marked, onRow) {
 }
 
 function arithmeticOf(trace) {
-  const { layer, head: h, query: i, key: j, component } = opened;
+  const { layer, head: h, component } = opened;
+  const [i, j] = cellIn(trace);
   const head = headOf(trace, layer, h);
   const { Dh, Tk, Q, K, V, given } = head;
   const chosen = Math.min(component, Dh - 1);
@@ -174,13 +182,14 @@ function arithmeticOf(trace) {
     ),
   );
 
-  const choose = (name) => (n) => {
+  const choose = (name, chosen) => (n) => {
     const scrolled = Array.from(
       document.querySelectorAll("#sums .table"),
       (part) => part.scrollTop,
     );
-    opened[name] = n;
+    opened[name] = chosen(n);
     showArithmetic();
+    for (const heatmap of heatmaps) heatmap.place();
     document.querySelectorAll("#sums .table").forEach((part, t) => {
       part.scrollTop = scrolled[t];
     });
@@ -204,7 +213,7 @@ function arithmeticOf(trace) {
     ]),
     [say("sum"), "", "", CELL.raw_scores(head, i, j), "", "", ""],
     chosen,
-    choose("component"),
+    choose("component", (n) => n),
   );
   const keys = table(
     say("The row of query {i}: its largest masked score is {largest}", {
@@ -233,7 +242,7 @@ function arithmeticOf(trace) {
     ]),
     [say("sum"), "", "", "", sum, weights.reduce((a, b) => a + b), "", mixed[chosen]],
     j,
-    choose("key"),
+    choose("key", (n) => places.keys.findIndex((place) => place[trace.number] === n)),
   );
   components.dataset.rows = "component";
   keys.dataset.rows = "key";
@@ -259,10 +268,16 @@ function arithmeticOf(trace) {
   );
 }
 
+/** The query and the key of a trace whose arithmetic is shown. */
+const cellIn = ({ number }) => [places.queries[opened.query][number], places.keys[opened.key][number]];
+
 function comparedOf(shown) {
-  const { layer, head, query: i, key: j } = opened;
+  const { layer, head } = opened;
   const rows = MATRICES.map((step) => {
-    const [a, b] = shown.map((trace) => stepRow(headOf(trace, layer, head), step, i)[j]);
+    const [a, b] = shown.map((trace) => {
+      const [i, j] = cellIn(trace);
+      return stepRow(headOf(trace, layer, head), step, i)[j];
+    });
     const difference = a === b ? 0 : b - a; // also of two -inf
     return make(
       "tr",

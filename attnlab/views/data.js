@@ -20,15 +20,26 @@ const MATRICES = Object.keys(description.steps).filter(
 const AFTER_MASK = new Set(["masked_scores", "weights"]);
 const DIFFERENCE = "B − A";
 
+// A query and a key are places of the texts, as `takeTraces` lays them beside each other.
 const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, zoom: 1 };
 
 let traces; // what is looked at: one trace, or two that are compared
 let views;
 let whyNoDifference;
+let places; // of queries and of keys: at each the position in every trace, null where it has none
 
 /** Look at traces, given as `description.traces` has them. */
 function takeTraces(given) {
   traces = given.map(traceOf);
+  const texts = aligned(traces.map(({ tokens }) => tokens.map(({ id }) => id)));
+  const cached = traces.map((trace) => trace.cached);
+  places = {
+    queries: texts,
+    keys: [
+      ...Array.from({ length: Math.max(...cached) }, (_, n) => cached.map((c) => (n < c ? n : null))),
+      ...texts.map((place) => place.map((n, t) => (n === null ? null : cached[t] + n))),
+    ],
+  };
   whyNoDifference = traces.length === 2 ? differentShapes(...traces) : "";
   views = traces.map((trace) => viewOf(trace.name, [trace]));
   if (traces.length === 2 && !whyNoDifference) views.push(viewOf(DIFFERENCE, traces));
@@ -58,15 +69,28 @@ function differentShapes(a, b) {
     const size = (one) => say("{name} has {layers} layers of {H} heads, Dh {Dh}", one);
     return say("No difference is shown: {a}; {b}.", { a: size(a), b: size(b) });
   }
-  if (a.T !== b.T || a.Tk !== b.Tk) {
-    const size = (one) => say("{name} has {T} queries and {Tk} keys", one);
-    return say("No difference is shown: {a}; {b}.", { a: size(a), b: size(b) });
-  }
-  return "";
+  return places.queries.some(isEverywhere) ? "" : say("No difference is shown: no token of A stands where one of B does.");
 }
 
+const isEverywhere = (place) => !place.includes(null);
+
+/** The last of a view's places that is not behind one of all places, by its number. */
+function nearest(shown, place) {
+  const after = shown.findIndex((n) => n > place);
+  return Math.max(0, (after < 0 ? shown.length : after) - 1);
+}
+
+/**
+ * What is shown together: T rows and Tk columns. Row i stands at the place rows[i] of all queries,
+ * and is query queries[i] of each trace; columns and keys likewise.
+ */
 function viewOf(name, shown) {
   const [first] = shown;
+  const own = (all) => all.map((place) => shown.map(({ number }) => place[number]));
+  const there = (all) => own(all).flatMap((place, n) => (isEverywhere(place) ? [n] : []));
+  const [rows, columns] = [there(places.queries), there(places.keys)];
+  const queries = own(places.queries).filter(isEverywhere);
+  const keys = own(places.keys).filter(isEverywhere);
   const both = (tokens) =>
     tokens.every((token) => token.symbol === tokens[0].symbol)
       ? tokens[0].symbol
@@ -74,13 +98,17 @@ function viewOf(name, shown) {
   return {
     name,
     traces: shown,
-    T: first.T,
-    Tk: first.Tk,
+    rows,
+    columns,
+    queries,
+    keys,
+    T: rows.length,
+    Tk: columns.length,
     layers: first.layers,
     H: first.H,
     isDifference: shown.length === 2,
-    keyLabels: first.keys.map((_, j) => both(shown.map((trace) => trace.keys[j]))),
-    queryLabels: first.tokens.map((_, i) => both(shown.map((trace) => trace.tokens[i]))),
+    keyLabels: keys.map((place) => both(shown.map((trace, n) => trace.keys[place[n]]))),
+    queryLabels: queries.map((place) => both(shown.map((trace, n) => trace.tokens[place[n]]))),
   };
 }
 
@@ -103,8 +131,9 @@ const hasHead = ({ layers, H }, layer, head) => layer < layers && head < H;
 
 /** Row i of a step in a view; where a difference is one of two -inf, NaN. */
 function valuesOf(view, layer, head, step, i) {
-  const rows = view.traces.map((trace) => stepRow(headOf(trace, layer, head), step, i));
-  return view.isDifference ? rows[1].map((x, j) => x - rows[0][j]) : rows[0];
+  const row = (trace, n) => stepRow(headOf(trace, layer, head), step, view.queries[i][n]);
+  const [a, b] = view.traces.map(row);
+  return view.isDifference ? Float64Array.from(view.keys, ([j, k]) => b[k] - a[j]) : a;
 }
 
 function matrixOf(view, { layer, head, step }) {
@@ -117,7 +146,10 @@ function matrixOf(view, { layer, head, step }) {
 function hiddenIn(view, { layer, head, step }) {
   if (!AFTER_MASK.has(step)) return () => false;
   const heads = view.traces.map((trace) => headOf(trace, layer, head));
-  return (n) => heads.every((one) => !isSeen(one, n));
+  return (n) => {
+    const [query, key] = [view.queries[Math.floor(n / view.Tk)], view.keys[n % view.Tk]];
+    return heads.every((one, t) => !isSeen(one, query[t] * one.Tk + key[t]));
+  };
 }
 
 /** Which traces have a step edited in a head, as the end of its formula. */

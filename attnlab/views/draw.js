@@ -33,6 +33,9 @@ function symbolOf(symbol) {
   );
 }
 
+/** A position in each of some traces, in words. */
+const positionIn = (place) => [...new Set(place)].join(" | ");
+
 const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
 
 const formulaOf = (step) => `${step} = ${description.steps[step].formula}`;
@@ -57,6 +60,15 @@ function scaleOf(view, step, bound) {
       at: (x) => Math.sqrt(Math.max(0, x)),
       ticks: [0, 0.01, 0.1, 0.25, 0.5, 1],
       note: say("colour by √weight"),
+    };
+  }
+  if (step === "weights") {
+    // One scale for every head, small and large, so that they compare.
+    return {
+      colours: palettes.signed,
+      at: (x) => (Math.sign(x) * Math.sqrt(Math.abs(x)) + 1) / 2,
+      ticks: [-1, -0.25, 0, 0.25, 1],
+      note: say("colour by √difference"),
     };
   }
   return {

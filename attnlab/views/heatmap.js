@@ -191,8 +191,8 @@ function makeHeatmap(view) {
   });
 
   const chosen = () => ({
-    query: Math.min(selection.query, view.T - 1),
-    key: Math.min(selection.key, view.Tk - 1),
+    query: nearest(view.rows, selection.query),
+    key: nearest(view.columns, selection.key),
   });
 
   /** Lay a frame around a cell. */
@@ -209,17 +209,20 @@ function makeHeatmap(view) {
     const { query: i, key: j } = chosen();
     put(cursor, i, j);
     const isOpen = opened?.layer === selection.layer && opened.head === selection.head;
-    mark.hidden = !isOpen || opened.query >= view.T || opened.key >= view.Tk;
-    if (!mark.hidden) put(mark, opened.query, opened.key);
+    const at = isOpen ? [view.rows.indexOf(opened.query), view.columns.indexOf(opened.key)] : [-1];
+    mark.hidden = at.includes(-1);
+    if (!mark.hidden) put(mark, ...at);
     row.setAttribute("aria-rowindex", i + 1);
     cursor.setAttribute("aria-colindex", j + 1);
     const value = matrix[i * view.Tk + j];
     const masked = hiddenIn(view, selection)(i * view.Tk + j);
     const shown = Number.isNaN(value) ? 0 : value; // the difference of two -inf
+    const queryName = say("query {i}", { i: positionIn(view.queries[i]) });
+    const keyName = say("key {j}", { j: positionIn(view.keys[j]) });
     const words = [
-      make("span", {}, say("query {i}", { i }), " ", symbolOf(brief(view.queryLabels[i]))),
+      make("span", {}, queryName, " ", symbolOf(brief(view.queryLabels[i]))),
       " → ",
-      make("span", {}, say("key {j}", { j }), " ", symbolOf(brief(view.keyLabels[j]))),
+      make("span", {}, keyName, " ", symbolOf(brief(view.keyLabels[j]))),
     ];
     readout.replaceChildren(
       make("span", { class: "pair" }, ...words),
@@ -227,8 +230,7 @@ function makeHeatmap(view) {
     );
     cursor.setAttribute(
       "aria-label",
-      `${say("query {i}", { i })} ${brief(view.queryLabels[i])}, ` +
-        `${say("key {j}", { j })} ${brief(view.keyLabels[j])}, ` +
+      `${queryName} ${brief(view.queryLabels[i])}, ${keyName} ${brief(view.keyLabels[j])}, ` +
         `${selection.step} ${format(shown)}${masked ? `, ${say("masked")}` : ""}`,
     );
     draw();
@@ -251,14 +253,15 @@ function makeHeatmap(view) {
     return i >= 0 && j >= 0 && i < view.T && j < view.Tk ? [i, j] : undefined;
   }
 
+  const choose = ([i, j]) => select(view.rows[i], view.columns[j]);
   scroller.addEventListener("pointermove", (event) => {
     const at = under(event);
-    if (at) select(...at);
+    if (at) choose(at);
   });
   scroller.addEventListener("click", (event) => {
     const at = under(event);
     if (!at) return;
-    select(...at);
+    choose(at);
     openArithmetic(cursor);
   });
   scroller.addEventListener("scroll", draw);
@@ -266,7 +269,7 @@ function makeHeatmap(view) {
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
       const { query, key } = chosen();
-      select(query, key); // what the cursor stands on, where the other trace is longer
+      choose([query, key]); // what the cursor stands on, where this text has no such place
       openArithmetic(cursor);
     } else if (event.key === "Escape") {
       gridOf(view).focus();
@@ -274,7 +277,7 @@ function makeHeatmap(view) {
       const { query, key } = chosen();
       const to = moved(event, query, key, view.T, view.Tk);
       if (!to) return;
-      select(...to);
+      choose(to);
       keepInSight();
     }
   });

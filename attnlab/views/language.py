@@ -41,6 +41,7 @@ WORDS = {
     "Layer {layer}, head {head}": "第 {layer} 层，头 {head}",
     "masked": "被掩码",
     "colour by √weight": "颜色按 √权重",
+    "colour by √difference": "颜色按 √差值",
     " of {name}": "（{name}）",
     " ({axis})": "（{axis}）",
     "tokens=slice(None) shows all": "tokens=slice(None) 显示全部",
@@ -202,14 +203,23 @@ WORDS = {
     "{H} heads": "{H} 个头",
     "{blocks} × {heads}, {texts}": "{blocks} × {heads}，{texts}",
     " after {cached} cached": "（前有 {cached} 个在缓存中）",
-    "{DIFFERENCE} is shown beside them. ": "{DIFFERENCE} 显示在两者旁边。",
+    "{DIFFERENCE} is shown beside them.": "{DIFFERENCE} 显示在两者旁边。",
+    "In A alone: {onlyA}; in B alone: {onlyB}. The difference is of what both have.": (
+        "仅在 A 中：{onlyA} 个；仅在 B 中：{onlyB} 个。差值只针对两者都有的位置。"
+    ),
+    "A above, B below": "上为 A，下为 B",
+    "beside the other text": "与另一文本相比",
+    "changed": "已改变",
+    "added": "另一文本没有",
     "{differ} of {T} tokens differ.": "{T} 个词元中有 {differ} 个不同。",
     "The tokens are the same.": "词元完全相同。",
     "No difference is shown: {a}; {b}.": "无法显示差值：{a}；{b}。",
     "{name} has {layers} layers of {H} heads, Dh {Dh}": (
         "{name} 有 {layers} 层，每层 {H} 个头，Dh 为 {Dh}"
     ),
-    "{name} has {T} queries and {Tk} keys": "{name} 有 {T} 个查询和 {Tk} 个键",
+    "No difference is shown: no token of A stands where one of B does.": (
+        "无法显示差值：A 的词元与 B 的词元没有对应的位置。"
+    ),
     "{name} has no layer {layer}, head {head}.": "{name} 没有第 {layer} 层的头 {head}。",
     # the page's text and maps
     "Ġ is a space": "Ġ 表示空格",

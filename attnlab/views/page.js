@@ -85,6 +85,7 @@ function summarise() {
     const size = say("{blocks} × {heads}, {texts}", { blocks, heads, texts: tokens + after + note });
     return traces.length === 2 ? `${name}: ${size}` : size;
   });
+  byId("alignment")?.remove();
   byId("summary").textContent = sizes.join(" · ");
   const models = new Set(traces.map(({ model }) => model));
   byId("about").replaceChildren(
@@ -99,13 +100,44 @@ function summarise() {
   compared.hidden = traces.length < 2;
   if (compared.hidden) return;
   const [a, b] = traces;
-  const differ = a.tokens.filter((token, n) => token.id !== b.tokens[n]?.id).length;
-  compared.textContent =
-    whyNoDifference ||
-    say("{DIFFERENCE} is shown beside them. ", { DIFFERENCE }) +
-      (differ
-        ? say("{differ} of {T} tokens differ.", { differ, T: a.T })
-        : say("The tokens are the same."));
+  const count = (wanted) => places.queries.filter(wanted).length;
+  const [onlyA, onlyB] = [count(([, n]) => n === null), count(([n]) => n === null)];
+  const differ = count(([n, m]) => n !== null && m !== null && a.tokens[n].id !== b.tokens[m].id);
+  const told = [
+    whyNoDifference || say("{DIFFERENCE} is shown beside them.", { DIFFERENCE }),
+    differ || onlyA || onlyB
+      ? say("{differ} of {T} tokens differ.", { differ, T: a.T })
+      : say("The tokens are the same."),
+    (onlyA || onlyB) &&
+      say("In A alone: {onlyA}; in B alone: {onlyB}. The difference is of what both have.", {
+        onlyA,
+        onlyB,
+      }),
+  ];
+  compared.replaceChildren(told.filter(Boolean).join(" "));
+  if (differ || onlyA || onlyB) compared.after(alignmentOf(a, b));
+}
+
+/** Both texts, a token beside each other's. */
+function alignmentOf(a, b) {
+  const symbols = (trace, n) => (n === null ? "–" : symbolOf(brief(trace.tokens[n].symbol)));
+  return make(
+    "ol",
+    { id: "alignment", "aria-label": say("A above, B below") },
+    ...places.queries.map(([n, m]) => {
+      const standing =
+        n === null || m === null ? "added" : a.tokens[n].id === b.tokens[m].id ? "" : "changed";
+      const place = make(
+        "li",
+        { class: standing },
+        make("span", { class: "unseen" }, "A: "),
+        make("span", {}, symbols(a, n)),
+        make("span", { class: "unseen" }, "; B: "),
+        make("span", {}, symbols(b, m)),
+      );
+      return place;
+    }),
+  );
 }
 
 /** What those letters in tokens' symbols mean that are no letters, where there are some. */
@@ -152,8 +184,8 @@ function within({ layer, head, query, key, step }) {
   const counts = {
     layer: [layer, Math.max(...traces.map(({ layers }) => layers))],
     head: [head, Math.max(...traces.map(({ H }) => H))],
-    query: [query, Math.max(...traces.map(({ T }) => T))],
-    key: [key, Math.max(...traces.map(({ Tk }) => Tk))],
+    query: [query, places.queries.length],
+    key: [key, places.keys.length],
   };
   const numbers = Object.entries(counts)
     .filter(([, [n]]) => n >= 0)

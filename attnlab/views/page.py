@@ -38,7 +38,7 @@ from attnlab.views.shown import Result, Token
 
 HERE = Path(__file__).parent
 SCRIPTS = (
-    *("chain.js", "palette.js", "source.js", "data.js", "draw.js"),
+    *("chain.js", "palette.js", "source.js", "align.js", "data.js", "draw.js"),
     *("grid.js", "next.js", "tokens.js", "heatmap.js", "arithmetic.js", "page.js"),
 )
 LIVE_SCRIPTS = (*SCRIPTS, "live.js")

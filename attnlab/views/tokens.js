@@ -20,6 +20,8 @@ function makeText(view) {
       weight,
     );
     chip.classList.toggle("cached", n < trace.cached);
+    const standing = standingOf(trace, n);
+    if (standing) chip.classList.add(standing);
     flow.append(chip);
     return { chip, weight, token, n };
   });
@@ -30,7 +32,7 @@ function makeText(view) {
   let boxes = null; // where the chips lie; forgotten when the layout changes
   let followed; // the query that the flow was last scrolled to; the reader may scroll on from there
   const draw = onceAFrame(() => {
-    const i = Math.min(selection.query, trace.T - 1);
+    const i = nearest(view.rows, selection.query);
     const { layer, head } = selection;
     const there = hasHead(trace, layer, head);
     if (there && !trace.read.has(layer)) return; // its numbers are on their way
@@ -90,7 +92,7 @@ function makeText(view) {
     });
   });
 
-  const choose = (n) => select(Math.max(0, n - trace.cached), selection.key);
+  const choose = (n) => select(view.rows[Math.max(0, n - trace.cached)], selection.key);
   /** Let Tab come to one of the chips. */
   function stopAt(n) {
     for (const other of chips) other.chip.tabIndex = other.n === n ? 0 : -1;
@@ -98,7 +100,7 @@ function makeText(view) {
   for (const { chip, token, n } of chips) {
     if (token.id === undefined)
       chip.setAttribute("aria-label", say("{symbol}, found in the cache", token));
-    else describe(chip, token, `${n}`);
+    else describe(chip, token, `${n}`, standingOf(trace, n));
     chip.addEventListener("pointerenter", () => choose(n));
     chip.addEventListener("click", () => choose(n));
     chip.addEventListener("focus", () => stopAt(n));
@@ -117,8 +119,15 @@ function makeText(view) {
   return { draw, following };
 }
 
+/** How a key stands to the other text: "changed", "added", or "" where the other has it too. */
+function standingOf(trace, n) {
+  const place = places.keys.find((one) => one[trace.number] === n);
+  if (!isEverywhere(place)) return "added";
+  return new Set(place.map((k, t) => traces[t].keys[k].id)).size > 1 ? "changed" : "";
+}
+
 /** Show a token's card while the pointer or the focus is on `chip`. */
-function describe(chip, token, position) {
+function describe(chip, token, position, standing = "") {
   const card = byId("card");
   const rows = [
     [say("symbol"), token.symbol],
@@ -127,11 +136,11 @@ function describe(chip, token, position) {
     [say("id"), String(token.id)],
     ...(position ? [[say("position"), position]] : []),
     ...(token.part_of ? [[say("part of"), token.part_of]] : []),
+    ...(standing ? [[say("beside the other text"), say(standing)]] : []),
   ];
   chip.setAttribute(
     "aria-label",
-    rows
-      .slice(0, 4)
+    [...rows.slice(0, 4), ...(standing ? rows.slice(-1) : [])]
       .map(([name, value]) => `${name} ${brief(value)}`)
       .join(", "),
   );

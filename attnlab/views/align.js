@@ -1,0 +1,45 @@
+// Which tokens of two texts stand for each other. Nothing here draws.
+
+/**
+ * The places of texts that are laid beside each other, each the position in every text, null in the
+ * one that has no token there.
+ *
+ * Tokens stand beside each other that are the same, as many as can in both texts' order; and those
+ * between them, where there are as many in each. Source: the longest common subsequence, by rows.
+ */
+function aligned([a, b]) {
+  if (!b) return a.map((_, n) => [n]);
+  const places = [];
+  let [i, j] = [0, 0];
+  const upTo = (to, other) => {
+    const even = to - i === other - j;
+    while (even && i < to) places.push([i++, j++]);
+    while (i < to) places.push([i++, null]);
+    while (j < other) places.push([null, j++]);
+  };
+  for (const [n, m] of commonOf(a, b)) {
+    upTo(n, m);
+    places.push([i++, j++]);
+  }
+  upTo(a.length, b.length);
+  return places;
+}
+
+/** The positions of a longest common subsequence, in pairs; early ones where there are several. */
+function commonOf(a, b) {
+  const width = b.length + 1;
+  const longest = new Uint16Array((a.length + 1) * width); // of what follows i and j
+  for (let i = a.length - 1; i >= 0; i--)
+    for (let j = b.length - 1; j >= 0; j--)
+      longest[i * width + j] =
+        a[i] === b[j]
+          ? longest[(i + 1) * width + j + 1] + 1
+          : Math.max(longest[(i + 1) * width + j], longest[i * width + j + 1]);
+  const pairs = [];
+  for (let i = 0, j = 0; i < a.length && j < b.length; ) {
+    if (a[i] === b[j]) pairs.push([i++, j++]);
+    else if (longest[(i + 1) * width + j] >= longest[i * width + j + 1]) i++;
+    else j++;
+  }
+  return pairs;
+}
