@@ -27,7 +27,7 @@ import numpy as np
 
 from attnlab import __version__, walkthrough
 from attnlab.analysis.lens import Lens
-from attnlab.chain import PER_HEAD
+from attnlab.chain import PER_HEAD, Head, MultiHeadAttention
 from attnlab.checking import check
 from attnlab.checkpoint import Checkpoint
 from attnlab.comparison import WORDS, lines_of
@@ -37,10 +37,11 @@ from attnlab.files import LARGEST, as_path, decoded_text, open_regular, read_tex
 from attnlab.hub import find_model
 from attnlab.model import GPT2
 from attnlab.parameters import parameter_count
-from attnlab.steps import Result, at
+from attnlab.steps import Result, step_at
 from attnlab.tables import align, printable
 from attnlab.tokens import Token, Tokens
 from attnlab.trace import NextToken, Trace
+from attnlab.views.explain import explain
 from attnlab.views.page import is_page
 from attnlab.views.shown import Shown, check_step, shown
 from attnlab.views.terminal import Terminal
@@ -147,10 +148,14 @@ def _parser() -> Parser:
         added.add_argument("--head", type=int, default=0, help="from 0; -1 is the last")
 
     def place(
-        added: argparse._ActionsContainer, name: str, help: str, default: str | None = None
+        added: argparse._ActionsContainer,
+        names: Sequence[str],
+        help: str,
+        default: str | None = None,
     ) -> None:
         added.add_argument(
-            name,
+            *names,
+            type=_named,
             default=default,
             metavar="TOKEN",
             help=f"{help}: its number, negative ones count from the end, or its text",
@@ -165,10 +170,24 @@ def _parser() -> Parser:
         "blocks.0.mid or blocks.0.mlp.hidden; may be given several times (default: all of the "
         "head's from Q to context)",
     )
-    explain = command("explain", _explain, "the arithmetic of one weight, or of a row of weights")
-    text_and_head(explain)
-    place(explain, "--query", "which token asks (default: last)", "-1")
-    place(explain, "--key", "which token is looked at (default: the row)")
+    explained = command(
+        "explain", _explain, "the arithmetic of one weight, of a row of weights, or of any number"
+    )
+    text_and_head(explained)
+    explained.add_argument(
+        "--step",
+        default="weights",
+        help="a step of the head, such as Q, or a path from the whole, such as logits or "
+        "blocks.0.mlp.hidden (default: %(default)s)",
+    )
+    place(explained, ("--query", "--token"), "which token asks, or which row (default: last)")
+    place(explained, ("--key",), "which token is looked at (default: the row)")
+    explained.add_argument(
+        "--component",
+        type=_named,
+        help="which number of a row without keys, from 0 (default: the first); of logits a token, "
+        "by its text, such as ' dog', or its id (default: the most probable)",
+    )
     walk = command("walkthrough", _walkthrough, "the published walkthrough, step by step")
     head(walk)
     command("verify", _verify, "hold the model against published figures; status 1 if it differs")
@@ -220,7 +239,7 @@ def _parser() -> Parser:
     one.add_argument(
         "--token", type=_named, help="follow one, by its text, such as ' dog', or its id"
     )
-    place(one, "--position", "the first few predictions at one token")
+    place(one, ("--position",), "the first few predictions at one token")
     lens.add_argument("-k", type=int, default=5, help="how many there (default: %(default)s)")
     attribution = command(
         "attribution", _attribution, "what each head and MLP adds to how probable a token is"
@@ -232,7 +251,7 @@ def _parser() -> Parser:
     attribution.add_argument(
         "--against", type=_named, metavar="TOKEN", help="one whose logit is taken away"
     )
-    place(attribution, "--position", "after which token (default: last)", "-1")
+    place(attribution, ("--position",), "after which token (default: last)", "-1")
     check = command("check", _check, "what is wrong in your own code's numbers; status 1 if any is")
     check.add_argument(
         "arrays", metavar="ARRAYS", help="such as mine.npz, of numpy.savez(file, weights=...)"
@@ -305,13 +324,13 @@ def _model_and_trace(options: argparse.Namespace) -> tuple[GPT2, Trace]:
     return model, model.trace(text).edited(dict(options.edit))
 
 
-def _place(tokens: Tokens, given: str) -> int:
+def _place(tokens: Tokens, given: int | str) -> int:
     """Where among the tokens one stands that was given by its number or its text."""
-    return int(given) if NUMBER.fullmatch(given) else tokens.find(given)
+    return tokens.find(given) if isinstance(given, str) else given
 
 
 def _named(given: str) -> int | str:
-    """A token of the vocabulary by its id or its text."""
+    """A token by its number or its text."""
     return int(given) if NUMBER.fullmatch(given) else given
 
 
@@ -325,7 +344,7 @@ def _trace(options: argparse.Namespace) -> Report:
     model, trace = _model_and_trace(options)
     head = trace.head(options.layer, options.head)
     names = options.step or [n for n in PER_HEAD if n != "dropout_mask"]
-    steps = [_step_at(trace, head, name) for name in names]
+    steps = [_shown_at(trace, head, name) for name in names]
 
     def draw(terminal: Terminal) -> None:
         terminal.heading(head.title if all(n in head.parts for n in names) else trace.title)
@@ -341,42 +360,47 @@ def _trace(options: argparse.Namespace) -> Report:
     return Report(content, draw)
 
 
-def _step_at(trace: Trace, head: Result, path: str) -> Shown:
-    """A step of the head by its name, or of the whole trace by its path.
+def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
+    """A step of the head by its name, or of the whole trace by its path: what it is of, its name.
+
+    Of what each head of a layer has it is that of the head of this number.
 
     Raises
     ------
     InvalidValueError
-        There is none, and those that there are are told; or it is of all heads.
+        There is none, and those that there are are told.
     """
     if path in head.parts:
-        return shown(head, path)
-    *place, name = path.split(".")
-    if not place and name not in trace.parts:
+        return head, path
+    if "." not in path and path not in trace.steps:
         try:
-            check_step(head, name)
+            check_step(head, path)
         except InvalidValueError as error:
             raise InvalidValueError(
                 f"{error}; of the whole there are {', '.join(trace.parts)}, and paths such as "
                 "blocks.0.mid, blocks.0.mlp.hidden"
             ) from None
-    part = at(trace, ".".join(place)) if place else trace
-    if not isinstance(part, Result):
-        raise InvalidValueError(f"{path} is no step: a path ends in one, such as blocks.0.mid")
+    part, name = step_at(trace, path)
+    if isinstance(part, MultiHeadAttention) and name in PER_HEAD:
+        part = part.heads[int(head.path.rpartition(".")[2])]
+    return part, name
+
+
+def _shown_at(trace: Trace, head: Head, path: str) -> Shown:
+    """A step as a table, headed with what it is of where that is not the head."""
+    part, name = _step_at(trace, head, path)
     step = shown(part, name)
-    if len(step.axes) > 2:
-        raise InvalidValueError(
-            f"{path} is of all heads: give one's, such as {'.'.join([*place, 'heads.0', name])}"
-        )
-    where = f"{part.title}: " if place else ""
-    return replace(step, name=path, heading=f"{where}{step.heading}")
+    if "." not in path:
+        return step
+    path = f"{part.path}.{name}"
+    return replace(step, name=path, heading=f"{part.title}: {step.heading}")
 
 
 def _explain(options: argparse.Namespace) -> Report:
     model, trace = _model_and_trace(options)
-    query = _place(trace.tokens, options.query)
-    key = None if options.key is None else _place(trace.tokens, options.key)
-    explanation = trace.head(options.layer, options.head).explain(query, key)
+    head = trace.head(options.layer, options.head)
+    part, name = _step_at(trace, head, options.step)
+    explanation = explain(part, name, options.query, options.component, options.key)
 
     def draw(terminal: Terminal) -> None:
         terminal.write(explanation.text(terminal.width))

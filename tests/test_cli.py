@@ -137,6 +137,47 @@ def test_explain() -> None:
     assert out.strip() == str(head.explain(3, 1))
 
 
+@pytest.mark.parametrize(
+    ("options", "path", "places"),
+    [
+        (("--step", "logits"), "logits", ()),
+        (("--step", "logits", "--token", "h", "--component", "n"), "logits", (2, "n")),
+        (("--step", "blocks.0.mlp.hidden", "--token", "-1", "--component", "17"), None, (-1, 17)),
+        (("--step", "Q", "--query", "e", "--head", "1"), "blocks.0.attention.heads.1.Q", ("e",)),
+        (("--step", "scores", "--key", "0"), "blocks.0.attention.heads.0.scores", (None, 0)),
+        (("--step", "masked_scores", "--token", "0", "--key", "1"), None, (0, 1)),
+        (("--step", "scale", "--layer", "2"), "blocks.2.attention.heads.0.scale", ()),
+        (("--step", "blocks.1.mlp.activation"), None, ()),
+        (("--step", "blocks.1.attention.K", "--head", "-1"), "blocks.1.attention.heads.4.K", ()),
+    ],
+    ids=str,
+)
+def test_explain_any_step(options: tuple[str, ...], path: str | None, places: Any) -> None:
+    trace = GPT2.from_pretrained(ODD).trace("t h e n")
+    if path is None:
+        name = options[1]
+        path = name if "." in name else f"blocks.0.attention.heads.0.{name}"
+    wanted = trace.explain(path, *places)
+    out, _ = run("explain", "t h e n", *options)
+    assert out.strip() == wanted.text(80)
+    content = answer("explain", "t h e n", *options)
+    assert content["numbers"]["step"] == path
+    assert content["title"] == wanted.title
+    value = wanted.numbers["value"]
+    assert content["numbers"]["value"] == (None if value == -np.inf else value)
+
+
+def test_a_step_of_all_heads_is_that_of_the_head() -> None:
+    step = "blocks.1.attention.weights"
+    head = GPT2.from_pretrained(ODD).trace("the hen").head(1, 3)
+    content = answer("trace", "the hen", "--step", step, "--head", "3")["steps"][0]
+    assert content["name"] == "blocks.1.attention.heads.3.weights"
+    assert content["heading"].startswith("Layer 1, attention, head 3: weights = ")
+    assert np.array(content["values"]) == pytest.approx(head.weights)
+    out, _ = run("explain", "the hen", "--step", step, "--head", "3")
+    assert out.strip() == head.explain().text(80)
+
+
 def test_next() -> None:
     trace = GPT2.from_pretrained(ODD).trace("the hen")
     logits = trace.logits[-1].astype(float)
@@ -424,12 +465,16 @@ def test_download_finds_what_is_there() -> None:
         (("trace", "the", "--step", "wieghts"), "of the whole there are .*logits.*blocks.0.mid"),
         (("trace", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are input, "),
         (("trace", "the", "--step", "blocks.5.mid"), "blocks has 0, 1, 2"),
-        (("trace", "the", "--step", "blocks.0"), "blocks.0 is no step: a path ends in one"),
-        (("trace", "the", "--step", "embedding.x"), "embedding.x is no step: a path ends in one"),
-        (
-            ("trace", "the", "--step", "blocks.0.attention.weights"),
-            "such as blocks.0.attention.heads.0.weights",
-        ),
+        (("trace", "the", "--step", "blocks.0"), "no step 'blocks.0': a path ends in one"),
+        (("trace", "the", "--step", "embedding.x"), "no step 'embedding.x': a path ends in one"),
+        (("explain", "the", "--step", "wieghts"), "of the whole there are .*logits.*blocks.0.mid"),
+        (("explain", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are "),
+        (("explain", "the", "--step", "blocks.0.mlp"), "no step 'mlp'"),
+        (("explain", "the", "--step", "logits", "--component", "xyzzy"), "not one token of the vo"),
+        (("explain", "the", "--step", "Q", "--component", "x"), "component is an integer"),
+        (("explain", "the", "--step", "Q", "--component", "7"), "components are 0 to 6"),
+        (("explain", "the", "--step", "Q", "--key", "0"), "Q of .* has no keys to choose from"),
+        (("explain", "the", "--key", "0", "--component", "0"), "give one of them"),
         (("explain", "the hen", "--key", "cat"), "'cat' is not among the tokens, 0 "),
         (("explain", "n in n", "--key", "n"), "'n' is 2 of the tokens"),
         (("generate", "the", "-n", "-1"), "max_new_tokens must be an integer of at least 0"),
