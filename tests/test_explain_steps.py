@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE, RELATIVES
-from runs import every_step
+from runs import every_step, kept, plant
+from test_edits import edit_of, editable, random_model
 
 import attnlab
-from attnlab import GPT2, AttnlabError, GPT2Config, Tokenizer, Trace
+from attnlab import GPT2, AttnlabError, ForwardPass, GPT2Config, Tokenizer, Trace, causal_mask
+from attnlab.equations import same
+from attnlab.errors import DisagreementError
+from attnlab.forward import dropout_shapes
 from attnlab.parameters import ParameterVector, parameter_shapes
 from attnlab.steps import Result
 
@@ -188,12 +192,15 @@ def test_the_numbers_on_the_way(odd: GPT2) -> None:
         ("blocks.2.attention.heads.4.output", (1, 30), None),
     ):
         numbers = trace.explain(path, *place).numbers
-        assert sum(numbers["terms"]) == pytest.approx(plain[path][place], rel=1e-4, abs=1e-6)
+        assert sum(numbers["products"]) == pytest.approx(plain[path][place], rel=1e-4, abs=1e-6)
         if terms is not None:
-            assert numbers["terms"] == pytest.approx(terms.tolist(), rel=1e-3, abs=1e-6)
+            assert numbers["products"] == pytest.approx(terms.tolist(), rel=1e-3, abs=1e-6)
     numbers = trace.explain("blocks.0.mlp.hidden", 2, 7).numbers
-    assert numbers["terms"][-1] == plain["blocks.0.mlp.b_1"][7]
-    assert sum(numbers["terms"]) == pytest.approx(plain["blocks.0.mlp.hidden"][2, 7], rel=1e-4)
+    assert numbers["b_1"] == plain["blocks.0.mlp.b_1"][7]
+    assert numbers["W_1"] == plain["blocks.0.mlp.W_1"][:, 7].tolist()
+    assert numbers["X"] == pytest.approx(plain["blocks.0.mlp.X"][2], rel=1e-4, abs=1e-6)
+    hidden = sum(numbers["products"]) + numbers["b_1"]
+    assert hidden == pytest.approx(plain["blocks.0.mlp.hidden"][2, 7], rel=1e-4)
     numbers = trace.explain("blocks.0.mlp.activated", 2, 7).numbers
     x = plain["blocks.0.mlp.hidden"][2, 7]
     assert numbers["hidden"] == pytest.approx(x, rel=1e-4)
@@ -298,3 +305,373 @@ def test_activations_of_relatives_by_hand(name: str, x: float, share: float) -> 
     mlp = trace.edited({"blocks.1.mlp.hidden": x}).blocks[1].mlp
     assert f"\n  of {x:g}: {share}\n" in str(mlp.explain("activated"))
     assert mlp.explain("activated").numbers["value"] == pytest.approx(x * share, abs=1e-5)
+
+
+# ---- what is printed -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("logits", ("it", " barked")),
+        ("blocks.0.attention.heads.1.Q", ("dog", 5)),
+        ("blocks.1.attention.heads.2.context", ("it", 5)),
+        ("blocks.1.attention.heads.2.raw_scores", ("it", "dog")),
+        ("blocks.1.attention.output", (3, 100)),
+        ("blocks.1.mlp.output", (-1, 127)),
+    ],
+    ids=str,
+)
+def test_the_pencil_gets_to_the_stored_sum(
+    pocket: Trace, path: str, place: tuple[int | str, int | str]
+) -> None:
+    """Every printed number is read back and worked with."""
+    explanation = pocket.explain(path, *place)
+    lines = explanation.text(200).split("\n\n")[1].splitlines()[2:]
+    rows = [re.findall(rf"(?<=  ){NUMBER}", line) for line in lines]
+    products = [(float(x), float(w), float(p)) for x, w, p in (row for row in rows if len(row) > 2)]
+    for x, w, product in products:
+        assert x * w == pytest.approx(product, rel=2e-4)
+    others = [float(row[0]) for row in rows if len(row) == 1][:-1]
+    assert len(rows) == len(products) + len(others) + 1
+    total = float(rows[-1][0])
+    assert sum(product for _, _, product in products) + sum(others) == pytest.approx(
+        total, abs=2e-4 * max(1, abs(total))
+    )
+    assert total == pytest.approx(explanation.numbers["value"], rel=1e-4)
+    sizes = [abs(product) for _, _, product in products]
+    if len(explanation.numbers["products"]) > 12:
+        largest = sorted(map(abs, explanation.numbers["products"]), reverse=True)
+        assert sizes == pytest.approx(largest[:8], rel=1e-4)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_no_line_is_too_long(pocket: Trace, width: int) -> None:
+    for path in ("logits", "embedding", "blocks.1.mlp.X", "blocks.1.mlp.activated", "final"):
+        assert max(map(len, pocket.explain(path).text(width).splitlines())) <= width
+    head = pocket.head(1, 2)
+    for step in head.parts:
+        if getattr(head, step) is not None:
+            assert max(map(len, head.explain(step=step).text(width).splitlines())) <= width
+
+
+def test_a_notebook_shows_it(pocket: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    explanation = pocket.explain("blocks.1.mid")
+    assert "A residual: what attention found" in explanation._repr_html_()
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    assert "残差：注意力找到的东西是加上去的" in explanation._repr_html_()
+
+
+# ---- which number --------------------------------------------------------------------------------
+
+
+def test_without_a_word(pocket: Trace) -> None:
+    """The last token, its most probable next one, the first component."""
+    best = pocket.next_tokens(1)[0]
+    numbers = pocket.explain().numbers
+    assert (numbers["token"], numbers["id"], numbers["value"]) == (7, best.id, best.logit)
+    assert str(pocket.explain("logits", "it", best.text)) == str(pocket.explain())
+    assert str(pocket.explain("logits", 7, best.id)) == str(pocket.explain())
+    assert str(pocket.explain("next_logits")).splitlines()[-2:] == ["made of", "  final, W_U"]
+    assert pocket.explain("next_logits").numbers["id"] == best.id
+    for part in (pocket.blocks[1], pocket.blocks[1].mlp):
+        assert str(part.explain()) == str(part.explain("output", -1, 0))
+    assert str(pocket.head(1, 2).explain()) == str(pocket.head(1, 2).explain("it"))
+
+
+def test_a_path_from_anywhere(pocket: Trace) -> None:
+    head = pocket.head(1, 2)
+    whole = str(pocket.explain("blocks.1.attention.heads.2.Q", "dog", 3))
+    assert str(head.explain("dog", step="Q", component=3)) == whole
+    assert str(pocket.blocks[1].explain("attention.heads.2.Q", 1, 3)) == whole
+    assert str(pocket.blocks[1].attention.explain("dog", step="heads.2.Q", component=3)) == whole
+    path = "blocks.1.attention.heads.2.weights"
+    assert str(pocket.explain(path, "it", "dog")) == str(head.explain("it", "dog"))
+    assert str(pocket.explain(path, "it")) == str(head.explain("it"))
+    assert str(head.explain("it", step="scores")) == str(head.explain("it"))
+    assert str(head.explain("it", "dog", step="scores")) != str(head.explain("it", "dog"))
+
+
+def test_heads_lie_side_by_side(pocket: Trace) -> None:
+    layer = pocket.blocks[0].attention
+    for step in ("Q", "K", "V", "context"):
+        told = str(layer.explain("dog", step=step, component=40))
+        assert told == str(layer.heads[1].explain("dog", step=step, component=8))
+    concat = str(layer.explain("dog", step="concat", component=40))
+    assert "\n  context[1, 1, 8] = " in concat
+    assert concat.count(f"{layer.heads[1].context[1, 8]:.4g}"[:5])
+    told = str(layer.heads[1].explain(1, step="W_Q", component=8))
+    assert "blocks.0.attention.W_Q[1, 40] = " in told
+    assert "W_QKV[3, 296] = " in str(layer.explain(3, step="W_V", component=40))
+
+
+def test_parameters(odd: GPT2) -> None:
+    trace = odd.trace([5, 80])
+    assert trace.explain("blocks.1.mlp.W_1", 3, 17).numbers == {
+        "step": "blocks.1.mlp.W_1",
+        "row": 3,
+        "column": 17,
+        "value": float(trace.blocks[1].mlp.W_1[3, 17]),
+        "unedited": {},
+    }
+    for path in ("W_E", "rows_of_W_E"):
+        assert trace.explain(path, 80, 3).numbers["value"] == float(trace.W_E[80, 3])
+    assert "\n  W_E[80, 3] = " in str(trace.explain("W_U", 3, 80))
+    assert trace.explain("W_P", 1, 3).numbers["position"] == 1
+    assert "a function of one number" in str(trace.explain("activation"))
+
+
+@pytest.mark.parametrize(
+    ("look", "message"),
+    [
+        (lambda t: t.explain("logit"), r"Trace of .* has no step 'logit'; its steps are ids.*log"),
+        (lambda t: t.explain("blocks.0.hidden"), "Block 0 has no step 'hidden'; its steps are"),
+        (lambda t: t.explain("blocks.9.mid"), "no part 'blocks.9'; blocks has 0, 1"),
+        (lambda t: t.explain("blocks.0"), "no step 'blocks.0': a path ends in one"),
+        (lambda t: t.explain(""), "has no step ''"),
+        (lambda t: t.explain(5), "no step 5"),
+        (lambda t: t.explain(["logits"]), r"no step \['logits'\]"),
+        (lambda t: t.explain("blocks.0.attn_out"), "TransformerLens's attn_out"),
+        (lambda t: t.explain("mask"), None),
+        (lambda t: t.explain("embedding", 8), "no token 8; tokens are 0 to 7"),
+        (lambda t: t.explain("embedding", -9), "no token -9"),
+        (lambda t: t.explain("embedding", "cat"), "'cat' is not among the tokens"),
+        (lambda t: t.explain("embedding", 1.5), "token is an integer; given 1.5"),
+        (lambda t: t.explain("embedding", True), "token is an integer; given True"),
+        (lambda t: t.explain("embedding", 0, 128), "no component 128; components are 0 to 127"),
+        (lambda t: t.explain("embedding", 0, "dog"), "component is an integer; given 'dog'"),
+        (lambda t: t.explain("embedding", 0, np.nan), "component is an integer; given nan"),
+        (lambda t: t.explain("logits", 0, "dogs!"), "'dogs!' is not one token of the vocabulary"),
+        (lambda t: t.explain("logits", 0, 10**9), "not in the vocabulary"),
+        (lambda t: t.explain("logits", 0, -1), "not in the vocabulary"),
+        (lambda t: t.explain("next_logits", 0), "next_logits of .* has no tokens to choose from"),
+        (lambda t: t.explain("gain", "it"), "gain of .* has no tokens to choose from"),
+        (lambda t: t.explain("ids", 0, 1), "ids of .* has no components to choose from"),
+        (lambda t: t.explain("epsilon", component=1), "epsilon of .* has no components"),
+        (lambda t: t.explain("blocks.0.attention.weights"), "first take one head, as .heads"),
+        (lambda t: t.explain("blocks.0.attention.scores", 1, 0), "first take one head, as .heads"),
+        (lambda t: t.explain("blocks.0.attention_dropout"), "made without attention_dropout"),
+        (lambda t: t.explain("blocks.0.attention.dropout_mask"), "made without dropout_mask"),
+        (lambda t: t.explain("blocks.0.attention.K_cache"), "made without K_cache"),
+        (lambda t: t.explain("blocks.0.attention.Q", 0, 128), "components are 0 to 127"),
+        (lambda t: t.head(0, 0).explain(0, 0, step="Q"), "Q of .* has no keys to choose from"),
+        (lambda t: t.head(0, 0).explain(0, 0, component=1), "the same here: give one of them"),
+        (lambda t: t.head(0, 0).explain("cat", step="K"), "'cat' is not among the tokens"),
+        (lambda t: t.head(0, 0).explain(9, step="V"), "no key 9; keys are 0 to 7"),
+        (lambda t: t.head(0, 0).explain(step="softmax"), "has no step 'softmax'; its steps are Q"),
+        (lambda t: t.gradients(5).explain("blocks.0.mid"), "a gradient is not made as its step is"),
+        (lambda t: t.gradients(5).blocks[0].mlp.explain(), "a gradient is not made as its step is"),
+    ],
+)
+def test_what_is_not_there(pocket: Trace, look: Any, message: str | None) -> None:
+    if message is None:
+        assert look(pocket)
+    else:
+        with pytest.raises(AttnlabError, match=message):
+            look(pocket)
+
+
+def test_a_text_that_several_tokens_have() -> None:
+    trace = GPT2.from_pretrained("pocket").trace("The dog chased the dog")
+    with pytest.raises(AttnlabError, match=r"'dog' is 2 of the tokens, 1 \(Ġdog\), 4 \(Ġdog\)"):
+        trace.explain("embedding", "dog")
+
+
+def test_nothing_is_kept_by_explaining(odd: GPT2) -> None:
+    trace = odd.trace([5, 80, 5])
+    there = kept(trace)
+    for path in ("logits", "blocks.1.mlp.activated", "blocks.2.attention.heads.1.context"):
+        trace.explain(path)
+    assert {path for path in kept(trace) - there if not path.endswith(".n_head")} == set()
+
+
+# ---- what is wrong, or edited --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", ["whole", "block", "attention", "head", "mlp"])
+def test_a_stored_number_that_does_not_follow_is_refused(odd: GPT2, of: str) -> None:
+    def part_of(trace: Trace) -> Result:
+        block = trace.blocks[1]
+        parts = {"whole": trace, "block": block, "attention": block.attention, "mlp": block.mlp}
+        return {**parts, "head": block.attention.heads[2]}[of]
+
+    refused = []
+    for name, step in part_of(odd.trace([5, 80, 5])).steps.items():
+        trace = odd.trace([5, 80, 5])
+        part = part_of(trace)
+        stored = getattr(part, name)
+        if step.equation in (None, same) or step.view or is_of_all_heads(part, name):
+            continue
+        for other in (*part.steps, *getattr(part, "parts", ())):
+            getattr(part, other)  # what it is made of stays as it is
+        plant(part, **{name: stored + 1e-2 if name != "scale" else stored + 1e-4})
+        place = {"component": 0} if step.axes.split()[-1:] != ["Tk"] else {"component": 1}
+        column = None if name in ("scale",) else place["component"]
+        with pytest.raises(DisagreementError, match=f"^{name} is stored as"):
+            part._explained(name, None, column)
+        refused.append(name)
+    wanted = {
+        "whole": "token_embedding position_embedding embedding final logits next_logits",
+        "block": "mid output",
+        "attention": "X QKV scale context output",
+        "head": "Q K V scale raw_scores scores masked_scores weights context output",
+        "mlp": "X hidden activated output",
+    }
+    assert sorted(refused) == sorted(wanted[of].split())
+
+
+@pytest.mark.parametrize("T", [5, 70], ids=["short", "long"])
+def test_every_edit_is_explained(T: int) -> None:
+    """Each step follows from the others; the edited one says what it would be."""
+    trace = random_model(T, 2).trace(np.arange(T))
+    for seed, path in enumerate(editable(trace)):
+        if T > 64 and seed % 7:
+            continue
+        edited = trace.edited({path: edit_of(trace, path, seed)})
+        place, _, name = path.rpartition(".")
+        for part, step in every_step(edited):
+            if part.path not in ("", "blocks.1", "blocks.1.mlp", "blocks.1.attention", place):
+                continue
+            if getattr(part, step) is None or is_of_all_heads(part, step):
+                continue
+            if step == "mask" and part.mask.ndim > 2:
+                continue
+            is_by_key = part.axes_of(step) == "Tq Tk"
+            key = 1 if is_by_key else None
+            explanation = part._explained(step, None, None, key)
+            if part.path == place and step == name and "unedited" in explanation.numbers:
+                told = explanation.numbers
+                value = told[name] if is_by_key and name == "weights" else told["value"]
+                unedited = attnlab.at(trace, told.get("step", path))
+                index = index_of(told) or ()
+                was = unedited[index] if index else unedited
+                assert told["unedited"] == {name: pytest.approx(was)}
+                assert ("edited here" in str(explanation)) == (value != was)
+
+
+def test_edits_that_change_another_step(odd: GPT2) -> None:
+    """What a head's output is edited by is added to the layer's, which is no such sum then."""
+    trace = odd.trace([5, 80, 5])
+    edited = trace.edited({"blocks.1.attention.heads.2.output": 3.0})
+    before, after = (t.blocks[1].attention.output[2, 4] for t in (trace, edited))
+    explanation = edited.blocks[1].attention.explain(step="output", component=4)
+    assert explanation.numbers["value"] == after
+    assert explanation.numbers["unedited"] == {"output": pytest.approx(before, abs=1e-4)}
+    rows = [line.split() for line in str(explanation).splitlines()]
+    assert ["edited", "here", f"{after:#.5g}"] in rows
+    text = str(trace.edited({"blocks.1.attention.QKV": 0.5}).head(1, 2).explain(step="Q"))
+    assert re.search(r"\nsum +-?[\d.]+\nedited here +0.5\n", text)
+    other = edited.blocks[1].mlp.explain("hidden")
+    assert "edited here" not in str(other)
+
+
+# ---- other results -------------------------------------------------------------------------------
+
+
+def test_matrices_of_ones_own() -> None:
+    """Q = K = V = [[2, 0], [0, 2], [2, 1]]."""
+    one = attnlab.self_attention(X, W, W, W, mask=causal_mask(3))
+    text = str(one.explain(2, step="Q", component=0))
+    assert "\nQ = X W_Q + b_Q: the 3 products\ni    X[2, i]  W_Q[i, 0]  product\n" in text
+    assert re.search(r"\nsum +2\n", text)
+    assert "K = X W_K + b_K: the 3 products\ni    X[1, i]" in str(one.explain(1, step="K"))
+    assert re.search(r"\nsum +4\n", str(one.explain(2, 0, step="raw_scores")))
+    assert "\n  4 / 1.4142 = 2.8284\n" in str(one.explain(2, 0, step="scores"))
+    assert "\n  mask[2, 0] is True, and the score: 2.8284\n" in str(
+        one.explain(2, 0, step="masked_scores")
+    )
+    assert "\n  mask[0, 2] is False: -inf\n" in str(one.explain(0, 2, step="masked_scores"))
+    assert one.explain(0, 2, step="masked_scores").numbers["value"] == -math.inf
+    assert "\n  √2 = 1.4142\n" in str(one.explain(step="scale"))
+    assert "\n  X[1, 0] = 0\n" in str(one.explain(1, step="memory"))
+    assert "\n  W_Q[1, 0] = 0" in str(one.explain(1, step="W_Q"))
+    with pytest.raises(AttnlabError, match="made without b_Q"):
+        one.explain(step="b_Q")
+
+
+def test_another_text_and_several_heads_of_ones_own() -> None:
+    rng = np.random.default_rng(0)
+    X, memory = rng.standard_normal((2, 4)), rng.standard_normal((3, 6))
+    weights = [rng.standard_normal(shape) for shape in ((4, 2), (6, 2), (6, 5))]
+    crossed = attnlab.cross_attention(X, memory, *weights, memory_tokens=["a", "b", "c"])
+    numbers = crossed.explain("b", step="V", component=4).numbers
+    assert (numbers["key"], numbers["value"]) == (1, crossed.V[1, 4])
+    assert "V = memory W_V + b_V: the 6 products\ni    memory[1, i]" in str(
+        crossed.explain("b", step="V")
+    )
+    square = [rng.standard_normal((4, 4)) for _ in range(4)]
+    several = attnlab.multi_head_attention(X, *square, n_head=2)
+    for part in (several, several.heads[1]):
+        for step in part.steps:
+            if getattr(part, step) is not None and not is_of_all_heads(part, step):
+                assert part.explain(step=step).numbers
+    assert several.explain(step="Q", component=3).numbers["step"] == "heads.1.Q"
+    batch = rng.standard_normal((2, 3, 4))
+    with pytest.raises(AttnlabError, match=r"Q of shape \(2, 3, 4\); .* one sequence"):
+        attnlab.attention(batch, batch, batch).explain(step="Q")
+    with pytest.raises(AttnlabError, match=r"Q of shape \(2, 2, 3, 2\)"):
+        attnlab.multi_head_attention(batch, *square, n_head=2).explain(step="Q")
+
+
+def test_what_is_dropped(odd: GPT2) -> None:
+    rng = np.random.default_rng(0)
+    ids = [5, 80, 5]
+    dropout = {
+        path: rng.integers(0, 2, shape).astype(np.float32) * 2
+        for path, shape in dropout_shapes(odd.config, (3,)).items()
+    }
+    trained = ForwardPass(ids, odd.parameters, dropout=dropout)
+    places = [(token, component) for token in range(3) for component in range(4)]
+    for token, component in places:
+        for path, dropped in (
+            ("embedding", "embedding_dropout"),
+            ("blocks.1.mid", "blocks.1.attention_dropout"),
+            ("blocks.1.output", "blocks.1.mlp_dropout"),
+        ):
+            explanation = trained.explain(path, token, component)
+            factor = dropout[dropped][token, component]
+            assert explanation.numbers[dropped.rpartition(".")[2]] == factor
+            assert re.search(rf" · {factor:g} = ", str(explanation))
+        head = trained.blocks[1].attention.heads[2]
+        numbers = head.explain(token, 1, step="dropout_mask").numbers
+        assert numbers["value"] == head.dropout_mask[token, 1]
+    assert trained.explain("logits", 1, 7).numbers["id"] == 7
+    with pytest.raises(AttnlabError, match="number of a token id is an integer"):
+        trained.explain("logits", 1, "n")
+    several = ForwardPass([ids, ids], odd.parameters)
+    with pytest.raises(AttnlabError, match=r"embedding of shape \(2, 3, 35\)"):
+        several.explain("embedding")
+
+
+def test_after_a_cache(odd: GPT2) -> None:
+    step = odd.generate([5, 80, 5], 2, temperature=0, trace=True).steps[-1].trace
+    head, cached = step.head(1, 2), step.cached
+    assert cached == 4
+    for name in ("K", "V"):
+        new = head.explain(-1, step=name, component=3)
+        assert new.numbers["value"] == getattr(head, name)[-1, 3]
+        assert re.search(r"\ni +(X|memory)\[0, i\]", str(new))
+        old = head.explain(2, step=name, component=3)
+        assert old.numbers["value"] == getattr(head, name)[2, 3]
+        assert "found in the cache, made when its token was new" in str(old)
+        layer = step.blocks[1].attention
+        in_cache = layer.explain(2, step=f"{name}_cache", component=17)
+        assert str(in_cache) == str(old)
+        with pytest.raises(AttnlabError, match="no key 4; keys are 0 to 3"):
+            layer.explain(4, step=f"{name}_cache")
+    assert head.explain(0, step="Q").numbers["query"] == 0
+    assert "query 4 (" in head.explain(step="Q").title
+    for part, name in every_step(step):
+        if getattr(part, name) is not None and not is_of_all_heads(part, name):
+            assert part._explained(name, None, None).numbers
+
+
+def test_a_trace_from_a_file(odd: GPT2, tmp_path: Any) -> None:
+    trace = odd.trace([5, 80, 5])
+    trace.record(tmp_path / "a.trace")
+    opened = attnlab.open_trace(tmp_path / "a.trace")
+    path = "blocks.1.attention.heads.2.raw_scores"
+    told = [one.explain(path, 2, 1).text(200) for one in (trace, opened)]
+    assert told[0].splitlines()[1:] == told[1].splitlines()[1:]
+    with pytest.raises(AttnlabError, match=r"needs the model's blocks.1.mlp.gain"):
+        opened.explain("blocks.1.mlp.hidden")

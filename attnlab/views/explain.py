@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from attnlab import equations
-from attnlab.equations import Array
+from attnlab.equations import AnyArray
 from attnlab.errors import DisagreementError, InvalidValueError
 from attnlab.errors import shown as quoted
 from attnlab.views.explanation import (
@@ -298,7 +298,7 @@ def id_of(result: Result, given: int | str, count: int) -> tuple[int, str]:
     """
     vocabulary = getattr(result, "vocabulary", None)
     if vocabulary is None:
-        number = place(given, "id", count)
+        number = place(given, "token id", count)
         return number, str(number)
     token = vocabulary.named(given)
     return token.id, called(token.id, label(token.symbol))
@@ -400,101 +400,113 @@ def residual(one: One) -> Parts:
     return [(f"{one.heading} · {one.called('dropout')}", f"{sum_} = {result}")]
 
 
+class Factor(NamedTuple):
+    """What is multiplied in a sum of products, or added to it.
+
+    Attributes
+    ----------
+    name, where : the step that it stands in, and where in it
+    numbers : (n,), or one number
+    """
+
+    name: str
+    where: tuple[int | str, ...]
+    numbers: AnyArray
+
+    def __str__(self) -> str:
+        return located(self.name, self.where)
+
+
 def affine(one: One) -> Parts:
     x, W, b = (one.need(parameter) for parameter in ("x", "W", "b"))
     row, column = one.index
     of_x = row - (one.result.tokens_before if one.name in ("K", "V") else 0)
     if of_x < 0:
         return from_cache(one)
-    bias = None if b is None else (located(one.called("b"), (column,)), b[column])
     return products(
         one,
-        (located(one.called("x"), (of_x, "i")), x[of_x]),
-        (located(one.called("W"), ("i", column)), W[:, column]),
-        bias,
+        Factor(one.called("x"), (of_x, "i"), x[of_x]),
+        Factor(one.called("W"), ("i", column), W[:, column]),
+        None if b is None else Factor(one.called("b"), (column,), b[column]),
     )
 
 
 def head_output(one: One) -> Parts:
     (row, column), context, W_O = one.index, one.need("context"), one.need("W_O")
-    return products(
-        one,
-        (located("context", (row, "i")), context[row]),
-        (located("W_O", ("i", column)), W_O[:, column]),
-    )
+    of_context = Factor("context", (row, "i"), context[row])
+    return products(one, of_context, Factor("W_O", ("i", column), W_O[:, column]))
 
 
 def logits(one: One) -> Parts:
     final, W_U = one.need("final"), one.need("W_U")
     *rows, id = one.index  # next_logits have one row, the last
     row = rows[0] if rows else len(final) - 1
-    return products(
-        one,
-        (located("final", (row, "i")), final[row]),
-        (located("W_U", ("i", id)), W_U[:, id]),
-    )
+    of_final = Factor("final", (row, "i"), final[row])
+    return products(one, of_final, Factor("W_U", ("i", id), W_U[:, id]))
 
 
 def raw_scores(one: One) -> Parts:
     (query, key), Q, K = one.index, one.need("Q"), one.need("K")
-    return products(one, (located("Q", (query, "i")), Q[query]), (located("K", (key, "i")), K[key]))
+    return products(one, Factor("Q", (query, "i"), Q[query]), Factor("K", (key, "i"), K[key]))
 
 
 def context(one: One) -> Parts:
     (query, column), weights, V = one.index, one.need("weights"), one.need("V")
     keys = axis_of(one.result, "Tk", len(V))
-    names = [called(*key) for key in zip(keys.positions, keys.labels, strict=True)]
     return products(
         one,
-        (located("weights", (query, "key")), weights[query]),
-        (located("V", ("key", column)), V[:, column]),
-        named=("key", names),
+        Factor("weights", (query, "key"), weights[query]),
+        Factor("V", ("key", column), V[:, column]),
+        names=("key", *map(called, keys.positions, keys.labels)),
     )
 
 
 def products(
     one: One,
-    first: tuple[str, Array],
-    second: tuple[str, Array],
-    bias: tuple[str, Any] | None = None,
-    named: tuple[str, Sequence[str]] | None = None,
+    first: Factor,
+    second: Factor,
+    bias: Factor | None = None,
+    names: Sequence[str] = (),
 ) -> Parts:
     """A sum of products as a table, of many the largest ones and what the others add up to.
 
     Parameters
     ----------
-    first, second : what is multiplied, with a name
-    bias : what is added in the end, with a name
-    named : what each product is called, and what all of them are; None for numbers
+    first, second : what is multiplied
+    bias : what is added to the sum
+    names : what the products are called, and each of them; () for numbers
     """
-    x, w = (numbers.astype(np.float64) for _, numbers in (first, second))
+    x, w = first.numbers.astype(np.float64), second.numbers.astype(np.float64)
     terms = x * w
-    kind, names = named or ("i", [*map(str, range(len(terms)))])
+    header, *rows_called = names or ("i", *map(str, range(len(terms))))
     order = np.arange(len(terms))
     if len(terms) > PRODUCTS_WHOLE:
         order = np.argsort(-np.abs(terms), kind="stable")[:PRODUCTS_SHOWN]
-    rows = [[kind, first[0], second[0], "product"]]
-    added: list[Span] = []
+    rows = [[header, str(first), str(second), "product"]]
+    added = []
     for i in order.tolist():
         x_i, w_i, product = map(printed, (x[i], w[i], terms[i]))
         check(f"product {i}", x_i * w_i, product)
-        rows.append([names[i], str(x_i), str(w_i), str(product)])
+        rows.append([rows_called[i], str(x_i), str(w_i), str(product)])
         added.append(product)
-    others = np.delete(terms, order)
     heading = f"{one.heading}: the {len(terms)} products"
+    others = np.delete(terms, order)
     if len(others):
         heading += f", the {len(order)} largest first"
         added.append(printed(others.sum()))
         rows.append([f"{len(others)} others", "", "", str(added[-1])])
+    one.numbers.update(
+        {first.name: x.tolist(), second.name: w.tolist(), "products": terms.tolist()}
+    )
     if bias:
-        added.append(printed(bias[1]))
-        rows.append([bias[0], "", "", str(added[-1])])
-        terms = np.append(terms, float(bias[1]))
+        one.numbers[bias.name] = number = float(bias.numbers)
+        added.append(printed(number))
+        rows.append([str(bias), "", "", str(added[-1])])
+        terms = np.append(terms, number)
     made = one.checked(total(added), sum_noise(terms, np.asarray(one.stored).dtype))
     rows.append(["sum", "", "", in_words(made)])
     if made != one.stored:
         rows.append(["edited here", "", "", in_words(one.stored)])
-    one.numbers.update(terms=terms.tolist())
     return [(heading, rows)]
 
 
