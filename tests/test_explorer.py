@@ -349,11 +349,10 @@ def test_what_is_not_there(explorer: Explorer) -> None:
 
 
 def test_long_requests(explorer: Explorer) -> None:
-    for length in (100_001, 5_000_000):
+    for length in (100_001, 30_000_000):
         words = told(explorer, "/trace", {"text": "x" * length}, 413)
         assert words == "More than 100,000 bytes are too many."
-    with contextlib.suppress(ConnectionError):  # cut off: it may be heard why, or not
-        assert answer(explorer, "POST", "/trace", b"x" * 30_000_000)[0] == 413
+    assert "tokens are too many" in told(explorer, "/trace", {"text": "x" * 99_000})
     traced(explorer)
 
 
