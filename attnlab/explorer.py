@@ -145,29 +145,33 @@ class Explorer(PrintedAnywhere):
                 timeout_graceful_shutdown=GRACE,
             )
         )
-        self._thread = threading.Thread(
+        # Ctrl-C while a thread is joined makes Python 3.11 take it for ended: so an event tells.
+        self._ended = threading.Event()
+        threading.Thread(
             target=self._serve, args=(listener,), name="attnlab explorer", daemon=True
-        )
-        self._thread.start()
+        ).start()
 
     def _serve(self, listener: socket.socket) -> None:
-        with listener:  # which uvicorn leaves open where it is ended before it has begun
-            self._server.run([listener])
+        try:
+            with listener:  # which uvicorn leaves open where it is ended before it has begun
+                self._server.run([listener])
+        finally:
+            self._ended.set()
 
     @property
     def is_running(self) -> bool:
         """Whether it still answers."""
-        return self._thread.is_alive()
+        return not self._ended.is_set()
 
     def stop(self) -> None:
         """End it; what is being computed is not waited for. A second time nothing happens."""
         self._end()
-        self._thread.join()
+        self.wait()
 
     def wait(self) -> None:
         """Return when it has been stopped: by the page, another thread, or Ctrl-C, which raises."""
-        while self.is_running:
-            self._thread.join(0.5)  # on Windows, Ctrl-C is heard between
+        while not self._ended.wait(0.5):  # on Windows, Ctrl-C is heard between
+            pass
 
     def _end(self) -> None:
         self._server.should_exit = True
@@ -236,19 +240,22 @@ class Desk:
         InvalidValueError, InvalidTypeError
             There are no tokens or too many, or what is silenced is not there.
         """
-        tokens = self.model.tokenizer.tokens(text_or_ids)
-        positions = self.model.config.n_positions
-        if not tokens:
+        tokenizer, positions = self.model.tokenizer, self.model.config.n_positions
+        ids = tokenizer.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
+        if isinstance(ids, list) and not ids:
             raise InvalidValueError(say("Type a text: there is nothing to trace.", self.language))
-        if len(tokens) > positions:
+        if (
+            isinstance(ids, list) and len(ids) > positions
+        ):  # before tokens are made, which takes long
             raise InvalidValueError(
                 say(
                     "{count} tokens are too many: this model reads {positions} at most.",
                     self.language,
-                    count=len(tokens),
+                    count=len(ids),
                     positions=positions,
                 )
             )
+        tokens = tokenizer.tokens(ids)
         edits = edits_of(silenced)
         content = json.dumps([tokens.ids.tolist(), sorted(edits)])
         id = sha256(content.encode()).hexdigest()[:16]

@@ -30,6 +30,8 @@ from attnlab.parameters import ParameterVector
 needs("starlette", "explore")
 needs("uvicorn", "explore")
 
+import uvicorn  # noqa: E402
+
 from attnlab import explorer as room  # noqa: E402
 from attnlab.explorer import Explorer, size_of  # noqa: E402
 from attnlab.views.prediction import TEMPERATURES, TOKENS  # noqa: E402
@@ -497,7 +499,8 @@ class SlowModel:
         if threading.current_thread() is not threading.main_thread():
             self.traced.append("".join(tokens.texts))
             self.begun.release()
-            assert self.go.wait(PATIENCE)
+            if not self.go.wait(PATIENCE):
+                self.traced.append("and waited in vain")
         return self.model.trace(tokens)
 
 
@@ -530,6 +533,7 @@ def test_the_end_waits_for_no_computation(pocket: GPT2) -> None:
         assert not explorer.is_running
         slow.go.set()
         assert tab.result(PATIENCE)[0] == 500
+    assert slow.traced == ["The cat"]
 
 
 # ---- what is kept --------------------------------------------------------------------------------
@@ -596,6 +600,19 @@ def test_a_port_of_ones_own(pocket: GPT2) -> None:
         assert parts_of(again)[0] == f"127.0.0.1:{port}"
         assert parts_of(again)[1] != parts_of(explorer)[1]
         traced(again)
+
+
+def test_ended_before_it_has_begun(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended(uvicorn.Server):
+        def __init__(self, config: uvicorn.Config) -> None:
+            super().__init__(config)
+            self.should_exit = True
+
+    monkeypatch.setattr(uvicorn, "Server", Ended)
+    explorer = pocket.explore()
+    explorer.wait()
+    address, _, port = parts_of(explorer)[0].partition(":")
+    socket.create_server((address, int(port))).close()
 
 
 def test_stopped(pocket: GPT2) -> None:
