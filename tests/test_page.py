@@ -50,6 +50,7 @@ from attnlab import (
 )
 from attnlab.forward import KeyValueCache
 from attnlab.tables import printable
+from attnlab.views import way
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.page import HERE, MARK, SCRIPTS, STEPS, estimated_size, is_page
 
@@ -1004,6 +1005,7 @@ def test_edited_numbers_that_float32_can_not_hold() -> None:
 # Keys, axes, and what Python and everybody calls by these names.
 UNTRANSLATED = [
     "attnlab",
+    "logits",
     "Tab",
     "Enter",
     "Esc",
@@ -1048,11 +1050,13 @@ def test_a_page_in_chinese_says_nothing_in_english(odd: GPT2, open_page: Open) -
     assert "计算过程：第 0 层，头 0，查询 2，键 1" in said
     said = re.sub(r"字节\s+[0-9a-f ]+", "", said)
     formulas = [trace.head(0, 0).formula_of(name) for name in STEPS]
+    formulas += [stop["formula"] for stop in way.described(trace, "en")["stops"].values()]
     for formula in sorted(formulas, key=len, reverse=True):
         said = said.replace(formula, "")
     words = re.compile(r"[A-Za-z]{2,}")
     kept = [
         *STEPS,
+        *way.stops(trace),
         TEXT,
         *trace.tokens.texts,
         trace.parameters.name,

@@ -300,6 +300,41 @@ WORDS = {
     "sum": "和",
     "step": "步骤",
     "Both, and their difference": "两者及其差值",
+    # the page's way through the model
+    "Part of the way": "哪一段",
+    "Stops of the way": "途经的各站",
+    "Embedding": "嵌入",
+    "Block {layer}": "第 {layer} 块",
+    "Logits": "logits 和概率",
+    "It needs the model's parameters, and this trace is from a file.": (
+        "这需要模型的参数，而这次前向计算来自文件。"
+    ),
+    "The way of {token}, token {i}, through the model": "词元 {i}（{token}）在模型中走过的路",
+    "The way of token {query} is not in the file; attnlab explore has all of them.": (
+        "文件里没有词元 {query} 走过的路；attnlab explore 里全都有。"
+    ),
+    "{name}, size {size}": "{name}，长度 {size}",
+    "{shape}, of which this is token {i}'s row: size {size}, from {least} to {most}.": (
+        "{shape}，这里是其中词元 {i} 的一行：长度 {size}，从 {least} 到 {most}。"
+    ),
+    "component {c}": "第 {c} 维",
+    "component {c}, of head {h} component {d}": "第 {c} 维，即头 {h} 的第 {d} 维",
+    "Blue below 0, orange above; strongest at {least} and {most}.": (
+        "蓝色小于 0，橙色大于 0；到 {least} 和 {most} 颜色最深。"
+    ),
+    "mean, of the {D} numbers of {name}: their sum / {D}": "均值，{name} 的 {D} 个数之和 / {D}",
+    "variance: the sum of all ({name} − mean)² / {D}": "方差：各个 ({name} − 均值)² 之和 / {D}",
+    "share of x that passes = {share}": "x 通过的份额 = {share}",
+    "This number's weights are not in the file; attnlab explore has them.": (
+        "文件里没有算出这个数所用的参数；attnlab explore 里有。"
+    ),
+    "head {h}: {formula}": "头 {h}：{formula}",
+    "{heading}: the {all} products, the {count} largest first": (
+        "{heading}：{all} 个乘积，先列最大的 {count} 个"
+    ),
+    "{heading}: the {all} products": "{heading}：{all} 个乘积",
+    "{others} others": "其余 {others} 个",
+    "All {all} products": "全部 {all} 个乘积",
     # what each step is for
     "A token is known to the model by its number: these are all that it is told of a text.": (
         "模型只凭编号认识词元：关于一段文本，它得到的就是这些编号。"

@@ -3,25 +3,32 @@
     "attention.3"    of layer 3: Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh), then head by head the
                      steps that are edited in it, (T, Tk) each, the context (T, Dh)
     "prediction.9"   what may follow position 9, see `prediction`
+    "way.9", "norms", "columns.blocks.0.mlp.W_1.3.5"
+                     of the way of a token through the model, see `way`
 
 A page that is a file carries packs inside it; one that is served asks for them.
 """
 
 from __future__ import annotations
 
+import re
 import zlib
 from base64 import b64encode
+from collections.abc import Iterable
 
 import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
 from attnlab.errors import shown as quoted
+from attnlab.views import way
 from attnlab.views.prediction import positions_of, prediction
 from attnlab.views.shown import Result
 
 # The steps of a head that a pack holds where they are edited, a scale as a number beside it.
 CARRIED = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
+
+COLUMNS = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
 
 # What is left of random float32 numbers in `embedded`, before base64: of 32 bits the sign and the
 # mantissa's 23, and what the exponents' Huffman code takes.
@@ -41,6 +48,12 @@ def pack(trace: Result, name: str) -> bytes:
         return _attention(trace, int(number))
     if kind == "prediction" and number.isdecimal() and int(number) in positions_of(trace):
         return _float32(prediction(trace, int(number)), "logits")
+    if kind == "way" and number.isdecimal() and int(number) < len(trace.tokens):
+        return _joined(way.way(trace, int(number)), name)
+    if name == "norms":
+        return _joined(way.norms(trace), name)
+    if found := COLUMNS.fullmatch(name):
+        return _joined(way.columns(trace, found[1], int(found[2]), int(found[3])), name)
     raise InvalidValueError(f"there is no pack {quoted(name)}")
 
 
@@ -48,6 +61,7 @@ def packs_of_file(trace: Result) -> list[str]:
     """The names of the packs that a page that is a file carries."""
     return [
         *(f"attention.{layer}" for layer in range(len(trace.blocks))),
+        *way.packs_of_way(trace),
         *(f"prediction.{position}" for position in positions_of(trace)),
     ]
 
@@ -84,6 +98,10 @@ def _step(result: Result, name: str) -> bytes:
     values = getattr(result, name)
     meant = np.isneginf(values) & (name == "masked_scores")
     return _float32(values, name, meant)
+
+
+def _joined(parts: Iterable[AnyArray], name: str) -> bytes:
+    return b"".join(_float32(part, name) for part in parts)
 
 
 def _float32(values: AnyArray, name: str, meant: AnyArray | bool = False) -> bytes:

@@ -7,6 +7,7 @@ function select(query, key) {
   for (const heatmap of heatmaps) heatmap.place();
   for (const text of texts) text.draw();
   followQuery();
+  followWay();
   tellLink();
 }
 
@@ -54,6 +55,7 @@ function repaint() {
   choosePalettes();
   for (const grid of grids) grid.maps.forEach(colourMap);
   openHead(selection.layer, selection.head);
+  showWay();
 }
 
 function makeSteps() {
@@ -176,6 +178,7 @@ function openTraces(given) {
   tellLetters();
   heatmaps = views.map(makeHeatmap);
   grids = views.map(makeGrid);
+  openWay();
   return openHead(selection.layer, selection.head);
 }
 

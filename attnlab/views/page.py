@@ -30,7 +30,7 @@ from attnlab.errors import InvalidValueError, WriteError
 from attnlab.errors import shown as quoted
 from attnlab.files import as_path, open_regular, write_whole
 from attnlab.tables import printable
-from attnlab.views import prediction
+from attnlab.views import prediction, way
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.language import CHINESE, WORDS, language_of, say, titled
 from attnlab.views.packs import COMPRESSED, edited_heads, embedded, pack, packs_of_file
@@ -38,8 +38,8 @@ from attnlab.views.shown import Result, Token
 
 HERE = Path(__file__).parent
 SCRIPTS = (
-    *("chain.js", "palette.js", "source.js", "align.js", "data.js", "draw.js"),
-    *("grid.js", "next.js", "tokens.js", "heatmap.js", "arithmetic.js", "page.js"),
+    *("chain.js", "steps.js", "palette.js", "source.js", "align.js", "data.js", "draw.js"),
+    *("grid.js", "next.js", "tokens.js", "heatmap.js", "arithmetic.js", "way.js", "page.js"),
 )
 LIVE_SCRIPTS = (*SCRIPTS, "live.js")
 
@@ -163,6 +163,7 @@ def estimated_size(traces: Sequence[Result]) -> int:
                 floats += sum(T * (trace.config.d_head if n == "context" else Tk) for n in names)
         positions = min(T, prediction.POSITIONS)
         floats += positions * prediction.NUMBERS
+        floats += way.floats_of_packs(trace)
         size += int(floats * 4 * COMPRESSED * 4 / 3)  # base64 writes 3 bytes as 4 letters
         tokens = min(trace.config.vocab_size, positions * prediction.TOKENS)
         size += tokens * prediction.LETTERS
@@ -208,6 +209,7 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
         "model": printable(trace.parameters.name),
         "excerpt": _text(trace),
         "edited": _edited(trace),
+        "way": way.described(trace, language),
         "scales": [
             [head.scale for head in block.attention.heads] for block in trace.aside().blocks
         ],

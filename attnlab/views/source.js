@@ -19,6 +19,12 @@ async function embeddedNumbers(element) {
   return new Float32Array(bytes.buffer, 0, count);
 }
 
+/** Whether a pack can be had: a page that is served asks for any, one that is a file carries some. */
+const isThere = (trace, name) =>
+  trace.id !== undefined ||
+  trace.packs.has(name) ||
+  byId(`trace-${trace.number}-${name}`) !== null;
+
 /** A trace's pack, float32; it is asked for once. */
 function numbersOf(trace, name) {
   if (!trace.packs.has(name)) {

@@ -1,0 +1,589 @@
+// The way of a token through the model: its row at each stop, and the arithmetic of each number.
+
+const TERMS_ALL = 12; // of a sum that has no more terms, all are shown
+const TERMS_SHOWN = 8; // of a longer one, the largest
+
+const walk = { trace: 0, path: "embedding", component: 0 };
+
+let walked; // what is shown: { trace, position, stops, rows, heads }
+let asked = 0; // how often something else was chosen; what comes for an earlier choice is let go
+
+/** Begin again, with other traces. */
+function openWay() {
+  walk.trace = Math.min(walk.trace, traces.length - 1);
+  const choice = byId("way-traces");
+  choice.hidden = traces.length < 2;
+  choice
+    .querySelectorAll("label")
+    .forEach((label) => label.remove());
+  for (const { number: n, name } of traces) {
+    choice.append(
+      radioOf("way-trace", name, n === walk.trace, () => {
+        walk.trace = n;
+        openWay();
+      }),
+    );
+  }
+  const trace = traces[walk.trace];
+  const stops = stopsOf(trace.layers);
+  if (!stops.some(({ path }) => path === walk.path)) walk.path = "embedding";
+  const parts = [
+    ["", say("Embedding")],
+    ...Array.from({ length: trace.layers }, (_, layer) => [layer, say("Block {layer}", { layer })]),
+    ["end", say("Logits")],
+  ];
+  const choices = parts.map(([part, words]) => {
+    const first = stops.find((stop) => partOfWay(stop) === part);
+    const radio = radioOf("way-part", words, false, () => goTo(first.path));
+    radio.dataset.part = part;
+    return radio;
+  });
+  byId("way-parts").replaceChildren(byId("way-parts").firstElementChild, ...choices);
+  return showWay();
+}
+
+const partOfWay = ({ layer, name }) =>
+  layer ?? (name === "final" || name === "logits" ? "end" : "");
+
+function radioOf(group, words, checked, onChoice) {
+  const radio = make("input", { type: "radio", name: group });
+  radio.checked = checked;
+  radio.addEventListener("change", onChoice);
+  return make("label", {}, radio, make("span", {}, words));
+}
+
+/** Go to a stop, and to one of its numbers. */
+function goTo(path, component = walk.component) {
+  Object.assign(walk, { path, component });
+  return showWay();
+}
+
+/** The position nearest to one whose way can be had. */
+function nearestWay(trace, wanted) {
+  const there = trace.tokens.map((_, i) => i).filter((i) => isThere(trace, `way.${i}`));
+  return there.reduce((best, i) =>
+    Math.abs(i - wanted) <= Math.abs(best - wanted) ? i : best,
+  );
+}
+
+/** A token's rows at all stops but attention's, read and made once. */
+function wayOf(trace, position) {
+  trace.ways ??= new Map();
+  if (!trace.ways.has(position)) trace.ways.set(position, readWay(trace, position));
+  return trace.ways.get(position);
+}
+
+async function readWay(trace, position) {
+  const [numbers, norms] = await Promise.all([
+    numbersOf(trace, `way.${position}`),
+    isThere(trace, "norms") ? numbersOf(trace, "norms") : null,
+  ]);
+  const stops = stopsOf(trace.layers);
+  const rows = rowsOfWay(stops, trace.way, numbers, norms);
+  return { trace, position, stops, rows, norms };
+}
+
+/** A stop's row; undefined where it can't be had. */
+function rowAt({ rows, trace, position }, { path, name, layer }) {
+  if (rows.has(path)) return rows.get(path);
+  const ofHeads = /^attention\.(Q|K|V|concat)$/.exec(name);
+  return ofHeads ? rowOfHeads(trace.read.get(layer), ofHeads[1], position) : undefined;
+}
+
+/** Another query was chosen. */
+const followWay = onceAFrame(() => {
+  if (walked && nearestWay(traces[walk.trace], selection.query) !== walked.position) showWay();
+});
+
+async function showWay() {
+  const choice = ++asked;
+  const trace = traces[walk.trace];
+  const position = nearestWay(trace, Math.min(selection.query, trace.T - 1));
+  const way = await wayOf(trace, position);
+  const stop = way.stops.find(({ path }) => path === walk.path);
+  if (stop.layer !== undefined && !trace.read.has(stop.layer)) await readLayer(trace, stop.layer);
+  if (choice !== asked) return;
+  walked = { ...way, stop, part: partOfWay(stop) };
+  const token = trace.tokens[position];
+  byId("way-title").replaceChildren(
+    ...sayParts("The way of {token}, token {i}, through the model", {
+      token: symbolOf(brief(token.symbol)),
+      i: String(position),
+    }),
+  );
+  const note = byId("way-note");
+  note.hidden = position === Math.min(selection.query, trace.T - 1);
+  note.textContent = say(
+    "The way of token {query} is not in the file; attnlab explore has all of them.",
+    selection,
+  );
+  for (const label of byId("way-parts").querySelectorAll("label"))
+    label.firstElementChild.checked = label.dataset.part === String(walked.part);
+  showStops();
+  await showStop();
+}
+
+/** The stops of the part that is open, each with its row as a strip and how long it is. */
+function showStops() {
+  const list = byId("stops");
+  const hadFocus = list.contains(document.activeElement);
+  const options = walked.stops.filter((stop) => partOfWay(stop) === walked.part).map(optionOf);
+  list.replaceChildren(...options);
+  if (hadFocus) list.querySelector("[aria-selected=true]").focus({ preventScroll: true });
+}
+
+// The stops of the residual stream; the others branch off from it.
+const STREAM = new Set(["embedding", "input", "mid", "output", "final"]);
+
+function optionOf(stop) {
+  const row = rowAt(walked, stop);
+  const chosen = stop === walked.stop;
+  const size = row ? format(Math.hypot(...row)) : "";
+  const strip = make("canvas", { "aria-hidden": "true" });
+  if (row) bitmapOf(row, row.length, 1, stripScale(row), () => false, strip);
+  const option = make(
+    "li",
+    {
+      role: "option",
+      tabindex: chosen ? "0" : "-1",
+      "aria-selected": String(chosen),
+      "aria-label": row ? say("{name}, size {size}", { name: stop.name, size }) : stop.name,
+      "data-path": stop.path,
+    },
+    make("code", {}, stop.name),
+    strip,
+    make("span", { class: "size" }, size),
+  );
+  option.classList.toggle("stream", STREAM.has(stop.name));
+  option.addEventListener("click", () => goTo(stop.path));
+  return option;
+}
+
+/** Colours of a row: nearly all its numbers lie between the ends; those beyond look like the ends. */
+function stripScale(row) {
+  const sizes = Float64Array.from(row, Math.abs).sort();
+  const bound = sizes[Math.ceil(0.98 * sizes.length) - 1] || sizes.at(-1) || 1;
+  return { bound, colours: palettes.signed, at: (x) => (x / bound + 1) / 2 };
+}
+
+function walkByKey(event) {
+  const stops = walked.stops;
+  const at = stops.findIndex(({ path }) => path === walk.path);
+  const inPart = stops.filter((stop) => partOfWay(stop) === partOfWay(stops[at]));
+  const to = {
+    ArrowUp: stops[at - 1],
+    ArrowDown: stops[at + 1],
+    Home: inPart[0],
+    End: inPart.at(-1),
+  };
+  if (!(event.key in to)) return;
+  event.preventDefault();
+  if (to[event.key]) goTo(to[event.key].path);
+}
+
+// ---- one stop --------------------------------------------------------------------------------------
+
+function showStop() {
+  const { stop, trace } = walked;
+  const { axes, purpose } = trace.way.stops[stop.name];
+  const row = rowAt(walked, stop);
+  const isEdited = trace.way.edited.includes(stop.path);
+  byId("stop-title").replaceChildren(make("code", {}, stop.path));
+  byId("stop-formula").textContent =
+    headingOf(stop) + (isEdited ? say(", edited") : "");
+  byId("stop-purpose").textContent = purpose;
+  byId("stop-missing").hidden = row !== undefined;
+  for (const id of ["stop-shape", "strip", "stop-arithmetic"]) byId(id).hidden = row === undefined;
+  if (!row) return undefined;
+  byId("stop-shape").replaceChildren(
+    ...sayParts("{shape}, of which this is token {i}'s row: size {size}, from {least} to {most}.", {
+      shape: shapeOf(trace, axes).join(" × "),
+      i: String(walked.position),
+      size: number(Math.hypot(...row), 4),
+      least: number(Math.min(...row), 4),
+      most: number(Math.max(...row), 4),
+    }),
+  );
+  strip.show(row);
+  return chooseComponent(Math.min(walk.component, row.length - 1));
+}
+
+const lastOf = (path) => path.replace(/.*\./, "");
+
+/** A stop with its formula, as the library heads it. */
+const headingOf = ({ name }) => `${lastOf(name)} = ${walked.trace.way.stops[name].formula}`;
+
+function shapeOf({ T, Tk, H, Dh, way: { D, F, vocab } }, axes) {
+  const sizes = { T, Tq: T, Tk, H, Dk: Dh, Dv: Dh, D, F, vocab };
+  return axes.split(" ").map((axis) => axis.split("·").reduce((n, name) => n * sizes[name], 1));
+}
+
+/** Show one number of the row, and how it is made. */
+function chooseComponent(c) {
+  walk.component = c;
+  strip.mark(c);
+  return showNumber();
+}
+
+/** A component in words; of heads side by side whose it is. */
+function componentOf({ name }, c) {
+  const { Dh } = walked.trace;
+  if (!/^attention\.(Q|K|V|concat)$/.test(name)) return say("component {c}", { c });
+  return say("component {c}, of head {h} component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
+}
+
+const strip = makeStrip();
+
+/** The row that is shown as coloured cells, of which one is chosen by pointer or keys. */
+function makeStrip() {
+  const mark = make("div", { role: "gridcell", class: "mark", tabindex: "0" });
+  const line = make("div", { role: "row" }, mark);
+  const canvas = make("canvas", { "aria-hidden": "true" });
+  const cells = make("div", { role: "grid", class: "cells" }, canvas, line);
+  const reading = make("p", { class: "reading", "aria-live": "polite" });
+  const legend = make("p", { class: "note" });
+  byId("strip").append(reading, cells, legend);
+  let row = [];
+  let columns, side, chosen;
+
+  function layOut() {
+    const width = byId("strip").clientWidth;
+    if (!width || !row.length) return;
+    const { Dh } = walked.trace;
+    const fitting = Math.floor(width / Math.sqrt((180 * width) / row.length));
+    const unit = row.length % Dh || Dh > width / 4 || !walked.stop.name.startsWith("att") ? 16 : Dh;
+    columns = Math.min(row.length, Math.max(16, unit, fitting - (fitting % unit)));
+    side = Math.max(1, Math.min(24, Math.floor(width / columns)));
+    const rows = Math.ceil(row.length / columns);
+    const scale = stripScale(row);
+    bitmapOf(row, columns, rows, scale, () => false, canvas);
+    canvas.style.width = `${columns * side}px`;
+    canvas.style.height = `${rows * side}px`;
+    cells.ariaRowCount = rows;
+    cells.ariaColCount = columns;
+    const { least, most } = { least: format(-scale.bound), most: format(scale.bound) };
+    legend.textContent = say("Blue below 0, orange above; strongest at {least} and {most}.", {
+      least,
+      most,
+    });
+    place();
+  }
+
+  function place() {
+    if (columns === undefined) return;
+    const [i, j] = [Math.floor(chosen / columns), chosen % columns];
+    mark.style.transform = `translate(${j * side}px, ${i * side}px)`;
+    mark.style.width = mark.style.height = `${side}px`;
+    line.ariaRowIndex = i + 1;
+    mark.ariaColIndex = j + 1;
+  }
+
+  function read(c) {
+    reading.replaceChildren(
+      `${componentOf(walked.stop, c)} `,
+      make("strong", {}, number(row[c])),
+    );
+  }
+
+  const under = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const j = Math.floor((event.clientX - box.left) / side);
+    const c = Math.floor((event.clientY - box.top) / side) * columns + j;
+    return j >= 0 && j < columns && c >= 0 && c < row.length ? c : undefined;
+  };
+  cells.addEventListener("pointermove", (event) => read(under(event) ?? chosen));
+  cells.addEventListener("pointerleave", () => read(chosen));
+  cells.addEventListener("click", (event) => {
+    const c = under(event);
+    if (c !== undefined) chooseComponent(c);
+  });
+  mark.addEventListener("keydown", (event) => {
+    const at = [Math.floor(chosen / columns), chosen % columns];
+    if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+      event.preventDefault();
+      const to = chosen + (event.key === "ArrowLeft" ? -1 : 1);
+      return chooseComponent(Math.max(0, Math.min(row.length - 1, to)));
+    }
+    const to = moved(event, ...at, Math.ceil(row.length / columns), columns);
+    if (to) chooseComponent(Math.min(row.length - 1, to[0] * columns + to[1]));
+  });
+  new ResizeObserver(onceAFrame(layOut)).observe(byId("strip"));
+  return {
+    show(values) {
+      row = values;
+      chosen = Math.min(walk.component, row.length - 1);
+      cells.ariaLabel = walked.stop.path;
+      layOut();
+    },
+    focus: () => mark.focus(),
+    mark(c) {
+      chosen = c;
+      place();
+      read(c);
+      mark.ariaLabel = `${componentOf(walked.stop, c)}: ${format(row[c], 6)}`;
+    },
+  };
+}
+
+// ---- one number ------------------------------------------------------------------------------------
+
+async function showNumber() {
+  const choice = asked;
+  const { stop } = walked;
+  const c = walk.component;
+  const made = await ARITHMETIC[stop.equation](walked, stop, c);
+  if (choice !== asked || c !== walk.component) return;
+  const missing = make(
+    "p",
+    { class: "note" },
+    say("This number's weights are not in the file; attnlab explore has them."),
+  );
+  byId("stop-arithmetic").replaceChildren(...(made ?? [missing]));
+}
+
+/** A line of an arithmetic: what is computed, and the numbers. */
+const lineOf = (heading, ...parts) =>
+  make("li", {}, make("code", {}, heading), make("span", { class: "sum" }, ...parts));
+
+const linesOf = (...lines) => [make("ol", { class: "chain" }, ...lines)];
+
+/** One number of another stop, which leads there. */
+function numberOf(stop, c) {
+  const button = make("button", { type: "button", class: "leads" }, `${lastOf(stop.name)}[${c}]`);
+  button.addEventListener("click", async () => {
+    await goTo(stop.path, c);
+    strip.focus();
+  });
+  return button;
+}
+
+/** What an equation makes, and what an edit put in its place. */
+function resultOf(isEdited, made, there) {
+  const strongly = make("strong", {}, number(there));
+  const isSame = Math.abs(made - there) <= 1e-5 * Math.max(Math.abs(made), Math.abs(there), 1e-3);
+  if (!isEdited || isSame) return strongly;
+  return make(
+    "span",
+    {},
+    ...sayParts("{made}; edited here: {x} instead", { made: number(made), x: strongly }),
+  );
+}
+
+const isEditedAt = ({ trace }, { path }) => trace.way.edited.includes(path);
+
+const stopAt = ({ stops }, path) => stops.find((stop) => stop.path === path);
+
+// How a number of a stop is made, by the stop's equation: elements, soon; undefined where its
+// weights can't be had.
+const ARITHMETIC = {
+  row({ trace, position, rows }, stop, c) {
+    const isToken = stop.name === "token_embedding";
+    const place = isToken ? trace.tokens[position].id : trace.cached + position;
+    const from = `${isToken ? "W_E" : "W_P"}[${place}, ${c}] = `;
+    const x = make("strong", {}, number(rows.get(stop.path)[c]));
+    return linesOf(lineOf(headingOf(stop), from, x));
+  },
+
+  same(way, stop, c) {
+    const from = stopAt(way, stop.needs[0]);
+    const [made, there] = [from.path, stop.path].map((path) => way.rows.get(path)[c]);
+    const result = resultOf(isEditedAt(way, stop), made, there);
+    return linesOf(lineOf(headingOf(stop), numberOf(from, c), " = ", result));
+  },
+
+  residual(way, stop, c) {
+    const [stream, written] = stop.needs.map((path) => stopAt(way, path));
+    const [a, b] = [stream, written].map(({ path }) => way.rows.get(path)?.[c]);
+    if (a === undefined || b === undefined) return undefined;
+    const result = resultOf(isEditedAt(way, stop), Math.fround(a + b), way.rows.get(stop.path)[c]);
+    const names = [numberOf(stream, c), " + ", numberOf(written, c), " = "];
+    return linesOf(lineOf(headingOf(stop), ...names, number(a), " + ", number(b), " = ", result));
+  },
+
+  layer_norm(way, stop, c) {
+    const from = stopAt(way, stop.needs[0]);
+    const x = way.rows.get(from.path);
+    if (!x || !way.norms) return undefined;
+    const norm = normOf(way.norms, stop.norm, way.trace.way.D);
+    const made = layerNorm(x, norm);
+    const result = resultOf(isEditedAt(way, stop), made.row[c], way.rows.get(stop.path)[c]);
+    const [D, name] = [x.length, lastOf(from.name)];
+    const squares = total(made.centred.map((number) => number ** 2));
+    return linesOf(
+      lineOf(
+        say("mean, of the {D} numbers of {name}: their sum / {D}", { D, name }),
+        number(total(x)),
+        ` / ${D} = `,
+        number(made.mean),
+      ),
+      lineOf(
+        say("variance: the sum of all ({name} − mean)² / {D}", { D, name }),
+        number(squares),
+        ` / ${D} = `,
+        number(made.variance),
+      ),
+      lineOf(
+        "deviation = √(variance + epsilon)",
+        "√(",
+        number(made.variance),
+        " + ",
+        number(norm.epsilon),
+        ") = ",
+        number(made.deviation),
+      ),
+      lineOf(
+        `normalised = (${name} − mean) / deviation`,
+        "(",
+        numberOf(from, c),
+        " − mean) / deviation = (",
+        number(x[c]),
+        " − ",
+        bracketed(made.mean),
+        ") / ",
+        number(made.deviation),
+        " = ",
+        number(made.normalised[c]),
+      ),
+      lineOf(
+        `${headingOf(stop)} = normalised · gain + bias`,
+        number(made.normalised[c]),
+        " · ",
+        bracketed(norm.gain[c]),
+        " + ",
+        bracketed(norm.bias[c]),
+        " = ",
+        result,
+      ),
+    );
+  },
+
+  async affine(way, stop, c) {
+    const from = stopAt(way, stop.needs[0]);
+    const x = rowAt(way, from);
+    const found = x && (await columnOf(way.trace, stop.map, c, x.length));
+    if (!found) return undefined;
+    const terms = products(x, found.column);
+    const made = total(terms) + found.bias;
+    const W = lastOf(stop.map);
+    return sumOf(terms, {
+      heading: headingOf(stop),
+      heads: ["i", `${lastOf(from.name)}[i]`, `${W}[i, ${c}]`, say("product")],
+      line: (i) => [numberOf(from, i), x[i], found.column[i], terms[i]],
+      bias: [`${W.replace("W", "b")}[${c}]`, found.bias],
+      result: resultOf(isEditedAt(way, stop), made, rowAt(way, stop)[c]),
+    });
+  },
+
+  concat(way, stop, c) {
+    const { trace, position } = way;
+    const [h, d] = [Math.floor(c / trace.Dh), c % trace.Dh];
+    const head = trace.read.get(stop.layer)[h];
+    const weights = stepRow(head, "weights", position);
+    const values = Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]);
+    const terms = products(weights, values);
+    const isEdited = head.edited.has("context") || isEditedAt(way, stop);
+    return sumOf(terms, {
+      heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),
+      heads: [say("key"), `weights[${position}, ·]`, `V[·, ${d}]`, say("product")],
+      line: (j) => [
+        make("span", {}, `${j} `, symbolOf(brief(trace.keys[j].symbol))),
+        weights[j],
+        values[j],
+        terms[j],
+      ],
+      result: resultOf(isEdited, total(terms), rowAt(way, stop)[c]),
+    });
+  },
+
+  activated(way, stop, c) {
+    const from = stopAt(way, stop.needs[0]);
+    const x = way.rows.get(from.path)?.[c];
+    if (x === undefined) return undefined;
+    const { activation } = way.trace.way;
+    const share = SHARES[activation](x);
+    const result = resultOf(isEditedAt(way, stop), x * share, way.rows.get(stop.path)[c]);
+    return linesOf(
+      lineOf(`x = hidden[${c}]`, numberOf(from, c), " = ", number(x)),
+      lineOf(
+        say("share of x that passes = {share}", { share: SHARES_IN_WORDS[activation] }),
+        number(share),
+      ),
+      lineOf(`${headingOf(stop)} = x · share`, number(x), " · ", number(share), " = ", result),
+    );
+  },
+};
+
+const SHARES_IN_WORDS = {
+  GELU: "½ (1 + tanh(√(2/π) (x + 0.044715 x³)))",
+  "exact GELU": "Φ(x) = ½ (1 + erf(x / √2))",
+  "quick GELU": "1 / (1 + exp(−1.702 x))",
+  SiLU: "1 / (1 + exp(−x))",
+  ReLU: "1 (x > 0), 0 (x ≤ 0)",
+};
+
+/** A number after a sign, in brackets where it is below 0. */
+const bracketed = (x) => make("span", {}, ...(x < 0 ? ["(", number(x), ")"] : [number(x)]));
+
+/** A column of a parameter with its bias, soon; undefined where it can't be had. */
+async function columnOf(trace, path, n, rows) {
+  const [, start, stop] = trace.way.columns.find(
+    ([of, from, to]) => of === path && n >= from && n < to,
+  ) ?? [path, n, n + 1];
+  const name = `columns.${path}.${start}.${stop}`;
+  if (!isThere(trace, name)) return undefined;
+  return columnIn(await numbersOf(trace, name), n - start, rows);
+}
+
+/** A sum: its largest terms in a table, what the others come to, and all of them to be opened. */
+function sumOf(terms, { heading, heads, line, bias, result }) {
+  const count = terms.length <= TERMS_ALL ? terms.length : TERMS_SHOWN;
+  const { largest, rest } = largestTerms(terms, count);
+  const others = terms.length - count;
+  const shown = others ? largest : [...terms.keys()];
+  const caption = others
+    ? say("{heading}: the {all} products, the {count} largest first", {
+        heading,
+        all: terms.length,
+        count,
+      })
+    : say("{heading}: the {all} products", { heading, all: terms.length });
+  const feet = [
+    ...(others ? [[say("{others} others", { others }), "", "", rest]] : []),
+    ...(bias ? [[bias[0], "", "", bias[1]]] : []),
+    [say("sum"), "", "", result],
+  ];
+  const parts = [tableOf(caption, heads, shown.map(line), feet)];
+  if (others) {
+    const words = say("All {all} products", { all: terms.length });
+    const all = make("details", {}, make("summary", {}, words));
+    all.addEventListener(
+      "toggle",
+      () => all.append(tableOf(words, heads, [...terms.keys()].map(line), [])),
+      { once: true },
+    );
+    parts.push(all);
+  }
+  return parts;
+}
+
+function tableOf(caption, heads, rows, feet) {
+  const cell = (x) => make("td", {}, typeof x === "number" ? number(x) : x);
+  const lines = (all) =>
+    all.map(([first, ...others]) =>
+      make("tr", {}, make("th", { scope: "row" }, first), ...others.map(cell)),
+    );
+  return make(
+    "div",
+    { class: "table", tabindex: "0", role: "region", "aria-label": caption },
+    make(
+      "table",
+      {},
+      make("caption", {}, caption),
+      make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
+      make("tbody", {}, ...lines(rows)),
+      make("tfoot", {}, ...lines(feet)),
+    ),
+  );
+}
+
+byId("stops").addEventListener("keydown", walkByKey);

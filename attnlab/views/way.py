@@ -1,0 +1,237 @@
+"""The way of a token through the model, stop by stop, as the page walks it: what it carries of it.
+
+A stop is a step of the trace, of which the page shows one token's row. Most rows it makes itself,
+in `steps.js`, of those that it carries.
+
+    "way.9"          of token 9 its row at each of the stops in `carried`, one after the other
+    "norms"          for each LayerNorm of the blocks, and the last: gain (D,), bias (D,), epsilon
+    "columns.blocks.0.mlp.W_1.3.5"    of that parameter the columns 3 and 4, each with its bias
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from attnlab.equations import AnyArray
+from attnlab.errors import InvalidValueError
+from attnlab.views.language import say
+from attnlab.views.purposes import purpose
+from attnlab.views.shown import Result
+
+# The stops, in the order in which they are walked.
+BEFORE = ("token_embedding", "position_embedding", "embedding")
+IN_BLOCK = (
+    *("input", "attention.X", "attention.Q", "attention.K", "attention.V"),
+    *("attention.concat", "attention.output", "mid"),
+    *("mlp.X", "mlp.hidden", "mlp.activated", "mlp.output", "output"),
+)
+AFTER = ("final",)
+
+# Those that the page can't make of what it has, and those that other packs hold.
+SOURCES = ("token_embedding", "position_embedding", "attention.output", "mlp.hidden", "mlp.output")
+ELSEWHERE = ("attention.Q", "attention.K", "attention.V")
+
+# Steps that the page does not show, by what is made of them.
+BETWEEN = {
+    "attention.X": "attention.residual",
+    "attention.Q": "attention.QKV",
+    "attention.K": "attention.QKV",
+    "attention.V": "attention.QKV",
+}
+
+# The linear maps of a block.
+MAPS = ("attention.W_Q", "attention.W_K", "attention.W_V", "attention.W_O", "mlp.W_1", "mlp.W_2")
+
+# How many bytes a page that is a file carries of ways and columns, if what it must carry leaves
+# some of them: at least the last token's way, and of each map of block 0 one column.
+BUDGET = 300_000
+
+# For how many of the likeliest next tokens it carries the column of W_U.
+NEXT_TOKENS = 5
+
+
+def described(trace: Result, language: str) -> dict[str, Any]:
+    """What the page knows of a trace's ways besides the packs."""
+    D, F, _ = _sizes(trace)
+    return {
+        "D": D,
+        "F": F,
+        "vocab": trace.config.vocab_size,
+        "activation": trace.config.activation.name,
+        "stops": {name: _declared(trace, name, language) for name in (*BEFORE, *IN_BLOCK, *AFTER)},
+        "carried": carried(trace),
+        "missing": missing(trace),
+        "edited": [path for path in stops(trace) if _is_edited(trace, path)],
+        "columns": columns_of_file(trace),
+    }
+
+
+def stops(trace: Result) -> list[str]:
+    """The paths of all stops, in the order in which they are walked."""
+    blocks = [f"blocks.{layer}.{name}" for layer in range(len(trace.blocks)) for name in IN_BLOCK]
+    return [*BEFORE, *blocks, *AFTER]
+
+
+def carried(trace: Result) -> list[str]:
+    """The paths of the stops whose rows the page can't make itself, and those that are edited."""
+    absent = set(missing(trace))
+    return [
+        path
+        for path in stops(trace)
+        if path not in absent and _name(path) not in ELSEWHERE
+        if absent or _name(path) in SOURCES or _is_edited(trace, path)
+    ]
+
+
+def missing(trace: Result) -> list[str]:
+    """The paths of the stops that need parameters, which a trace from a file has not."""
+    try:
+        trace.aside().gain  # noqa: B018 (only to see whether there are parameters)
+    except InvalidValueError:
+        return [path for path in stops(trace) if not _is_to_be_had(trace, path)]
+    return []
+
+
+def way(trace: Result, position: int) -> Iterable[AnyArray]:
+    """The pack "way" of a token."""
+    for _, paths in groupby(carried(trace), key=lambda path: path.split(".")[:2]):
+        aside = trace.aside()  # a block's numbers are let go before the next one's are made
+        yield from [_at(aside, path)[position] for path in paths]
+
+
+def norms(trace: Result) -> Iterable[AnyArray]:
+    """The pack "norms"."""
+    of_blocks = [part for block in trace.blocks for part in (block.attention, block.mlp)]
+    for result in (*of_blocks, trace):
+        yield from (result.gain, result.bias, np.array([result.epsilon]))
+
+
+def columns(trace: Result, path: str, start: int, stop: int) -> Iterable[AnyArray]:
+    """The pack "columns" of a parameter.
+
+    Raises
+    ------
+    InvalidValueError
+        The page shows no such parameter, or it has no such columns.
+    """
+    if path != "W_U" and _name(path) not in MAPS:
+        raise InvalidValueError(f"there are no columns of {path}")
+    W = _at(trace, path)
+    place, _, name = path.rpartition(".")
+    bias = None if path == "W_U" else _at(trace, f"{place}.{name.replace('W', 'b')}")
+    if not 0 <= start < stop <= W.shape[1]:
+        raise InvalidValueError(f"{path} has no columns {start} to {stop - 1}")
+    for column in range(start, stop):
+        yield W[:, column]
+        yield np.zeros(1) if bias is None else bias[column : column + 1]
+
+
+def packs_of_way(trace: Result) -> list[str]:
+    """The names of the packs of ways that a page that is a file carries.
+
+    Half of the budget is for the ways of tokens, the last one's first; what is left is for columns.
+    """
+    T = len(trace.tokens)
+    has_norms = [] if missing(trace) else ["norms"]
+    ways = [f"way.{position}" for position in range(T - _count_of_ways(trace), T)]
+    ranges = [f"columns.{path}.{start}.{stop}" for path, start, stop in columns_of_file(trace)]
+    return [*has_norms, *ways, *ranges]
+
+
+def columns_of_file(trace: Result) -> list[tuple[str, int, int]]:
+    """Of which parameters a page that is a file carries which columns: path, start, stop."""
+    if missing(trace):
+        return []
+    likeliest = sorted(token.id for token in trace.next_tokens(_count_of_next(trace)))
+    return [*_columns_of_maps(trace), *(("W_U", id, id + 1) for id in likeliest)]
+
+
+def floats_of_packs(trace: Result) -> int:
+    """How many numbers are in `packs_of_way`, known before any of them is made."""
+    if missing(trace):
+        return _count_of_ways(trace) * _floats_of_way(trace)
+    D, F, L = _sizes(trace)
+    of_norms = (2 * L + 1) * (2 * D + 1)
+    of_maps = sum(
+        (stop - start) * ((F if path.endswith("W_2") else D) + 1)
+        for path, start, stop in _columns_of_maps(trace)
+    )
+    of_ways = _count_of_ways(trace) * _floats_of_way(trace)
+    return of_norms + of_ways + of_maps + _count_of_next(trace) * (D + 1)
+
+
+def _columns_of_maps(trace: Result) -> list[tuple[str, int, int]]:
+    """Of each map of all blocks as many as fit; where none does, one of each map of block 0."""
+    D, F, L = _sizes(trace)
+    of_others = (4 * L + 2) * D + _count_of_ways(trace) * _floats_of_way(trace)
+    of_one = L * (5 * (D + 1) + F + 1)
+    count = (BUDGET // 4 - of_others) // of_one
+    return [
+        (f"blocks.{layer}.{name}", 0, min(max(count, 1), F if name == "mlp.W_1" else D))
+        for layer in range(L if count > 0 else 1)
+        for name in MAPS
+    ]
+
+
+def _count_of_next(trace: Result) -> int:
+    return min(NEXT_TOKENS, int(trace.config.vocab_size))
+
+
+def _count_of_ways(trace: Result) -> int:
+    fitting = BUDGET // 2 // (4 * _floats_of_way(trace))
+    return max(1, min(len(trace.tokens), fitting))
+
+
+def _floats_of_way(trace: Result) -> int:
+    D, F, _ = _sizes(trace)
+    widths = {"mlp.hidden": F, "mlp.activated": F}
+    return sum(widths.get(_name(path), D) for path in carried(trace))
+
+
+def _sizes(trace: Result) -> tuple[int, int, int]:
+    """D, F and how many blocks there are."""
+    config = trace.config
+    return config.n_embd, config.d_mlp, config.n_layer
+
+
+def _declared(trace: Result, name: str, language: str) -> dict[str, str]:
+    """A stop's axes and formula as its step declares them, and what it is for."""
+    path = f"blocks.0.{name}" if name in IN_BLOCK else name
+    place, _, step = path.rpartition(".")
+    result = _at(trace, place) if place else trace
+    return {
+        "axes": result.axes_of(step),
+        "formula": result.formula_of(step),
+        "purpose": say(purpose(path), language),
+    }
+
+
+def _at(trace: Result, path: str) -> Any:
+    found = trace
+    for name in path.split("."):
+        found = found[int(name)] if name.isdecimal() else getattr(found, name)
+    return found
+
+
+def _name(path: str) -> str:
+    """A stop's path without its block: attention.X of blocks.3.attention.X."""
+    return path.split(".", 2)[2] if path.startswith("blocks.") else path
+
+
+def _is_edited(trace: Result, path: str) -> bool:
+    """Whether a stop is other than its equation makes it of the stops before it."""
+    between = BETWEEN.get(_name(path), "none")
+    edited: tuple[str, ...] = trace.edited_steps
+    return path in edited or path.replace(_name(path), between) in edited
+
+
+def _is_to_be_had(trace: Result, path: str) -> bool:
+    try:
+        _at(trace.aside(), path)
+    except InvalidValueError:
+        return False
+    return True

@@ -1,0 +1,396 @@
+"""The page's way of a token through the model: its numbers against the library's, in a browser."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE, RELATIVES, Open
+from numpy.typing import NDArray
+from pages import TEXT, until
+
+from attnlab import GPT2, GPT2Config, Trace, at
+from attnlab.forward import KeyValueCache
+from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.views.page import HERE
+from attnlab.views.way import stops
+
+# How far a number of the page may be from the library's, as a share of the row's largest.
+SLACK = 1e-6
+
+# JavaScript: all rows of a token's way by the stops' paths; [] of one that can't be had.
+ROWS = """async ([number, position]) => {
+    const trace = traces[number];
+    for (let layer = 0; layer < trace.layers; layer++) await readLayer(trace, layer);
+    const way = await wayOf(trace, position);
+    return Object.fromEntries(way.stops.map((stop) => [stop.path, [...(rowAt(way, stop) ?? [])]]));
+}"""
+
+# JavaScript: the positions whose ways the page can show.
+POSITIONS = "traces[0].tokens.map((_, i) => i).filter((i) => isThere(traces[0], `way.${i}`))"
+
+
+@pytest.fixture(scope="module")
+def odd() -> GPT2:
+    return GPT2.from_pretrained(REFERENCE / "odd")
+
+
+@pytest.fixture(scope="module")
+def pure(browser: Any) -> Iterator[Any]:
+    """A page with the functions that draw nothing."""
+    page = browser.new_page()
+    for name in ("chain.js", "steps.js"):
+        page.add_script_tag(content=(HERE / name).read_text(encoding="utf-8"))
+    yield page
+    page.close()
+
+
+def row_of(trace: Trace, path: str, position: int) -> NDArray[Any]:
+    """A token's row of a stop, as the library has it; of heads one after the other."""
+    step = at(trace, path)
+    if step.ndim == 2:
+        return step[position]
+    return step[:, position + (trace.cached if path[-1] in "KV" else 0)].ravel()
+
+
+def random_model(seed: int, dtype: str = "float32", **others: Any) -> GPT2:
+    """A small model with biases and gains that are none of 0 and 1."""
+    sizes = {"vocab_size": 263, "n_positions": 16, "n_embd": 15, "n_layer": 3, "n_head": 3}
+    config = GPT2Config(**(sizes | others))
+    rng = np.random.default_rng(seed)
+    vector = rng.normal(0.1, 0.4, parameter_count(config)).astype(dtype)
+    tokenizer: Any = GPT2.from_pretrained(REFERENCE / "odd").tokenizer
+    return GPT2(ParameterVector(config, vector), tokenizer)
+
+
+def after_cached(model: GPT2) -> Trace:
+    """Three tokens after four that a cache holds."""
+    ids, cache = model.trace(TEXT).tokens.ids, KeyValueCache(model.config, np.float32)
+    for part in (ids[:4], ids[4:7]):
+        tokens: Any = model.tokenizer.tokens(part)  # type: ignore[union-attr]
+        trace = Trace(tokens, model.tokenizer.vocabulary, model.parameters, cache)  # type: ignore[union-attr]
+        assert trace.next_logits.size  # which fills the cache
+        cache.length += len(part)
+    return trace
+
+
+EDITS: dict[str, dict[str, Any]] = {
+    "stream": {"embedding": np.negative, "blocks.0.mid": 0.5, "blocks.1.output": np.negative},
+    "before blocks": {"token_embedding": np.negative, "position_embedding": 0},
+    "inputs": {"blocks.0.input": np.negative, "blocks.2.input": lambda x: x + 1},
+    "of heads": {
+        "blocks.0.attention.heads.1.X": 0.3,
+        "blocks.0.attention.heads.2.output": 1,
+        "blocks.1.attention.heads.0.context": 0,
+        "blocks.1.attention.heads.1.scale": 3,
+        "blocks.2.attention.heads.1.weights": 0.2,
+        "blocks.2.attention.heads.2.Q": np.negative,
+    },
+    "of attention": {
+        "blocks.0.attention.residual": np.negative,
+        "blocks.0.attention.concat": np.negative,
+        "blocks.1.attention.X": 0.5,
+        "blocks.1.attention.QKV": np.negative,
+        "blocks.2.attention.output": 1,
+        "blocks.2.attention.V": np.negative,
+    },
+    "of MLPs": {
+        "blocks.0.mlp.X": np.negative,
+        "blocks.1.mlp.hidden": np.negative,
+        "blocks.1.mlp.output": 0,
+        "blocks.2.mlp.activated": 1,
+    },
+    "parameters": {
+        "epsilon": 0.5,
+        "blocks.0.mlp.gain": 2,
+        "blocks.1.attention.bias": 1,
+        "blocks.1.mlp.epsilon": 0.25,
+        "blocks.1.mlp.W_1": np.negative,
+        "blocks.2.attention.heads.1.W_Q": np.abs,
+        "blocks.2.attention.b_O": 1,
+        "gain": -1,
+    },
+    "the end": {"final": np.negative, "logits": 0.5},
+}
+
+
+def all_kinds() -> Iterator[Any]:
+    """Traces of all kinds of models, and edited ones, and one after a cache."""
+    yield pytest.param(lambda: GPT2.from_pretrained("pocket").trace(POCKET), id="pocket")
+    for name in ("odd", "one_head", "float64", *RELATIVES):
+        model = REFERENCE / name
+        yield pytest.param(lambda m=model: GPT2.from_pretrained(m).trace("the hen"), id=name)
+    for name, others in (
+        ("one layer, one wide head", {"n_layer": 1, "n_head": 1}),
+        ("an output matrix of its own", {"tie_word_embeddings": False}),
+        ("no scale", {"scale_attn_weights": False, "n_inner": 5}),
+        ("scaled by layer", {"scale_attn_by_inverse_layer_idx": True}),
+        ("exact GELU", {"activation_function": "gelu"}),
+        ("deep", {"n_layer": 24, "n_embd": 6}),
+    ):
+        yield pytest.param(lambda o=others: random_model(0, **o).trace(TEXT), id=name)
+    yield pytest.param(lambda: random_model(1, "float64").trace(TEXT), id="random float64")
+    for name, edits in EDITS.items():
+        yield pytest.param(lambda e=edits: random_model(2).trace(TEXT).edited(e), id=name)
+    yield pytest.param(lambda: after_cached(random_model(3)), id="after cached keys")
+    edits = {"blocks.1.mid": 2, "blocks.0.attention.heads.1.context": 0}
+    yield pytest.param(lambda: after_cached(random_model(3)).edited(edits), id="cached and edited")
+
+
+POCKET = "It’s very hot in summer. Swimming is"
+
+
+@pytest.mark.parametrize("kind", list(all_kinds()))
+def test_every_row_is_the_librarys(open_page: Open, kind: Any) -> None:
+    trace = kind()
+    page = open_page(trace)
+    positions = page.evaluate(POSITIONS)
+    assert positions[-1] == len(trace.tokens) - 1
+    for position in {positions[0], positions[-1]}:
+        found = page.evaluate(ROWS, [0, position])
+        assert [*found] == stops(trace)
+        for path, row in found.items():
+            wanted = row_of(trace, path, position)
+            assert np.shape(row) == wanted.shape, path
+            assert np.abs(row - wanted).max() <= SLACK * np.abs(wanted).max(), path
+
+
+# ---- what is computed, by itself -----------------------------------------------------------------
+
+
+def test_activations_are_those_of_torch(pure: Any) -> None:
+    recorded = np.load(REFERENCE / "activations.npz")
+    for ours, theirs in (
+        ("GELU", "gelu_new"),
+        ("exact GELU", "gelu"),
+        ("quick GELU", "quick_gelu"),
+        ("SiLU", "silu"),
+        ("ReLU", "relu"),
+    ):
+        x = recorded["in"].tolist()
+        found = pure.evaluate(f"(all) => all.map((x) => x * SHARES[{ours!r}](x))", x)
+        assert found == pytest.approx(recorded[theirs].tolist(), rel=1e-12, abs=1e-14), ours
+
+
+def test_erf_is_that_of_python(pure: Any) -> None:
+    x = [-30.0, -6, -5.9, -2, -0.5, -0.469, -0.46875, -1e-9, 0, 0.1, 0.4, 0.47, 1, 3, 4, 4.1, 9]
+    assert pure.evaluate("(x) => x.map(erf)", x) == pytest.approx([*map(math.erf, x)], rel=1e-15)
+
+
+def test_layer_norm_by_hand(pure: Any) -> None:
+    norm = {"gain": [2, 2, 2, 10], "bias": [0, 1, 0, 0], "epsilon": 11}
+    made = pure.evaluate("(norm) => layerNorm([2, 4, 6, 16], norm)", norm)
+    assert made["mean"] == 7
+    assert made["variance"] == (25 + 9 + 1 + 81) / 4
+    assert made["deviation"] == math.sqrt(40)
+    row = [*made["row"]]
+    assert row == pytest.approx([x / math.sqrt(40) for x in (-10, -6 + math.sqrt(40), -2, 90)])
+
+
+def test_a_sums_largest_terms_and_the_others(pure: Any) -> None:
+    terms = [1, -5, 0.5, 5, -0.25, 3]
+    found = pure.evaluate("(terms) => largestTerms(terms, 3)", terms)
+    assert found == {"largest": [1, 3, 5], "sum": 3, "rest": 1.25}
+    assert pure.evaluate("largestTerms([2, -7], 3)") == {"largest": [1, 0], "sum": -5, "rest": 0}
+
+
+# ---- the arithmetic of one number ----------------------------------------------------------------
+
+MAPS = {
+    "attention.Q": ("attention.X", "attention.W_Q"),
+    "attention.K": ("attention.X", "attention.W_K"),
+    "attention.V": ("attention.X", "attention.W_V"),
+    "attention.output": ("attention.concat", "attention.W_O"),
+    "mlp.hidden": ("mlp.X", "mlp.W_1"),
+    "mlp.output": ("mlp.activated", "mlp.W_2"),
+}
+
+
+def go_to(page: Any, path: str, component: int) -> Any:
+    """Choose a number of a stop; its arithmetic."""
+    page.evaluate("([path, component]) => goTo(path, component)", [path, component])
+    return page.locator("#stop-arithmetic")
+
+
+def numbers(element: Any) -> list[float]:
+    """All numbers inside an element, with all their digits."""
+    return element.locator("data").evaluate_all("(all) => all.map((one) => Number(one.value))")
+
+
+def terms_of(arithmetic: Any) -> NDArray[np.float64]:
+    """All terms of a sum, opened: a row for each, (the one, the other, product)."""
+    if arithmetic.locator("details").count():
+        arithmetic.locator("summary").click()
+        until(arithmetic.page, "document.querySelector('#stop-arithmetic details table') !== null")
+    rows = arithmetic.locator("tbody").last.locator("tr")
+    return np.array([numbers(row) for row in rows.all()])
+
+
+@pytest.fixture(scope="module")
+def small() -> Trace:
+    return random_model(4).trace(TEXT)
+
+
+def near(found: Any, wanted: Any) -> bool:
+    """As near as float32 is, at these sizes."""
+    return bool(np.abs(np.asarray(found) - wanted).max() <= 2e-6 * max(1, np.abs(wanted).max()))
+
+
+def test_the_products_of_linear_maps(open_page: Open, small: Trace) -> None:
+    page = open_page(small)
+    i = len(small.tokens) - 1
+    for layer in (0, 2):
+        for name, (needed, map_) in MAPS.items():
+            path, bias = f"blocks.{layer}.{name}", map_.replace("W_", "b_")
+            for c in (0, 7, 14):
+                arithmetic = go_to(page, path, c)
+                x = row_of(small, f"blocks.{layer}.{needed}", i)
+                column = at(small, f"blocks.{layer}.{map_}")[:, c]
+                b, wanted = at(small, f"blocks.{layer}.{bias}")[c], row_of(small, path, i)[c]
+                assert near(numbers(arithmetic.locator("tfoot tr").nth(-2)), [b]), path
+                assert near(numbers(arithmetic.locator("tfoot tr").last), [wanted]), path
+                shown = numbers(arithmetic.locator("tfoot"))
+                largest = [numbers(row)[-1] for row in arithmetic.locator("tbody tr").all()]
+                assert np.all(np.diff(np.abs(largest)) <= 0)
+                assert near(sum(largest) + shown[0] + b, wanted), path  # and the others
+                terms = terms_of(arithmetic)
+                assert near(terms[:, 0], x), path
+                assert near(terms[:, 1], column), path
+                assert near(terms[:, 2], x * column), path
+                assert near(terms[:, 2].sum() + b, wanted), path
+                assert min(np.abs(largest)) >= np.sort(np.abs(terms[:, 2]))[-len(largest)] - 1e-9
+
+
+def test_what_the_heads_collected(open_page: Open, small: Trace) -> None:
+    page = open_page(small)
+    i, head = len(small.tokens) - 1, small.head(1, 2)
+    terms = terms_of(go_to(page, "blocks.1.attention.concat", 2 * 5 + 3))
+    assert near(terms[:, 0], head.weights[i])
+    assert near(terms[:, 1], head.V[:, 3])
+    assert near(terms[:, 2].sum(), head.context[i, 3])
+
+
+def test_the_lines_of_layer_norm(open_page: Open, small: Trace) -> None:
+    page = open_page(small)
+    i = len(small.tokens) - 1
+    for path, needed in (
+        ("blocks.1.attention.X", "blocks.1.input"),
+        ("blocks.2.mlp.X", "blocks.2.mid"),
+        ("final", "blocks.2.output"),
+    ):
+        result = at(small, path.rpartition(".")[0]) if "." in path else small
+        x = row_of(small, needed, i).astype(float)
+        lines = [numbers(line) for line in go_to(page, path, 5).locator("li").all()]
+        deviation = math.sqrt(x.var() + 1e-5)
+        normalised = (x[5] - x.mean()) / deviation
+        wanted = row_of(small, path, i)[5]
+        assert near(lines[0], [x.sum(), x.mean()])
+        assert near(lines[1], [x.var() * len(x), x.var()])
+        assert near(lines[2], [x.var(), 1e-5, deviation])
+        assert near(lines[3], [x[5], x.mean(), deviation, normalised])
+        assert near(lines[4], [normalised, result.gain[5], result.bias[5], wanted]), path
+
+
+def test_the_sums_of_the_stream(open_page: Open, small: Trace) -> None:
+    page = open_page(small)
+    i = len(small.tokens) - 1
+    for path, a, b in (
+        ("embedding", "token_embedding", "position_embedding"),
+        ("blocks.0.mid", "blocks.0.input", "blocks.0.attention.output"),
+        ("blocks.2.output", "blocks.2.mid", "blocks.2.mlp.output"),
+    ):
+        shown = numbers(go_to(page, path, 4))
+        assert shown == [float(row_of(small, one, i)[4]) for one in (a, b, path)], path
+    assert numbers(go_to(page, "blocks.1.input", 3)) == [small.blocks[0].output[i, 3]]
+    token, position = (go_to(page, f"{kind}_embedding", 2) for kind in ("token", "position"))
+    go_to(page, "token_embedding", 2)
+    assert numbers(token) == [small.token_embedding[i, 2]]
+    assert f"W_E[{small.tokens.ids[i]}, 2] = " in token.inner_text()
+    go_to(page, "position_embedding", 2)
+    assert numbers(position) == [small.position_embedding[i, 2]]
+    assert f"W_P[{i}, 2] = " in position.inner_text()
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+@pytest.mark.parametrize(
+    ("activation", "share"),
+    [
+        (
+            "gelu_new",
+            lambda x: (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+        ),
+        ("gelu", lambda x: 0.5 * (1 + math.erf(x / math.sqrt(2)))),
+        ("quick_gelu", lambda x: sigmoid(1.702 * x)),
+        ("silu", sigmoid),
+        ("relu", lambda x: float(x > 0)),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_the_lines_of_activations(open_page: Open, activation: str, share: Any) -> None:
+    trace = random_model(5, activation_function=activation).trace(TEXT)
+    page, i = open_page(trace), len(trace.tokens) - 1
+    for c in (0, 5, 47):
+        shown = numbers(go_to(page, "blocks.1.mlp.activated", c))
+        mlp = trace.blocks[1].mlp
+        assert shown[0] == mlp.hidden[i, c]
+        assert shown[1] == pytest.approx(share(shown[0]), rel=1e-12)
+        assert near(shown[-1], mlp.activated[i, c])
+    assert f"{trace.config.activation.name}(hidden)" in page.locator("#stop-formula").inner_text()
+
+
+# ---- what is edited ------------------------------------------------------------------------------
+
+
+# JavaScript: of stops, for a number of the first head, the second and the last: path, component,
+# what is shown, and, where it tells that it is edited here, what it would be.
+EDITED_HERE = """async (paths) => {
+    const found = [];
+    for (const path of paths) {
+        for (const c of [0, 5, 14]) {
+            await goTo(path, c);
+            const values = (all) => Array.from(all, (one) => Number(one.value));
+            const result = [...document.querySelectorAll('#stop-arithmetic strong')].at(-1);
+            const says = result.parentElement.textContent.includes('; edited here: ');
+            const [made] = says ? values(result.parentElement.querySelectorAll('data')) : [null];
+            found.push([path, c, ...values(result.querySelectorAll('data')), made]);
+        }
+    }
+    return found;
+}"""
+
+
+def test_an_edited_number_tells_what_its_equation_makes(open_page: Open) -> None:
+    """Of every stop that an edit has its numbers from, and of no other."""
+    for edits, told in (
+        (EDITS["stream"], {"embedding", "blocks.0.mid", "blocks.1.output"}),
+        (EDITS["inputs"], {"blocks.0.input", "blocks.2.input"}),
+        (EDITS["of MLPs"], {*EDITS["of MLPs"]}),
+        (
+            EDITS["of heads"],
+            {*(f"blocks.0.attention.{name}" for name in ("Q", "K", "V", "output"))}
+            | {"blocks.1.attention.concat", "blocks.2.attention.Q"},
+        ),
+        (
+            EDITS["of attention"],
+            {f"blocks.1.attention.{name}" for name in ("Q", "K", "V")}
+            | {*EDITS["of attention"], "blocks.0.attention.X"},
+        ),
+        (EDITS["parameters"], set()),
+    ):
+        trace, found = random_model(2).trace(TEXT).edited(edits), set()
+        i = len(trace.tokens) - 1
+        paths = [path for path in stops(trace) if path not in EDITS["before blocks"]]
+        for path, c, shown, made in open_page(trace).evaluate(EDITED_HERE, paths):
+            assert near(shown, row_of(trace, path, i)[c]), path
+            if made is not None:
+                found.add(path)
+                place, _, name = path.rpartition(".")
+                result = at(trace, place) if place else trace
+                if result.is_edited(name):
+                    wanted = np.moveaxis(result.unedited(name), -2, 0)[i].ravel()[c]
+                    assert near(made, wanted), path
+        assert found == told - {"blocks.1.attention.QKV", "blocks.0.attention.residual"}
