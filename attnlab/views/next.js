@@ -276,7 +276,7 @@ function makePrediction(trace) {
     parts.steps.replaceChildren(...stepsOf(given, position, found));
     const drawn = draws.u === null ? null : drawnBy(draws.u, found.renewed);
     parts.table.ariaLabel = heading.textContent;
-    parts.table.replaceChildren(tableOf(position, found, drawn));
+    parts.table.replaceChildren(candidatesTable(position, found, drawn));
     parts.following.replaceChildren(...followingOf(trace.tokens[place + 1], position, found));
     parts.drawn.replaceChildren(...drawnOf(found, drawn));
   });
@@ -340,7 +340,7 @@ function stepsOf({ vocab, heading, purposes }, { logits }, { sum, left, count })
 }
 
 /** Each token's way from its logit to the probability that it is drawn with. */
-function tableOf({ vocab, logits }, found, drawn) {
+function candidatesTable({ vocab, logits }, found, drawn) {
   const { exponentials, sum, probabilities, cutBy, renewed, tokens, others } = found;
   const { temperature } = settings;
   const count = allRows ? tokens.length : Math.min(ROWS, tokens.length);

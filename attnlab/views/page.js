@@ -203,6 +203,7 @@ function followLink() {
   for (const name of numbers) asked[name] = Number(asked[name]);
   Object.assign(selection, within(asked));
   followQuery();
+  followWay();
   return openHead(selection.layer, selection.head);
 }
 
