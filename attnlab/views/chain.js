@@ -42,6 +42,8 @@ function headsOf(values, mask, scales, edited, { H, T, Tk, Dh }) {
   });
 }
 
+const added = (numbers) => numbers.reduce((sum, x) => sum + x, 0);
+
 const isMasked = (head, i, j) => head.mask[i * head.Tk + j] === 0;
 
 /** Whether there is a number after the mask: it lets one through, or an edit put one in cell n. */

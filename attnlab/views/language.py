@@ -328,6 +328,14 @@ WORDS = {
     "This number's weights are not in the file; attnlab explore has them.": (
         "文件里没有算出这个数所用的参数；attnlab explore 里有。"
     ),
+    "{shape}, of which these are the {n} largest of token {i}'s row.": (
+        "{shape}，这里是其中词元 {i} 那一行里最大的 {n} 个。"
+    ),
+    "token {symbol}, id {id}": "词元 {symbol}，编号 {id}",
+    "exp(logit − the largest)": "exp(logit − 最大值)",
+    "{heading} = exp / the sum over all {vocab} tokens": (
+        "{heading} = exp / 全部 {vocab} 个词元之和"
+    ),
     "head {h}: {formula}": "头 {h}：{formula}",
     "{heading}: the {all} products, the {count} largest first": (
         "{heading}：{all} 个乘积，先列最大的 {count} 个"

@@ -82,8 +82,6 @@ function probabilitiesOf({ vocab, logits, ties, others, nucleus }, { temperature
   };
 }
 
-const added = (numbers) => numbers.reduce((sum, x) => sum + x, 0);
-
 /** Numbers from 0 to 1 that look random and are the same for the same seed. Source: mulberry32. */
 function generator(seed) {
   let state = seed;

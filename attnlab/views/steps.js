@@ -2,9 +2,7 @@
 // LayerNorm, linear maps, activations. Numbers go in, numbers come out; nothing here draws. Sums are
 // made in float64, from float32 numbers.
 
-const mean = (x) => total(x) / x.length;
-
-const total = (numbers) => numbers.reduce((sum, x) => sum + x, 0);
+const mean = (x) => added(x) / x.length;
 
 /** How far the numbers of a vector lie apart: the root of their variance, made a little larger. */
 const deviation = (variance, epsilon) => Math.sqrt(variance + epsilon);
@@ -27,7 +25,7 @@ const residual = (stream, written) => stream.map((x, c) => x + written[c]);
 /** What a row makes with a column of a matrix: its products, which are added up with the bias. */
 const products = (row, column) => Float64Array.from(row, (x, n) => x * column[n]);
 
-const affine = (row, { column, bias }) => total(products(row, column)) + bias;
+const affine = (row, { column, bias }) => added(products(row, column)) + bias;
 
 // ---- activations -----------------------------------------------------------------------------------
 
@@ -119,6 +117,8 @@ function stopsOf(layers) {
   const last = layers ? `blocks.${layers - 1}.output` : "embedding";
   const after = [
     { path: "final", equation: "layer_norm", needs: [last], norm: 2 * layers },
+    { path: "logits", equation: "logits", needs: ["final"], map: "W_U" },
+    { path: "probabilities", equation: "softmax", needs: ["logits"] },
   ];
   return [...before, ...inBlocks.flat(), ...after].map((stop) => ({
     needs: [],
@@ -197,7 +197,7 @@ function largestTerms(terms, count) {
   const chosen = new Set(largest);
   return {
     largest,
-    sum: total(largest.map((n) => terms[n])),
-    rest: total(terms.filter((_, n) => !chosen.has(n))),
+    sum: added(largest.map((n) => terms[n])),
+    rest: added(terms.filter((_, n) => !chosen.has(n))),
   };
 }

@@ -43,7 +43,7 @@ function openWay() {
 }
 
 const partOfWay = ({ layer, name }) =>
-  layer ?? (name === "final" || name === "logits" ? "end" : "");
+  layer ?? (/^(final|logits|probabilities)$/.test(name) ? "end" : "");
 
 function radioOf(group, words, checked, onChoice) {
   const radio = make("input", { type: "radio", name: group });
@@ -83,9 +83,27 @@ async function readWay(trace, position) {
   return { trace, position, stops, rows, norms };
 }
 
+/** What may follow a token, read when its way is followed to the end; null where it is not carried. */
+async function readFollowing(way) {
+  const { trace, position } = way;
+  const { first, vocab, tokens } = trace.prediction;
+  if (position < first) return null;
+  const numbers = await numbersOf(trace, `prediction.${position}`);
+  const found = positionOf(numbers, vocab, description.stops);
+  const names = new Map(tokens.map((name) => [name[0], tokenOf(name)]));
+  return {
+    ...found,
+    ...probabilitiesOf(found, { temperature: 1, top_k: null, top_p: null }),
+    tokens: found.ids.map((id) => names.get(id)),
+  };
+}
+
+const IS_OF_TOKENS = new Set(["logits", "probabilities"]); // of which the page has the largest
+
 /** A stop's row; undefined where it can't be had. */
-function rowAt({ rows, trace, position }, { path, name, layer }) {
+function rowAt({ rows, trace, position, following }, { path, name, layer }) {
   if (rows.has(path)) return rows.get(path);
+  if (IS_OF_TOKENS.has(name)) return following?.[name];
   const ofHeads = /^attention\.(Q|K|V|concat)$/.exec(name);
   return ofHeads ? rowOfHeads(trace.read.get(layer), ofHeads[1], position) : undefined;
 }
@@ -102,6 +120,7 @@ async function showWay() {
   const way = await wayOf(trace, position);
   const stop = way.stops.find(({ path }) => path === walk.path);
   if (stop.layer !== undefined && !trace.read.has(stop.layer)) await readLayer(trace, stop.layer);
+  if (partOfWay(stop) === "end") way.following ??= await readFollowing(way);
   if (choice !== asked) return;
   walked = { ...way, stop, part: partOfWay(stop) };
   const token = trace.tokens[position];
@@ -138,7 +157,7 @@ const STREAM = new Set(["embedding", "input", "mid", "output", "final"]);
 function optionOf(stop) {
   const row = rowAt(walked, stop);
   const chosen = stop === walked.stop;
-  const size = row ? format(Math.hypot(...row)) : "";
+  const size = row && !IS_OF_TOKENS.has(stop.name) ? format(Math.hypot(...row)) : "";
   const strip = make("canvas", { "aria-hidden": "true" });
   if (row) bitmapOf(row, row.length, 1, stripScale(row), () => false, strip);
   const option = make(
@@ -147,7 +166,7 @@ function optionOf(stop) {
       role: "option",
       tabindex: chosen ? "0" : "-1",
       "aria-selected": String(chosen),
-      "aria-label": row ? say("{name}, size {size}", { name: stop.name, size }) : stop.name,
+      "aria-label": size ? say("{name}, size {size}", { name: stop.name, size }) : stop.name,
       "data-path": stop.path,
     },
     make("code", {}, stop.name),
@@ -193,16 +212,21 @@ function showStop() {
     headingOf(stop) + (isEdited ? say(", edited") : "");
   byId("stop-purpose").textContent = purpose;
   byId("stop-missing").hidden = row !== undefined;
+  byId("stop-missing").textContent = whyMissing(walked);
   for (const id of ["stop-shape", "strip", "stop-arithmetic"]) byId(id).hidden = row === undefined;
   if (!row) return undefined;
+  const shape = shapeOf(trace, axes).join(" × ");
+  const [i, n] = [String(walked.position), String(row.length)];
   byId("stop-shape").replaceChildren(
-    ...sayParts("{shape}, of which this is token {i}'s row: size {size}, from {least} to {most}.", {
-      shape: shapeOf(trace, axes).join(" × "),
-      i: String(walked.position),
-      size: number(Math.hypot(...row), 4),
-      least: number(Math.min(...row), 4),
-      most: number(Math.max(...row), 4),
-    }),
+    ...(IS_OF_TOKENS.has(stop.name)
+      ? sayParts("{shape}, of which these are the {n} largest of token {i}'s row.", { shape, n, i })
+      : sayParts("{shape}, of which this is token {i}'s row: size {size}, from {least} to {most}.", {
+          shape,
+          i,
+          size: number(Math.hypot(...row), 4),
+          least: number(Math.min(...row), 4),
+          most: number(Math.max(...row), 4),
+        })),
   );
   strip.show(row);
   return chooseComponent(Math.min(walk.component, row.length - 1));
@@ -225,9 +249,20 @@ function chooseComponent(c) {
   return showNumber();
 }
 
+/** Why a stop's row, or a number's weights, are not there. */
+const whyMissing = ({ trace, position }) =>
+  trace.way.missing.length
+    ? say("It needs the model's parameters, and this trace is from a file.")
+    : position < trace.prediction.first
+      ? say("This page has logits from position {first} on.", {
+          first: trace.cached + trace.prediction.first,
+        })
+      : say("This number's weights are not in the file; attnlab explore has them.");
+
 /** A component in words; of heads side by side whose it is. */
 function componentOf({ name }, c) {
   const { Dh } = walked.trace;
+  if (IS_OF_TOKENS.has(name)) return say("token {symbol}, id {id}", walked.following.tokens[c]);
   if (!/^attention\.(Q|K|V|concat)$/.test(name)) return say("component {c}", { c });
   return say("component {c}, of head {h} component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
 }
@@ -250,7 +285,7 @@ function makeStrip() {
     const width = byId("strip").clientWidth;
     if (!width || !row.length) return;
     const { Dh } = walked.trace;
-    const fitting = Math.floor(width / Math.sqrt((180 * width) / row.length));
+    const fitting = Math.floor(width / Math.min(24, Math.sqrt((180 * width) / row.length)));
     const unit = row.length % Dh || Dh > width / 4 || !walked.stop.name.startsWith("att") ? 16 : Dh;
     columns = Math.min(row.length, Math.max(16, unit, fitting - (fitting % unit)));
     side = Math.max(1, Math.min(24, Math.floor(width / columns)));
@@ -333,11 +368,7 @@ async function showNumber() {
   const c = walk.component;
   const made = await ARITHMETIC[stop.equation](walked, stop, c);
   if (choice !== asked || c !== walk.component) return;
-  const missing = make(
-    "p",
-    { class: "note" },
-    say("This number's weights are not in the file; attnlab explore has them."),
-  );
+  const missing = make("p", { class: "note" }, whyMissing(walked));
   byId("stop-arithmetic").replaceChildren(...(made ?? [missing]));
 }
 
@@ -348,8 +379,9 @@ const lineOf = (heading, ...parts) =>
 const linesOf = (...lines) => [make("ol", { class: "chain" }, ...lines)];
 
 /** One number of another stop, which leads there. */
-function numberOf(stop, c) {
-  const button = make("button", { type: "button", class: "leads" }, `${lastOf(stop.name)}[${c}]`);
+function numberOf(stop, c, index = c) {
+  const words = `${lastOf(stop.name)}[${index}]`;
+  const button = make("button", { type: "button", class: "leads" }, words);
   button.addEventListener("click", async () => {
     await goTo(stop.path, c);
     strip.focus();
@@ -408,11 +440,11 @@ const ARITHMETIC = {
     const made = layerNorm(x, norm);
     const result = resultOf(isEditedAt(way, stop), made.row[c], way.rows.get(stop.path)[c]);
     const [D, name] = [x.length, lastOf(from.name)];
-    const squares = total(made.centred.map((number) => number ** 2));
+    const squares = added(made.centred.map((number) => number ** 2));
     return linesOf(
       lineOf(
         say("mean, of the {D} numbers of {name}: their sum / {D}", { D, name }),
-        number(total(x)),
+        number(added(x)),
         ` / ${D} = `,
         number(made.mean),
       ),
@@ -457,21 +489,39 @@ const ARITHMETIC = {
     );
   },
 
-  async affine(way, stop, c) {
+  affine: (way, stop, c) => ofColumn(way, stop, c, c),
+
+  logits: (way, stop, c) => ofColumn(way, stop, c, way.following.ids[c]),
+
+  softmax(way, stop, c) {
+    const { logits, exponentials, sum, probabilities, ids, vocab } = way.following;
     const from = stopAt(way, stop.needs[0]);
-    const x = rowAt(way, from);
-    const found = x && (await columnOf(way.trace, stop.map, c, x.length));
-    if (!found) return undefined;
-    const terms = products(x, found.column);
-    const made = total(terms) + found.bias;
-    const W = lastOf(stop.map);
-    return sumOf(terms, {
-      heading: headingOf(stop),
-      heads: ["i", `${lastOf(from.name)}[i]`, `${W}[i, ${c}]`, say("product")],
-      line: (i) => [numberOf(from, i), x[i], found.column[i], terms[i]],
-      bias: [`${W.replace("W", "b")}[${c}]`, found.bias],
-      result: resultOf(isEditedAt(way, stop), made, rowAt(way, stop)[c]),
-    });
+    return linesOf(
+      lineOf(
+        say("exp(logit − the largest)"),
+        "exp(",
+        numberOf(from, c, ids[c]),
+        " − ",
+        numberOf(from, 0, ids[0]),
+        ") = exp(",
+        number(logits[c]),
+        " − ",
+        bracketed(logits[0]),
+        ") = ",
+        number(exponentials[c]),
+      ),
+      lineOf(
+        say("{heading} = exp / the sum over all {vocab} tokens", {
+          heading: headingOf(stop),
+          vocab: grouped(vocab),
+        }),
+        number(exponentials[c]),
+        " / ",
+        number(sum),
+        " = ",
+        make("strong", {}, number(probabilities[c])),
+      ),
+    );
   },
 
   concat(way, stop, c) {
@@ -491,7 +541,7 @@ const ARITHMETIC = {
         values[j],
         terms[j],
       ],
-      result: resultOf(isEdited, total(terms), rowAt(way, stop)[c]),
+      result: resultOf(isEdited, added(terms), rowAt(way, stop)[c]),
     });
   },
 
@@ -512,6 +562,23 @@ const ARITHMETIC = {
     );
   },
 };
+
+/** What a row makes with a column of a matrix: the products, and the bias where there is one. */
+async function ofColumn(way, stop, c, column) {
+  const from = stopAt(way, stop.needs[0]);
+  const x = rowAt(way, from);
+  const found = x && (await columnOf(way.trace, stop.map, column, x.length));
+  if (!found) return undefined;
+  const terms = products(x, found.column);
+  const W = lastOf(stop.map);
+  return sumOf(terms, {
+    heading: headingOf(stop),
+    heads: ["i", `${lastOf(from.name)}[i]`, `${W}[i, ${column}]`, say("product")],
+    line: (i) => [numberOf(from, i), x[i], found.column[i], terms[i]],
+    bias: stop.equation === "affine" && [`${W.replace("W", "b")}[${column}]`, found.bias],
+    result: resultOf(isEditedAt(way, stop), added(terms) + found.bias, rowAt(way, stop)[c]),
+  });
+}
 
 const SHARES_IN_WORDS = {
   GELU: "½ (1 + tanh(√(2/π) (x + 0.044715 x³)))",
@@ -552,13 +619,13 @@ function sumOf(terms, { heading, heads, line, bias, result }) {
     ...(bias ? [[bias[0], "", "", bias[1]]] : []),
     [say("sum"), "", "", result],
   ];
-  const parts = [tableOf(caption, heads, shown.map(line), feet)];
+  const parts = [termsOf(caption, heads, shown.map(line), feet)];
   if (others) {
     const words = say("All {all} products", { all: terms.length });
     const all = make("details", {}, make("summary", {}, words));
     all.addEventListener(
       "toggle",
-      () => all.append(tableOf(words, heads, [...terms.keys()].map(line), [])),
+      () => all.append(termsOf(words, heads, [...terms.keys()].map(line), [])),
       { once: true },
     );
     parts.push(all);
@@ -566,7 +633,7 @@ function sumOf(terms, { heading, heads, line, bias, result }) {
   return parts;
 }
 
-function tableOf(caption, heads, rows, feet) {
+function termsOf(caption, heads, rows, feet) {
   const cell = (x) => make("td", {}, typeof x === "number" ? number(x) : x);
   const lines = (all) =>
     all.map(([first, ...others]) =>

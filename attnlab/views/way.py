@@ -29,11 +29,11 @@ IN_BLOCK = (
     *("attention.concat", "attention.output", "mid"),
     *("mlp.X", "mlp.hidden", "mlp.activated", "mlp.output", "output"),
 )
-AFTER = ("final",)
+AFTER = ("final", "logits")
 
 # Those that the page can't make of what it has, and those that other packs hold.
 SOURCES = ("token_embedding", "position_embedding", "attention.output", "mlp.hidden", "mlp.output")
-ELSEWHERE = ("attention.Q", "attention.K", "attention.V")
+ELSEWHERE = ("attention.Q", "attention.K", "attention.V", "logits")
 
 # Steps that the page does not show, by what is made of them.
 BETWEEN = {
@@ -57,12 +57,20 @@ NEXT_TOKENS = 5
 def described(trace: Result, language: str) -> dict[str, Any]:
     """What the page knows of a trace's ways besides the packs."""
     D, F, _ = _sizes(trace)
+    stops_declared = {
+        name: _declared(trace, name, language) for name in (*BEFORE, *IN_BLOCK, *AFTER)
+    }
+    probabilities = {
+        "axes": trace.axes_of("logits"),
+        "formula": "softmax(logits)",
+        "purpose": say(purpose("probabilities"), language),
+    }
     return {
         "D": D,
         "F": F,
         "vocab": trace.config.vocab_size,
         "activation": trace.config.activation.name,
-        "stops": {name: _declared(trace, name, language) for name in (*BEFORE, *IN_BLOCK, *AFTER)},
+        "stops": {**stops_declared, "probabilities": probabilities},
         "carried": carried(trace),
         "missing": missing(trace),
         "edited": [path for path in stops(trace) if _is_edited(trace, path)],
