@@ -42,13 +42,16 @@ if TYPE_CHECKING:
     from attnlab.analysis.patching import attribution_patch, patch
     from attnlab.checking import check
     from attnlab.comparison import compare
+    from attnlab.corpus import atlas, open_atlas
     from attnlab.training import train
 
 # What is loaded when it is first used, so that `import attnlab` stays quick.
 LATE = {
+    "atlas": "attnlab.corpus",
     "attribution_patch": "attnlab.analysis.patching",
     "check": "attnlab.checking",
     "compare": "attnlab.comparison",
+    "open_atlas": "attnlab.corpus",
     "patch": "attnlab.analysis.patching",
     "train": "attnlab.training",
 }
@@ -77,6 +80,7 @@ __all__ = [
     "Tokens",
     "Trace",
     "at",
+    "atlas",
     "attention",
     "attribution_patch",
     "causal_mask",
@@ -90,6 +94,7 @@ __all__ = [
     "merge_heads",
     "multi_head_attention",
     "needs",
+    "open_atlas",
     "open_trace",
     "patch",
     "self_attention",

@@ -101,7 +101,11 @@ class RecordingError(AttnlabError, ValueError):
 
 
 class ResumeError(AttnlabError, ValueError):
-    """A training's state can't be read, or belongs to another run."""
+    """What a run left to go on from can't be read, or belongs to another run."""
+
+
+class WorkerError(AttnlabError, RuntimeError):
+    """Workers that are to share some work can't do it, or are gone."""
 
 
 def shown(value: object, longest: int = 80) -> str:

@@ -1009,6 +1009,9 @@ def analyses(trace: Trace) -> dict[str, Any]:
     attribution, lens = trace.attribution(" rolled"), trace.logit_lens()
     settings: Any = {"metric": 5, "parts": "blocks.*.mid"}
     other = trace.edited({"embedding": lambda x: x / 2})
+    atlas = attnlab.atlas(
+        "pocket", ["The dog barked.", "A cat meowed."], ["first", "loss"], progress=False
+    )
     return {
         "lens": lens,
         "a token in the lens": lens.of(" rolled"),
@@ -1027,6 +1030,9 @@ def analyses(trace: Trace) -> dict[str, Any]:
         "rollout": trace.rollout(),
         "lengths": trace.value_weighted(0, 0),
         "lengths of all": trace.value_weighted(),
+        "a measure": atlas["first"],
+        "a head's profile": atlas.head(1, 2),
+        "two atlases": atlas.compare(atlas),
     }
 
 

@@ -16,11 +16,11 @@ PACKAGE = Path(attnlab.__file__).parent
 # Each room may import those before it, wherever the import stands: at the top, in a function, or
 # for types alone.
 FLOORS = (
-    "errors files names erf equations fast checks console tables formats figures views pictures",
-    "steps tokens products chain functional gradients config parameters forward sampling",
+    "errors files names blas erf equations fast checks console tables formats figures views",
+    "pictures steps tokens products chain functional gradients config parameters forward sampling",
     "edits sealed recordings analysis trace otherwise comparison mistakes checking generation",
     "bpe tokenizer_files tokenizer checkpoint arrays download hub explorer model walkthrough",
-    "training pocket cli __main__",
+    "training corpus pocket cli __main__",
 )
 ORDER = [room for floor in FLOORS for room in floor.split()]
 

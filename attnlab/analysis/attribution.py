@@ -82,9 +82,8 @@ class Attribution(Analysis):
 
     def _direction(self, output: Array, w: Array) -> Array:
         """u, (D,): what is written to the stream counts by its share in this direction."""
-        through_gain = self._trace.gain * w
-        centred = through_gain - mean(through_gain)
-        u: Array = centred / deviation(output - mean(output), self._trace.epsilon)
+        scale = deviation(output - mean(output), self._trace.epsilon)
+        u: Array = direction(self._trace.gain, w) / scale
         return u
 
     def _of_heads(self, written: Array, block: Trace) -> Array:
@@ -142,6 +141,19 @@ class ByToken(Analysis):
         L, H, T = self.heads.shape
         names = tuple(f"layer {n} head {h}" for n in range(L) for h in range(H))
         return self.heads.reshape(L * H, T), named("head", names), self._keys
+
+
+def direction(gain: Array, w: Array) -> Array:
+    """Which way the stream must go for a logit to rise, (..., D), the last LayerNorm's scale apart.
+
+    Parameters
+    ----------
+    gain : (D,), of the last LayerNorm
+    w : (..., D), the token's column of W_U
+    """
+    through_gain = gain * w
+    centred: Array = through_gain - mean(through_gain)
+    return centred
 
 
 def check_sum(parts: AnyArray, total: AnyArray, what: str, trace: Trace) -> None:

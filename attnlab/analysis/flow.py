@@ -124,8 +124,14 @@ class ValueWeightedHeads(Analysis):
 
 def lengths_of(head: Trace) -> Array:
     """‖weights[q, k] V[k] W_O‖, (Tq, Tk)."""
-    lengths: Array = np.abs(head.weights) * np.linalg.norm(head.V @ head.W_O, axis=-1)
+    lengths: Array = np.abs(head.weights) * written_length(head.V, head.W_O)
     return lengths
+
+
+def written_length(written: Array, W_O: Array) -> Array:
+    """How long each row is, (..., Dh), once a head's W_O has put it into the residual stream."""
+    length: Array = np.linalg.norm(written @ W_O, axis=-1)
+    return length
 
 
 def axes_of(trace: Trace, lengths: Array) -> tuple[Axis, Axis]:

@@ -6,12 +6,13 @@ symbol beside it: in pandas a second level of the index, in xarray a second coor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from attnlab.checks import as_texts
+from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
 from attnlab.errors import shown as quoted
 from attnlab.views.shown import Axis, Result, missing_extra, per_head, shown, shown_matrix
@@ -72,3 +73,20 @@ def _where(trace: Result, name: str) -> tuple[list[str], list[Any]]:
     if name in trace.blocks[0].parts:
         return ["layer"], list(trace.blocks)
     return [], [trace]
+
+
+def grid(
+    variables: Mapping[str, AnyArray],
+    dimensions: Mapping[str, Sequence[str] | None],
+    attributes: Mapping[str, Any],
+) -> xr.Dataset:
+    """Arrays that all have the same dimensions, whose places have names or are numbered."""
+    names = list(dimensions)
+    shape = next(iter(variables.values())).shape
+    coordinates = {
+        name: list(range(size)) if dimensions[name] is None else list(dimensions[name] or ())
+        for name, size in zip(names, shape, strict=True)
+    }
+    return xr.Dataset(
+        {name: (names, array) for name, array in variables.items()}, coordinates, dict(attributes)
+    )

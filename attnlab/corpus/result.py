@@ -1,0 +1,399 @@
+"""What was found out about every head over a corpus: means with errors, and texts to look at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab.analysis.base import Analysis, named, numbered
+from attnlab.checks import check_kind
+from attnlab.console import PrintedAnywhere
+from attnlab.corpus.measures import AS_THEY_ARE, MEASURES, is_of_heads, split
+from attnlab.corpus.tally import NONE, TOKEN_BITS, Tally
+from attnlab.equations import AnyArray
+from attnlab.errors import InvalidValueError, RecordingError, shown
+from attnlab.files import Given, as_path
+from attnlab.model import GPT2
+from attnlab.sealed import read_sealed, write_sealed
+from attnlab.steps import Numbered, read_only
+from attnlab.tables import align, printable
+from attnlab.views.shown import Axis
+
+if TYPE_CHECKING:
+    from xarray import Dataset
+
+FORMAT = "1"
+
+# How much of a passage is shown.
+SHOWN = 60
+
+Means = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A window of a text in which a head does something most, or least.
+
+    Attributes
+    ----------
+    text : the text's name, such as "line 7"
+    start : its first token's position in the text
+    ids : its tokens' ids, to be traced by `model.trace(passage.ids)`
+    value : what the measure is in it
+    content : what it says
+    """
+
+    text: str
+    start: int
+    ids: tuple[int, ...]
+    value: float
+    content: str
+
+    def __str__(self) -> str:
+        says = printable(self.content)
+        cut = says if len(says) <= SHOWN else f"{says[: SHOWN - 1]}…"
+        return f"{self.value:.3f}  {self.text}, token {self.start}: {cut}"
+
+
+class Measured(Analysis):
+    """One measure of every head over a corpus, as `atlas["induction"]` gives it.
+
+    mean = Σ sums / Σ places, variance = N / (N - 1) Σ (sums - mean places)² / (Σ places)², over N
+    texts
+
+    Attributes
+    ----------
+    name : of the measure
+    mean, error : (L, H), of loss (); the error is one standard error, by texts, NaN of fewer than
+        two of them
+    texts : as `mean`, how many texts had a place for it
+    places : as `mean`, how many tokens there were, or which weight, that it is a mean over
+    """
+
+    note: ClassVar[str] = (
+        "Errors are one standard error of a mean over texts like these: they say nothing of other\n"
+        "texts, and that a head looks somewhere does not tell what it does with what is there."
+    )
+    source: ClassVar[str] = (
+        "Cochran, “Sampling Techniques” (1977), section 2.11: the variance of a ratio of two sums"
+    )
+    decimals: ClassVar[int] = 3
+
+    def __init__(self, atlas: Atlas, name: str, columns: slice) -> None:
+        self.name, self._atlas, self._columns = name, atlas, columns
+        shape = (atlas.n_layer, atlas.n_head) if is_of_heads(name) else ()
+        N, s, n, ss, sn, nn = (m.reshape(shape) for m in atlas._tally.moments[:, columns])
+        with np.errstate(divide="ignore", invalid="ignore"):  # without a place there is no mean
+            mean = s / n
+            squares = np.maximum(ss - 2 * mean * sn + mean**2 * nn, 0.0)
+            error = np.where(N > 1, np.sqrt(N / (N - 1) * squares) / n, np.nan)
+        self.mean, self.error, self.texts, self.places = map(
+            read_only, map(np.asarray, (mean, error, N.astype(np.int64), n))
+        )
+        says = MEASURES.get(name, "a measure of your own")
+        self.title = f"{name}, {says}: mean of {atlas.texts:,} texts, {atlas.tokens:,} tokens"
+
+    def most(self, layer: int, head: int) -> tuple[Passage, ...]:
+        """The passages in which a head has most of it, the first one above all.
+
+        Raises
+        ------
+        OutOfRangeError, InvalidTypeError
+            There is no such layer or head.
+        """
+        return self._extremes(0, layer, head)
+
+    def least(self, layer: int, head: int) -> tuple[Passage, ...]:
+        """The passages in which a head has least of it.
+
+        Raises
+        ------
+        OutOfRangeError, InvalidTypeError
+            There is no such layer or head.
+        """
+        return self._extremes(1, layer, head)
+
+    def _extremes(self, which: int, layer: int, head: int) -> tuple[Passage, ...]:
+        tally = self._atlas._tally
+        column = self._columns.start
+        if is_of_heads(self.name):
+            heads = range(self._atlas.n_head)
+            layer = Numbered("layer", range(self._atlas.n_layer)).one(layer)
+            column += layer * len(heads) + Numbered("head", heads).one(head)
+        found = zip(tally.passages[which, :, column], tally.ranks[which, :, column], strict=True)
+        return tuple(
+            self._atlas._passage(int(number), float(rank if which else -rank))
+            for number, rank in found
+            if number != NONE
+        )
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        L, H = np.atleast_2d(self.mean).shape
+        return np.atleast_2d(self.mean), numbered("layer", L), numbered("head", H)
+
+    def table(self) -> str:
+        largest = np.nanmax(self.error) if np.isfinite(self.error).any() else np.nan
+        words = "no error, of one text" if np.isnan(largest) else f"errors up to {largest:.1g}"
+        return f"{super().table()}\n{words}"
+
+
+class HeadProfile(Analysis):
+    """All measures of one head, as `Atlas.head` returns it.
+
+    Attributes
+    ----------
+    mean, error : (M,), by measure
+    """
+
+    note: ClassVar[str] = Measured.note
+    source: ClassVar[str] = Measured.source
+
+    def __init__(self, atlas: Atlas, layer: int, head: int) -> None:
+        self._of = [atlas[name] for name in atlas.measures if is_of_heads(name)]
+        self._at = at = (
+            Numbered("layer", range(atlas.n_layer)).one(layer),
+            Numbered("head", range(atlas.n_head)).one(head),
+        )
+        self.mean = read_only(np.array([one.mean[at] for one in self._of]))
+        self.error = read_only(np.array([one.error[at] for one in self._of]))
+        self.title = (
+            f"Layer {at[0]}, head {at[1]}: mean of {atlas.texts:,} texts, {atlas.tokens:,} tokens"
+        )
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        names = tuple(one.name for one in self._of)
+        return self.mean[:, np.newaxis], named("measure", names), named("", ("mean",))
+
+    def table(self) -> str:
+        lines = [["measure", "mean", "error", "rank", "texts"]]
+        for one in self._of:
+            better = int((one.mean > one.mean[self._at]).sum())
+            numbers = (one.mean[self._at], one.error[self._at])
+            cells = ["" if np.isnan(number) else f"{number:.3f}" for number in numbers]
+            rank = f"{better + 1} of {one.mean.size}" if cells[0] else ""
+            lines.append([one.name, *cells, rank, f"{one.texts[self._at]:,}"])
+        return align(lines)
+
+
+class Difference(Analysis):
+    """How one atlas differs from another, as `Atlas.compare` returns it.
+
+    Attributes
+    ----------
+    measures : those that both have
+    difference, error : by measure, (L, H) each: the second's mean minus the first's, and the root
+        of the sum of both errors' squares
+    """
+
+    note: ClassVar[str] = (
+        "The errors are those of texts that were drawn apart. Of one corpus twice they are too "
+        "large,\nas what is special in a text is so in both."
+    )
+    source: ClassVar[str] = Measured.source
+    shown: ClassVar[int] = 20
+
+    def __init__(self, one: Atlas, other: Atlas) -> None:
+        self.title = "The second atlas minus the first, largest differences first, by their errors"
+        self.measures = tuple(n for n in one.measures if n in other.measures)
+        self.difference = {n: read_only(other[n].mean - one[n].mean) for n in self.measures}
+        self.error = {n: read_only(np.hypot(one[n].error, other[n].error)) for n in self.measures}
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        heads = [n for n in self.measures if is_of_heads(n)]
+        L, H = self.difference[heads[0]].shape
+        names = tuple(f"layer {layer} head {head}" for layer in range(L) for head in range(H))
+        grid = np.stack([self.difference[n].ravel() for n in heads], axis=1)
+        return grid, named("head", names), named("measure", tuple(heads))
+
+    def table(self) -> str:
+        lines = []
+        for name in self.measures:
+            for at in np.ndindex(self.difference[name].shape):
+                d, e = self.difference[name][at], self.error[name][at]
+                place = f"layer {at[0]} head {at[1]}" if at else ""
+                times = abs(d) / e if e > 0 else (np.inf if d else 0.0)
+                if not np.isnan(d):
+                    cells = [name, place, f"{d:+.3f}", f"{e:.3f}", f"{times:.1f}"]
+                    lines.append((-times, cells))
+        lines.sort(key=lambda line: line[0])
+        header = ["measure", "head", "difference", "error", "times"]
+        return align([header, *(cells for _, cells in lines[: self.shown])], left=(0, 1))
+
+
+class Atlas(PrintedAnywhere, Mapping[str, Measured]):
+    """Every head over a corpus, as `attnlab.atlas` returns it.
+
+    Attributes
+    ----------
+    measures : their names; `atlas["induction"]` has one's means, errors, and texts to look at
+    n_layer, n_head : L and H
+    model, window : what was measured, in words, and how many tokens were traced at once
+    texts, tokens : how many were measured
+    faults : name and reason of each text that was not
+    """
+
+    def __init__(self, about: Mapping[str, Any], tally: Tally, contents: Mapping[int, str]) -> None:
+        self.measures: tuple[str, ...] = tuple(about["measures"])
+        self.n_layer, self.n_head = int(about["n_layer"]), int(about["n_head"])
+        self.model, self.window = str(about["model"]), int(about["window"])
+        self._about, self._tally, self._contents = dict(about), tally, dict(contents)
+        self.texts, self.tokens = tally.texts, tally.tokens
+        self.faults = tuple(tally.faults)
+
+    @classmethod
+    def of(cls, model: GPT2, measures: Mapping[str, Any], window: int, tally: Tally) -> Atlas:
+        """The atlas that all texts' tally comes to."""
+        about = {
+            "measures": list(measures),
+            "n_layer": model.config.n_layer,
+            "n_head": model.config.n_head,
+            "model": repr(model),
+            "window": window,
+        }
+        vocabulary = model.tokenizer.vocabulary
+        contents = {
+            number: vocabulary.decode_bytes(ids).decode(errors="replace")
+            for number, ids in tally.ids.items()
+        }
+        return cls(about, tally, contents)
+
+    @cached_property
+    def _measured(self) -> dict[str, Measured]:
+        start, found = 0, {}
+        for name in self.measures:
+            stop = start + (self.n_layer * self.n_head if is_of_heads(name) else 1)
+            found[name] = Measured(self, name, slice(start, stop))
+            start = stop
+        return found
+
+    def __getitem__(self, name: str) -> Measured:
+        if not isinstance(name, str) or name not in self.measures:
+            raise InvalidValueError(
+                f"there is no measure {shown(name)} in it; there are {', '.join(self.measures)}"
+            )
+        return self._measured[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.measures
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.measures)
+
+    def __len__(self) -> int:
+        return len(self.measures)
+
+    def head(self, layer: int, head: int) -> HeadProfile:
+        """All measures of one head.
+
+        Raises
+        ------
+        OutOfRangeError, InvalidTypeError
+            There is no such layer or head.
+        """
+        return HeadProfile(self, layer, head)
+
+    def compare(self, other: Atlas) -> Difference:
+        """How another atlas differs from this one, with errors: of a model and its fine-tuned self.
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            It is no atlas, has other sizes, or no measure of heads in common.
+        """
+        check_kind(other, Atlas, "other")
+        if (self.n_layer, self.n_head) != (other.n_layer, other.n_head):
+            raise InvalidValueError(
+                f"atlases of {self.n_layer} layers of {self.n_head} heads and of {other.n_layer} "
+                f"of {other.n_head} can't be compared"
+            )
+        if not any(is_of_heads(name) for name in self.measures if name in other.measures):
+            raise InvalidValueError("the two atlases have no measure of heads in common")
+        return Difference(self, other)
+
+    def table(self) -> str:
+        """The means, a row for each head; without those that look at weights in another way."""
+        heads = [n for n in self.measures if is_of_heads(n) and split(n)[1] == AS_THEY_ARE]
+        lines = [["layer", "head", *heads]]
+        for at in np.ndindex(self.n_layer, self.n_head):
+            means = [self[name].mean[at] for name in heads]
+            cells = ["" if np.isnan(mean) else f"{mean:.2f}" for mean in means]
+            lines.append([*map(str, at), *cells])
+        return align(lines)
+
+    def __repr__(self) -> str:
+        faults = f", {len(self.faults):,} could not be measured" if self.faults else ""
+        title = f"Atlas of {self.texts:,} texts, {self.tokens:,} tokens{faults}"
+        words = [title, self.model.partition("\n")[0], self.table()]
+        if others := [name for name in self.measures if split(name)[1]]:
+            words.append(f"atlas[name] shows one with its errors, also {', '.join(others)}")
+        if "loss" in self.measures:
+            loss = self["loss"]
+            words.append(f"loss {loss.mean:.3f} ± {loss.error:.3f} nats per token")
+        return "\n".join([*words, Measured.note])
+
+    @property
+    def dataset(self) -> Dataset:
+        """Means, errors, texts and places of all measures, as xarray has them.
+
+        Dimensions are measure, layer and head; loss, which has no heads, is among the attributes.
+
+        Raises
+        ------
+        MissingExtraError
+            xarray is not installed.
+        """
+        from attnlab.views.frames import grid
+
+        heads = [name for name in self.measures if is_of_heads(name)]
+        numbers = {
+            kind: np.stack([getattr(self[name], kind) for name in heads])
+            for kind in ("mean", "error", "texts", "places")
+        }
+        about = {"texts": self.texts, "tokens": self.tokens, "model": self.model}
+        if "loss" in self.measures:
+            about |= {"loss": float(self["loss"].mean), "loss_error": float(self["loss"].error)}
+        return grid(numbers, {"measure": heads, "layer": None, "head": None}, about)
+
+    def save(self, path: Given) -> None:
+        """Write a file that `attnlab.open_atlas` opens.
+
+        Raises
+        ------
+        WriteError
+            It can't be written.
+        """
+        contents = json.dumps({str(n): self._contents[n] for n in sorted(self._contents)})
+        words = {"format": FORMAT, "about": json.dumps(self._about), "contents": contents}
+        write_sealed(path, self._tally.tensors(), words | self._tally.words())
+
+    def _passage(self, number: int, value: float) -> Passage:
+        text, start = number >> TOKEN_BITS, number & ((1 << TOKEN_BITS) - 1)
+        ids = tuple(self._tally.ids[number].tolist())
+        return Passage(self._tally.names[text], start, ids, value, self._contents[number])
+
+
+def open_atlas(path: Given) -> Atlas:
+    """The atlas in a file that `Atlas.save` wrote.
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    RecordingError
+        It is no atlas, of another version, or damaged.
+    """
+    file = as_path(path)
+    tensors, words = read_sealed(file, RecordingError)
+    if words.get("format") != FORMAT or "about" not in words:
+        raise RecordingError(f"{file} is no atlas of this version")
+    try:
+        contents = {int(n): text for n, text in json.loads(words["contents"]).items()}
+        return Atlas(json.loads(words["about"]), Tally.read(tensors, words), contents)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordingError(f"{file} is no whole atlas: {error}") from None

@@ -1,0 +1,340 @@
+"""From a corpus to its atlas: chunks to workers, their tallies added up in order."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from copy import copy
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from attnlab.blas import one_thread
+from attnlab.checks import as_count, as_flag, check_kind
+from attnlab.console import progress_bar
+from attnlab.corpus.measures import Measure, checked_measures
+from attnlab.corpus.result import Atlas
+from attnlab.corpus.tally import Tally
+from attnlab.corpus.texts import Chunk, chunks_of
+from attnlab.corpus.worker import Shared, Task, columns, tally_of
+from attnlab.errors import InvalidValueError, MissingFileError, ResumeError, WorkerError
+from attnlab.files import Given, as_path, held, make_directory
+from attnlab.model import GPT2
+from attnlab.sealed import read_sealed, sha256, write_sealed
+from attnlab.tables import printable
+
+FORMAT = "1"
+
+# Tokens that are traced at once where nothing else is said.
+WINDOW = 128
+
+# How often a chunk is tried again that a worker died of.
+RETRIES = 3
+
+# How many workers there may be where an executor does not tell.
+MANY_WORKERS = 64
+
+# What a run holds while it is at work in a directory, and what it writes there.
+LOCK, RESULT = "atlas.lock", "atlas.safetensors"
+
+
+def atlas(
+    model: GPT2 | Given,
+    texts: Iterable[str] | Given,
+    measures: Sequence[str | Measure] | None = None,
+    *,
+    executor: Executor | None = None,
+    chunk: int = 64,
+    window: int | None = None,
+    directory: Given | None = None,
+    progress: bool = True,
+) -> Atlas:
+    """Measure every head over a whole corpus: means with errors by text.
+
+    mean = Σ sums / Σ places over all texts; its error is that of a ratio, from how far texts are
+    from it. The numbers are the same to the bit whatever the executor and the number of workers;
+    each worker's matrix products take one thread, so two workers keep two cores busy.
+
+    Parameters
+    ----------
+    model : a GPT2; or a name or directory as `GPT2.from_pretrained` takes it, which each worker
+        then opens for itself, where it runs
+    texts : a list of texts or another iterable; a file with a text on each line; or a directory
+        with one in each file. They are read as a stream. What is longer than 1,000,000 bytes is
+        taken for several texts.
+    measures : names, see `attnlab.corpus.MEASURES`; and functions of a `Trace` that give a number
+        for each head, (L, H), NaN where there is none, which count once for each window. None for
+        all that have names.
+    executor : any of `concurrent.futures`: processes, threads, Dask's `client.get_executor()`,
+        `mpi4py.futures.MPIPoolExecutor`; None for this process alone. A pool of processes of which
+        one died is made anew.
+    chunk : texts that a worker takes at once; fewer where they are long
+    window : tokens that are traced at once, with the ids that they have in their text; None for
+        128, or fewer where the model has fewer positions
+    directory : where the tally of each chunk is written when it is known. A run that was killed
+        goes on from there when it is started again with the same arguments, and counts no text
+        twice; in the end `atlas.safetensors` is there, as `Atlas.save` writes it.
+    progress : whether a bar shows texts and tokens per second, on stderr
+
+    Returns
+    -------
+    Atlas
+        `.faults` names the texts that could not be measured
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError, MissingFileError
+        Something can't be used, which is told before any work; or no text could be measured.
+    ResumeError
+        The directory holds chunks of another model, corpus, or of other settings.
+    WorkerError
+        The executor broke and can't be made anew.
+    WriteError
+        The directory can't be written to, or another run is at work in it.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ProcessPoolExecutor
+    >>> with ProcessPoolExecutor(2) as executor:
+    ...     found = attnlab.atlas("gpt2", "corpus.txt", executor=executor, directory="atlas")
+    >>> found["induction"].mean.shape
+    (12, 12)
+    """
+    progress = as_flag(progress, "progress")
+    name = None if isinstance(model, GPT2) else os.fspath(as_path_or_name(model))
+    opened = model if isinstance(model, GPT2) else GPT2.from_pretrained(model)
+    if executor is not None:
+        check_kind(executor, Executor, "executor")
+    most = opened.config.n_positions
+    size = as_count(min(WINDOW, most) if window is None else window, "window", 2, most)
+    task = Task(Shared(opened, name), checked_measures(measures), size)
+    chunks = chunks_of(texts, as_count(chunk, "chunk", least=1))
+    place = None if directory is None else as_path(directory, "directory")
+    if place is not None:
+        make_directory(place)
+    with one_thread(), contextlib.nullcontext() if place is None else held(place / LOCK):
+        kept = None if place is None else Kept(place, identity(task, chunk))
+        with contextlib.closing(Work(task, executor, kept)) as work:
+            total = _added_up(work, chunks, progress)
+        found = Atlas.of(opened, task.measures, size, total)
+        if place is not None:
+            found.save(place / RESULT)
+    return found
+
+
+def as_path_or_name(model: Any) -> Given:
+    """What `GPT2.from_pretrained` is given."""
+    if not isinstance(model, str | os.PathLike):
+        check_kind(model, GPT2, "model")
+    given: Given = model
+    return given
+
+
+def _added_up(work: Work, chunks: Iterator[Chunk], progress: bool) -> Tally:
+    """The tally of all chunks, added in their order."""
+    total = work.nothing()
+    started, before = time.perf_counter(), 0
+    with progress_bar(unit="text", disable=not progress) as bar:
+        for tally, is_new in work.in_order(chunks):
+            total.add(tally)
+            before += 0 if is_new else tally.tokens
+            speed = (total.tokens - before) / (time.perf_counter() - started)
+            bar.set_postfix_str(f"{total.tokens:,} tokens, {speed:,.0f} tokens/s", False)
+            bar.update(tally.texts + len(tally.faults))
+    if not total.texts:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in total.faults[:3])
+        raise InvalidValueError(
+            f"no text could be measured: {reasons}" if reasons else "there are no texts to measure"
+        )
+    return total
+
+
+class Here(Executor):
+    """Does everything at once, in this process."""
+
+    def submit(self, function: Any, /, *given: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*given, **named))
+        return future
+
+
+class Work:
+    """Chunks at an executor."""
+
+    def __init__(self, task: Task, executor: Executor | None, kept: Kept | None) -> None:
+        self._task, self._kept = task, kept
+        self._executor = Here() if executor is None else executor
+        self._own: list[Executor] = []
+        self._measured = False
+        workers = 1 if executor is None else getattr(executor, "_max_workers", MANY_WORKERS)
+        self._most = 2 * workers  # chunks that are under way, or wait for an earlier one
+        self._waiting: dict[Future[Tally], Chunk] = {}
+
+    def close(self) -> None:
+        """Take back what has not begun, and end what was made anew."""
+        for future in self._waiting:
+            future.cancel()
+        for executor in self._own:
+            executor.shutdown()
+
+    def nothing(self) -> Tally:
+        return Tally.of(columns(self._task.shared.model.config, self._task.measures))
+
+    def in_order(self, chunks: Iterator[Chunk]) -> Iterator[tuple[Tally, bool]]:
+        """The tally of each chunk, in order, and whether it was made now."""
+        found: dict[int, tuple[Tally, bool]] = {}
+        number = 0
+        while True:
+            while len(self._waiting) + len(found) < self._most:
+                chunk = next(chunks, None)
+                if chunk is None:
+                    break
+                tally = self._kept and self._kept.read(chunk)
+                if tally:
+                    found[chunk.number] = tally, False
+                else:
+                    self._waiting[self._submit(chunk)] = chunk
+            if not self._waiting and not found:
+                return
+            if number not in found:
+                done, _ = wait(self._waiting, return_when=FIRST_COMPLETED)
+                for future in done:
+                    chunk = self._waiting.pop(future)
+                    tally = self._result(chunk, future)
+                    if self._kept:
+                        self._kept.write(chunk, tally)
+                    found[chunk.number] = tally, True
+            while number in found:
+                yield found.pop(number)
+                number += 1
+
+    def _submit(self, chunk: Chunk) -> Future[Tally]:
+        try:
+            return self._executor.submit(tally_of, self._task, chunk)
+        except BrokenExecutor as error:
+            self._executor = renewed(self._executor, error)
+            self._own.append(self._executor)
+            return self._executor.submit(tally_of, self._task, chunk)
+
+    def _result(self, chunk: Chunk, future: Future[Tally], tries: int = 0) -> Tally:
+        """What a worker made; if it died, what another one makes."""
+        try:
+            tally = future.result()
+        except Exception as error:
+            if tries < RETRIES:
+                return self._result(chunk, self._submit(chunk), tries + 1)
+            if not self._measured and not isinstance(error, BrokenExecutor):
+                raise WorkerError(
+                    f"the executor can't do the work: {type(error).__name__}: {error}"
+                ) from error
+            tally = self.nothing()
+            if len(chunk.texts) == 1:
+                reason = f"workers died of it: {type(error).__name__}: {error}"
+                tally.faults.append((chunk.texts[0].name, reason))
+                return tally
+            for n, text in enumerate(chunk.texts, chunk.first):
+                alone = Chunk(chunk.number, n, (text,))
+                tally.add(self._result(alone, self._submit(alone)))
+        self._measured = self._measured or tally.texts > 0
+        return tally
+
+
+def renewed(executor: Executor, error: BrokenExecutor) -> Executor:
+    """A pool of processes like one of which a process died.
+
+    Raises
+    ------
+    WorkerError
+        It is another executor.
+    """
+    old: Any = executor
+    if not isinstance(executor, ProcessPoolExecutor):
+        raise WorkerError(
+            f"the executor broke: {error}. With a directory, a run that is started again goes on "
+            "from what is written there"
+        )
+    return ProcessPoolExecutor(
+        old._max_workers,
+        mp_context=old._mp_context,
+        initializer=old._initializer,
+        initargs=old._initargs,
+    )
+
+
+class Kept:
+    """The tallies of chunks in a directory, each in a file of its own.
+
+    Parameters
+    ----------
+    directory : where they are
+    run : what makes it this run, in words
+    """
+
+    def __init__(self, directory: Path, run: dict[str, str]) -> None:
+        self._directory, self._run = directory, run
+
+    def _file(self, chunk: Chunk) -> Path:
+        return self._directory / f"chunk-{chunk.number:08}.safetensors"
+
+    def _about(self, chunk: Chunk) -> dict[str, str]:
+        texts = (part for text in chunk.texts for part in map(repr, text))
+        digest = sha256(text.encode() for text in texts)
+        return {**self._run, "texts": f"{len(chunk.texts)} from {chunk.first} on, sha256 {digest}"}
+
+    def write(self, chunk: Chunk, tally: Tally) -> None:
+        """Write a chunk's tally, whole or not at all."""
+        write_sealed(self._file(chunk), tally.tensors(), self._about(chunk) | tally.words())
+
+    def read(self, chunk: Chunk) -> Tally | None:
+        """A chunk's tally; None where it is not known.
+
+        Raises
+        ------
+        ResumeError
+            It can't be read, or is of another run.
+        """
+        file = self._file(chunk)
+        try:
+            tensors, words = read_sealed(file, ResumeError)
+        except MissingFileError:
+            return None
+        about = self._about(chunk)
+        different = "; ".join(
+            f"{name}: there {words.get(name)}, here {here}"
+            for name, here in about.items()
+            if words.get(name) != here
+        )
+        if different:
+            raise ResumeError(
+                f"{file} belongs to another run. {printable(different[:1000])}. Give the run a "
+                "directory of its own, or the arguments that it had"
+            )
+        return Tally.read(tensors, words)
+
+
+def identity(task: Task, chunk: int) -> dict[str, str]:
+    """What makes two runs the same run, the corpus apart."""
+    model = task.shared.model
+    parameters = copy(model.parameters)  # which reads for itself what is on disk, and lets it go
+    words = [model.tokenizer.vocabulary.bytes_of(id) for id in range(len(model.tokenizer))]
+    told = {
+        "format": FORMAT,
+        "config": asdict(model.config),
+        "dtype": parameters.dtype,
+        "parameters": f"sha256 {sha256(parameters[path].tobytes() for path in parameters)}",
+        "vocabulary": f"sha256 {sha256([repr(words).encode()])}",
+        "measures": ", ".join(task.measures),
+        "window": task.window,
+        "chunk": chunk,
+    }
+    return {name: str(value) for name, value in told.items()}

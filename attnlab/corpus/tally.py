@@ -1,0 +1,141 @@
+"""What texts add up to: of each measure sums, squares and products by texts, and the extremes.
+
+The mean is that of a ratio, r = Σ sums / Σ places over texts. How far it may be off follows from
+how far texts are from it, Σ (sums - r places)², of which the moments are kept: nothing that grows
+with the corpus. A tally of a chunk's texts is the same whoever makes it; tallies are added in the
+order of the chunks, as sums of floats depend on their order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab.equations import AnyArray, Ids
+
+# Of each measure and head, how many passages that have most of it are kept, and least.
+EXTREMES = 3
+
+# A passage is told by its text's number and its first token's, in one integer.
+TOKEN_BITS = 32
+
+# No passage.
+NONE = np.iinfo(np.int64).max
+
+
+def passage(text: int, start: int) -> int:
+    """A passage's number: passages are in the order of their numbers."""
+    return (text << TOKEN_BITS) + start
+
+
+@dataclass(eq=False)
+class Tally:
+    """Sums over texts, for each of C columns: a measure's head, or a measure that has one number.
+
+    Attributes
+    ----------
+    moments : float64 (6, C), over texts: how many have places, Σ s, Σ n, Σ s², Σ s n, Σ n², where s
+        are a text's sums and n its places
+    ranks : float64 (2, EXTREMES, C), what passages are sorted by, the least first: minus the
+        value for those that have most, the value for those that have least; infinite for none
+    passages : int64, as `ranks`, their numbers
+    ids : of each of those passages, int32 (T,)
+    names : of their texts, by number
+    texts, tokens : how many were measured
+    faults : of texts that were not, name and reason
+    """
+
+    moments: NDArray[np.float64]
+    ranks: NDArray[np.float64]
+    passages: NDArray[np.int64]
+    ids: dict[int, NDArray[np.int32]] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    texts: int = 0
+    tokens: int = 0
+    faults: list[tuple[str, str]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, columns: int) -> Tally:
+        """One of no texts."""
+        shape = 2, EXTREMES, columns
+        return cls(np.zeros((6, columns)), np.full(shape, np.inf), np.full(shape, NONE))
+
+    def add_text(self, sums: NDArray[np.float64], places: NDArray[np.float64]) -> None:
+        """Take in one text, (C,) each."""
+        there = (places > 0).astype(np.float64)
+        s, n = sums, places
+        self.moments += np.stack([there, s, n, s * s, s * n, n * n])
+        self.texts += 1
+
+    def add_passage(
+        self, number: int, name: str, ids: Ids, sums: AnyArray, places: AnyArray
+    ) -> None:
+        """See whether a passage of a text is among those that have most or least of something."""
+        value = np.divide(sums, places, out=np.full(sums.shape, np.nan), where=places > 0)
+        rank = np.where(np.isnan(value), np.inf, np.stack([-value, value]))[:, np.newaxis]
+        numbers = np.where(np.isinf(rank), NONE, number)
+        self.ids[number], self.names[number >> TOKEN_BITS] = ids.astype(np.int32), name
+        self._sort_in(rank, numbers)
+
+    def add(self, later: Tally) -> None:
+        """Take in the tally of texts that come after those of this one."""
+        self.moments += later.moments
+        self.texts += later.texts
+        self.tokens += later.tokens
+        self.faults += later.faults
+        self.ids |= later.ids
+        self.names |= later.names
+        self._sort_in(later.ranks, later.passages)
+
+    def _sort_in(self, ranks: NDArray[np.float64], passages: NDArray[np.int64]) -> None:
+        """Keep the first ones of these and of what is there, and what belongs to them."""
+        ranks = np.concatenate([self.ranks, ranks], axis=1)
+        passages = np.concatenate([self.passages, passages], axis=1)
+        first = np.lexsort((passages, ranks), axis=1)[:, :EXTREMES]
+        self.ranks = np.take_along_axis(ranks, first, 1)
+        self.passages = np.take_along_axis(passages, first, 1)
+        kept = set(np.unique(self.passages).tolist())
+        texts = {number >> TOKEN_BITS for number in kept}
+        self.ids = {number: ids for number, ids in self.ids.items() if number in kept}
+        self.names = {text: name for text, name in self.names.items() if text in texts}
+
+    def tensors(self) -> dict[str, AnyArray]:
+        """What a file holds of it, beside `words`."""
+        numbers = sorted(self.ids)
+        ids = [self.ids[number] for number in numbers]
+        return {
+            "moments": self.moments,
+            "ranks": self.ranks,
+            "passages": self.passages,
+            "numbers": np.array(numbers, np.int64),
+            "lengths": np.array([len(one) for one in ids], np.int64),
+            "ids": np.concatenate([np.zeros(0, np.int32), *ids]),
+            "counts": np.array([self.texts, self.tokens]),
+        }
+
+    def words(self) -> dict[str, str]:
+        """Its texts, for a file's metadata."""
+        names = {str(text): self.names[text] for text in sorted(self.names)}
+        return {"names": json.dumps(names), "faults": json.dumps(self.faults)}
+
+    @classmethod
+    def read(cls, tensors: Mapping[str, AnyArray], words: Mapping[str, str]) -> Tally:
+        """The tally that `tensors` and `words` are of."""
+        cuts = np.cumsum(tensors["lengths"])[:-1]
+        pieces: list[Any] = np.split(tensors["ids"], cuts) if len(tensors["lengths"]) else []
+        texts, tokens = tensors["counts"].tolist()
+        return cls(
+            tensors["moments"].copy(),
+            tensors["ranks"].copy(),
+            tensors["passages"].copy(),
+            ids=dict(zip(tensors["numbers"].tolist(), pieces, strict=True)),
+            names={int(text): name for text, name in json.loads(words["names"]).items()},
+            texts=texts,
+            tokens=tokens,
+            faults=[(name, reason) for name, reason in json.loads(words["faults"])],
+        )

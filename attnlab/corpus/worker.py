@@ -1,0 +1,123 @@
+"""What a worker does: it opens the model once, takes chunks, and gives each one's tally."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab.blas import use_one_thread
+from attnlab.config import GPT2Config
+from attnlab.corpus.measures import Measure, Numbers, is_of_heads, measured
+from attnlab.corpus.tally import Tally, passage
+from attnlab.corpus.texts import Chunk, Text
+from attnlab.equations import Ids
+from attnlab.errors import AttnlabError, InvalidValueError
+from attnlab.model import GPT2
+
+# The most bytes of a model in memory that are sent to workers with each chunk.
+LARGEST_SENT = 64_000_000
+
+
+class Shared:
+    """A model on its way to workers, each of which opens it once and keeps it.
+
+    A model on disk goes as its tokenizer and where its weights lie; one that was given by its name
+    goes as that, and each worker's machine finds it.
+    """
+
+    def __init__(self, model: GPT2, name: str | None = None) -> None:
+        self.model, self.name = model, name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.name is not None:
+            return _of_name, (self.name,)
+        content = pickle.dumps(self.model)
+        if len(content) > LARGEST_SENT:
+            raise InvalidValueError(
+                f"a model in memory would be sent with each chunk, {len(content) // 10**6:,} MB: "
+                "write it by model.save(directory), and give the directory as the model"
+            )
+        return _of_content, (content,)
+
+
+@cache
+def _of_name(name: str) -> Shared:
+    use_one_thread()
+    return Shared(GPT2.from_pretrained(name), name)
+
+
+@lru_cache(maxsize=1)
+def _of_content(content: bytes) -> Shared:
+    use_one_thread()
+    return Shared(pickle.loads(content))
+
+
+class Task(NamedTuple):
+    """What is to be done with every chunk.
+
+    Attributes
+    ----------
+    shared : the model
+    measures : by name, those of a user's own with their functions
+    window : how many tokens are traced at once
+    """
+
+    shared: Shared
+    measures: dict[str, Measure | None]
+    window: int
+
+    def tally(self, chunk: Chunk) -> Tally:
+        """The tally of a chunk's texts. A text that can't be measured is told in it."""
+        whole = Tally.of(columns(self.shared.model.config, self.measures))
+        for number, text in enumerate(chunk.texts, chunk.first):
+            try:
+                whole.add(self._of_text(number, text))
+            except (AttnlabError, MemoryError) as error:
+                whole.faults.append((text.name, str(error) or type(error).__name__))
+        return whole
+
+    def _of_text(self, number: int, text: Text) -> Tally:
+        one = Tally.of(columns(self.shared.model.config, self.measures))
+        sums, places = np.zeros((2, one.moments.shape[-1]))
+        for start, ids in self._windows(text):
+            numbers = flat(measured(self.shared.model.trace(ids), self.measures))
+            one.add_passage(passage(number, start), text.name, ids, *numbers)
+            sums, places = sums + numbers.sums, places + numbers.places
+            one.tokens += len(ids)
+        one.add_text(sums, places)
+        return one
+
+    def _windows(self, text: Text) -> Iterator[tuple[int, Ids]]:
+        ids = np.array(self.shared.model.tokenizer.encode(text.decoded()), np.int64)
+        if not len(ids):
+            raise InvalidValueError("it has no tokens")
+        for start in range(0, len(ids), self.window):
+            yield start, ids[start : start + self.window]
+
+
+def columns(config: GPT2Config, measures: dict[str, Measure | None]) -> int:
+    """How many numbers there are in all."""
+    heads = config.n_layer * config.n_head
+    return sum(heads if is_of_heads(name) else 1 for name in measures)
+
+
+def flat(found: dict[str, Numbers]) -> Numbers:
+    """The numbers of all measures side by side, (C,)."""
+
+    def joined(arrays: Iterator[NDArray[np.float64]]) -> NDArray[np.float64]:
+        return np.concatenate([array.ravel() for array in arrays])
+
+    return Numbers(
+        joined(numbers.sums for numbers in found.values()),
+        joined(numbers.places for numbers in found.values()),
+    )
+
+
+def tally_of(task: Task, chunk: Chunk) -> Tally:
+    """What is sent to workers."""
+    return task.tally(chunk)

@@ -1,0 +1,481 @@
+"""corpus/: from texts to an atlas, whoever does the work, whatever dies on the way."""
+
+import math
+import multiprocessing
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from atlas_runs import MEASURES, bits, deadly, run, texts
+from conftest import needs, posix
+
+import attnlab
+from attnlab import GPT2, Trace
+from attnlab.blas import use_one_thread
+from attnlab.corpus import Atlas
+from attnlab.corpus.run import RESULT
+from attnlab.corpus.tally import EXTREMES
+from attnlab.corpus.texts import LONGEST, Text, chunks_of, texts_of
+from attnlab.errors import (
+    InvalidTypeError,
+    InvalidValueError,
+    MissingFileError,
+    OutOfRangeError,
+    RecordingError,
+    ResumeError,
+    WorkerError,
+    WriteError,
+)
+from attnlab.hub import POCKET_DIRECTORY
+from attnlab.pocket.grammar import HELD_OUT_SEED, sample
+from attnlab.pocket.jobs import MEASURED, TEXTS
+
+
+@pytest.fixture(scope="module")
+def pocket() -> GPT2:
+    return GPT2.from_pretrained("pocket")
+
+
+@pytest.fixture(scope="module")
+def alone() -> Atlas:
+    return run(None, 20)
+
+
+def test_the_card_is_reproduced(pocket: GPT2) -> None:
+    """Its heads' jobs, from texts drawn as they were for the card."""
+    card = (POCKET_DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^(\d) +(\d) +(\d\.\d\d) +(\d\.\d\d) +(\d\.\d\d) ", card, re.MULTILINE)
+    wanted = np.array([row[2:] for row in rows], float).T.reshape(3, 2, 4)
+    rng = np.random.default_rng(HELD_OUT_SEED)
+    drawn = {kind: [sample(rng, kind).text for _ in range(TEXTS)] for kind in MEASURED}
+    every = [text for kind in MEASURED for text in drawn[kind]]
+    found = attnlab.atlas(pocket, every, ["previous", "first"], progress=False)
+    recitals = attnlab.atlas(pocket, drawn["recital"], ["induction"], progress=False)
+    for job, share in zip(("previous", "first", "induction"), wanted, strict=True):
+        mean = (recitals if job == "induction" else found)[job].mean
+        assert np.abs(mean - share).max() <= 0.005 + 1e-6, job
+
+
+def lengths(trace: Trace) -> Any:
+    """Different in each text."""
+    return np.full((2, 4), float(len(trace.tokens)))
+
+
+def test_means_and_errors_by_hand(pocket: GPT2) -> None:
+    """Of a ratio: a text of 5 tokens in windows of 2 counts three times."""
+    given = ["The dog", "The", "The dog chased the ball"]
+    assert [len(pocket.tokenizer.encode(text)) for text in given] == [2, 1, 5]
+    found = attnlab.atlas(pocket, given, [lengths], window=2, progress=False)["lengths"]
+    sums, places = np.array([2, 1, 5]), np.array([1, 1, 3])
+    mean = 8 / 5
+    error = math.sqrt(3 / 2 * ((sums - mean * places) ** 2).sum()) / 5
+    np.testing.assert_allclose(found.mean, np.full((2, 4), mean))
+    np.testing.assert_allclose(found.error, np.full((2, 4), error))
+    assert (found.texts == 3).all()
+    assert (found.places == 5).all()
+    # Of equal values the earlier passage comes first.
+    assert [(p.text, p.start, p.value) for p in found.most(1, 3)] == [
+        ("text 0", 0, 2.0),
+        ("text 2", 0, 2.0),
+        ("text 2", 2, 2.0),
+    ]
+    least = found.least(0, 0)
+    assert [(p.text, p.start, p.value) for p in least[:2]] == [("text 1", 0, 1), ("text 2", 4, 1)]
+    assert pocket.tokenizer.decode(least[1].ids) == " ball"
+    assert least[0].content == given[1]
+
+
+def test_errors_are_those_of_drawing_again(pocket: GPT2) -> None:
+    """As many samples of texts as it takes to see how far their means lie apart."""
+    rng = np.random.default_rng(1)
+    makes = [[sample(rng, "creature").text for _ in range(12)] for _ in range(30)]
+    found = [attnlab.atlas(pocket, one, ["first"], progress=False)["first"] for one in makes]
+    spread = np.std([one.mean for one in found], axis=0, ddof=1)
+    told = np.mean([one.error for one in found], axis=0)
+    assert (told / spread > 0.6).all()
+    assert (told / spread < 1.6).all()
+
+
+def test_windows_have_the_ids_of_their_text(pocket: GPT2) -> None:
+    text = " ".join(texts(30))
+    found = attnlab.atlas(pocket, [text], [lengths], window=50, progress=False)
+    ids = pocket.tokenizer.encode(text)
+    assert found.tokens == len(ids)
+    assert found["lengths"].places[0, 0] == -(-len(ids) // 50)
+    for passage in found["lengths"].most(0, 0) + found["lengths"].least(0, 0):
+        assert list(passage.ids) == ids[passage.start : passage.start + 50]
+    with pytest.raises(InvalidValueError, match="window must be an integer from 2 to 128"):
+        attnlab.atlas(pocket, [text], window=129)
+
+
+def test_one_text_has_no_error(pocket: GPT2) -> None:
+    found = attnlab.atlas(pocket, ["The dog chased the ball."], progress=False)
+    assert np.isnan(found["first"].error).all()
+    assert "no error, of one text" in found["first"].table()
+    assert np.isnan(found["loss"].error)
+
+
+class Backwards(Executor):
+    """Does the last thing first, when all are there that will come."""
+
+    _max_workers = 4
+
+    def __init__(self) -> None:
+        self.given: list[tuple[Future[Any], Any, Any]] = []
+
+    def submit(self, function: Any, /, *given: Any, **_: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.given.append((future, function, given))
+        if len(self.given) >= 7:
+            for one, function, given in reversed(self.given):
+                one.set_result(function(*given))
+        return future
+
+
+def test_neither_order_nor_threads_change_a_bit(alone: Atlas) -> None:
+    kept = {"measures": MEASURES, "chunk": 3, "progress": False}
+    backwards = attnlab.atlas("pocket", texts(20), executor=Backwards(), **kept)
+    assert bits(backwards) == bits(alone)
+    with ThreadPoolExecutor(3) as executor:
+        threads = attnlab.atlas("pocket", texts(20), executor=executor, **kept)
+    assert bits(threads) == bits(alone)
+    assert bits(run(None, 19)) != bits(alone)
+
+
+def test_blas_has_its_threads_back() -> None:
+    before = use_one_thread()
+    assert use_one_thread() == 1
+    run(None, 1)
+    assert use_one_thread() == 1
+    from attnlab.blas import _function
+
+    put = _function("set_num_threads")
+    if put is not None:
+        put(2)
+        run(None, 1)
+        assert use_one_thread() == 2
+        put(before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_four_processes_give_the_same_bits(start: str, alone: Atlas, pocket: GPT2) -> None:
+    context = multiprocessing.get_context(start)
+    with ProcessPoolExecutor(4, mp_context=context) as executor:
+        for model in ("pocket", pocket):
+            found = attnlab.atlas(
+                model, texts(20), MEASURES, executor=executor, chunk=3, progress=False
+            )
+            assert bits(found) == bits(alone)
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_gives_the_same_bits(alone: Atlas, pocket: GPT2) -> None:
+    distributed = pytest.importorskip("distributed", reason="a Dask cluster takes `distributed`")
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+    )
+    with cluster, distributed.Client(cluster) as client:
+        found = attnlab.atlas(
+            pocket,
+            texts(20),
+            MEASURES,
+            executor=client.get_executor(),
+            chunk=3,
+            progress=False,
+        )
+    assert bits(found) == bits(alone)
+
+
+@posix
+@pytest.mark.slow
+def test_a_worker_that_dies_costs_its_text_alone() -> None:
+    """Texts of five tokens kill every process that measures them."""
+    pocket = GPT2.from_pretrained("pocket")
+    given = texts(40)
+    short = pocket.tokenizer.decode(pocket.tokenizer.encode(given[0])[:5])
+    assert len(pocket.tokenizer.encode(short)) == 5
+    with_it = [*given[:13], short, *given[13:]]
+    context = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(2, mp_context=context) as executor:
+        found = attnlab.atlas(
+            pocket, with_it, [deadly, "loss"], executor=executor, chunk=8, progress=False
+        )
+    assert found.texts == 40
+    ((name, reason),) = found.faults
+    assert name == "text 13"
+    assert "workers died of it: BrokenProcessPool" in reason
+    expected = attnlab.atlas(pocket, given, [deadly, "loss"], chunk=8, progress=False)
+    np.testing.assert_allclose(found["loss"].mean, expected["loss"].mean, rtol=1e-12)
+
+
+class Dying(Executor):
+    """Of each chunk the first worker dies; what is more, a text of another chunk is deadly."""
+
+    _max_workers = 2
+
+    def __init__(self, broken: Exception, deadly: str = "") -> None:
+        self.broken, self.deadly = broken, deadly
+        self.seen: set[Any] = set()
+
+    def submit(self, function: Any, /, *given: Any, **_: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        _, chunk = given
+        if chunk in self.seen and self.deadly not in {text.name for text in chunk.texts}:
+            future.set_result(function(*given))
+        else:
+            future.set_exception(self.broken)
+        self.seen.add(chunk)
+        return future
+
+
+def test_a_chunk_is_tried_again(alone: Atlas) -> None:
+    kept = {"measures": MEASURES, "chunk": 3, "progress": False}
+    again = attnlab.atlas("pocket", texts(20), executor=Dying(OSError("gone")), **kept)
+    assert bits(again) == bits(alone)
+    dying = Dying(OSError("gone"), "text 7")
+    without = attnlab.atlas("pocket", texts(20), executor=dying, **kept)
+    assert without.faults == (("text 7", "workers died of it: OSError: gone"),)
+    assert without.texts == 19
+
+
+def test_an_executor_that_can_do_nothing() -> None:
+    class Useless(Executor):
+        def submit(self, function: Any, /, *given: Any, **_: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            future.set_exception(AttributeError("can't pickle that"))
+            return future
+
+    with pytest.raises(WorkerError, match="AttributeError: can't pickle that"):
+        attnlab.atlas("pocket", texts(3), executor=Useless(), progress=False)
+
+
+def test_texts_that_can_not_be_measured_are_told_by_name(tmp_path: Path, pocket: GPT2) -> None:
+    file = tmp_path / "corpus.txt"
+    file.write_bytes("\n\ufeffThe dog barked.\n\n".encode() + b"\xff\xfe\n" + b"A cat meowed.\r\n")
+    found = attnlab.atlas(pocket, file, ["loss"], progress=False)
+    assert found.texts == 2
+    ((name, reason),) = found.faults
+    assert name == "line 4"
+    assert "can't decode byte 0xff" in reason
+    assert "1 could not be measured" in repr(found)
+    mixed: list[Any] = ["The dog barked.", "", 3, "\ud800", "A cat meowed."]
+    found = attnlab.atlas(pocket, mixed, ["loss"], progress=False)
+    assert [name for name, _ in found.faults] == ["text 1", "text 2", "text 3"]
+    with pytest.raises(InvalidValueError, match="no text could be measured: text 0: it is no text"):
+        attnlab.atlas(pocket, [3], progress=False)  # type: ignore[list-item]
+
+
+def test_an_empty_corpus(tmp_path: Path, pocket: GPT2) -> None:
+    (tmp_path / "blank.txt").write_text("\n\n  \n")
+    (tmp_path / "none").mkdir()
+    for given in ([], tmp_path / "blank.txt", tmp_path / "none"):
+        with pytest.raises(InvalidValueError, match="there are no texts to measure"):
+            attnlab.atlas(pocket, given, progress=False)
+
+
+def names_and_contents(given: Any) -> list[tuple[str, bytes]]:
+    return [(text.name, text.content) for text in texts_of(given)]
+
+
+def test_files_and_directories(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "two.txt").write_text("two\nlines\n")
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / ".hidden").write_text("no")
+    assert names_and_contents(tmp_path) == [("a.txt", b"one"), ("b/two.txt", b"two\nlines\n")]
+    assert names_and_contents(tmp_path / "b" / "two.txt") == [
+        ("line 1", b"two\n"),
+        ("line 2", b"lines\n"),
+    ]
+    assert names_and_contents(text for text in ("x", "y")) == [("text 0", b"x"), ("text 1", b"y")]
+    with pytest.raises(MissingFileError, match="there is no 'The dog barked"):
+        texts_of("The dog barked.")
+    for given in (3, b"bytes", None):
+        with pytest.raises(InvalidTypeError, match="texts are a list of them"):
+            texts_of(given)
+
+
+def test_one_enormous_line(tmp_path: Path) -> None:
+    """It is cut between words, and nothing is lost, nor is more of it held than two parts."""
+    file, words = tmp_path / "corpus.txt", "Grüße an alle Füchse "
+    line = words * (3 * LONGEST // len(words.encode()))
+    file.write_text(f"first\n{line}\nlast", encoding="utf-8")
+    (_, one), *parts, (last, end) = names_and_contents(file)
+    assert (one, last, end) == (b"first\n", "line 3", b"last")
+    assert b"".join(part for _, part in parts).decode() == f"{line}\n"
+    assert [name for name, _ in parts] == ["line 2", *(f"line 2, part {n}" for n in (2, 3, 4))]
+    assert all(part.startswith(b" ") and len(part) <= LONGEST for _, part in parts[1:])
+    assert [len(chunk.texts) for chunk in chunks_of(file, 64)] == [2, 2, 2]
+    unbroken = "ü" * LONGEST
+    (_, one), (_, two), (name, three) = names_and_contents([unbroken])
+    assert (one + two + three).decode() == one.decode() + two.decode() + three.decode() == unbroken
+    assert name == "text 0, part 3"
+
+
+def test_chunks_are_the_same_however_they_are_read() -> None:
+    given = ["a", "b", "c", "d", "e"]
+    chunks = [*chunks_of(given, 2)]
+    assert [(chunk.number, chunk.first) for chunk in chunks] == [(0, 0), (1, 2), (2, 4)]
+    assert chunks[2].texts == (Text("text 4", b"e"),)
+
+
+def test_a_run_goes_on_where_it_was(tmp_path: Path, alone: Atlas) -> None:
+    once = run(tmp_path / "whole", 20)
+    assert bits(once) == bits(alone)
+    assert bits(attnlab.open_atlas(tmp_path / "whole" / RESULT)) == bits(alone)
+    chunks = sorted((tmp_path / "whole").glob("chunk-*"))
+    assert len(chunks) == 7
+    before = {file: file.stat().st_mtime_ns for file in chunks}
+    chunks[2].unlink()
+    assert bits(run(tmp_path / "whole", 20)) == bits(alone)
+    changed = [file for file in chunks if file.stat().st_mtime_ns != before[file]]
+    assert changed == [chunks[2]]
+
+
+def test_chunks_of_another_run_are_refused(tmp_path: Path) -> None:
+    run(tmp_path, 7)
+    for told, settings in {
+        "texts: there 3 from 0 on": {"texts": texts(7, seed=1)},
+        "measures: there induction, entropy, writer, loss, here loss": {"measures": ["loss"]},
+        "window: there 128, here 64": {"window": 64},
+        "chunk: there 3, here 2": {"chunk": 2},
+        "dtype: there float32, here float64": {
+            "model": GPT2.from_pretrained("pocket", dtype="float64")
+        },
+    }.items():
+        given: dict[str, Any] = {"model": "pocket", "texts": texts(7), "measures": MEASURES}
+        given |= {"chunk": 3, "directory": tmp_path, "progress": False, **settings}
+        with pytest.raises(ResumeError, match=f"belongs to another run.*{told}"):
+            attnlab.atlas(given.pop("model"), given.pop("texts"), **given)
+    chunk = tmp_path / "chunk-00000001.safetensors"
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    with pytest.raises(ResumeError, match="chunk-00000001"):
+        run(tmp_path, 7)
+
+
+def test_two_runs_in_one_directory(tmp_path: Path) -> None:
+    def inside() -> Iterator[str]:
+        yield "The dog barked."
+        with pytest.raises(WriteError, match="holds it"):
+            run(tmp_path)
+
+    attnlab.atlas("pocket", inside(), ["loss"], directory=tmp_path, progress=False)
+
+
+@posix
+@pytest.mark.slow
+def test_killed_at_each_write(tmp_path: Path) -> None:
+    program = [sys.executable, Path(__file__).with_name("atlas_runs.py"), tmp_path]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 20
+
+
+@posix
+@pytest.mark.slow
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    program = [sys.executable, Path(__file__).with_name("atlas_runs.py"), tmp_path, "--once"]
+    rng, killed = np.random.default_rng(), 0
+    for _ in range(4):
+        child = subprocess.Popen(program)
+        while not any(tmp_path.glob("chunk-*")) and child.poll() is None:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.5))
+        child.kill()
+        killed += child.wait() == -signal.SIGKILL
+    assert killed
+    assert bits(run(tmp_path, 400)) == bits(run(None, 400))
+
+
+def test_a_head_and_its_texts(alone: Atlas) -> None:
+    induction = alone["induction"]
+    assert induction.mean.shape == (2, 4)
+    passages = induction.most(1, 2)
+    assert len(passages) == EXTREMES
+    assert [p.value for p in passages] == sorted((p.value for p in passages), reverse=True)
+    trace = GPT2.from_pretrained("pocket").trace(passages[0].ids)
+    share = trace.jobs().attention[3, 1, 2]
+    np.testing.assert_allclose(passages[0].value, share, rtol=1e-5)
+    assert induction.least(1, 2)[0].value <= passages[-1].value
+    assert re.match(r"\d\.\d{3}  text \d+, token 0: ", str(passages[0]))
+    profile = alone.head(1, 2)
+    assert profile.mean[0] == induction.mean[1, 2]
+    assert profile.table().splitlines()[1].split()[0] == "induction"
+    for layer, head in ((2, 0), (0, 4)):
+        with pytest.raises(OutOfRangeError):
+            alone.head(layer, head)
+        with pytest.raises(OutOfRangeError):
+            induction.most(layer, head)
+    with pytest.raises(InvalidValueError, match="there is no measure 'first' in it; there are ind"):
+        alone["first"]
+    assert list(alone) == list(MEASURES)
+    assert len(alone["loss"].most(0, 0)) == EXTREMES
+
+
+def test_saved_and_opened(tmp_path: Path, alone: Atlas) -> None:
+    alone.save(tmp_path / "a.atlas")
+    opened = attnlab.open_atlas(tmp_path / "a.atlas")
+    assert repr(opened) == repr(alone)
+    assert opened["entropy"].least(0, 1) == alone["entropy"].least(0, 1)
+    content = (tmp_path / "a.atlas").read_bytes()
+    (tmp_path / "a.atlas").write_bytes(content[:-8] + b"12345678")
+    with pytest.raises(RecordingError, match="checksum differs"):
+        attnlab.open_atlas(tmp_path / "a.atlas")
+    GPT2.from_pretrained("pocket").trace("The dog").record(tmp_path / "a.trace")
+    with pytest.raises(RecordingError, match="no atlas of this version"):
+        attnlab.open_atlas(tmp_path / "a.trace")
+    with pytest.raises(MissingFileError):
+        attnlab.open_atlas(tmp_path / "none")
+
+
+def test_as_a_dataset(alone: Atlas) -> None:
+    needs("xarray", "frames")
+    data = alone.dataset
+    assert data.sizes == {"measure": 3, "layer": 2, "head": 4}
+    one = data.sel(measure="entropy", layer=1, head=2)
+    assert float(one["mean"]) == alone["entropy"].mean[1, 2]
+    assert float(one["error"]) == alone["entropy"].error[1, 2]
+    assert data.attrs["loss"] == float(alone["loss"].mean)
+
+
+def test_compared(alone: Atlas) -> None:
+    other = attnlab.atlas("pocket", texts(20, seed=1), MEASURES, progress=False)
+    found = alone.compare(other)
+    first, second = alone["entropy"], other["entropy"]
+    np.testing.assert_array_equal(found.difference["entropy"], second.mean - first.mean)
+    np.testing.assert_allclose(found.error["entropy"] ** 2, first.error**2 + second.error**2)
+    times = [float(line.split()[-1]) for line in found.table().splitlines()[1:]]
+    assert times == sorted(times, reverse=True)
+    assert len(times) == found.shown
+    with pytest.raises(InvalidTypeError, match="other must be Atlas; given 3"):
+        alone.compare(3)  # type: ignore[arg-type]
+    losses = attnlab.atlas("pocket", texts(2), ["loss"], progress=False)
+    with pytest.raises(InvalidValueError, match="no measure of heads in common"):
+        alone.compare(losses)
+
+
+def test_pictures(alone: Atlas) -> None:
+    needs("matplotlib", "plot")
+    picture = alone["induction"].plot()
+    assert picture.alt.startswith("Heatmap of induction")
+    assert "layer 1, head" in picture.alt
+
+
+def test_what_is_given_is_looked_at_first(pocket: GPT2) -> None:
+    for told, given in {
+        "executor must be a Executor": {"executor": 4},
+        "chunk must be an integer of at least 1": {"chunk": 0},
+        "progress must be True or False": {"progress": 1},
+    }.items():
+        with pytest.raises((InvalidTypeError, InvalidValueError), match=told):
+            attnlab.atlas(pocket, ["x"], **given)  # type: ignore[arg-type]
+    with pytest.raises(InvalidTypeError, match="model must be a GPT2"):
+        attnlab.atlas(3, ["x"])  # type: ignore[arg-type]

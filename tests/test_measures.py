@@ -1,0 +1,236 @@
+"""corpus/measures.py: weights with answers worked by hand, and models against plain loops."""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+
+from attnlab import GPT2, Tokenizer, Trace, at
+from attnlab.analysis.jobs import JOBS
+from attnlab.corpus.measures import (
+    LARGEST_WRITERS,
+    LOOKS,
+    MEASURES,
+    checked_measures,
+    entropy,
+    measured,
+    passing,
+    share,
+    size,
+)
+from attnlab.errors import InvalidTypeError, InvalidValueError
+
+# One head on three tokens, the third the same as the first.
+WEIGHTS = np.array([[[1.0, 0.0, 0.0], [0.25, 0.75, 0.0], [0.5, 0.3, 0.2]]])
+TOKENS = Tokenizer.of_bytes().tokens("aba")
+EVERY, WITHOUT_FIRST, LENGTHS = np.ones(3), np.array([0, 1, 1]), np.array([[1.0, 2.0, 4.0]])
+
+BY_HAND = [
+    # by the whole weight: of the queries that have a target
+    ("first", EVERY, 0.25 + 0.5, 2),
+    ("previous", EVERY, 0.25 + 0.3, 2),
+    ("same", EVERY, 0.5, 1),
+    ("induction", EVERY, 0.3, 1),
+    ("distance", EVERY, 0.25 * 1 + 0.5 * 2 + 0.3 * 1, 2),
+    # of what is not on the first token: query 1 has no other target
+    ("previous", WITHOUT_FIRST, 0.3, 0.5),
+    ("same", WITHOUT_FIRST, 0, 0),
+    ("induction", WITHOUT_FIRST, 0.3, 0.5),
+    ("distance", WITHOUT_FIRST, 0.3 * 1, 0.5),
+    # of the lengths: 0.25 and 1.5 of query 1, 0.5, 0.6 and 0.8 of query 2
+    ("first", LENGTHS, 0.25 + 0.5, 1.75 + 1.9),
+    ("previous", LENGTHS, 0.25 + 0.6, 1.75 + 1.9),
+    ("same", LENGTHS, 0.5, 1.9),
+    ("induction", LENGTHS, 0.6, 1.9),
+]
+
+
+@pytest.mark.parametrize(("look", "keys", "sums", "places"), BY_HAND)
+def test_shares_by_hand(look: str, keys: Any, sums: float, places: float) -> None:
+    found = share(WEIGHTS, np.asarray(LOOKS[look](TOKENS), float), keys)
+    np.testing.assert_allclose(found.sums, [sums])
+    np.testing.assert_allclose(found.places, [places])
+
+
+def test_entropy_by_hand() -> None:
+    two = -0.25 * math.log(0.25) - 0.75 * math.log(0.75)
+    three = -0.5 * math.log(0.5) - 0.3 * math.log(0.3) - 0.2 * math.log(0.2)
+    found = entropy(WEIGHTS, EVERY)
+    np.testing.assert_allclose((found.sums, found.places), [[two + three], [2]])
+    # Without the first token query 2 has 0.6 and 0.4 of a half, and query 1 no choice.
+    rest = -0.6 * math.log(0.6) - 0.4 * math.log(0.4)
+    found = entropy(WEIGHTS, WITHOUT_FIRST)
+    np.testing.assert_allclose((found.sums, found.places), [[rest / 2], [0.5]])
+    one_place = np.array([[[1.0, 0.0], [0.0, 1.0]]], np.float32)
+    assert entropy(one_place, np.ones(2)).sums == 0
+
+
+def test_size_by_hand() -> None:
+    # It writes (3, 4), then (0, 2), into a stream of lengths 10 and 1.
+    head = SimpleNamespace(W_O=np.array([[3.0, 4.0], [0.0, 2.0]]))
+    attention = SimpleNamespace(context=np.eye(2)[np.newaxis], heads=[head])
+    block = SimpleNamespace(attention=attention, input=np.array([[6.0, 8.0], [0.0, 1.0]]))
+    found = size(block)
+    np.testing.assert_allclose((found.sums, found.places), [[0.5 + 2.0], [2]])
+
+
+def in_loops(trace: Trace) -> dict[str, Any]:
+    """Sums and places (L, H) of every measure, query by query and key by key, in float64."""
+    T, ids = len(trace.tokens), trace.ids
+    shape = trace.config.n_layer, trace.config.n_head
+    found = {name: np.zeros((2, *shape)) for name in MEASURES}
+    for layer, h in np.ndindex(*shape):
+        head, block = trace.head(layer, h), trace.blocks[layer]
+        W = head.weights.astype(np.float64)
+        length = [math.sqrt(sum(float(x) ** 2 for x in row)) for row in head.V @ head.W_O]
+        stream = np.sqrt((block.input.astype(np.float64) ** 2).sum(axis=1))
+        written = np.sqrt(((head.context @ head.W_O).astype(np.float64) ** 2).sum(axis=1))
+        found["size"][:, layer, h] = (written / stream).sum(), T
+        for q in range(1, T):
+            copies = [k for k in range(q) if ids[k] == ids[q]]
+            looks = {
+                "first": {0: 1},
+                "previous": {q - 1: 1},
+                "same": dict.fromkeys(copies, 1),
+                "induction": {copies[-1] + 1: 1} if copies else {},
+                "distance": {k: q - k for k in range(q)},
+            }
+            for look, wanted in looks.items():
+                left = {k: n for k, n in wanted.items() if k > 0}
+                for name, keys, values, start in (
+                    (look, wanted, [1.0] * T, 0),
+                    (f"{look}_without_first", left, [1.0] * T, 1),
+                    (f"{look}_by_value", wanted, length, 0),
+                ):
+                    if name in MEASURES and keys:
+                        there = sum(W[q, k] * values[k] * n for k, n in keys.items())
+                        seen = sum(W[q, k] * values[k] for k in range(start, q + 1))
+                        found[name][:, layer, h] += there, seen
+            row = [p for p in W[q, : q + 1] if p > 0]
+            found["entropy"][:, layer, h] += -sum(p * math.log(p) for p in row), 1
+            left_over = W[q, 1 : q + 1].sum()
+            if q > 1 and left_over:
+                row = [p / left_over for p in W[q, 1 : q + 1] if p > 0]
+                disorder = -sum(p * math.log(p) for p in row)
+                found["entropy_without_first"][:, layer, h] += disorder * left_over, left_over
+    losses = []
+    for t in range(T - 1):
+        logits = trace.logits[t].astype(np.float64)
+        losses.append(math.log(np.exp(logits - logits.max()).sum()) + logits.max())
+        losses[-1] -= logits[ids[t + 1]]
+        parts = trace.attribution(int(ids[t + 1]), position=t)
+        everything = [*parts.heads.ravel(), *parts.mlps, parts.embedding]
+        least = sorted(everything)[-LARGEST_WRITERS]
+        found["writer"] += np.stack([parts.heads >= least, np.ones(shape)])
+    return found | {"loss": np.array([sum(losses), T - 1])}
+
+
+@pytest.mark.parametrize("model", ["odd", "one_head", "float64", "reordered", "silu"])
+def test_as_plain_loops_have_it(model: str) -> None:
+    opened = GPT2.from_pretrained(REFERENCE / model)
+    rng = np.random.default_rng(3)
+    ids = rng.integers(0, 6, opened.config.n_positions)
+    expected, found = (
+        in_loops(opened.trace(ids)),
+        measured(opened.trace(ids), checked_measures(None)),
+    )
+    assert list(found) == list(MEASURES)
+    for name, numbers in found.items():
+        np.testing.assert_allclose(numbers.sums, expected[name][0], rtol=2e-4, err_msg=name)
+        np.testing.assert_allclose(numbers.places, expected[name][1], rtol=2e-5, err_msg=name)
+
+
+@pytest.mark.slow
+def test_long_windows_of_the_pocket_model() -> None:
+    """Those that the fast forms of steps make."""
+    pocket = GPT2.from_pretrained("pocket")
+    ids = np.random.default_rng(0).integers(0, 40, 70)
+    expected, found = (
+        in_loops(pocket.trace(ids)),
+        measured(pocket.trace(ids), checked_measures(None)),
+    )
+    for name, numbers in found.items():
+        np.testing.assert_allclose(numbers.sums, expected[name][0], rtol=2e-4, err_msg=name)
+
+
+def test_one_token_has_no_place_but_size() -> None:
+    found = measured(GPT2.from_pretrained("pocket").trace([7]), checked_measures(None))
+    assert {name for name, numbers in found.items() if numbers.places.any()} == {"size"}
+
+
+def test_what_is_not_asked_for_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
+    measured(trace, checked_measures(["induction"]))
+    assert not trace.is_there("final")
+    assert not trace.is_there("logits")
+    assert not trace.blocks[1].is_there("output")
+    assert not trace.blocks[0].attention.is_there("weights")
+    assert trace.blocks[0].is_there("output")
+    only = measured(trace, checked_measures(["loss"]))
+    assert only["loss"].sums > 0
+
+
+def test_blocks_that_pass_are_those_of_the_trace() -> None:
+    model = GPT2.from_pretrained("pocket")
+    ids = np.random.default_rng(0).integers(0, 979, 100)
+    trace, other = model.trace(ids), model.trace(ids)
+    for block in passing(trace):
+        for name in ("attention.weights", "mlp.output", "output"):
+            assert (at(block, name) == at(other, f"{block.path}.{name}")).all()
+    assert (trace.logits == other.logits).all()
+
+
+def even(trace: Trace) -> Any:
+    return np.full((2, 4), float(len(trace.tokens)))
+
+
+def fails(trace: Trace) -> Any:
+    return trace.no_such_thing
+
+
+def misshaped(trace: Trace) -> Any:
+    return np.zeros((4, 2))
+
+
+def infinite(trace: Trace) -> Any:
+    return np.full((2, 4), np.inf)
+
+
+def some(trace: Trace) -> Any:
+    return np.where(np.eye(2, 4), 3.0, np.nan)
+
+
+def test_measures_of_a_users_own() -> None:
+    trace = GPT2.from_pretrained("pocket").trace([1, 2, 3])
+    found = measured(trace, checked_measures([even, "loss", some]))
+    assert list(found) == ["even", "loss", "some"]
+    assert (found["even"].sums == 3).all()
+    assert (found["even"].places == 1).all()
+    assert (found["some"].places == np.eye(2, 4)).all()
+    assert (found["some"].sums == 3 * np.eye(2, 4)).all()
+    for function, told in (
+        (fails, "the measure fails fails: AttributeError"),
+        (misshaped, r"shape \(2, 4\); given \(4, 2\)"),
+        (infinite, "infinite has numbers that are not finite"),
+    ):
+        with pytest.raises(InvalidValueError, match=told):
+            measured(trace, checked_measures([function]))
+
+
+def test_measures_that_can_not_be() -> None:
+    assert list(checked_measures(None)) == list(MEASURES)
+    assert set(JOBS) < set(MEASURES)
+    for given in ("loss", [], {"loss": 1}, 7):
+        with pytest.raises(InvalidTypeError, match="a list of names and functions"):
+            checked_measures(given)
+    with pytest.raises(InvalidValueError, match="there is no measure 'sleep'"):
+        checked_measures(["sleep"])
+    with pytest.raises(InvalidValueError, match="there is no measure 3"):
+        checked_measures([3])
+    with pytest.raises(InvalidValueError, match="two measures are called loss"):
+        checked_measures(["loss", "loss"])
+    with pytest.raises(InvalidValueError, match="two measures are called entropy"):
+        checked_measures([entropy])
