@@ -13,12 +13,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import multiprocessing
 import os
 import re
 import sys
 import tempfile
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,8 +32,13 @@ from attnlab.analysis.lens import Lens
 from attnlab.chain import PER_HEAD, Head, MultiHeadAttention
 from attnlab.checking import check
 from attnlab.checkpoint import Checkpoint
+from attnlab.checks import as_count
 from attnlab.comparison import WORDS, lines_of
 from attnlab.console import exit_status
+from attnlab.corpus import MEASURES, atlas
+from attnlab.corpus.result import Measured
+from attnlab.corpus.run import RESULT
+from attnlab.corpus.worker import begin
 from attnlab.errors import InvalidValueError, MissingFileError, WriteError
 from attnlab.files import LARGEST, as_path, decoded_text, open_regular, read_text
 from attnlab.hub import find_model
@@ -266,6 +273,27 @@ def _parser() -> Parser:
     file(check)
     check.add_argument("--layer", type=int, help="if the names in the file are those of a layer")
     check.add_argument("--head", type=int, help="if they are those of one head of it")
+    corpus = command("atlas", _atlas, "every head measured over a corpus, with errors by text")
+    corpus.add_argument(
+        "corpus", help="a file with a text on each line, or a directory with one in each file"
+    )
+    corpus.add_argument(
+        "--measure",
+        action="append",
+        dest="measures",
+        choices=MEASURES,
+        metavar="NAME",
+        help=f"{', '.join(MEASURES)}; may be given several times (default: all)",
+    )
+    corpus.add_argument(
+        "--workers", type=int, default=1, help="processes that share the work (default: 1)"
+    )
+    corpus.add_argument("--window", type=int, help="tokens that are traced at once (default: 128)")
+    corpus.add_argument(
+        "--out",
+        metavar="DIRECTORY",
+        help="where it is written, piece by piece: the same command goes on from there",
+    )
     download = command("download", _download, "fetch a model into the hub's cache", model=False)
     download.add_argument("name", help="such as gpt2, gpt2-medium, distilgpt2, or owner/name")
     command("info", _info, "a model's sizes, and where its files are")
@@ -676,6 +704,51 @@ def _arrays(path: str) -> dict[str, Any]:
         raise InvalidValueError(
             f"{file} can't be read as arrays that numpy.savez wrote: {error}"
         ) from None
+
+
+def _atlas(options: argparse.Namespace) -> Report:
+    workers = as_count(options.workers, "--workers", least=1)
+    model = _model(options)
+    with contextlib.ExitStack() as stack:
+        executor = None
+        if workers > 1:
+            context = multiprocessing.get_context("spawn")
+            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=begin)
+            executor = stack.enter_context(pool)
+        found = atlas(
+            model,
+            options.corpus,
+            options.measures,
+            executor=executor,
+            window=options.window,
+            directory=options.out,
+        )
+
+    def draw(terminal: Terminal) -> None:
+        terminal.heading(found.title)
+        terminal.table(found.lines(), left=())
+        if found.loss:
+            terminal.write(found.loss)
+        for name, reason in found.faults:
+            terminal.write(f"{name} could not be measured: {reason}")
+        terminal.write(Measured.note)
+        if options.out is not None:
+            terminal.write(f"attnlab.open_atlas({str(as_path(options.out) / RESULT)!r}) opens it")
+
+    content = {
+        "model": _title(model),
+        "texts": found.texts,
+        "tokens": found.tokens,
+        "faults": [{"text": name, "reason": reason} for name, reason in found.faults],
+        "measures": [
+            {
+                "name": name,
+                **{kind: getattr(one, kind) for kind in ("mean", "error", "texts", "places")},
+            }
+            for name, one in found.items()
+        ],
+    }
+    return Report(content, draw)
 
 
 def _download(options: argparse.Namespace) -> Report:

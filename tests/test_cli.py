@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -483,6 +484,9 @@ def test_download_finds_what_is_there() -> None:
         (("attribution", "the", "--token", "xyzzy"), "not one token of the vocabulary"),
         (("lens", "the", "--token", "n", "--position", "0"), "not allowed with"),
         (("sing",), "invalid choice"),
+        (("atlas", "/no/such/corpus"), "there is no '/no/such/corpus': texts are"),
+        (("atlas", ".", "--measure", "sleep"), "invalid choice: 'sleep'"),
+        (("atlas", ".", "--workers", "0"), "--workers must be an integer of at least 1"),
         (("trace", "the", "--layer", "x"), "invalid int"),
         (("trace", "the", "--layer", "3"), "no layer 3; layers are 0 to 2"),
         (("trace", "the", "--head", "5"), "no head 5; heads are 0 to 4"),
@@ -770,6 +774,52 @@ def test_check(tmp_path: Path) -> None:
     _, err = run("check", head, "--text", "the hen in", status=2)
     assert "'weights' is no step of Trace of 6 tokens" in err
     assert "near it are blocks.0.attention.weights" in err
+
+
+def test_atlas(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_bytes(b"the hen in a thin inn\n\xff\nthe hen in the inn, the hen\n")
+    found = attnlab.atlas(ODD, corpus, ["induction", "loss"], progress=False)
+    given = ("atlas", str(corpus), "--measure", "induction", "--measure", "loss")
+    content = answer(*given, "--out", str(tmp_path / "out"))
+    assert content["texts"] == 2
+    assert [fault["text"] for fault in content["faults"]] == ["line 2"]
+    induction, loss = content["measures"]
+    assert induction["mean"] == found["induction"].mean.tolist()
+    assert loss["error"] == float(found["loss"].error)
+    out, _ = run(*given, "--out", str(tmp_path / "out"), COLUMNS="300")
+    assert out.startswith("Atlas of 2 texts, ")
+    assert found.loss in out
+    assert "line 2 could not be measured: " in out
+    (opened,) = re.findall(r"attnlab.open_atlas\('(.*)'\) opens it", out)
+    assert repr(attnlab.open_atlas(opened)) == repr(found)
+    whole, _ = run("atlas", str(corpus), COLUMNS="40")
+    assert "writer" in whole
+
+
+@posix
+@pytest.mark.slow
+def test_an_atlas_of_two_workers_and_what_is_left_when_it_is_killed(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("the hen in a thin inn\n" * 30_000)
+    given = ("atlas", str(corpus), "--workers", "2", "--out", str(tmp_path / "out"))
+    process = start(*given, "--measure", "loss")
+    while not any(tmp_path.glob("out/chunk-*")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    children = listed.read_text().split() if listed.exists() else []
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < deadline, "workers outlive who started them"
+        time.sleep(0.05)
+    corpus.write_text("the hen in a thin inn\n" * 200)
+    few = answer("atlas", str(corpus), "--measure", "loss", "--workers", "2")
+    assert few["measures"][0]["mean"] == float(
+        attnlab.atlas(ODD, corpus, ["loss"], progress=False)["loss"].mean
+    )
 
 
 def test_what_can_not_be_read_as_arrays(tmp_path: Path) -> None:

@@ -316,26 +316,37 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
             raise InvalidValueError("the two atlases have no measure of heads in common")
         return Difference(self, other)
 
-    def table(self) -> str:
-        """The means, a row for each head; without those that look at weights in another way."""
+    def lines(self) -> list[list[str]]:
+        """The means, a header and a row for each head, without those of weights seen otherwise."""
         heads = [n for n in self.measures if is_of_heads(n) and split(n)[1] == AS_THEY_ARE]
         lines = [["layer", "head", *heads]]
         for at in np.ndindex(self.n_layer, self.n_head):
             means = [self[name].mean[at] for name in heads]
             cells = ["" if np.isnan(mean) else f"{mean:.2f}" for mean in means]
             lines.append([*map(str, at), *cells])
-        return align(lines)
+        return lines
 
     def __repr__(self) -> str:
-        faults = f", {len(self.faults):,} could not be measured" if self.faults else ""
-        title = f"Atlas of {self.texts:,} texts, {self.tokens:,} tokens{faults}"
-        words = [title, self.model.partition("\n")[0], self.table()]
+        words = [self.title, align(self.lines()), *filter(None, [self.loss])]
         if others := [name for name in self.measures if split(name)[1]]:
             words.append(f"atlas[name] shows one with its errors, also {', '.join(others)}")
-        if "loss" in self.measures:
-            loss = self["loss"]
-            words.append(f"loss {loss.mean:.3f} ± {loss.error:.3f} nats per token")
         return "\n".join([*words, Measured.note])
+
+    @property
+    def title(self) -> str:
+        """What it is of."""
+        faults = f", {len(self.faults):,} could not be measured" if self.faults else ""
+        model = self.model.partition("\n")[0]
+        return f"Atlas of {self.texts:,} texts, {self.tokens:,} tokens{faults}\n{model}"
+
+    @property
+    def loss(self) -> str:
+        """The model's loss in words; nothing where it was not measured."""
+        if "loss" not in self.measures:
+            return ""
+        mean, error = self["loss"].mean, self["loss"].error
+        told = "" if np.isnan(error) else f" ± {error:.3f}"
+        return f"loss {mean:.3f}{told} nats per token"
 
     @property
     def dataset(self) -> Dataset:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import pickle
+import signal
+import threading
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -116,6 +120,23 @@ def flat(found: dict[str, Numbers]) -> Numbers:
         joined(numbers.sums for numbers in found.values()),
         joined(numbers.places for numbers in found.values()),
     )
+
+
+def begin() -> None:
+    """What a process of the command's own begins with.
+
+    It ends at Ctrl-C without a word, and when the process that started it has ended, even by a
+    kill: a pool's processes would wait for work for ever.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    starter = multiprocessing.parent_process()
+
+    def end() -> None:
+        if starter is not None:
+            starter.join()
+            os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()
 
 
 def tally_of(task: Task, chunk: Chunk) -> Tally:
