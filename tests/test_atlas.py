@@ -452,7 +452,7 @@ def test_compared(alone: Atlas) -> None:
     first, second = alone["entropy"], other["entropy"]
     np.testing.assert_array_equal(found.difference["entropy"], second.mean - first.mean)
     np.testing.assert_allclose(found.error["entropy"] ** 2, first.error**2 + second.error**2)
-    times = [float(line.split()[-1]) for line in found.table().splitlines()[1:]]
+    times = [abs(float(line.split()[-1])) for line in found.table().splitlines()[1:]]
     assert times == sorted(times, reverse=True)
     assert len(times) == found.shown
     with pytest.raises(InvalidTypeError, match="other must be Atlas; given 3"):
@@ -465,8 +465,14 @@ def test_compared(alone: Atlas) -> None:
 def test_pictures(alone: Atlas) -> None:
     needs("matplotlib", "plot")
     picture = alone["induction"].plot()
-    assert picture.alt.startswith("Heatmap of induction")
+    assert picture.alt.startswith("Heatmap of induction: mean of 20 texts")
     assert "layer 1, head" in picture.alt
+    profile = alone.head(1, 2).plot()
+    error = alone["induction"].error[1, 2]
+    assert f"induction {alone['induction'].mean[1, 2]:.3g} ± {error:.2g}; entropy" in profile.alt
+    dots, *_ = profile.axes.lines
+    assert len(dots.get_xdata()) == 8
+    assert (dots.get_xdata().min(), dots.get_xdata().max()) == (0, 1)
 
 
 def test_what_is_given_is_looked_at_first(pocket: GPT2) -> None:

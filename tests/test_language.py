@@ -104,7 +104,7 @@ def said_in_javascript(source: str) -> list[str]:
 def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
     # Axes are called by their names, and results by their kinds.
     said = {*TOKEN_AXES.values(), ALL_OF_IT, "layer", "layers", "head", "heads"}
-    for file in (PACKAGE / "analysis").glob("*.py"):
+    for file in (*(PACKAGE / "analysis").glob("*.py"), PACKAGE / "corpus" / "result.py"):
         said.update(called_in_python(file.read_text(encoding="utf-8"), *AXES) - {""})
     for file in (*VIEWS.glob("*.py"), PACKAGE / "pictures.py", PACKAGE / "explorer.py"):
         said.update(called_in_python(file.read_text(encoding="utf-8"), "say"))
@@ -175,6 +175,7 @@ def titles(odd: GPT2) -> dict[str, str]:
     settings: Any = {"metric": metric, "progress": False}
     patched = attnlab.patch(trace, other_trace, parts, **settings)
     by_position = attnlab.patch(trace, other_trace, "blocks.*.output", by_position=True, **settings)
+    atlas = attnlab.atlas(odd, ["the hen in"] * 2, ["first"], progress=False)
     attribution, one_head = trace.attribution(*metric), "第 0 层，注意力，头 1"
     return {
         trace.hint: "其余见 .tokens、.blocks[layer] 和 .head(layer, head)",
@@ -189,6 +190,9 @@ def titles(odd: GPT2) -> dict[str, str]:
         attribution.title: f"直接 logit 归因：{minus}",
         attribution.by_token().title: f"直接 logit 归因：{minus}，逐头逐词元",
         trace.jobs().title: "头的任务",
+        atlas["first"].title: "first：2 篇文本、12 个词元的均值",
+        atlas.head(1, 2).title: "第 1 层，头 2：2 篇文本、12 个词元的均值",
+        atlas.compare(atlas).title: "第二个图谱减去第一个，以标准误差为单位",
         trace.rollout().title: "注意力 rollout，经过 3 层",
         trace.value_weighted(0, 1).title: f"{one_head}：相加的各向量的长度",
         trace.value_weighted().title.partition(":")[0]: "每个头相加的各向量的长度",

@@ -26,7 +26,10 @@ from attnlab.tables import align, printable
 from attnlab.views.shown import Axis
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from xarray import Dataset
+
+    from attnlab.views.plot import Picture
 
 FORMAT = "1"
 
@@ -96,8 +99,7 @@ class Measured(Analysis):
         self.mean, self.error, self.texts, self.places = map(
             read_only, map(np.asarray, (mean, error, N.astype(np.int64), n))
         )
-        says = MEASURES.get(name, "a measure of your own")
-        self.title = f"{name}, {says}: mean of {atlas.texts:,} texts, {atlas.tokens:,} tokens"
+        self.title = f"{name}: mean of {atlas.texts:,} texts, {atlas.tokens:,} tokens"
 
     def most(self, layer: int, head: int) -> tuple[Passage, ...]:
         """The passages in which a head has most of it, the first one above all.
@@ -140,7 +142,8 @@ class Measured(Analysis):
     def table(self) -> str:
         largest = np.nanmax(self.error) if np.isfinite(self.error).any() else np.nan
         words = "no error, of one text" if np.isnan(largest) else f"errors up to {largest:.1g}"
-        return f"{super().table()}\n{words}"
+        says = MEASURES.get(self.name, "a measure of your own")
+        return f"{super().table()}\n{says}; {words}"
 
 
 class HeadProfile(Analysis):
@@ -163,12 +166,26 @@ class HeadProfile(Analysis):
         self.mean = read_only(np.array([one.mean[at] for one in self._of]))
         self.error = read_only(np.array([one.error[at] for one in self._of]))
         self.title = (
-            f"Layer {at[0]}, head {at[1]}: mean of {atlas.texts:,} texts, {atlas.tokens:,} tokens"
+            f"layer {at[0]} head {at[1]}: mean of {atlas.texts:,} texts, {atlas.tokens:,} tokens"
         )
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         names = tuple(one.name for one in self._of)
         return self.mean[:, np.newaxis], named("measure", names), named("", ("mean",))
+
+    def plot(
+        self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
+    ) -> Picture:
+        from attnlab.views.language import titled
+        from attnlab.views.plot import drawn_in, plot_profile
+
+        numbers, errors = (
+            np.stack([getattr(one, kind).ravel() for one in self._of]) for kind in ("mean", "error")
+        )
+        one = int(np.ravel_multi_index(self._at, self._of[0].mean.shape))
+        names = [one.name for one in self._of]
+        with drawn_in(language):
+            return plot_profile(names, numbers, errors, one, titled(self.title), ax)
 
     def table(self) -> str:
         lines = [["measure", "mean", "error", "rank", "texts"]]
@@ -199,30 +216,36 @@ class Difference(Analysis):
     shown: ClassVar[int] = 20
 
     def __init__(self, one: Atlas, other: Atlas) -> None:
-        self.title = "The second atlas minus the first, largest differences first, by their errors"
+        self.title = "The second atlas minus the first, in standard errors"
         self.measures = tuple(n for n in one.measures if n in other.measures)
         self.difference = {n: read_only(other[n].mean - one[n].mean) for n in self.measures}
         self.error = {n: read_only(np.hypot(one[n].error, other[n].error)) for n in self.measures}
 
+    def _times(self, name: str) -> AnyArray:
+        """The differences, each over its error."""
+        difference, error = self.difference[name], self.error[name]
+        with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 where nothing varies
+            return np.where(difference == 0, 0.0, difference / error)
+
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        heads = [n for n in self.measures if is_of_heads(n)]
+        heads = [name for name in self.measures if is_of_heads(name)]
         L, H = self.difference[heads[0]].shape
         names = tuple(f"layer {layer} head {head}" for layer in range(L) for head in range(H))
-        grid = np.stack([self.difference[n].ravel() for n in heads], axis=1)
+        grid = np.stack([self._times(name).ravel() for name in heads], axis=1)
         return grid, named("head", names), named("measure", tuple(heads))
 
     def table(self) -> str:
         lines = []
         for name in self.measures:
-            for at in np.ndindex(self.difference[name].shape):
-                d, e = self.difference[name][at], self.error[name][at]
+            times = self._times(name)
+            for at in np.ndindex(times.shape):
                 place = f"layer {at[0]} head {at[1]}" if at else ""
-                times = abs(d) / e if e > 0 else (np.inf if d else 0.0)
-                if not np.isnan(d):
-                    cells = [name, place, f"{d:+.3f}", f"{e:.3f}", f"{times:.1f}"]
-                    lines.append((-times, cells))
+                numbers = (self.difference[name][at], self.error[name][at])
+                cells = [name, place, f"{numbers[0]:+.3f}", f"{numbers[1]:.3f}"]
+                if not np.isnan(times[at]):
+                    lines.append((-abs(times[at]), [*cells, f"{times[at]:+.1f}"]))
         lines.sort(key=lambda line: line[0])
-        header = ["measure", "head", "difference", "error", "times"]
+        header = ["measure", "head", "difference", "error", "in errors"]
         return align([header, *(cells for _, cells in lines[: self.shown])], left=(0, 1))
 
 

@@ -32,6 +32,7 @@ WORDS = {
     "token": "词元",
     "stop": "站",
     "job": "任务",
+    "measure": "度量",
     "rank": "名次",
     "writes": "写入",
     "reads": "读取",
@@ -74,6 +75,9 @@ WORDS = {
         "head {head}"
     ): ("热力图{of}：{L} 层，每层 {H} 个头；最大值 {largest}，位于第 {layer} 层，头 {head}"),
     "Lines{of} ({query}): most to {first}": "连线{of}（{query}）：最强的指向 {first}",
+    "least of all heads": "各头中最小",
+    "most": "最大",
+    "Profile{of}: {told}": "各项度量{of}：{told}",
     "Losses{of}: from {first} at step 1 to {last} at the last": (
         "损失{of}：第 1 步 {first}，最后一步 {last}"
     ),
@@ -591,6 +595,12 @@ TITLES = {
     "{title}, head by head and token by token": "{title}，逐头逐词元",
     "Direct logit attribution{title}: {target}": "直接 logit 归因{title}：{target}",
     "Jobs of heads": "头的任务",
+    "{title}: mean of {texts} texts, {tokens} tokens": (
+        "{title}：{texts} 篇文本、{tokens} 个词元的均值"
+    ),
+    "The second atlas minus the first, in standard errors": (
+        "第二个图谱减去第一个，以标准误差为单位"
+    ),
     "Attention rollout through {L} layers{title}": "注意力 rollout，经过 {L} 层{title}",
     "{title}: lengths of what it adds up": "{title}：相加的各向量的长度",
     "Lengths of what each head adds up{title}": "每个头相加的各向量的长度{title}",

@@ -11,6 +11,7 @@ import math
 import os
 import textwrap
 import unicodedata
+import warnings
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -430,6 +431,51 @@ def plot_losses(losses: Sequence[float], title: str, given: Axes | None) -> Pict
         first=first,
         last=last,
     )
+    return finished(ax, given, words, title, [], alt)
+
+
+def plot_profile(
+    names: Sequence[str],
+    numbers: AnyArray,
+    errors: AnyArray,
+    one: int,
+    title: str,
+    given: Axes | None,
+) -> Picture:
+    """What one head has of each measure, among all heads: a dot for each, its own with its error.
+
+    Parameters
+    ----------
+    names : of M measures
+    numbers, errors : (M, N), of N heads; NaN where there is none
+    one : which head
+    """
+    ax = axes_for(given, 7, 1.6 + 0.3 * len(names))
+    words = Words([], title)
+    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a measure that no head has
+        low, high = np.nanmin(numbers, axis=1), np.nanmax(numbers, axis=1)
+        width = np.where(high > low, high - low, 1.0)
+        along = (numbers - low[:, np.newaxis]) / width[:, np.newaxis]
+    told = []
+    for row, name in enumerate(names):
+        number, error = numbers[row, one], errors[row, one]
+        ax.plot(along[row], np.full(along.shape[1], row), ".", color=LIGHT.masked, markersize=5)
+        if np.isnan(number):
+            continue
+        bar = np.nan_to_num(error) / width[row]
+        ax.errorbar(along[row, one], row, xerr=bar, fmt="o", color=LIGHT.positive, capsize=3)
+        beside = "" if np.isnan(error) else f" ± {error:.2g}"
+        ax.annotate(f"{number:.3g}{beside}", (1.13, row), va="center", annotation_clip=False)
+        told.append(f"{name} {number:.3g}{beside}")
+    ax.set_yticks(range(len(names)), names, parse_math=False, family=words.fonts)
+    ax.invert_yaxis()
+    ax.set_xlim(-0.08, 1.5)
+    ends = say("least of all heads"), say("most")
+    ax.set_xticks([0, 1], ends, family=words.fonts)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    alt = say("Profile{of}: {told}", of=of(title), told="; ".join(told))
     return finished(ax, given, words, title, [], alt)
 
 
