@@ -577,7 +577,7 @@ def test_matrices_of_ones_own() -> None:
     assert "K = X W_K + b_K: the 3 products\ni    X[1, i]" in str(one.explain(1, step="K"))
     assert re.search(r"\nsum +4\n", str(one.explain(2, 0, step="raw_scores")))
     assert "\n  4 / 1.4142 = 2.8284\n" in str(one.explain(2, 0, step="scores"))
-    assert "\n  mask[2, 0] is True, and the score: 2.8284\n" in str(
+    assert "\n  mask[2, 0] is True: scores[2, 0] = 2.8284\n" in str(
         one.explain(2, 0, step="masked_scores")
     )
     assert "\n  mask[0, 2] is False: -inf\n" in str(one.explain(0, 2, step="masked_scores"))

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from attnlab.console import PrintedAnywhere
 from attnlab.equations import Array
 from attnlab.errors import DisagreementError
 from attnlab.tables import align, display_width
+
+# Each heading, and below it a line or the rows of a table.
+Parts: TypeAlias = list[tuple[str, str | list[list[str]]]]
 
 DIGITS = 5
 WIDTH = 88
@@ -132,7 +135,7 @@ class Explanation(PrintedAnywhere):
     title: str
     purpose: str
     numbers: dict[str, Any]
-    _parts: list[tuple[str, str | list[list[str]]]]
+    _parts: Parts
     _products: list[list[str]] = field(default_factory=list)
 
     @property
@@ -140,7 +143,7 @@ class Explanation(PrintedAnywhere):
         """How its numbers are written."""
         return NOTE
 
-    def parts(self) -> list[tuple[str, str | list[list[str]]]]:
+    def parts(self) -> Parts:
         """Each heading, and below it a line or the rows of a table."""
         products = [("the products", self._products)] if self._products else []
         return [*products, *self._parts]

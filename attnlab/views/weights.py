@@ -18,6 +18,7 @@ from attnlab.tables import ELLIPSIS, elide
 from attnlab.views.explanation import (
     SUM_NOISE,
     Explanation,
+    Parts,
     Printed,
     bracketed,
     check,
@@ -233,7 +234,7 @@ def explain_weight(attention: Result, query: int | str, key: int | str) -> Expla
     noise = row.weight_noise(key)
     check("softmax" if row.dropped is not None else "weights", power / row_sum, softmax, noise)
 
-    parts: list[tuple[str, str | list[list[str]]]] = [
+    parts: Parts = [
         (
             attention.heading_of("raw_scores"),
             f"sum of the {len(k)} products = {row.result('raw_scores', key)}",
@@ -371,7 +372,7 @@ def explain_row(attention: Result, query: int | str) -> Explanation:
             name: made if name == "scale" else made.tolist() for name, made in row.unedited.items()
         },
     }
-    parts: list[tuple[str, str | list[list[str]]]] = [
+    parts: Parts = [
         *((formula, "") for formula in formulas),
         (
             f"scale = {row.scale_in_words}, and the row's maximum is {maximum}, "
