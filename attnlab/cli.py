@@ -48,7 +48,7 @@ from attnlab.steps import Result, step_at
 from attnlab.tables import align, printable
 from attnlab.tokens import Token, Tokens
 from attnlab.trace import NextToken, Trace
-from attnlab.views.explain import explain
+from attnlab.views.explain import PROBABILITIES, explain
 from attnlab.views.page import is_page
 from attnlab.views.shown import Shown, check_step, shown
 from attnlab.views.terminal import Terminal
@@ -184,8 +184,8 @@ def _parser() -> Parser:
     explained.add_argument(
         "--step",
         default="weights",
-        help="a step of the head, such as Q, or a path from the whole, such as logits or "
-        "blocks.0.mlp.hidden (default: %(default)s)",
+        help="a step of the head, such as Q, or a path from the whole, such as logits, "
+        "probabilities or blocks.0.mlp.hidden (default: %(default)s)",
     )
     place(explained, ("--query", "--token"), "which token asks, or which row (default: last)")
     place(explained, ("--key",), "which token is looked at (default: the row)")
@@ -400,7 +400,7 @@ def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
     """
     if path in head.parts:
         return head, path
-    if "." not in path and path not in trace.steps:
+    if "." not in path and path not in (*trace.steps, PROBABILITIES):
         try:
             check_step(head, path)
         except InvalidValueError as error:

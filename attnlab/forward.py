@@ -119,7 +119,7 @@ class Explained(Result):
         Parameters
         ----------
         step : its name, or its path from here, such as "blocks.0.mlp.hidden"; None for what it all
-            comes to, logits or output
+            comes to, logits or output. "probabilities" are what softmax makes of logits.
         token : which row, by the token's number, of which negative ones count from the end, or by
             its text, as "it"; None for the last one. Of a parameter the row's number.
         component : which number of that row, the first one by default. Of logits a token of the

@@ -147,6 +147,7 @@ def test_explain() -> None:
         (("--step", "Q", "--query", "e", "--head", "1"), "blocks.0.attention.heads.1.Q", ("e",)),
         (("--step", "scores", "--key", "0"), "blocks.0.attention.heads.0.scores", (None, 0)),
         (("--step", "masked_scores", "--token", "0", "--key", "1"), None, (0, 1)),
+        (("--step", "probabilities", "--component", "n"), "probabilities", (None, "n")),
         (("--step", "scale", "--layer", "2"), "blocks.2.attention.heads.0.scale", ()),
         (("--step", "blocks.1.mlp.activation"), None, ()),
         (("--step", "blocks.1.attention.K", "--head", "-1"), "blocks.1.attention.heads.4.K", ()),

@@ -675,3 +675,42 @@ def test_a_trace_from_a_file(odd: GPT2, tmp_path: Any) -> None:
     assert told[0].splitlines()[1:] == told[1].splitlines()[1:]
     with pytest.raises(AttnlabError, match=r"needs the model's blocks.1.mlp.gain"):
         opened.explain("blocks.1.mlp.hidden")
+
+
+# ---- probabilities -------------------------------------------------------------------------------
+
+
+def test_a_probability_is_that_of_the_next_tokens(pocket: Trace) -> None:
+    first, second = pocket.next_tokens(2)
+    for word, given in ((first, None), (second, second.text)):
+        numbers = pocket.explain("probabilities", component=given).numbers
+        assert (numbers["token"], numbers["id"]) == (7, word.id)
+        assert numbers["value"] == pytest.approx(word.probability, rel=1e-5)
+        assert numbers["logits"] == pytest.approx(word.logit, rel=1e-6)
+    text = str(pocket.explain("probabilities", "it", second.text))
+    power, total, share = map(float, re.findall(rf"{NUMBER} / {NUMBER} = {NUMBER}", text)[-1])
+    assert power / total == pytest.approx(share, rel=1e-4)
+    terms, row_sum = re.findall(rf"together\n([\s\d.+e-]+?) = {NUMBER}", text)[0]
+    assert sum(map(float, re.split(r"\s\+\s", terms))) == pytest.approx(float(row_sum), rel=1e-4)
+    assert re.search(rf"e\^\({NUMBER}\) = {NUMBER}", text)
+    assert f"(the maximum is that of id {first.id} ({first.symbol}))" in text
+
+
+def test_probabilities_by_hand(tiny: Trace) -> None:
+    """Of 256 tokens 254 have embeddings of 0, and so logits of 0, as all do where final is 0."""
+    trace = tiny.edited({"logits": lambda x: np.where(np.arange(256) == 3, math.log(44), 0 * x)})
+    text = str(trace.explain("probabilities", 0, 3))
+    assert "e^0 = 1\n" in text
+    assert text.endswith("\n  1 / 6.7955 = 0.14716\nmade of\n  logits")  # 255 / 44 + 1, 44 / 299
+    assert "0 - 3.7842 = -3.7842 (the maximum is that of id 3 (" in str(
+        trace.explain("probabilities", 0, 0)
+    )
+
+
+def test_where_there_are_no_probabilities(pocket: Trace) -> None:
+    with pytest.raises(AttnlabError, match="Block 0 has no step 'probabilities'"):
+        pocket.explain("blocks.0.probabilities")
+    with pytest.raises(AttnlabError, match="a gradient is not made"):
+        pocket.gradients(5).explain("probabilities")
+    with pytest.raises(AttnlabError, match="not one token of the vocabulary"):
+        pocket.explain("probabilities", 0, "xyzzy")

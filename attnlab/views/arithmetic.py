@@ -417,7 +417,7 @@ def activated(one: One) -> Parts:
     # Of a share near 0, floats lose as much as of one near 1.
     result = one.result_of(hidden * passing, one.noise(exact(x)))
     return [
-        (f"the share that passes of x = {where}: {share.words}", f"of {hidden}: {passing}"),
+        (f"share of x = {where} that passes: {share.words}", f"of {hidden}: {passing}"),
         (f"{one.heading} = x · share", f"{bracketed(hidden)} · {passing} = {result}"),
     ]
 

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from attnlab import equations
 from attnlab.errors import InvalidValueError
 from attnlab.errors import shown as quoted
 from attnlab.views.arithmetic import One, told
-from attnlab.views.explanation import Explanation
+from attnlab.views.explanation import Explanation, Parts, bracketed, check, printed, total
 from attnlab.views.places import called, place, place_of
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result, axis_of, label
 from attnlab.views.weights import STEPS, explain_row, explain_weight, of_several
+
+# What softmax makes of logits, which is no step: it depends on how the next token is drawn.
+PROBABILITIES = "probabilities"
+
+# Up to so many of the largest powers are written of all tokens of the vocabulary.
+POWERS_WRITTEN = 8
 
 # Which number is meant along an axis: by its place, or by a token's text; None for the default.
 Wanted: TypeAlias = int | str | None
 
 # What stands along axes that are not components.
 KINDS = {
-    "T": "token", "Tq": "query", "Tk": "key",
-    "vocab": "id", "n_positions": "position",
+    "T": "token",
+    "Tq": "query",
+    "Tk": "key",
+    "vocab": "id",
+    "n_positions": "position",
 }
 TOKENS = ("T", "Tq", "Tk")
 
@@ -54,7 +65,8 @@ def explain(
         There is no such step, token or component; the step has no such rows; it is None; it is of
         several heads or sequences; or the result is one of gradients.
     """
-    axes = result.axes_of(name).split()
+    is_probability = name == PROBABILITIES and "logits" in result.steps
+    axes = result.axes_of("logits" if is_probability else name).split()
     if result.derivative_of:
         raise InvalidValueError(
             f"a gradient is not made as its step is, and is not explained: given {result.title}"
@@ -68,6 +80,8 @@ def explain(
     if name == "rows_of_W_E":  # all of W_E, which is read in another way
         return explain(result, "W_E", token, component)
     result = result.aside()
+    if is_probability:
+        return explain_probability(result, axes, token, component)
     if axes[0:1] == ["H"]:
         return explain_in_head(result, name, axes, token, component)
     if is_by_key and name in STEPS and (component is None or name == "weights"):
@@ -120,6 +134,68 @@ def explain_in_head(
     n_head, _, width = shape
     of_all = place(0 if component is None else component, "component", n_head * width)
     return explain(result.heads[of_all // width], name, token, of_all % width)
+
+
+def explain_probability(
+    result: Result, axes: Sequence[str], token: Wanted, component: Wanted
+) -> Explanation:
+    """What softmax makes of a logit: how probable its token is, at temperature 1.
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError, OutOfRangeError
+        As `explain` does.
+    """
+    if np.ndim(result.logits) > len(axes):
+        raise of_several(result, "logits", result.logits.shape)
+    places = placed(result, "logits", result.logits, axes, token, component)
+    (_, row, _), (_, id, _) = places
+    logits = result.logits[row].astype(np.float64)
+    best = int(logits.argmax())
+    powers, probability = np.exp(logits - logits[best]), float(equations.softmax(logits)[id])
+
+    logit, maximum, share = printed(logits[id]), printed(logits[best]), printed(probability)
+    shifted, power = printed(logits[id] - logits[best]), printed(powers[id])
+    largest = np.argsort(-powers, kind="stable")[:POWERS_WRITTEN]
+    added = [printed(x) for x in powers[largest]]
+    others = np.delete(powers, largest)
+    if len(others):
+        added.append(printed(others.sum()))
+    sum_ = printed(powers.sum())
+    check("minus the maximum", logit - maximum, shifted)
+    check("exp", shifted.through(math.exp), power)
+    check("the sum", total(added), sum_)
+    check(PROBABILITIES, power / sum_, share)
+
+    more = f", the {len(largest)} largest and the others together" if len(others) else ""
+    parts: Parts = [
+        (result.heading_of("logits"), str(logit)),
+        (
+            "minus the row's maximum",
+            f"{logit} - {bracketed(maximum)} = {shifted}"
+            f" (the maximum is that of id {id_of(result, best, len(logits))[1]})",
+        ),
+        ("exp", f"e^{bracketed(shifted)} = {power}"),
+        (
+            f"the sum of exp over all {len(powers)} tokens of the vocabulary{more}",
+            f"{' + '.join(map(str, added))} = {sum_}",
+        ),
+        ("probabilities = softmax(logits)", f"{power} / {sum_} = {share}"),
+        ("made of", "logits"),
+    ]
+    numbers = {
+        "step": PROBABILITIES,
+        **{kind: number for kind, number, _ in places},
+        "value": probability,
+        "unedited": {},
+        "logits": float(logits[id]),
+        "maximum": float(logits[best]),
+        "shifted": float(logits[id] - logits[best]),
+        "exp": float(powers[id]),
+        "row_sum": float(powers.sum()),
+    }
+    title = f"{result.title}: {PROBABILITIES}{where(places)}"
+    return Explanation(title, purpose(PROBABILITIES), numbers, parts)
 
 
 # ---- which number --------------------------------------------------------------------------------
