@@ -314,7 +314,7 @@ def _readable(tokens: Any) -> str:
 def explanation_view(explanation: Any) -> str:
     """The arithmetic, a heading and a line or a table for each step."""
     body = [
-        f"<div class=line>{escape(say(explanation.purpose))}</div>",
+        f"<div>{escape(say(explanation.purpose))}</div>",
         f"<div class=faint>{escape(explanation.note)}</div>",
     ]
     for heading, told in explanation.parts():
