@@ -471,6 +471,41 @@ def test_what_is_not_there(pocket: Trace, look: Any, message: str | None) -> Non
             look(pocket)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.ones(3),
+        b"x",
+        [1],
+        {},
+        np.ma.masked_equal(0, 0),
+        math.inf,
+        10**30,
+        "\x1b[31m",
+        3j,
+        slice(2),
+    ],
+    ids=lambda wrong: type(wrong).__name__,
+)
+def test_what_is_no_place(pocket: Trace, wrong: Any) -> None:
+    head, layer = pocket.head(0, 0), pocket.blocks[0].attention
+    looks = (
+        lambda: pocket.explain(wrong),
+        lambda: pocket.explain("embedding", wrong),
+        lambda: pocket.explain("embedding", 0, wrong),
+        lambda: pocket.explain("logits", 0, wrong),
+        lambda: pocket.explain("probabilities", 0, wrong),
+        lambda: head.explain(step=wrong),
+        lambda: head.explain(wrong, step="K"),
+        lambda: head.explain(0, wrong, step="scores"),
+        lambda: head.explain(0, 0, component=wrong),
+        lambda: layer.explain(0, step="Q", component=wrong),
+    )
+    for look in looks:
+        with pytest.raises(AttnlabError):
+            look()
+
+
 def test_a_text_that_several_tokens_have() -> None:
     trace = GPT2.from_pretrained("pocket").trace("The dog chased the dog")
     with pytest.raises(AttnlabError, match=r"'dog' is 2 of the tokens, 1 \(Ġdog\), 4 \(Ġdog\)"):

@@ -74,7 +74,7 @@ def explain(
     is_by_key = axes[-2:] == ["Tq", "Tk"]
     if key is not None and not is_by_key:
         raise InvalidValueError(f"{name} of {result.title} has no keys to choose from")
-    if None not in (key, component):
+    if key is not None and component is not None:
         raise InvalidValueError("key and component are the same here: give one of them")
     component = key if component is None else component
     if name == "rows_of_W_E":  # all of W_E, which is read in another way
