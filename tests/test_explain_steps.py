@@ -18,6 +18,7 @@ from attnlab.errors import DisagreementError
 from attnlab.forward import dropout_shapes
 from attnlab.parameters import ParameterVector, parameter_shapes
 from attnlab.steps import Result
+from attnlab.views.explanation import in_words
 
 X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
 W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
@@ -353,6 +354,11 @@ def test_no_line_is_too_long(pocket: Trace, width: int) -> None:
     for step in head.parts:
         if getattr(head, step) is not None:
             assert max(map(len, head.explain(step=step).text(width).splitlines())) <= width
+
+
+def test_an_id_keeps_all_its_digits() -> None:
+    assert in_words(np.int64(1234567)) == "1234567"
+    assert in_words(1234567.0) == "1.2346e+06"
 
 
 def test_a_notebook_shows_it(pocket: Trace, monkeypatch: pytest.MonkeyPatch) -> None:

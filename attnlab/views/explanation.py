@@ -223,8 +223,9 @@ def bracketed(number: Printed) -> str:
 
 
 def in_words(value: Any) -> str:
-    """A number rounded, True and False as they are."""
-    return str(value if isinstance(value, bool | np.bool_) else printed(value))
+    """A number rounded; True, False and integers as they are."""
+    is_exact = isinstance(value, bool | np.bool_ | int | np.integer)
+    return str(value if is_exact else printed(value))
 
 
 def edited_here(made: Any, stored: Any) -> str:
