@@ -73,7 +73,6 @@ def idle(page: Any) -> None:
     until(page, "document.querySelector('#explore').ariaBusy !== 'true'")
     until(page, "document.querySelector('main').ariaBusy !== 'true'")
     until(page, "document.querySelector('.readout data') !== null")
-    until(page, "grids.every(({ maps }) => maps.every((map) => map.values))")
 
 
 def ask(page: Any, text: str) -> None:
