@@ -14,7 +14,7 @@ import pytest
 from conftest import needs
 from pages import agrees, to_cell, until
 
-from attnlab import GPT2, Trace
+from attnlab import GPT2, Sampling, Trace
 
 needs("starlette", "explore")
 needs("uvicorn", "explore")
@@ -310,15 +310,32 @@ def test_writing_on(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
     assert page.locator("#sampled").inner_text() == ""
 
 
-def test_writing_on_as_the_sliders_say(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
+def test_sliders_say_how_it_writes_on(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
     page = open_live(explorer)
-    page.get_by_role("slider", name="temperature").press("Home")
+    place, temperature, top_k, _ = page.locator("#settings input[type=range]").all()
+    temperature.fill("0")
+    page.locator("#count").fill("5")
     page.locator("#write").click()
-    until(page, "document.querySelectorAll('.flow .chip').length === 18")
-    written = pocket.generate(TEXT, 10, temperature=0)
+    until(page, "document.querySelectorAll('.flow .chip').length === 13")
+    idle(page)
+    written = pocket.generate(TEXT, 5, temperature=0)
     assert page.locator("#prompt").input_value() == written.whole_text
-    drawn = page.locator("#sampled data").all()
-    assert [data.get_attribute("value") for data in drawn] == ["1"] * 10
+    drawn = [float(d.get_attribute("value")) for d in page.locator("#sampled data").all()]
+    assert drawn == [1] * 5
+    # What may follow each token of the new text, by the same sliders.
+    assert temperature.get_attribute("aria-valuetext") == "0: the most probable token always"
+    assert (place.get_attribute("max"), place.input_value()) == ("12", "12")
+    temperature.fill("10")
+    top_k.fill("1")
+    for at in (12, 8, 3):
+        place.fill(str(at))
+        heading = f"Next token after position {at}, {written.tokens[at].symbol}"
+        until(page, f"document.querySelector('.following h3').textContent === '{heading}'")
+        logits = pocket.trace(written.whole_text).logits[at].astype(np.float64)
+        best = np.sort(Sampling(top_k=2).probabilities(logits))[:-3:-1]
+        until(page, "document.querySelectorAll('.next data').length === 2")
+        found = [float(d.get_attribute("value")) for d in page.locator(".next data").all()]
+        assert found == pytest.approx(best, rel=1e-3)
 
 
 def test_what_can_not_be_traced_is_told(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,13 @@ from conftest import REFERENCE
 from numpy.typing import NDArray
 from pages import TEXT, Open, agrees, drawn, until
 
-from attnlab import GPT2, AttnlabError, GPT2Config, Sampling, Tokenizer, Trace
+from attnlab import GPT2, AttnlabError, GPT2Config, Sampling, Tokenizer, Trace, open_trace
 from attnlab.parameters import ParameterVector
 from attnlab.tokens import Vocabulary
+from attnlab.training.parameters import initial_parameters
 from attnlab.views.packs import embedded, pack
 from attnlab.views.page import HERE
-from attnlab.views.prediction import STOPS, TEMPERATURES, TOKENS, described
+from attnlab.views.prediction import POSITIONS, STOPS, TEMPERATURES, TOKENS, described
 
 
 @pytest.fixture(scope="module")
@@ -337,3 +339,93 @@ def test_two_texts_each_at_its_own_place(odd: GPT2, open_page: Open) -> None:
                 named = page.locator("#predictions h3").nth(nth).inner_text()
                 assert named == f"{'AB'[nth]}: {heading}"
                 check_table(page, trace, own, {"temperature": 1.0}, nth)
+
+
+def test_a_token_that_the_page_draws(odd: GPT2, open_page: Open) -> None:
+    """By the cumulated probabilities of its table; the same u whatever the settings become."""
+    trace = odd.trace(TEXT)
+    page = open_page(trace)
+    look_at(page, 7)
+    said, button = page.locator("#predictions [role=status]"), page.locator("#settings button")
+    assert said.inner_text() == ""
+    page.locator("#settings input[type=checkbox]").check()
+    us = []
+    for count in range(1, 9):
+        button.click()
+        drawn(page)
+        text = said.inner_text()
+        assert text.endswith(f"(draw {count} of seed 0, in this page)")
+        us.append(float(said.locator("data").first.get_attribute("value")))
+        for temperature in (1.0, 0.4):
+            move(page, 1, round(temperature * 10))
+            shares = Sampling(temperature).probabilities(trace.logits[7])
+            order = np.lexsort([np.arange(shares.size), -shares])
+            place = int(np.searchsorted(shares[order].cumsum(), us[-1], side="right"))
+            text = said.inner_text()
+            if place >= TOKENS:
+                assert "one of the other tokens" in text
+                assert page.locator("#predictions tr[aria-current]").count() == 0
+                continue
+            symbol = trace.vocabulary.token(int(order[place])).symbol
+            assert f": {symbol} is the first whose cumulated probability" in text
+            marked = page.locator("#predictions tr[aria-current] .symbol").all_inner_texts()
+            assert marked == [symbol]
+            reached = said.locator("data").nth(1)
+            assert agrees(reached, shares[order][: place + 1].sum())
+    assert us[:2] == pytest.approx([0.26642920868471265, 0.0003297457005828619])
+    assert len(set(us)) == 8
+
+
+def test_a_trace_from_a_file_has_the_last_position_alone(
+    odd: GPT2, open_page: Open, tmp_path: Path
+) -> None:
+    odd.trace(TEXT).record(tmp_path / "text.trace")
+    trace = open_trace(tmp_path / "text.trace")
+    page = open_page(trace)
+    until(page, "document.querySelector('.next data') !== null")
+    assert agrees(page.locator(".next data").first, trace.next_tokens(1)[0].probability)
+    assert page.locator("#predictions table").is_visible()
+    look_at(page, 6)
+    assert page.locator(".following .note").inner_text() == (
+        "This page has logits from position 11 on."
+    )
+    assert not page.locator("#predictions table").is_visible()
+    assert not page.locator(".next").is_visible()
+    look_at(page, 11)
+    assert page.locator("#predictions table").is_visible()
+
+
+def test_of_a_long_text_the_last_positions(odd: GPT2, open_page: Open) -> None:
+    config = GPT2Config(vocab_size=263, n_positions=200, n_embd=8, n_layer=1, n_head=2)
+    parameters = initial_parameters(config, np.random.default_rng(0))
+    trace = GPT2(parameters, odd.tokenizer).trace([*range(150)])
+    page = open_page(trace)
+    move(page, 0, 150 - POSITIONS)
+    until(page, "document.querySelector('.following h3').textContent.includes('position 22, ')")
+    drawn(page)
+    check_table(page, trace, 22, {"temperature": 1.0})
+    move(page, 0, 21)
+    drawn(page)
+    assert page.locator(".following .note").inner_text() == (
+        "This page has logits from position 22 on."
+    )
+
+
+def test_positions_count_what_was_cached(odd: GPT2, open_page: Open) -> None:
+    """In a step of generation; what was drawn at its end is what the page tells."""
+    step = odd.generate("the hen", 3, temperature=0, trace=True).steps[1]
+    page = open_page(step.trace)
+    until(page, "document.querySelector('.next data') !== null")
+    heading = page.locator(".following h3").inner_text()
+    assert heading == f"Next token after position 4, {step.trace.tokens[0].symbol}"
+    assert step.token is not None
+    assert page.locator(".next .symbol").first.inner_text() == step.token.symbol
+
+
+def test_edited_logits(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    edited = trace.edited({"blocks.2.mlp.output": 0, "logits": lambda x: x * 2})
+    page = open_page(edited)
+    look_at(page, 5)
+    check_table(page, edited, 5, {"temperature": 1.0})
+    assert "logits = final W_U, edited" in page.locator("#predictions .chain").inner_text()

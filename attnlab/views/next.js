@@ -172,8 +172,7 @@ function makeSettings() {
   });
   byId("settings").append(
     ...Object.values(sliders).map(({ element }) => element),
-    draw,
-    make("label", {}, all, " ", say("all rows")),
+    make("div", {}, draw, make("label", {}, all, " ", say("all rows"))),
   );
 }
 
