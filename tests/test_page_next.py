@@ -29,7 +29,7 @@ def odd() -> GPT2:
 def pure(browser: Any) -> Iterator[Any]:
     """A page with the functions that draw nothing."""
     page = browser.new_page()
-    for name in ("source.js", "next.js"):
+    for name in ("source.js", "chain.js", "next.js"):
         page.add_script_tag(content=(HERE / name).read_text(encoding="utf-8"))
     yield page
     page.close()

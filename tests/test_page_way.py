@@ -1,20 +1,25 @@
 """The page's way of a token through the model: its numbers against the library's, in a browser."""
 
 import math
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import REFERENCE, RELATIVES, Open
 from numpy.typing import NDArray
-from pages import TEXT, until
+from pages import OTHER, TEXT, gpt2_shaped, to_cell, until
 
-from attnlab import GPT2, GPT2Config, Trace, at
+from attnlab import GPT2, GPT2Config, Trace, at, open_trace
+from attnlab.errors import InvalidValueError
 from attnlab.forward import KeyValueCache
 from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.views.packs import pack, packs_of_file
 from attnlab.views.page import HERE
-from attnlab.views.way import stops
+from attnlab.views.prediction import TOKENS
+from attnlab.views.way import BUDGET, stops
 
 # How far a number of the page may be from the library's, as a share of the row's largest.
 SLACK = 1e-6
@@ -24,6 +29,7 @@ ROWS = """async ([number, position]) => {
     const trace = traces[number];
     for (let layer = 0; layer < trace.layers; layer++) await readLayer(trace, layer);
     const way = await wayOf(trace, position);
+    way.following = await readFollowing(way);
     return Object.fromEntries(way.stops.map((stop) => [stop.path, [...(rowAt(way, stop) ?? [])]]));
 }"""
 
@@ -149,9 +155,15 @@ def test_every_row_is_the_librarys(open_page: Open, kind: Any) -> None:
     assert positions[-1] == len(trace.tokens) - 1
     for position in {positions[0], positions[-1]}:
         found = page.evaluate(ROWS, [0, position])
-        assert [*found] == stops(trace)
+        assert [*found] == [*stops(trace), "probabilities"]
+        likeliest = trace.aside().logits[position].astype(float)
+        shares = np.exp(likeliest - likeliest.max()) / np.exp(likeliest - likeliest.max()).sum()
         for path, row in found.items():
-            wanted = row_of(trace, path, position)
+            if path in ("logits", "probabilities"):
+                wanted = np.sort(likeliest if path == "logits" else shares)[: -len(row) - 1 : -1]
+                assert len(row) == min(TOKENS, trace.config.vocab_size)
+            else:
+                wanted = row_of(trace, path, position)
             assert np.shape(row) == wanted.shape, path
             assert np.abs(row - wanted).max() <= SLACK * np.abs(wanted).max(), path
 
@@ -260,6 +272,26 @@ def test_the_products_of_linear_maps(open_page: Open, small: Trace) -> None:
                 assert near(terms[:, 2], x * column), path
                 assert near(terms[:, 2].sum() + b, wanted), path
                 assert min(np.abs(largest)) >= np.sort(np.abs(terms[:, 2]))[-len(largest)] - 1e-9
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_logit_and_its_probability(open_page: Open, tied: bool) -> None:
+    trace = random_model(4, tie_word_embeddings=tied).trace(TEXT)
+    page = open_page(trace)
+    for place, token in enumerate(trace.next_tokens(3)):
+        arithmetic = go_to(page, "logits", place)
+        assert f"id {token.id} " in page.locator(".reading").inner_text()
+        assert near(numbers(arithmetic.locator("tfoot tr").last), [token.logit])
+        terms = terms_of(arithmetic)
+        assert near(terms[:, 0], trace.final[-1])
+        assert near(terms[:, 1], trace.W_U[:, token.id])
+        assert near(terms[:, 2].sum(), token.logit)
+        logit, largest, power, same, sum_, share = numbers(go_to(page, "probabilities", place))
+        assert near([logit, largest], [token.logit, trace.next_logits.max()])
+        assert same == power == pytest.approx(math.exp(logit - largest), rel=1e-12)
+        assert sum_ == pytest.approx(np.exp(trace.next_logits - largest).sum(), rel=1e-5)
+        assert share == pytest.approx(token.probability, rel=1e-5)
+    assert "weights of the likeliest next tokens alone" in go_to(page, "logits", 10).inner_text()
 
 
 def test_what_the_heads_collected(open_page: Open, small: Trace) -> None:
@@ -383,7 +415,7 @@ def test_an_edited_number_tells_what_its_equation_makes(open_page: Open) -> None
     ):
         trace, found = random_model(2).trace(TEXT).edited(edits), set()
         i = len(trace.tokens) - 1
-        paths = [path for path in stops(trace) if path not in EDITS["before blocks"]]
+        paths = [path for path in stops(trace)[:-1] if path not in EDITS["before blocks"]]
         for path, c, shown, made in open_page(trace).evaluate(EDITED_HERE, paths):
             assert near(shown, row_of(trace, path, i)[c]), path
             if made is not None:
@@ -394,3 +426,272 @@ def test_an_edited_number_tells_what_its_equation_makes(open_page: Open) -> None
                     wanted = np.moveaxis(result.unedited(name), -2, 0)[i].ravel()[c]
                     assert near(made, wanted), path
         assert found == told - {"blocks.1.attention.QKV", "blocks.0.attention.residual"}
+
+
+def test_an_edited_logit(open_page: Open) -> None:
+    trace = random_model(2).trace(TEXT).edited({"logits": lambda x: x + 3, "final": 2})
+    page = open_page(trace)
+    would, there = numbers(go_to(page, "logits", 1).locator("tfoot"))[-2:]
+    token = trace.next_tokens(2)[1]
+    assert near(there, token.logit)
+    assert near(would, token.logit - 3)
+    assert "edited here" in page.locator("#stop-arithmetic tfoot").inner_text()
+    assert page.locator("#stop-formula").inner_text() == "logits = final W_U, edited"
+
+
+# ---- what a reader does --------------------------------------------------------------------------
+
+
+def focused(page: Any) -> str:
+    """What the element that has the focus is called."""
+    name: str = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    return name
+
+
+def until_chosen(page: Any, path: str) -> None:
+    until(page, f"document.getElementById('stop-title').textContent === {path!r}")
+
+
+def test_walking_by_keys(open_page: Open, small: Trace) -> None:
+    page, i = open_page(small), len(small.tokens) - 1
+    until_chosen(page, "embedding")
+    options = page.locator("#stops [role=option]")
+    options.and_(page.locator("[aria-selected=true]")).focus()
+    assert focused(page) == f"embedding, size {np.linalg.norm(small.embedding[i]):.2f}"
+    walked = [*stops(small), "probabilities"]
+    for path in walked[3:]:
+        page.keyboard.press("ArrowDown")
+        until_chosen(page, path)
+        assert page.evaluate("document.activeElement.dataset.path") == path
+        assert options.and_(page.locator("[tabindex='0']")).count() == 1
+    page.keyboard.press("ArrowDown")  # there is no further stop
+    until_chosen(page, "probabilities")
+    page.keyboard.press("Home")
+    until_chosen(page, "final")
+    page.keyboard.press("ArrowUp")
+    until_chosen(page, "blocks.2.output")
+
+    page.keyboard.press("Enter")
+    row = small.blocks[2].output[i]
+    assert focused(page) == f"component 0: {row[0]:.6f}"
+    for key, component in (
+        ("ArrowRight", 1),
+        ("ArrowLeft", 0),
+        ("ArrowLeft", 0),
+        ("End", 14),
+        ("ArrowRight", 14),
+        ("ArrowDown", 14),
+    ):
+        page.keyboard.press(key)
+        assert focused(page) == f"component {component}: {row[component]:.6f}", key
+    assert page.locator(".reading").inner_text() == f"component 14 {row[14]:.6f}"
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.dataset.path") == "blocks.2.output"
+    page.keyboard.press("ArrowUp")
+    until_chosen(page, "blocks.2.mlp.output")
+    assert page.locator(".reading").inner_text().startswith("component 14 ")
+
+
+def test_lines_of_a_strip_by_keys(open_page: Open) -> None:
+    """A wide row lies in several lines."""
+    trace = random_model(6, n_embd=96).trace(TEXT)
+    page = open_page(trace)
+    go_to(page, "blocks.1.mlp.hidden", 0)
+    columns = int(page.locator(".cells").get_attribute("aria-colcount"))
+    assert 16 <= columns < 384
+    page.locator(".mark").focus()
+    row = trace.blocks[1].mlp.hidden[-1]
+    for key, component in (
+        ("ArrowDown", columns),
+        ("ArrowRight", columns + 1),
+        ("ArrowUp", 1),
+        ("Home", 0),
+        ("ArrowLeft", 0),
+        ("End", columns - 1),
+        ("ArrowRight", columns),
+        ("Control+End", 383),
+    ):
+        page.keyboard.press(key)
+        assert focused(page) == f"component {component}: {row[component]:.6f}", key
+
+
+def test_a_strips_cells_by_pointer(open_page: Open, small: Trace) -> None:
+    page = open_page(small)
+    go_to(page, "blocks.0.mlp.hidden", 0)
+    row = small.blocks[0].mlp.hidden[-1]
+    page.locator(".cells").scroll_into_view_if_needed()
+    box = page.locator(".cells canvas").bounding_box()
+    columns = int(page.locator(".cells").get_attribute("aria-colcount"))
+    side = box["width"] / columns
+    for c in (0, 17, 40, 59):
+        x, y = box["x"] + (c % columns + 0.5) * side, box["y"] + (c // columns + 0.5) * side
+        page.mouse.move(x, y)
+        assert page.locator(".reading").inner_text() == f"component {c} {row[c]:.6f}"
+        page.mouse.click(x, y)
+        assert page.locator(".mark").get_attribute("aria-label").startswith(f"component {c}:")
+    page.mouse.move(0, 0)
+    assert page.locator(".reading").inner_text().startswith("component 59 ")
+
+
+def test_a_strips_colours_tell_sign_and_size(open_page: Open, small: Trace) -> None:
+    page = open_page(small)
+    go_to(page, "blocks.1.output", 0)
+    row = small.blocks[1].output[-1]
+    shades = page.locator(".cells canvas").evaluate(
+        """(canvas) => {
+            const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, 1);
+            const shadeOf = (bits) => palettes.signed.indexOf(bits);
+            return Array.from(new Uint32Array(data.buffer), shadeOf);
+        }"""
+    )
+    bound = np.abs(row).max()  # of 15 numbers all lie between the ends
+    assert np.abs(np.array(shades) / 255 - (row / bound + 1) / 2).max() <= 3 / 255
+
+
+def test_a_term_leads_to_the_number_that_it_is_of(open_page: Open, small: Trace) -> None:
+    page = open_page(small)
+    go_to(page, "blocks.1.mlp.hidden", 3).locator(".leads").nth(2).click()
+    until_chosen(page, "blocks.1.mlp.X")
+    name = page.evaluate("[walk.path, walk.component]")
+    column = np.abs(small.blocks[1].mlp.X[-1] * small.blocks[1].mlp.W_1[:, 3])
+    assert name == ["blocks.1.mlp.X", int(np.argsort(-column)[2])]
+    assert focused(page).startswith(f"component {name[1]}: ")
+
+
+def test_the_way_follows_the_chosen_token(open_page: Open, small: Trace) -> None:
+    page = open_page(small)
+    go_to(page, "blocks.1.mid", 2)
+    to_cell(page, 4, 1)
+    until(page, "walked.position === 4")
+    assert "token 4" in page.locator("#way-title").inner_text()
+    assert numbers(page.locator(".reading")) == [float(small.blocks[1].mid[4, 2])]
+    assert page.locator("#way-note").is_hidden()
+
+
+def test_the_nearest_way_where_the_file_has_no_other(odd: GPT2, open_page: Open) -> None:
+    trace = gpt2_shaped(odd, 12, n_layer=2, seed=0)
+    ways = [name for name in packs_of_file(trace) if name.startswith("way")]
+    assert ways == ["way.9", "way.10", "way.11"]
+    page = open_page(trace)
+    to_cell(page, 4, 1)
+    until(page, "walked.position === 9")
+    told = page.locator("#way-note")
+    until(page, "document.getElementById('way-note').textContent.includes('of token 4 is not')")
+    assert told.is_visible()
+    to_cell(page, 11, 0)
+    until(page, "walked.position === 11")
+    assert told.is_hidden()
+    arithmetic = go_to(page, "blocks.1.mlp.hidden", 3000)
+    words = re.search(r"weights of components 0 to (\d+);", arithmetic.inner_text())
+    assert words
+    last = go_to(page, "blocks.1.mlp.hidden", int(words[1]))
+    assert last.locator("table").count() == 1
+
+
+def test_the_ways_of_two_texts(open_page: Open, small: Trace) -> None:
+    other = random_model(7, n_layer=2, n_embd=6).trace(OTHER[:9])
+    page = open_page(small, other)
+    go_to(page, "blocks.2.mid", 2)
+    page.get_by_role("radio", name="B", exact=True).check(force=True)
+    until(page, "walked.trace.number === 1")
+    until_chosen(page, "embedding")  # it has no block 2
+    assert page.locator("#way-parts label").count() == 4
+    go_to(page, "blocks.1.mid", 2)
+    assert numbers(page.locator(".reading")) == [float(other.blocks[1].mid[-1, 2])]
+    page.get_by_role("radio", name="A", exact=True).check(force=True)
+    until(page, "walked.trace.number === 0")
+    until_chosen(page, "blocks.1.mid")
+    assert numbers(page.locator(".reading")) == [float(small.blocks[1].mid[-1, 2])]
+
+
+def test_a_trace_from_a_file_has_no_parameters(
+    open_page: Open, small: Trace, tmp_path: Path
+) -> None:
+    small.record(tmp_path / "summer.trace", ["blocks.1.mlp.hidden"])
+    trace, i = open_trace(tmp_path / "summer.trace"), len(small.tokens) - 1
+    page = open_page(trace)
+    there = {"embedding", "final"} | {
+        f"blocks.{layer}.{name}"
+        for layer in range(3)
+        for name in (
+            "input",
+            "mid",
+            "output",
+            "attention.concat",
+            *("attention." + x for x in "QKV"),
+        )
+    }
+    there |= {"blocks.1.mlp.hidden", "blocks.1.mlp.activated"}
+    found = page.evaluate(ROWS, [0, i])
+    assert {path for path in stops(small)[:-1] if found[path]} == there
+    for path in there:
+        assert np.abs(found[path] - row_of(small, path, i)).max() <= 1e-6, path
+    assert found["logits"][0] == pytest.approx(float(small.next_logits.max()))
+    page.evaluate("goTo('blocks.0.attention.X', 0)")
+    needs = "It needs the model's parameters, and this trace is from a file."
+    assert page.locator("#stop-missing").inner_text() == needs
+    assert page.locator("#strip").is_hidden()
+    for path in ("blocks.0.attention.Q", "blocks.1.mid", "final", "logits"):
+        assert go_to(page, path, 0).inner_text() == needs, path
+    assert "share" in go_to(page, "blocks.1.mlp.activated", 0).inner_text()
+
+
+# ---- what a file carries -------------------------------------------------------------------------
+
+
+def test_packs_that_there_are_not(small: Trace) -> None:
+    for name in (
+        "way.12",
+        "way.x",
+        "way",
+        "norm",
+        "columns.W_E.0.1",
+        "columns.blocks.0.mlp.X.0.1",
+        "columns.blocks.9.mlp.W_1.0.1",
+        "columns.blocks.x.mlp.W_1.0.1",
+        "columns.blocks.0.mlp.W_1.3.3",
+        "columns.blocks.0.mlp.W_1.0.61",
+        "columns.blocks.0.mlp.W_1.-1.2",
+        "columns.blocks.0.mlp.parent.W_1.0.1",
+        "columns..0.1",
+    ):
+        with pytest.raises(InvalidValueError):
+            pack(small, name)
+
+
+def test_columns_that_are_asked_for(small: Trace) -> None:
+    """Any columns, as a page that is served asks for them."""
+    found = np.frombuffer(pack(small, "columns.blocks.2.attention.W_K.3.5"), "<f4").reshape(2, 16)
+    attention = small.blocks[2].attention
+    assert np.array_equal(found[:, :15], attention.W_K[:, 3:5].T)
+    assert np.array_equal(found[:, 15], attention.b_K[3:5])
+    found = np.frombuffer(pack(small, "columns.W_U.200.201"), "<f4")
+    assert np.array_equal(found, [*small.W_E[200], 0])
+
+
+def test_what_a_page_carries_by_its_budget(odd: GPT2) -> None:
+    """A long text of a large model what it must, a small model all of it."""
+    large = [name for name in packs_of_file(gpt2_shaped(odd, 20, seed=0)) if "." in name]
+    assert [name for name in large if name.startswith("way")] == ["way.19"]
+    maps = (
+        "attention.W_Q",
+        "attention.W_K",
+        "attention.W_V",
+        "attention.W_O",
+        "mlp.W_1",
+        "mlp.W_2",
+    )
+    columns = [name for name in large if name.startswith("columns.b")]
+    assert columns == [f"columns.blocks.0.{name}.0.1" for name in maps]
+    assert len([name for name in large if name.startswith("columns.W_U")]) == 5
+
+    trace = random_model(0).trace(TEXT)
+    small = packs_of_file(trace)
+    assert [f"way.{position}" in small for position in range(12)] == [True] * 12
+    for layer in range(3):
+        assert f"columns.blocks.{layer}.mlp.W_1.0.60" in small
+        assert f"columns.blocks.{layer}.mlp.W_2.0.15" in small
+
+    pocket = GPT2.from_pretrained("pocket").trace(POCKET)
+    ours = [name for name in packs_of_file(pocket) if name.partition(".")[0] in ("way", "columns")]
+    assert BUDGET * 0.9 < sum(len(pack(pocket, name)) for name in [*ours, "norms"]) < BUDGET * 1.02

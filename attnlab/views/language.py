@@ -329,8 +329,14 @@ WORDS = {
     "mean, of the {D} numbers of {name}: their sum / {D}": "均值，{name} 的 {D} 个数之和 / {D}",
     "variance: the sum of all ({name} − mean)² / {D}": "方差：各个 ({name} − 均值)² 之和 / {D}",
     "share of x that passes = {share}": "x 通过的份额 = {share}",
-    "This number's weights are not in the file; attnlab explore has them.": (
-        "文件里没有算出这个数所用的参数；attnlab explore 里有。"
+    "The file has the weights of the likeliest next tokens alone; attnlab explore has all.": (
+        "文件里只有最可能的几个后续词元的参数；attnlab explore 里全都有。"
+    ),
+    "The file has no weights of this stop; attnlab explore has all.": (
+        "文件里没有这一站的参数；attnlab explore 里全都有。"
+    ),
+    "The file has the weights of components {first} to {last}; attnlab explore has all.": (
+        "文件里有第 {first} 到 {last} 维的参数；attnlab explore 里全都有。"
     ),
     "{shape}, of which these are the {n} largest of token {i}'s row.": (
         "{shape}，这里是其中词元 {i} 那一行里最大的 {n} 个。"

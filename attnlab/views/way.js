@@ -110,8 +110,27 @@ function rowAt({ rows, trace, position, following }, { path, name, layer }) {
 
 /** Another query was chosen. */
 const followWay = onceAFrame(() => {
-  if (walked && nearestWay(traces[walk.trace], selection.query) !== walked.position) showWay();
+  if (!walked) return; // the first is on its way
+  if (nearestWay(walked.trace, selection.query) !== walked.position) showWay();
+  else tellWhose();
 });
+
+/** Whose way it is, and whether it is another one's than the chosen token's. */
+function tellWhose() {
+  const { trace, position } = walked;
+  byId("way-title").replaceChildren(
+    ...sayParts("The way of {token}, token {i}, through the model", {
+      token: symbolOf(brief(trace.tokens[position].symbol)),
+      i: String(position),
+    }),
+  );
+  const query = Math.min(selection.query, trace.T - 1);
+  byId("way-note").hidden = position === query;
+  byId("way-note").textContent = say(
+    "The way of token {query} is not in the file; attnlab explore has all of them.",
+    { query },
+  );
+}
 
 async function showWay() {
   const choice = ++asked;
@@ -123,19 +142,7 @@ async function showWay() {
   if (partOfWay(stop) === "end") way.following ??= await readFollowing(way);
   if (choice !== asked) return;
   walked = { ...way, stop, part: partOfWay(stop) };
-  const token = trace.tokens[position];
-  byId("way-title").replaceChildren(
-    ...sayParts("The way of {token}, token {i}, through the model", {
-      token: symbolOf(brief(token.symbol)),
-      i: String(position),
-    }),
-  );
-  const note = byId("way-note");
-  note.hidden = position === Math.min(selection.query, trace.T - 1);
-  note.textContent = say(
-    "The way of token {query} is not in the file; attnlab explore has all of them.",
-    selection,
-  );
+  tellWhose();
   for (const label of byId("way-parts").querySelectorAll("label"))
     label.firstElementChild.checked = label.dataset.part === String(walked.part);
   showStops();
@@ -157,7 +164,7 @@ const STREAM = new Set(["embedding", "input", "mid", "output", "final"]);
 function optionOf(stop) {
   const row = rowAt(walked, stop);
   const chosen = stop === walked.stop;
-  const size = row && !IS_OF_TOKENS.has(stop.name) ? format(Math.hypot(...row)) : "";
+  const size = row && !IS_OF_TOKENS.has(stop.name) ? format(Math.hypot(...row), 2) : "";
   const strip = make("canvas", { "aria-hidden": "true" });
   if (row) bitmapOf(row, row.length, 1, stripScale(row), () => false, strip);
   const option = make(
@@ -195,6 +202,10 @@ function walkByKey(event) {
     Home: inPart[0],
     End: inPart.at(-1),
   };
+  if (event.key === "Enter" || event.key === " ") {
+    event.preventDefault();
+    strip.focus();
+  }
   if (!(event.key in to)) return;
   event.preventDefault();
   if (to[event.key]) goTo(to[event.key].path);
@@ -249,7 +260,7 @@ function chooseComponent(c) {
   return showNumber();
 }
 
-/** Why a stop's row, or a number's weights, are not there. */
+/** Why a stop's row, or how a number of it is made, is not there. */
 const whyMissing = ({ trace, position }) =>
   trace.way.missing.length
     ? say("It needs the model's parameters, and this trace is from a file.")
@@ -257,7 +268,22 @@ const whyMissing = ({ trace, position }) =>
       ? say("This page has logits from position {first} on.", {
           first: trace.cached + trace.prediction.first,
         })
-      : say("This number's weights are not in the file; attnlab explore has them.");
+      : "";
+
+/** For which numbers of a stop the file has the weights. */
+function whichColumns({ trace, stop }) {
+  if (stop.map === "W_U")
+    return say(
+      "The file has the weights of the likeliest next tokens alone; attnlab explore has all.",
+    );
+  const [, first, end] = trace.way.columns.find(([path]) => path === stop.map) ?? [];
+  return end === undefined
+    ? say("The file has no weights of this stop; attnlab explore has all.")
+    : say("The file has the weights of components {first} to {last}; attnlab explore has all.", {
+        first,
+        last: end - 1,
+      });
+}
 
 /** A component in words; of heads side by side whose it is. */
 function componentOf({ name }, c) {
@@ -286,7 +312,7 @@ function makeStrip() {
     if (!width || !row.length) return;
     const { Dh } = walked.trace;
     const fitting = Math.floor(width / Math.min(24, Math.sqrt((180 * width) / row.length)));
-    const unit = row.length % Dh || Dh > width / 4 || !walked.stop.name.startsWith("att") ? 16 : Dh;
+    const unit = row.length % Dh || Dh > width / 4 || !walked.stop.name.startsWith("att") ? 8 : Dh;
     columns = Math.min(row.length, Math.max(16, unit, fitting - (fitting % unit)));
     side = Math.max(1, Math.min(24, Math.floor(width / columns)));
     const rows = Math.ceil(row.length / columns);
@@ -333,6 +359,7 @@ function makeStrip() {
     if (c !== undefined) chooseComponent(c);
   });
   mark.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") byId("stops").querySelector("[aria-selected=true]").focus();
     const at = [Math.floor(chosen / columns), chosen % columns];
     if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
       event.preventDefault();
@@ -368,7 +395,7 @@ async function showNumber() {
   const c = walk.component;
   const made = await ARITHMETIC[stop.equation](walked, stop, c);
   if (choice !== asked || c !== walk.component) return;
-  const missing = make("p", { class: "note" }, whyMissing(walked));
+  const missing = make("p", { class: "note" }, whyMissing(walked) || whichColumns(walked));
   byId("stop-arithmetic").replaceChildren(...(made ?? [missing]));
 }
 

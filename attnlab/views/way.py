@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidValueError
+from attnlab.errors import InvalidValueError, shown
 from attnlab.views.language import say
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result
@@ -126,8 +126,8 @@ def columns(trace: Result, path: str, start: int, stop: int) -> Iterable[AnyArra
     InvalidValueError
         The page shows no such parameter, or it has no such columns.
     """
-    if path != "W_U" and _name(path) not in MAPS:
-        raise InvalidValueError(f"there are no columns of {path}")
+    if path not in {"W_U", *_maps_of(len(trace.blocks))}:
+        raise InvalidValueError(f"there are no columns of {shown(path)}")
     W = _at(trace, path)
     place, _, name = path.rpartition(".")
     bias = None if path == "W_U" else _at(trace, f"{place}.{name.replace('W', 'b')}")
@@ -179,10 +179,14 @@ def _columns_of_maps(trace: Result) -> list[tuple[str, int, int]]:
     of_one = L * (5 * (D + 1) + F + 1)
     count = (BUDGET // 4 - of_others) // of_one
     return [
-        (f"blocks.{layer}.{name}", 0, min(max(count, 1), F if name == "mlp.W_1" else D))
-        for layer in range(L if count > 0 else 1)
-        for name in MAPS
+        (path, 0, min(max(count, 1), F if path.endswith("W_1") else D))
+        for path in _maps_of(L if count > 0 else 1)
     ]
+
+
+def _maps_of(blocks: int) -> list[str]:
+    """The paths of the linear maps of the first blocks."""
+    return [f"blocks.{layer}.{name}" for layer in range(blocks) for name in MAPS]
 
 
 def _count_of_next(trace: Result) -> int:
