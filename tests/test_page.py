@@ -805,7 +805,7 @@ def test_lightness_alone_orders_the_colours(browser: Any) -> None:
 
 
 def test_maps_are_drawn_when_they_are_seen(odd: GPT2, open_page: Open) -> None:
-    page = open_page(gpt2_shaped(odd, 12, seed=0), viewport={"width": 420, "height": 700})
+    page = open_page(gpt2_shaped(odd, 40, seed=0), viewport={"width": 420, "height": 900})
     drawn_maps = "grids[0].maps.filter((map) => map.values).length"
     until(page, f"{drawn_maps} > 0 && waiting.size === 0")
     assert page.evaluate(drawn_maps) < 144

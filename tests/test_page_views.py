@@ -9,7 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE
-from pages import MATRICES, OTHER, TEXT, Open, agrees, drawn, to_cell, until
+from pages import (
+    MATRICES,
+    OTHER,
+    RECORD,
+    SHADES,
+    TEXT,
+    Open,
+    agrees,
+    drawn,
+    gpt2_shaped,
+    shown_in,
+    to_cell,
+    until,
+)
 
 from attnlab import GPT2, GPT2Config
 from attnlab.parameters import ParameterVector
@@ -372,3 +385,113 @@ def test_changed_tokens_are_marked(odd: GPT2, open_page: Open) -> None:
     ]
     page = open_page(odd.trace(ids), odd.trace(ids))
     assert page.locator("#alignment, .chip.changed, .chip.added").count() == 0
+
+
+# ---- paper, high contrast, narrow screens ------------------------------------------------------
+
+
+def cut_off(page: Any) -> list[str]:
+    """What shows less than it holds."""
+    return page.evaluate(  # type: ignore[no-any-return]
+        """[...document.querySelectorAll('main *')]
+            .filter((x) => x.getClientRects().length && getComputedStyle(x).overflow !== 'visible'
+                && !x.matches('.unseen, .bar, .chip *')
+                && (x.scrollHeight > x.clientHeight + 1 || x.scrollWidth > x.clientWidth + 1))
+            .map((x) => x.id || x.className)"""
+    )
+
+
+def test_paper_holds_all_on_white(odd: GPT2, open_page: Open) -> None:
+    """Of a long text, in the dark, with a cell open and the map enlarged."""
+    T = 60
+    trace = gpt2_shaped(odd, T, n_layer=2, seed=0)
+    page = open_page(trace, color_scheme="dark", viewport={"width": 700, "height": 500})
+    to_cell(page, 30, 7)
+    page.keyboard.press("Enter")
+    page.locator("#larger").click()
+    until(page, "traces[0].read.size === 2")
+    assert {"flow", "scroller", "table"} <= set(cut_off(page))
+    assert not page.evaluate("grids[0].maps.every((map) => map.values)")
+    page.evaluate(RECORD.replace("METHOD", "fillText"))
+
+    page.emulate_media(media="print")
+    until(page, "isPrinted()")
+    assert cut_off(page) == []
+    assert page.evaluate("grids[0].maps.every((map) => map.values)")
+    assert page.locator("#unpainted").is_hidden()
+    drawn_labels = page.evaluate("drawings.map(([name, [text]]) => [name, text])")
+    for name in ("labels", "labels top"):
+        shown = [text for one, text in drawn_labels if one == name]
+        assert shown[-T:] == list(page.evaluate("views[0].queryLabels"))
+    assert box_of(page, ".heatmap")["right"] <= 680
+    assert box_of(page, ".frame")["height"] < 1000  # a page of A4 has 1017 pixels
+    look = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(look) == "rgb(255, 255, 255)"
+    zero = int(LIGHT.zero[1:3], 16)
+    assert page.evaluate("bitsAt(palettes.weights, 0) & 255") == pytest.approx(zero, abs=1)
+    assert page.locator('[data-rows="key"] tbody tr').count() == T
+    assert page.locator("#theme, #zoom, #close, footer").locator("visible=true").count() == 0
+
+    page.emulate_media(media="screen")
+    until(page, "!isPrinted()")
+    drawn(page)
+    assert {"flow", "scroller", "table"} <= set(cut_off(page))
+    assert page.evaluate("bitsAt(palettes.weights, 0) & 255") != zero
+
+
+def test_a_printed_page_is_laid_out_for_paper(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT), odd.trace(OTHER), color_scheme="dark")
+    page.evaluate(
+        """window.told = []; addEventListener('beforeprint', () => told.push(
+            [isPrinted(), document.querySelector('.plot').width, isDark()]))"""
+    )
+    width = page.evaluate("document.querySelector('.plot').width")
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    assert page.evaluate("told") == [[True, 3 * 12 * 40, False]]
+    until(page, "!isPrinted()")
+    drawn(page)
+    assert page.evaluate("document.querySelector('.plot').width") == width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_high_contrast_keeps_what_colours_mean(odd: GPT2, open_page: Open, scheme: str) -> None:
+    page = open_page(odd.trace(TEXT), forced_colors="active", color_scheme=scheme)
+    assert page.evaluate("matchMedia('(forced-colors: active)').matches")
+    to_cell(page, 5, 2)
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    style = "(x, name) => getComputedStyle(x)[name]"
+    assert page.locator(".map").first.evaluate(style, "outlineStyle") == "solid"
+    assert page.locator(".map").nth(1).evaluate(style, "outlineStyle") == "none"
+    assert page.locator(".cursor").evaluate(style, "borderTopWidth") == "2px"
+    assert page.locator(".opened").evaluate(style, "borderTopStyle") == "double"
+    marked = [page.locator(x) for x in ("#steps :checked + span", "tbody tr[aria-current] td")]
+    others = [page.locator(x) for x in ("#steps span", "tbody tr:not([aria-current]) td")]
+    for one, other in zip(marked, others, strict=True):
+        grounds = [x.first.evaluate(style, "backgroundColor") for x in (one, other)]
+        assert grounds[0] != grounds[1]
+    wanted = np.sqrt(np.where(np.tri(12) > 0, odd.trace(TEXT).head(0, 0).weights, np.nan))
+    assert np.allclose(shown_in(page), wanted, rtol=0, atol=SHADES, equal_nan=True)
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_nothing_sticks_out_of_a_narrow_screen(odd: GPT2, open_page: Open, width: int) -> None:
+    for traces in ([odd.trace(TEXT)], [odd.trace(TEXT), odd.trace(OTHER)]):
+        page = open_page(*traces, viewport={"width": width, "height": 700})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        to_cell(page, 9, 3)
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_on_a_phone_a_tapped_head_comes_into_sight(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT), viewport={"width": 390, "height": 800}, has_touch=True)
+    page.locator(".map").nth(7).tap()
+    page.wait_for_timeout(100)
+    assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
+    assert 0 <= box_of(page, "#head-title")["top"] < 100
+    assert box_of(page, ".scroller")["bottom"] <= 800
+    page = open_page(odd.trace(TEXT), viewport={"width": 1280, "height": 800})
+    page.locator(".map").nth(7).click()
+    page.wait_for_timeout(100)
+    assert page.evaluate("scrollY") == 0

@@ -40,8 +40,10 @@ const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
 
 const formulaOf = (step) => `${step} = ${description.steps[step].formula}`;
 
+const isPrinted = () => document.documentElement.classList.contains("printed");
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 const isDark = () =>
+  !isPrinted() &&
   (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
 let palettes;
 
@@ -108,7 +110,7 @@ function bitmapOf(values, width, height, scale, hidden, canvas = document.create
 
 /** A canvas as large as it is shown, in device pixels, cleared. Resizing costs: only if it must. */
 function prepared(canvas, width, height) {
-  const ratio = devicePixelRatio;
+  const ratio = isPrinted() ? 3 : devicePixelRatio;
   const [columns, rows] = [Math.ceil(width * ratio), Math.ceil(height * ratio)];
   if (canvas.width !== columns || canvas.height !== rows) {
     canvas.width = columns;
@@ -139,10 +141,11 @@ function hatch(context, colour) {
   return context.createPattern(tile, "repeat");
 }
 
-/** Run `draw` once before the next frame, however often it is asked for. */
+/** Run `draw` once before the next frame, however often it is asked for; for paper, at once. */
 function onceAFrame(draw) {
   let asked = false;
   return () => {
+    if (isPrinted()) return draw();
     if (asked) return;
     asked = true;
     requestAnimationFrame(() => {

@@ -2,6 +2,7 @@
 
 const MAP_PIXELS = 64; // along an edge of a small map; a longer text's cells share them
 const MILLISECONDS_PER_FRAME = 9;
+const isNarrow = matchMedia("(max-width: 1000px)"); // as in page.css
 
 const waiting = new Map(); // a small map -> its painting, of which a part is done in each frame
 let painting = false;
@@ -41,6 +42,16 @@ const whenSeen = new IntersectionObserver((entries) => {
     else waiting.delete(map);
   }
 });
+
+/** Paint what has not been seen yet, for paper; whether all could be. */
+function paintAll() {
+  for (const map of grids.flatMap(({ maps }) => maps)) {
+    if (map.values || unread(map.view, map.layer).length) continue;
+    waiting.delete(map);
+    for (const _ of paint(map));
+  }
+  return grids.every(({ maps }) => maps.every(({ values }) => values));
+}
 
 /** Forget the maps of traces that are looked at no more. */
 function forgetMaps() {
@@ -120,7 +131,7 @@ function makeGrid(view) {
   }
   grid.addEventListener("click", ({ target }) => {
     const cell = target.closest(".map");
-    if (cell) openHead(cell.map.layer, cell.map.head);
+    if (cell) openHead(cell.map.layer, cell.map.head, goToHead);
   });
   grid.addEventListener("keydown", (event) => {
     const { layer, head } = event.target.map ?? {};
@@ -162,6 +173,11 @@ function makeGrid(view) {
       focusMap(hasHead(view, selection.layer, selection.head) ? n : 0);
     },
   };
+}
+
+/** On a narrow screen the head that was tapped comes into sight. */
+function goToHead() {
+  if (isNarrow.matches) byId("head").scrollIntoView({ block: "start" });
 }
 
 /** Where an arrow key leads from row i, column j; undefined for other keys. */

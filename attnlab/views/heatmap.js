@@ -4,6 +4,8 @@ const LARGEST_CELL = 40;
 const LARGEST_LABEL = 96; // the labels of rows and columns, in pixels
 const SLANT = 0.9; // of the columns' labels, in radians
 const OVERHANG = 52; // what the last of them sticks out
+const LETTERS = 12; // how large they are
+const SMALLEST_LETTERS = 5; // on paper, where all labels shall be seen
 
 function makeHeatmap(view) {
   const readout = make("p", { class: "readout", "aria-live": "polite" });
@@ -105,15 +107,16 @@ function makeHeatmap(view) {
         Math.ceil(Math.max(...texts.map((text) => context.measureText(brief(text)).width))),
       );
     labelWidth = Math.max(56, widest(view.queryLabels) + 10); // room for the axes' names at least
-    labelHeight = Math.max(32, widest(view.keyLabels) * Math.sin(SLANT) + 18);
+    labelHeight = Math.max(32, widest(view.keyLabels) * (isPrinted() ? 1 : Math.sin(SLANT)) + 18);
     const room = Math.max(120, figure.clientWidth - labelWidth - OVERHANG);
     const fit = Math.max(1, Math.min(LARGEST_CELL, room / view.Tk));
-    cell = fit * selection.zoom;
+    cell = fit * (isPrinted() ? 1 : selection.zoom);
     if (cell > 2) cell = Math.floor(cell);
     extent.style.width = `${view.Tk * cell}px`;
     extent.style.height = `${view.T * cell}px`;
     scroller.style.width = `${Math.min(room, view.Tk * cell)}px`;
-    scroller.style.height = `${Math.min(Math.max(320, innerHeight * 0.8), view.T * cell)}px`;
+    const tallest = isPrinted() ? Infinity : Math.max(320, innerHeight * 0.8);
+    scroller.style.height = `${Math.min(tallest, view.T * cell)}px`;
     figure.style.setProperty("--label", `${labelWidth}px`);
     figure.style.setProperty("--label-height", `${labelHeight}px`);
     place();
@@ -121,9 +124,9 @@ function makeHeatmap(view) {
   }
 
   /** Labels of those rows or columns that are in sight and far enough apart to be read. */
-  function labels(canvas, texts, apart, offset, length, width, height, chosen, position) {
+  function labels(canvas, texts, size, apart, offset, length, width, height, chosen, position) {
     const context = prepared(canvas, width, height);
-    context.font = getComputedStyle(canvas).font;
+    context.font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
     context.textBaseline = "middle";
     const muted = colourOf(canvas);
     const strong = colourOf(figure);
@@ -160,34 +163,33 @@ function makeHeatmap(view) {
       context.fillRect(x, y, width, height);
     }
     const [j, i] = [Math.floor(x / cell), Math.floor(y / cell)];
-    const columns = Math.min(view.Tk, Math.ceil((x + width) / cell)) - j;
-    const rows = Math.min(view.T, Math.ceil((y + height) / cell)) - i;
+    const n = Math.min(view.Tk, Math.ceil((x + width) / cell)) - j;
+    const m = Math.min(view.T, Math.ceil((y + height) / cell)) - i;
     context.imageSmoothingEnabled = false;
-    context.drawImage(bitmap, j, i, columns, rows, j * cell, i * cell, columns * cell, rows * cell);
+    context.drawImage(bitmap, j, i, n, m, j * cell, i * cell, n * cell, m * cell);
     if (cell >= 10) {
       context.fillStyle = getComputedStyle(figure).getPropertyValue("background-color");
-      for (let n = j; n <= j + columns; n++) context.fillRect(n * cell - 0.5, y, 1, height);
-      for (let n = i; n <= i + rows; n++) context.fillRect(x, n * cell - 0.5, width, 1);
+      for (let at = j; at <= j + n; at++) context.fillRect(at * cell - 0.5, y, 1, height);
+      for (let at = i; at <= i + m; at++) context.fillRect(x, at * cell - 0.5, width, 1);
     }
     const { query, key } = chosen();
-    labels(left, view.queryLabels, 14, y, height, labelWidth, height, query, (label, middle) => {
+    // On paper letters shrink and stand upright rather than that labels are left out.
+    const size = isPrinted()
+      ? Math.min(LETTERS, Math.max(SMALLEST_LETTERS, Math.floor(cell) - 1))
+      : LETTERS;
+    const isUpright = isPrinted() && cell < 19;
+    const rows = (label, middle) => {
       label.textAlign = "right";
       label.translate(labelWidth - 6, Math.max(7, middle)); // the first is not cut in half
-    });
-    labels(
-      top,
-      view.keyLabels,
-      19,
-      x,
-      width,
-      width + OVERHANG,
-      labelHeight,
-      key,
-      (label, middle) => {
-        label.translate(middle + 2, labelHeight - 8);
-        label.rotate(-SLANT);
-      },
-    );
+    };
+    const columns = (label, middle) => {
+      label.translate(middle + (isUpright ? 0 : 2), labelHeight - 8);
+      label.rotate(isUpright ? -Math.PI / 2 : -SLANT);
+    };
+    const apart = isPrinted() ? size + 1 : 14;
+    labels(left, view.queryLabels, size, apart, y, height, labelWidth, height, query, rows);
+    const across = isUpright ? apart : 19;
+    labels(top, view.keyLabels, size, across, x, width, width + OVERHANG, labelHeight, key, columns);
   });
 
   const chosen = () => ({

@@ -187,6 +187,9 @@ WORDS = {
     "Larger cells": "放大格子",
     "Arithmetic": "计算过程",
     "Back to the map": "返回热力图",
+    "Empty maps have not been looked at before this was printed.": (
+        "空白的图在打印之前没有查看过。"
+    ),
     (
         "Click a cell, or press Enter on it, to see its numbers from the dot product to the "
         "context vector."

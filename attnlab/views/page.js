@@ -220,10 +220,21 @@ function tellLink() {
   }, 200);
 }
 
+/** Read all layers of a page that is a file, if they are few numbers: then it can be printed. */
+async function readAhead() {
+  for (const trace of traces.filter(({ id }) => id === undefined)) {
+    const { layers, H, Dh, T, Tk } = trace;
+    const isSmall = layers * H * Dh * (T + 2 * Tk) < 1_000_000;
+    for (let layer = 0; layer < layers; layer++)
+      if (isSmall && isThere(trace, `attention.${layer}`)) await readLayer(trace, layer);
+  }
+}
+
 choosePalettes();
 makeSteps();
 makeSettings();
 openTraces(description.traces);
+setTimeout(readAhead, 500);
 if (location.hash) followLink();
 addEventListener("hashchange", followLink);
 
@@ -232,6 +243,23 @@ byId("theme").addEventListener("click", () => {
   repaint();
 });
 prefersDark.addEventListener("change", repaint);
+
+// On paper all is shown on white, with one width, and nothing scrolls. The class comes before the
+// browser lays the paper out, so that what is drawn has its place there.
+const onPaper = matchMedia("print");
+
+function layOutForPaper(printed) {
+  if (printed === isPrinted()) return;
+  document.documentElement.classList.toggle("printed", printed);
+  byId("unpainted").hidden = !printed || paintAll();
+  repaint();
+  for (const text of texts) text.layOut();
+}
+
+onPaper.addEventListener("change", () => layOutForPaper(onPaper.matches));
+addEventListener("beforeprint", () => layOutForPaper(true));
+addEventListener("afterprint", () => layOutForPaper(false));
+
 byId("smaller").addEventListener("click", () => zoom(1 / 1.5));
 byId("larger").addEventListener("click", () => zoom(1.5));
 byId("arithmetic").addEventListener("keydown", (event) => {

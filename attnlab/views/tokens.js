@@ -112,11 +112,12 @@ function makeText(view) {
     });
   }
   flow.addEventListener("scroll", draw);
-  new ResizeObserver(() => {
+  const layOut = () => {
     boxes = null;
     draw();
-  }).observe(flow);
-  return { draw, following };
+  };
+  new ResizeObserver(layOut).observe(flow);
+  return { draw, layOut, following };
 }
 
 /** How a key stands to the other text: "changed", "added", or "" where the other has it too. */
