@@ -245,6 +245,9 @@ def test_a_chunk_is_tried_again(alone: Atlas) -> None:
     without = attnlab.atlas("pocket", texts(20), executor=dying, **kept)
     assert without.faults == (("text 7", "workers died of it: OSError: gone"),)
     assert without.texts == 19
+    dying = Dying(OSError("gone"), "text 0")
+    with pytest.raises(InvalidValueError, match="no text .*: text 0: workers died of it: OSError"):
+        attnlab.atlas("pocket", texts(1), executor=dying, progress=False)
 
 
 def test_an_executor_that_can_do_nothing() -> None:

@@ -214,9 +214,13 @@ def entropy(weights: Array, keys: AnyArray) -> Numbers:
     weights : (H, T, T)
     keys : (T,), 1 where a key counts and 0 elsewhere
     """
-    chosen = weights[:, np.cumsum(keys > 0) > 1][:, :, keys > 0]
-    left = chosen.sum(axis=-1)  # (H, T)
-    return Numbers(summed(surprise(chosen).sum(axis=-1) - surprise(left)), summed(left))
+    queries, counts = np.cumsum(keys > 0) > 1, keys > 0
+    of_heads = []
+    for head in weights:  # one at a time, so that what passes through stays small
+        chosen = head[queries][:, counts]
+        left = chosen.sum(axis=-1)
+        of_heads.append((summed(surprise(chosen).sum(axis=-1) - surprise(left)), summed(left)))
+    return Numbers(*np.array(of_heads).T)
 
 
 def surprise(x: Array) -> Array:

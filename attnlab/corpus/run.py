@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import (
@@ -27,7 +28,13 @@ from attnlab.corpus.result import Atlas
 from attnlab.corpus.tally import Tally
 from attnlab.corpus.texts import Chunk, chunks_of
 from attnlab.corpus.worker import Shared, Task, columns, tally_of
-from attnlab.errors import InvalidValueError, MissingFileError, ResumeError, WorkerError
+from attnlab.errors import (
+    AttnlabError,
+    InvalidValueError,
+    MissingFileError,
+    ResumeError,
+    WorkerError,
+)
 from attnlab.files import Given, as_path, held, make_directory
 from attnlab.model import GPT2
 from attnlab.sealed import read_sealed, sha256, write_sealed
@@ -40,6 +47,9 @@ WINDOW = 128
 
 # How often a chunk is tried again that a worker died of.
 RETRIES = 3
+
+# What no other worker would do better: the work can't be sent, or attnlab is not there.
+DEFECTS = (pickle.PicklingError, AttributeError, TypeError, ImportError)
 
 # How many workers there may be where an executor does not tell.
 MANY_WORKERS = 64
@@ -175,7 +185,6 @@ class Work:
         self._task, self._kept = task, kept
         self._executor = Here() if executor is None else executor
         self._own: list[Executor] = []
-        self._measured = False
         workers = 1 if executor is None else getattr(executor, "_max_workers", MANY_WORKERS)
         self._most = 2 * workers  # chunks that are under way, or wait for an earlier one
         self._waiting: dict[Future[Tally], Chunk] = {}
@@ -226,26 +235,35 @@ class Work:
             self._own.append(self._executor)
             return self._executor.submit(tally_of, self._task, chunk)
 
-    def _result(self, chunk: Chunk, future: Future[Tally], tries: int = 0) -> Tally:
-        """What a worker made; if it died, what another one makes."""
-        try:
-            tally = future.result()
-        except Exception as error:
-            if tries < RETRIES:
-                return self._result(chunk, self._submit(chunk), tries + 1)
-            if not self._measured and not isinstance(error, BrokenExecutor):
+    def _result(self, chunk: Chunk, future: Future[Tally]) -> Tally:
+        """What a worker made; where it died, what another one makes.
+
+        Raises
+        ------
+        WorkerError
+            Workers can't be sent the work, or do not know attnlab.
+        """
+        reason = ""
+        for tried in range(1 + RETRIES):
+            if tried:
+                future = self._submit(chunk)
+            try:
+                return future.result()
+            except AttnlabError:
+                raise
+            except DEFECTS as error:
                 raise WorkerError(
                     f"the executor can't do the work: {type(error).__name__}: {error}"
                 ) from error
-            tally = self.nothing()
-            if len(chunk.texts) == 1:
+            except Exception as error:  # executors have many for a worker that is gone
                 reason = f"workers died of it: {type(error).__name__}: {error}"
-                tally.faults.append((chunk.texts[0].name, reason))
-                return tally
-            for n, text in enumerate(chunk.texts, chunk.first):
-                alone = Chunk(chunk.number, n, (text,))
-                tally.add(self._result(alone, self._submit(alone)))
-        self._measured = self._measured or tally.texts > 0
+        tally = self.nothing()
+        if len(chunk.texts) == 1:
+            tally.faults.append((chunk.texts[0].name, reason))
+            return tally
+        for number, text in enumerate(chunk.texts, chunk.first):
+            alone = Chunk(chunk.number, number, (text,))
+            tally.add(self._result(alone, self._submit(alone)))
         return tally
 
 

@@ -93,10 +93,10 @@ class Tally:
         self._sort_in(later.ranks, later.passages)
 
     def _sort_in(self, ranks: NDArray[np.float64], passages: NDArray[np.int64]) -> None:
-        """Keep the first ones of these and of what is there, and what belongs to them."""
+        """Keep the first ones of what is there and of these, which are later in the corpus."""
         ranks = np.concatenate([self.ranks, ranks], axis=1)
         passages = np.concatenate([self.passages, passages], axis=1)
-        first = np.lexsort((passages, ranks), axis=1)[:, :EXTREMES]
+        first = np.argsort(ranks, axis=1, kind="stable")[:, :EXTREMES]
         self.ranks = np.take_along_axis(ranks, first, 1)
         self.passages = np.take_along_axis(passages, first, 1)
         kept = set(np.unique(self.passages).tolist())
