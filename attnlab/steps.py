@@ -18,7 +18,7 @@ is part of, so that what nobody holds is freed at once.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from functools import partial
 from typing import (
@@ -674,7 +674,10 @@ class Result(PrintedAnywhere):
     def _step(self, name: str) -> Step[Any]:
         """The declaration that says what a step is."""
         if not isinstance(name, str) or name not in self.steps:
-            hint = hint_for(name) if isinstance(name, str) else ""
+            hint = ""
+            if isinstance(name, str):
+                below = ", ".join(paths_below(type(self), name))
+                hint = f"; of its parts there are {below}" if below else hint_for(name)
             raise InvalidValueError(
                 f"{self.title} has no step {shown(name)}; its steps are "
                 f"{', '.join(self.steps)}{hint}"
@@ -742,6 +745,15 @@ def view_of(kind: type[Kind], title: str, run: Run, path: str = "") -> Kind:
     result = object.__new__(kind)
     result._stand(title, run, path)
     return result
+
+
+def paths_below(kind: type[Result], name: str) -> Iterator[str]:
+    """The paths of the steps of a name in the parts of a result, of the first of several parts."""
+    for child, part in kind.children.items():
+        place = f"{child}.0" if child in ("blocks", "heads") else child
+        if name in part.steps:
+            yield f"{place}.{name}"
+        yield from (f"{place}.{path}" for path in paths_below(part, name))
 
 
 def needs(result: Result, path: str) -> tuple[str, ...]:

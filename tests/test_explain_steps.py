@@ -431,7 +431,11 @@ def test_parameters(odd: GPT2) -> None:
     ("look", "message"),
     [
         (lambda t: t.explain("logit"), r"Trace of .* has no step 'logit'; its steps are ids.*log"),
-        (lambda t: t.explain("blocks.0.hidden"), "Block 0 has no step 'hidden'; its steps are"),
+        (lambda t: t.explain("blocks.0.hidden"), "no step 'hidden'; its steps are.* mlp.hidden$"),
+        (
+            lambda t: t.explain("Q"),
+            "of its parts there are blocks.0.attention.Q, blocks.0.attention.heads.0.Q$",
+        ),
         (lambda t: t.explain("blocks.9.mid"), "no part 'blocks.9'; blocks has 0, 1"),
         (lambda t: t.explain("blocks.0"), "no step 'blocks.0': a path ends in one"),
         (lambda t: t.explain(""), "has no step ''"),
