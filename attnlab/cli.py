@@ -554,7 +554,7 @@ def _link_in_a_file(url: str) -> Iterator[Path]:
 
 def _show_in_browser(page: Path) -> None:
     if not webbrowser.open(page.as_uri()):
-        print("No browser is to be found here: open the page yourself.", file=sys.stderr)
+        print("No browser is to be found here: open it yourself.", file=sys.stderr)
 
 
 def _next(options: argparse.Namespace) -> Report:

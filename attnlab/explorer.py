@@ -40,12 +40,14 @@ from attnlab.checks import as_count, check_kind
 from attnlab.console import PrintedAnywhere
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, shown
 from attnlab.sampling import SamplingSettings
+from attnlab.steps import at
 from attnlab.tokens import Tokens
 from attnlab.trace import NextToken, Trace
 from attnlab.views.language import language_of, say
 from attnlab.views.packs import pack
 from attnlab.views.page import description_of, live_page, live_policy, token_of
 from attnlab.views.shown import missing_extra
+from attnlab.views.way import carried
 
 try:
     import uvicorn
@@ -292,7 +294,11 @@ class Desk:
 
     def numbers(self, id: str, name: str) -> bytes:
         """A pack of a trace."""
-        content = pack(self.at(id).trace, name)
+        trace = self.at(id).trace
+        if name.startswith("way."):
+            for path in carried(trace):  # kept, as readers go from token to token
+                at(trace, path)
+        content = pack(trace, name)
         self._drop()
         return content
 
@@ -340,14 +346,15 @@ class Desk:
 
 
 def size_of(traces: Iterable[Trace]) -> int:
-    """How many bytes the arrays have that traces keep, those that they share once."""
+    """How many bytes the arrays have that traces keep, parameters aside, what they share once."""
     runs = {}
     for trace in traces:
         run = trace._run
         while run is not None:
             runs[id(run)] = run
             run = getattr(run, "base", None)
-    values = (value for run in runs.values() for value in run.values.values())
+    # As they would be pickled: without parameters and looks at other arrays.
+    values = (value for run in runs.values() for value in run.__getstate__()["values"].values())
     return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 

@@ -561,6 +561,20 @@ def test_old_traces_are_dropped(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -
         numbers(explorer, ids[0], "attention.0", 410)
 
 
+def test_parameters_do_not_count(pocket: GPT2) -> None:
+    trace = pocket.trace(TEXT)
+    assert trace.logits.nbytes < size_of([trace]) < trace.W_E.nbytes
+
+
+def test_a_tokens_way_is_computed_once(explorer: Explorer, pocket: GPT2) -> None:
+    id = traced(explorer, "The owl saw the cat")["id"]
+    ways = [numbers(explorer, id, f"way.{position}") for position in range(3)]
+    trace = pocket.trace("The owl saw the cat")
+    hidden = trace.blocks[1].mlp.hidden.astype("<f4")
+    for position, way in enumerate(ways):
+        assert hidden[position].tobytes() in way
+
+
 def test_what_traces_share_counts_once(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     trace.next_tokens()

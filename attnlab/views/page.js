@@ -178,8 +178,9 @@ function openTraces(given) {
   tellLetters();
   heatmaps = views.map(makeHeatmap);
   grids = views.map(makeGrid);
-  openWay();
-  return openHead(selection.layer, selection.head);
+  const opened = openHead(selection.layer, selection.head);
+  openWay(); // after it, as its numbers may take longer to come
+  return opened;
 }
 
 /** Those of the given parts of a selection that this page can show. */
