@@ -516,8 +516,8 @@ class Trace(ForwardPass):
         InvalidTypeError
             `other` is no Trace.
         InvalidValueError
-            Another language; Q, K or V hold NaN or what float32, in which the page carries them,
-            can't hold.
+            Another language; Q, K, V or logits hold NaN or what float32, in which the page carries
+            them, can't hold.
         """
         from attnlab.views.page import page  # what computes loads what draws only to draw
 

@@ -57,6 +57,10 @@ def test_nothing_keeps_people_out(
     assert found(page, axe) == []
     to_cell(page, 5, 2)
     page.keyboard.press("Enter")
+    for slider in page.locator("#settings input[type=range]").all()[1:]:
+        slider.fill("5")
+    page.locator("#settings button").click()
+    until(page, "document.querySelector('tr.struck') !== null")
     assert found(page, axe) == []
 
 

@@ -57,6 +57,8 @@ def logits_of_many_kinds() -> Iterator[Any]:
         ("sharp", rng.normal(0, 40, 600)),
         ("all equal, few", np.zeros(10)),
         ("all equal, many", np.zeros(700)),
+        # Shares are cumulated without rounding, and top-p ends between two of them.
+        ("all equal but for hopeless ones", np.repeat([0.0, -2000.0], [1024, 8])),
         ("many equal", rng.integers(0, 9, 900) / 2),
         ("some equal", np.repeat(rng.normal(0, 2, 40), 7)),
         ("huge", np.array([1e30, 2.0, -1e30])),
@@ -73,15 +75,15 @@ def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) ->
     settings = [
         {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         for temperature in (0, *TEMPERATURES)
-        for top_k in (*sorted({1, 2, n // 2, n} & {*range(1, n + 1)}), None)
+        for top_k in (*sorted({1, n // 2, n} & {*range(1, n + 1)}), None)
         for top_p in (None, 0.1, 0.5, 0.9, 0.99)
     ]
     ids, computed = pure.evaluate(
         """([vocab, stops, packs, settings]) => {
             const at = packs.map((values) => positionOf(Float32Array.from(values), vocab, stops));
             return [at.map((one) => one.ids), settings.map((s) => {
-                const found = at.map((one) => probabilitiesOf(one, s));
-                return { ...found[0], second: found[1].renewed, last: found[2].renewed };
+                const found = at.slice(0, 2).map((one) => probabilitiesOf(one, s));
+                return { ...found[0], second: found[1].renewed };
             })];
         }""",
         [logits.size, STOPS, packs, settings],
@@ -93,14 +95,13 @@ def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) ->
         assert one["renewed"] == pytest.approx(wanted[ids[0]], rel=1e-6, abs=1e-12), chosen
         others = 1 - wanted[ids[0]].sum()
         assert one["others"]["renewed"] == pytest.approx(others, rel=1e-6, abs=1e-6), chosen
-        assert one["last"] == one["renewed"]
         second = sampling.probabilities(-logits)[ids[1]]
         assert one["second"] == pytest.approx(second, rel=1e-6, abs=1e-12), chosen
         if chosen["temperature"] == 0:
             continue
         before = Sampling(chosen["temperature"]).probabilities(logits)
         assert one["probabilities"] == pytest.approx(before[ids[0]], rel=1e-6, abs=1e-300)
-        if before.min() > 0:
+        if before.min() > 0 or chosen["top_p"]:  # else probabilities that are 0 were not cut
             assert one["count"] == np.count_nonzero(wanted), chosen
             assert [not by for by in one["cutBy"]] == (wanted[ids[0]] > 0).tolist(), chosen
 
@@ -315,7 +316,7 @@ def test_the_keyboard_moves_the_sliders_and_words_tell_where(odd: GPT2, open_pag
     assert page.evaluate("samplingSettings()") == {"temperature": 0, "top_k": 2, "top_p": 0.99}
     names = page.locator("#settings label").all_inner_texts()
     assert [name.strip() for name in names] == [
-        *("after position", "temperature", "top-k", "top-p", "all rows")
+        *("after position", "temperature", "top-k", "top-p", "more rows")
     ]
     page.locator(".how button").press("Enter")
     assert page.evaluate("document.activeElement.id") == "prediction-title"

@@ -258,7 +258,7 @@ WORDS = {
     "the {n} most probable tokens": "最可能的 {n} 个词元",
     "the most probable tokens that have {share} together": "合计概率达到 {share} 的最可能词元",
     "Draw one here": "在本页抽取一个",
-    "all rows": "所有行",
+    "more rows": "更多行",
     "This page has logits from position {first} on.": "本页只有从位置 {first} 起的 logits。",
     "exp(logit / {temperature} − {largest}) / {sum}, the sum over all {vocab} tokens.": (
         "exp(logit / {temperature} − {largest}) / {sum}，后者是全部 {vocab} 个词元之和。"

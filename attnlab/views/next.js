@@ -134,7 +134,10 @@ function makeSettings() {
   sliders = {
     position: slider(say("after position"), {
       words: (n) => `${traces[0].cached + n}`,
-      aloud: (n) => [traces[0].cached + n, traces[0].tokens[n]?.symbol ?? ""].join(" "),
+      aloud: (n) => {
+        const { cached, tokens } = traces.find(({ T }) => n < T);
+        return `${cached + n} ${brief(tokens[n].symbol)}`;
+      },
       use: (n) => select(n, selection.key),
     }),
     temperature: slider(say("temperature"), {
@@ -172,7 +175,7 @@ function makeSettings() {
   });
   byId("settings").append(
     ...Object.values(sliders).map(({ element }) => element),
-    make("div", {}, draw, make("label", {}, all, " ", say("all rows"))),
+    make("div", {}, draw, make("label", {}, all, " ", say("more rows"))),
   );
 }
 
