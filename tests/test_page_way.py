@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE, RELATIVES, Open
+from conftest import REFERENCE, RELATIVES, Open, needs
 from numpy.typing import NDArray
 from pages import OTHER, TEXT, gpt2_shaped, to_cell, until
 
@@ -634,6 +634,25 @@ def test_a_trace_from_a_file_has_no_parameters(
     for path in ("blocks.0.attention.Q", "blocks.1.mid", "final", "logits"):
         assert go_to(page, path, 0).inner_text() == needs, path
     assert "share" in go_to(page, "blocks.1.mlp.activated", 0).inner_text()
+
+
+def test_a_served_page_asks_for_any_column(browser: Any) -> None:
+    needs("uvicorn", "explore")
+    model = GPT2.from_pretrained("pocket")
+    trace = model.trace(POCKET)
+    with model.explore(POCKET) as explorer:
+        page = browser.new_page()
+        page.goto(explorer.url)
+        until(page, "walked !== undefined")
+        page.evaluate("select(3, 0)")
+        until(page, "walked.position === 3")
+        assert page.locator("#way-note").is_hidden()
+        for path, c in (("blocks.1.mlp.output", 127), ("blocks.0.attention.K", 99)):
+            arithmetic = go_to(page, path, c)
+            assert near(numbers(arithmetic.locator("tfoot tr").last), row_of(trace, path, 3)[c])
+        shown = numbers(go_to(page, "logits", 49).locator("tfoot tr").last)
+        assert near(shown, np.sort(trace.logits[3])[-50])
+        page.close()
 
 
 # ---- what a file carries -------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """A trace as one HTML page that needs nothing else: no network, no other file, no build.
 
-The page carries Q, K and V of every head, see `packs`, and computes all other steps itself, in
-`chain.js`; for a long text they would be larger by far. Steps that are edited it carries too, and
-what may follow each position, see `prediction`. It says what it shows under the names and formulas
-of the steps in `attnlab.chain`. `page.html` is the frame, `page.css` how it looks; the scripts are
+The page carries Q, K and V of every head, see `packs`, and computes the chain from them itself, in
+`chain.js`; for a long text its steps would be larger by far. Of the residual stream and the MLPs it
+carries what it can't make itself in `steps.js`, see `way`, and what may follow each position, see
+`prediction`. Steps that are edited it carries too. It says what it shows under the names and
+formulas of the library's steps. `page.html` is the frame, `page.css` how it looks; the scripts are
 joined to one, and `page.js`, the last, sets all going.
 
 Tokens are hostile text. They enter as JSON without a `<`, JavaScript puts them in place as text and

@@ -406,8 +406,7 @@ const lineOf = (heading, ...parts) =>
 const linesOf = (...lines) => [make("ol", { class: "chain" }, ...lines)];
 
 /** One number of another stop, which leads there. */
-function numberOf(stop, c, index = c) {
-  const words = `${lastOf(stop.name)}[${index}]`;
+function numberOf(stop, c, words = `${lastOf(stop.name)}[${c}]`) {
   const button = make("button", { type: "button", class: "leads" }, words);
   button.addEventListener("click", async () => {
     await goTo(stop.path, c);
@@ -447,7 +446,8 @@ const ARITHMETIC = {
     const from = stopAt(way, stop.needs[0]);
     const [made, there] = [from.path, stop.path].map((path) => way.rows.get(path)[c]);
     const result = resultOf(isEditedAt(way, stop), made, there);
-    return linesOf(lineOf(headingOf(stop), numberOf(from, c), " = ", result));
+    const name = numberOf(from, c, `${from.path}[${c}]`);
+    return linesOf(lineOf(headingOf(stop), name, " = ", result));
   },
 
   residual(way, stop, c) {
@@ -455,8 +455,9 @@ const ARITHMETIC = {
     const [a, b] = [stream, written].map(({ path }) => way.rows.get(path)?.[c]);
     if (a === undefined || b === undefined) return undefined;
     const result = resultOf(isEditedAt(way, stop), Math.fround(a + b), way.rows.get(stop.path)[c]);
-    const names = [numberOf(stream, c), " + ", numberOf(written, c), " = "];
-    return linesOf(lineOf(headingOf(stop), ...names, number(a), " + ", number(b), " = ", result));
+    const [first, second] = [stream, written].map((of) => numberOf(of, c, `${of.name}[${c}]`));
+    const numbers = [number(a), " + ", bracketed(b), " = ", result];
+    return linesOf(lineOf(headingOf(stop), first, " + ", second, " = ", ...numbers));
   },
 
   layer_norm(way, stop, c) {
@@ -527,9 +528,9 @@ const ARITHMETIC = {
       lineOf(
         say("exp(logit − the largest)"),
         "exp(",
-        numberOf(from, c, ids[c]),
+        numberOf(from, c, `logits[${ids[c]}]`),
         " − ",
-        numberOf(from, 0, ids[0]),
+        numberOf(from, 0, `logits[${ids[0]}]`),
         ") = exp(",
         number(logits[c]),
         " − ",
