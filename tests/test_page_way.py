@@ -636,6 +636,30 @@ def test_a_trace_from_a_file_has_no_parameters(
     assert "share" in go_to(page, "blocks.1.mlp.activated", 0).inner_text()
 
 
+def test_a_link_leads_to_where_the_reader_was(open_page: Open, small: Trace) -> None:
+    page = open_page(small)
+    assert "stop" not in page.url
+    to_cell(page, 4, 1)
+    go_to(page, "blocks.1.mlp.X", 2)
+    page.locator(".mark").focus()
+    page.keyboard.press("ArrowRight")
+    until(page, "location.hash.endsWith('&query=4&key=1&stop=blocks.1.mlp.X&component=3')")
+    link = page.url.partition("#")[2]
+    for told, path, component in (
+        (link, "blocks.1.mlp.X", 3),
+        ("stop=final", "final", 0),
+        ("stop=blocks.0.mid&component=900", "blocks.0.mid", 14),
+        ("stop=blocks.0.mid&component=x", "blocks.0.mid", 0),
+        ("stop=blocks.9.mid&component=1", "embedding", 0),
+        ("stop=__proto__", "embedding", 0),
+    ):
+        page.evaluate("(hash) => history.replaceState(null, '', hash)", f"#{told}")
+        page.reload()
+        until_chosen(page, path)
+        until(page, f"walk.component === {component}")
+        assert page.evaluate("walked.position") == (4 if told == link else 11)
+
+
 def test_a_served_page_asks_for_any_column(browser: Any) -> None:
     needs("uvicorn", "explore")
     model = GPT2.from_pretrained("pocket")

@@ -205,6 +205,7 @@ function followLink() {
   Object.assign(selection, within(asked));
   followQuery();
   followWay();
+  followLinkOfWay(asked);
   return openHead(selection.layer, selection.head);
 }
 
@@ -214,7 +215,7 @@ function tellLink() {
   clearTimeout(telling);
   telling = setTimeout(() => {
     const { layer, head, step, query, key } = selection;
-    const link = new URLSearchParams({ layer, head, step, query, key });
+    const link = new URLSearchParams({ layer, head, step, query, key, ...linkOfWay() });
     try {
       history.replaceState(history.state, "", `#${link}`);
     } catch {}

@@ -1,5 +1,6 @@
 // The way of a token through the model: its row at each stop, and the arithmetic of each number.
 
+const SHORT = 256; // numbers, each of which a strip in the list of stops has room for
 const TERMS_ALL = 12; // of a sum that has no more terms, all are shown
 const TERMS_SHOWN = 8; // of a longer one, the largest
 
@@ -54,8 +55,18 @@ function radioOf(group, words, checked, onChoice) {
 
 /** Go to a stop, and to one of its numbers. */
 function goTo(path, component = walk.component) {
-  Object.assign(walk, { path, component });
+  Object.assign(walk, { path, component, isLinked: true });
+  tellLink();
   return showWay();
+}
+
+/** What a link says of the way: where the reader has gone, or nothing. */
+const linkOfWay = () => (walk.isLinked ? { stop: walk.path, component: walk.component } : {});
+
+/** Go where a link leads, if this page has such a stop. */
+function followLinkOfWay({ stop, component }) {
+  if (!stopsOf(traces[walk.trace].layers).some(({ path }) => path === stop)) return;
+  goTo(stop, component >= 0 ? Math.floor(component) : 0);
 }
 
 /** The position nearest to one whose way can be had. */
@@ -167,6 +178,7 @@ function optionOf(stop) {
   const size = row && !IS_OF_TOKENS.has(stop.name) ? format(Math.hypot(...row), 2) : "";
   const strip = make("canvas", { "aria-hidden": "true" });
   if (row) bitmapOf(row, row.length, 1, stripScale(row), () => false, strip);
+  strip.classList.toggle("short", row?.length <= SHORT);
   const option = make(
     "li",
     {
@@ -240,7 +252,7 @@ function showStop() {
         })),
   );
   strip.show(row);
-  return chooseComponent(Math.min(walk.component, row.length - 1));
+  return showComponent(Math.min(walk.component, row.length - 1));
 }
 
 const lastOf = (path) => path.replace(/.*\./, "");
@@ -254,10 +266,17 @@ function shapeOf({ T, Tk, H, Dh, way: { D, F, vocab } }, axes) {
 }
 
 /** Show one number of the row, and how it is made. */
-function chooseComponent(c) {
+function showComponent(c) {
   walk.component = c;
   strip.mark(c);
   return showNumber();
+}
+
+/** Choose one, by pointer or keys. */
+function chooseComponent(c) {
+  walk.isLinked = true;
+  tellLink();
+  return showComponent(c);
 }
 
 /** Why a stop's row, or how a number of it is made, is not there. */
