@@ -1009,6 +1009,8 @@ UNTRANSLATED = [
     "Tab",
     "Enter",
     "Esc",
+    "Ctrl",
+    "Shift",
     "Dk",
     "Dh",
     "exp",

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE
+from numpy.typing import NDArray
 from pages import (
     MATRICES,
     OTHER,
+    PIXELS,
     RECORD,
     SHADES,
     TEXT,
@@ -19,12 +21,13 @@ from pages import (
     agrees,
     drawn,
     gpt2_shaped,
+    places,
     shown_in,
     to_cell,
     until,
 )
 
-from attnlab import GPT2, GPT2Config
+from attnlab import GPT2, GPT2Config, Head
 from attnlab.parameters import ParameterVector
 from attnlab.views.colours import DARK, LIGHT, shades
 from attnlab.views.page import HERE
@@ -183,13 +186,17 @@ def test_a_link_opens_the_page_where_it_was(odd: GPT2, open_page: Open, tmp_path
         ("#head=4&step=scores&query=7&key=3&layer=2", [2, 4, "scores", 7, 3]),
         ("#layer=77&head=-1&query=x&key=&step=magic&more=1", [2, 0, "weights", 11, 0]),
         ("#query=1e9&key=2.5", [0, 0, "weights", 11, 2]),
-        ("#%F0%9F%92%A9", [0, 0, "weights", 11, 0]),
+        ("#%F0%9F%92%A9&look=magic", [0, 0, "weights", 11, 0]),
     ):
         assert opened_at(page, link) == wanted, link
     assert opened_at(page, "#layer=2&head=1&query=5&step=scores")[:2] == [2, 1]
     assert page.locator("#head-title").inner_text() == "Layer 2, head 1"
     assert page.locator("#steps input:checked").get_attribute("value") == "scores"
     assert page.locator(".readout .pair").inner_text().startswith("query 5 ")
+    assert page.locator("#looks input:checked").get_attribute("value") == "map"
+    opened_at(page, "#look=lines")
+    assert page.locator("#lines").is_visible()
+    opened_at(page, "#layer=2&head=1&query=5&step=scores")
     page.evaluate("location.hash = 'layer=0&head=3&key=4'")
     until(page, "selection.head === 3")
     assert selected(page) == [0, 3, "scores", 5, 4]
@@ -495,3 +502,190 @@ def test_on_a_phone_a_tapped_head_comes_into_sight(odd: GPT2, open_page: Open) -
     page.locator(".map").nth(7).click()
     page.wait_for_timeout(100)
     assert page.evaluate("scrollY") == 0
+
+
+# ---- other views of a head ---------------------------------------------------------------------
+
+# JavaScript: from now on, a stroke on a canvas in SELECTOR is put into `strokes`: its colour, how
+# opaque it is, and where it began and ended.
+STROKES = """(selector) => {
+    window.strokes = [];
+    const drawing = CanvasRenderingContext2D.prototype;
+    const { moveTo, lineTo, stroke } = drawing;
+    const path = new WeakMap();
+    drawing.moveTo = function (...at) { path.set(this, [at]); moveTo.apply(this, at); };
+    drawing.lineTo = function (...at) { path.get(this)?.push(at); lineTo.apply(this, at); };
+    drawing.stroke = function () {
+        if (this.canvas.closest(selector))
+            strokes.push([this.strokeStyle, this.globalAlpha, path.get(this)]);
+        stroke.apply(this);
+    };
+}"""
+
+
+def choose_look(page: Any, look: str) -> None:
+    page.locator(f"#looks input[value={look}]").check(force=True)
+    drawn(page)
+
+
+def lines_of(page: Any) -> dict[str, NDArray[np.float64]]:
+    """By colour the weights (12, 12) that lines show, 0 where there is none or a faint one."""
+    found: dict[str, NDArray[np.float64]] = {}
+    for colour, alpha, ((_, start), (_, end)) in page.evaluate("strokes"):
+        i, j = int(start // 24), int(end // 24)
+        found.setdefault(colour, np.zeros((12, 12)))[i, j] = alpha**2 if alpha > 0.06 else 0
+    return found
+
+
+def drawn_weights(head: Head) -> NDArray[np.float64]:
+    return np.where(head.weights < 0.01, 0, head.weights).astype(np.float64)
+
+
+def test_lines_of_all_tokens(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    page = open_page(trace, viewport={"width": 1280, "height": 1000})
+    page.locator(".map").nth(7).click()
+    page.evaluate(STROKES, "#lines")
+    choose_look(page, "lines")
+    assert page.locator("#heatmaps, #zoom, #steps").locator("visible=true").count() == 0
+    ((_, weights),) = lines_of(page).items()
+    wanted = drawn_weights(trace.head(1, 2))
+    assert np.allclose(weights, wanted, atol=1e-4)
+    # The token under the pointer: a query's lines, or those to a key.
+    for x, n in ((0.1, 9), (0.9, 3)):
+        page.mouse.move(0, 0)
+        page.evaluate("strokes.length = 0")
+        width = box_of(page, ".all-lines")["width"]
+        page.locator(".all-lines").hover(position={"x": x * width, "y": 24 * n + 12})
+        drawn(page)
+        ((_, weights),) = lines_of(page).items()
+        place = np.arange(12) == n
+        meant = place[:, None] if x < 0.5 else place
+        assert np.allclose(weights, wanted * meant, atol=1e-4)
+        assert selected(page)[3 if x < 0.5 else 4] == n
+    page.mouse.move(0, 0)
+    drawn(page)
+    page.evaluate("strokes.length = 0")
+    page.locator(".all-lines").focus()
+    page.keyboard.press("ArrowUp")
+    drawn(page)
+    assert selected(page)[3] == 8
+    ((_, weights),) = lines_of(page).items()
+    assert np.flatnonzero(weights.any(axis=1)).tolist() == [8]
+    choose_look(page, "map")
+    assert page.locator("#lines").is_hidden()
+    assert box_of(page, ".scroller")["width"] > 200
+
+
+def test_heads_are_laid_over_each_other(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    page = open_page(trace, viewport={"width": 1280, "height": 1000})
+    choose_look(page, "lines")
+    page.evaluate(STROKES, "#lines")
+
+    def shown() -> list[tuple[int, int]]:
+        """The heads whose lines are drawn, each in the colour that its name has."""
+        page.mouse.move(0, 0)
+        drawn(page)
+        page.evaluate("strokes.length = 0; allLines[0].draw()")
+        drawn(page)
+        lines = lines_of(page)
+        heads = []
+        for button in page.locator("#laid button").all():
+            layer, h = map(int, re.findall(r"\d+", button.inner_text()))
+            rgb = button.locator("span").evaluate("(x) => getComputedStyle(x).backgroundColor")
+            colour = "#" + "".join(f"{int(x):02x}" for x in re.findall(r"\d+", rgb))
+            assert np.allclose(lines.pop(colour), drawn_weights(trace.head(layer, h)), atol=1e-4)
+            heads.append((layer, h))
+        assert len(lines) == (0 if heads else 1)
+        return heads
+
+    page.locator(".map").nth(1).click(modifiers=["Control"])
+    page.locator(".map").nth(7).click(modifiers=["Shift"])
+    assert shown() == [(0, 0), (0, 1), (1, 2)]
+    chosen = "(all) => all.flatMap((x, n) => (x.ariaSelected === 'true' ? [n] : []))"
+    assert page.locator(".map").evaluate_all(chosen) == [0, 1, 7]
+    assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
+    page.locator("#laid button").nth(1).click()
+    assert shown() == [(0, 0), (1, 2)]
+    page.locator(".map").nth(12).click()
+    assert shown() == []
+    # Without a key that is held, as on a phone; never more than there are colours.
+    page.locator("#several").click()
+    for n in range(10):
+        page.locator(".map").nth(n).click()
+    assert shown() == [(2, 2), (0, 0), (0, 1), (0, 2), (0, 3), (0, 4)]
+    page.evaluate(STROKES, ".stage")
+    page.locator(".flow .chip").nth(9).hover()
+    drawn(page)
+    assert len({colour for colour, *_ in page.evaluate("strokes")}) == 6
+    page.locator("#several").click()
+    page.evaluate(STROKES, "#lines")
+    assert shown() == []
+    page.locator(".map").nth(3).focus()
+    page.keyboard.press("Control+Enter")
+    assert shown() == [(0, 4), (0, 3)]
+
+
+def test_vectors_as_strips(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    page = open_page(trace)
+    page.locator(".map").nth(7).click()
+    choose_look(page, "strips")
+    page.locator(".flow .chip").nth(8).hover()
+    drawn(page)
+    head, i = trace.head(1, 2), 8
+    rows = page.locator("#strips tbody tr:not(.asks)").all()
+    assert len(rows) == 12
+    for j, row in enumerate(rows):
+        for shown, step in zip(
+            row.locator("data").all(), ("raw_scores", "scores", "weights"), strict=True
+        ):
+            assert agrees(shown, getattr(head, step)[i, j], 10)
+        assert ("masked" in (row.get_attribute("class") or "")) == (j > i)
+    vectors = max(np.abs(head.Q).max(), np.abs(head.K).max())
+    products = head.Q[i] * head.K
+    signed = {bits: n / 255 for n, bits in enumerate(page.evaluate("[...palettes.signed]"))}
+    for name, values, bound in (
+        ("q", head.Q[i][None], vectors),
+        ("k", head.K, vectors),
+        ("qk", products, np.abs(products).max()),
+    ):
+        strip = page.locator(f".stripes.{name}")
+        pixels = strip.evaluate(f"(canvas) => {{ {PIXELS} return pixels; }}")
+        found = places(pixels, signed).reshape(values.shape)
+        assert np.allclose(found, (values / bound + 1) / 2, rtol=0, atol=SHADES)
+    page.locator(".stripes.qk").scroll_into_view_if_needed()
+    box = box_of(page, ".stripes.qk")
+    page.mouse.move(box["left"] + box["width"] * 2.5 / 7, box["top"] + 3.5 * 22)
+    drawn(page)
+    told = page.locator("#strips .readout")
+    assert told.inner_text().startswith("component 2 of query 8 and key 3:")
+    numbers = [head.Q[8, 2], head.K[3, 2], products[3, 2]]
+    for shown, wanted in zip(told.locator("data").all(), numbers, strict=True):
+        assert agrees(shown, wanted)
+    rows[5].locator("button").click()
+    assert page.locator("#arithmetic-title").inner_text().endswith("query 8, key 5")
+    page.locator("#close").click()
+    assert page.evaluate("document.activeElement.className") == "row-button"
+
+
+def test_what_a_head_does_is_told_of_this_text(odd: GPT2, open_page: Open) -> None:
+    ids = [7, 3, 9, 7, 3, 4, 9, 7, 2, 3, 3]
+    trace = odd.trace(ids)
+    jobs = trace.jobs()
+    page = open_page(trace)
+    for layer, h in ((0, 0), (1, 3), (2, 4)):
+        page.locator(".map").nth(5 * layer + h).click()
+        for n, job in enumerate(jobs.jobs):
+            told = page.locator(f'#jobs [data-job="{job}"]')
+            assert agrees(told.locator("data"), jobs.attention[n, layer, h])
+            assert told.inner_text().endswith(f"({jobs.even[n]:.2f} if even)")
+            is_more = jobs.attention[n, layer, h] > 2 * jobs.even[n]
+            assert told.locator("strong").count() == is_more
+    page = open_page(odd.trace([1, 2, 3]))
+    assert page.locator("#jobs [data-job]").count() == 2  # no token is there twice
+    page = open_page(odd.trace([1]))
+    assert page.locator("#jobs").inner_text() == ""
+    step = odd.generate("the hen", 2, temperature=0, trace=True).steps[1].trace
+    assert open_page(step).locator("#jobs").inner_text() == ""

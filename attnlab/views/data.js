@@ -21,7 +21,7 @@ const AFTER_MASK = new Set(["masked_scores", "weights"]);
 const DIFFERENCE = "B − A";
 
 // A query and a key are places of the texts, as `takeTraces` lays them beside each other.
-const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, zoom: 1 };
+const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, look: "map", zoom: 1 };
 
 let traces; // what is looked at: one trace, or two that are compared
 let views;

@@ -125,6 +125,14 @@ function prepared(canvas, width, height) {
   return context;
 }
 
+/** A text on a canvas, as much of it as there is room for. */
+function clipped(context, text, room) {
+  let shown = brief(text);
+  if (context.measureText(shown).width <= room) return shown;
+  while (shown && context.measureText(`${shown}…`).width > room) shown = shown.slice(0, -1);
+  return `${shown}…`;
+}
+
 const colourOf = (element) => getComputedStyle(element).color;
 
 function hatch(context, colour) {

@@ -91,6 +91,7 @@ function makeGrid(view) {
   const grid = make("div", {
     role: "grid",
     class: "grid",
+    "aria-multiselectable": "true",
     "aria-label": say("Heads{of}: a row for each layer", { of: labelOf(view) }),
   });
   grid.style.setProperty("--heads", view.H);
@@ -129,16 +130,20 @@ function makeGrid(view) {
     }
     grid.append(row);
   }
-  grid.addEventListener("click", ({ target }) => {
+  grid.addEventListener("click", ({ target, ctrlKey, metaKey, shiftKey }) => {
     const cell = target.closest(".map");
-    if (cell) openHead(cell.map.layer, cell.map.head, goToHead);
+    const isMore = ctrlKey || metaKey || shiftKey;
+    if (cell) chooseHead(cell.map.layer, cell.map.head, isMore, goToHead);
   });
   grid.addEventListener("keydown", (event) => {
     const { layer, head } = event.target.map ?? {};
     if (layer === undefined) return;
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      openHead(layer, head, () => heatmapOf(view).cursor.focus());
+      const isMore = event.ctrlKey || event.metaKey || event.shiftKey;
+      chooseHead(layer, head, isMore, () => {
+        if (selection.look === "map") heatmapOf(view).cursor.focus();
+      });
       return;
     }
     const to = moved(event, layer, head, view.layers, view.H);
@@ -152,7 +157,9 @@ function makeGrid(view) {
   function mark() {
     for (const { cell, layer, head } of maps) {
       const open = layer === selection.layer && head === selection.head;
-      cell.setAttribute("aria-selected", String(open));
+      const over = headsInSight().find((one) => isSame(one, { layer, head }));
+      cell.setAttribute("aria-selected", String(over !== undefined));
+      cell.style.setProperty("--laid", laid.length && over ? over.colour : "");
       cell.tabIndex = open ? 0 : -1;
     }
   }

@@ -140,17 +140,9 @@ function makeHeatmap(view) {
       context.save();
       context.fillStyle = n === chosen ? strong : muted;
       position(context, middle);
-      context.fillText(clipped(context, texts[n]), 0, 0);
+      context.fillText(clipped(context, texts[n], LARGEST_LABEL), 0, 0);
       context.restore();
     }
-  }
-
-  function clipped(context, text) {
-    let shown = brief(text);
-    if (context.measureText(shown).width <= LARGEST_LABEL) return shown;
-    while (shown && context.measureText(`${shown}…`).width > LARGEST_LABEL)
-      shown = shown.slice(0, -1);
-    return `${shown}…`;
   }
 
   const draw = onceAFrame(() => {

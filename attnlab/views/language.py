@@ -187,6 +187,30 @@ WORDS = {
     "Larger cells": "放大格子",
     "Arithmetic": "计算过程",
     "Back to the map": "返回热力图",
+    "View": "视图",
+    "map": "热力图",
+    "lines": "连线",
+    "Several at once": "同时看多个",
+    "Or click with Ctrl or Shift": "或按住 Ctrl 或 Shift 点击",
+    "take {name} away": "移除{name}",
+    "Lines of all tokens{of}: queries on the left, keys on the right": (
+        "所有词元的连线{of}：左边为查询，右边为键"
+    ),
+    "The query's vector, and every key's{of}": "查询的向量与每个键的向量{of}",
+    (
+        "Blue below zero, orange above: Q and K to ±{vectors}, products to ±{products}; a row's "
+        "products add up to its raw score."
+    ): (
+        "蓝色小于零，橙色大于零：Q 和 K 到 ±{vectors}，乘积到 ±{products}；"
+        "一行的乘积相加就是它的原始分数。"
+    ),
+    "component {d} of query {i} and key {j}: ": "查询 {i} 与键 {j} 的第 {d} 维：",
+    "the token before": "前一个词元",
+    "the first token": "第一个词元",
+    "the same token, earlier": "更早出现的同一词元",
+    "what followed it there": "它当时后面的词元",
+    "({even} if even)": "（均匀时 {even}）",
+    "Its weight on this text, on average: ": "它在这段文本上的平均权重：",
     "Empty maps have not been looked at before this was printed.": (
         "空白的图在打印之前没有查看过。"
     ),

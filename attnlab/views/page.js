@@ -6,12 +6,13 @@ function select(query, key) {
   Object.assign(selection, { query, key });
   for (const heatmap of heatmaps) heatmap.place();
   for (const text of texts) text.draw();
+  for (const one of [...allLines, ...allStrips]) one.draw();
   followQuery();
   followWay();
   tellLink();
 }
 
-let texts, predictions, heatmaps, grids; // what is drawn, one for each trace or view
+let texts, predictions, heatmaps, grids, allLines, allStrips; // what is drawn, one for each trace or view
 
 /** Open a head, at once where its numbers are there. `then` is done after it. */
 function openHead(layer, head, then = () => {}) {
@@ -37,7 +38,12 @@ function openHead(layer, head, then = () => {}) {
 function showHead() {
   const { layer, head, step } = selection;
   byId("head-title").textContent = say("Layer {layer}, head {head}", selection);
-  for (const radio of byId("steps").querySelectorAll("input")) radio.checked = radio.value === step;
+  for (const radio of byId("head").querySelectorAll("input"))
+    radio.checked = [step, selection.look].includes(radio.value);
+  for (const [look, id] of Object.entries(LOOKS)) byId(id).hidden = look !== selection.look;
+  for (const id of ["steps", "zoom", "formula"]) byId(id).hidden = selection.look !== "map";
+  tellJobs();
+  showLaid();
   tellLink();
   byId("formula").textContent = `${formulaOf(step)}${editedIn(layer, head, step)}`;
   for (const grid of grids) grid.mark();
@@ -46,6 +52,36 @@ function showHead() {
   // One scale for both traces, so that their colours compare.
   const shared = Math.max(...bounds.filter((_, n) => !views[n].isDifference));
   heatmaps.forEach((heatmap, n) => heatmap.colour(views[n].isDifference ? bounds[n] : shared));
+  for (const one of [...allLines, ...allStrips]) one.draw();
+}
+
+/** What the open head does in each text, as far as it is known how to measure it. */
+function tellJobs() {
+  const { layer, head } = selection;
+  const shown = traces.filter((trace) => !trace.cached && hasHead(trace, layer, head));
+  const words = {
+    previous: say("the token before"),
+    first: say("the first token"),
+    same: say("the same token, earlier"),
+    induction: say("what followed it there"),
+  };
+  byId("jobs").replaceChildren(
+    ...shown.map((trace) => {
+      const one = headOf(trace, layer, head);
+      const ids = trace.tokens.map(({ id }) => id);
+      const measured = Object.entries(jobsOf(ids, (i) => stepRow(one, "weights", i)));
+      const known = measured.filter(([, job]) => job);
+      const parts = known.flatMap(([name, job], n) => {
+        const share = make(job.attention > 2 * job.even ? "strong" : "span", {});
+        share.append(make("data", { value: String(job.attention) }, job.attention.toFixed(2)));
+        const even = say("({even} if even)", { even: job.even.toFixed(2) });
+        const told = make("span", { "data-job": name }, words[name], " ", share, " ", even);
+        return n ? [" · ", told] : [told];
+      });
+      const of = traces.length === 2 ? `${trace.name}: ` : "";
+      return make("p", {}, of, parts.length ? say("Its weight on this text, on average: ") : "", ...parts);
+    }),
+  );
 }
 
 const gridOf = (view) => grids[views.indexOf(view)];
@@ -66,6 +102,21 @@ function makeSteps() {
       openHead(selection.layer, selection.head);
     });
     byId("steps").append(make("label", {}, radio, make("span", {}, step)));
+  }
+}
+
+// How a head may be looked at, each with the element that shows it.
+const LOOKS = { map: "heatmaps", lines: "lines", strips: "strips" };
+
+function makeLooks() {
+  const words = { map: say("map"), lines: say("lines"), strips: "q · k" };
+  for (const look of Object.keys(LOOKS)) {
+    const radio = make("input", { type: "radio", name: "look", value: look });
+    radio.addEventListener("change", () => {
+      selection.look = look;
+      openHead(selection.layer, selection.head);
+    });
+    byId("looks").append(make("label", {}, radio, make("span", {}, words[look])));
   }
 }
 
@@ -164,12 +215,14 @@ function openTraces(given) {
   forgetMaps();
   closeArithmetic();
   takeTraces(given);
+  laid = [];
   const { layer, head } = selection;
   Object.assign(selection, within({ layer, head, query: Infinity, key: 0 }));
   document.body.classList.toggle("comparing", traces.length === 2);
   document.body.style.setProperty("--views", views.length);
   document.body.style.setProperty("--traces", traces.length);
-  for (const id of ["texts", "predictions", "heatmaps", "grids"]) byId(id).replaceChildren();
+  for (const id of ["texts", "predictions", "heatmaps", "lines", "strips", "grids"])
+    byId(id).replaceChildren();
   summarise();
   texts = views.filter((view) => !view.isDifference).map(makeText);
   predictions = traces.map(makePrediction);
@@ -177,6 +230,8 @@ function openTraces(given) {
   drawPredictions();
   tellLetters();
   heatmaps = views.map(makeHeatmap);
+  const ofTraces = views.filter((view) => !view.isDifference);
+  [allLines, allStrips] = [ofTraces.map(makeLines), ofTraces.map(makeStrips)];
   grids = views.map(makeGrid);
   const opened = openHead(selection.layer, selection.head);
   openWay(); // after it, as its numbers may take longer to come
@@ -184,7 +239,7 @@ function openTraces(given) {
 }
 
 /** Those of the given parts of a selection that this page can show. */
-function within({ layer, head, query, key, step }) {
+function within({ layer, head, query, key, step, look }) {
   const counts = {
     layer: [layer, Math.max(...traces.map(({ layers }) => layers))],
     head: [head, Math.max(...traces.map(({ H }) => H))],
@@ -194,7 +249,11 @@ function within({ layer, head, query, key, step }) {
   const numbers = Object.entries(counts)
     .filter(([, [n]]) => n >= 0)
     .map(([name, [n, count]]) => [name, Math.min(Math.floor(n), count - 1)]);
-  return { ...Object.fromEntries(numbers), ...(MATRICES.includes(step) && { step }) };
+  return {
+    ...Object.fromEntries(numbers),
+    ...(MATRICES.includes(step) && { step }),
+    ...(look in LOOKS && { look }),
+  };
 }
 
 /** What the address asks for, such as #layer=1&head=2&query=9. */
@@ -214,8 +273,8 @@ let telling;
 function tellLink() {
   clearTimeout(telling);
   telling = setTimeout(() => {
-    const { layer, head, step, query, key } = selection;
-    const link = new URLSearchParams({ layer, head, step, query, key, ...linkOfWay() });
+    const { layer, head, step, query, key, look } = selection;
+    const link = new URLSearchParams({ layer, head, step, query, key, look, ...linkOfWay() });
     try {
       history.replaceState(history.state, "", `#${link}`);
     } catch {}
@@ -233,6 +292,7 @@ async function readAhead() {
 }
 
 choosePalettes();
+makeLooks();
 makeSteps();
 makeSettings();
 openTraces(description.traces);
@@ -255,13 +315,19 @@ function layOutForPaper(printed) {
   document.documentElement.classList.toggle("printed", printed);
   byId("unpainted").hidden = !printed || paintAll();
   repaint();
-  for (const text of texts) text.layOut();
+  for (const one of [...texts, ...allLines]) one.layOut();
 }
 
 onPaper.addEventListener("change", () => layOutForPaper(onPaper.matches));
 addEventListener("beforeprint", () => layOutForPaper(true));
 addEventListener("afterprint", () => layOutForPaper(false));
 
+byId("several").addEventListener("click", ({ target }) => {
+  const isOn = target.ariaPressed === "true";
+  target.ariaPressed = String(!isOn);
+  if (isOn) laid = [];
+  openHead(selection.layer, selection.head);
+});
 byId("smaller").addEventListener("click", () => zoom(1 / 1.5));
 byId("larger").addEventListener("click", () => zoom(1.5));
 byId("arithmetic").addEventListener("keydown", (event) => {

@@ -39,8 +39,9 @@ from attnlab.views.shown import Result, Token
 
 HERE = Path(__file__).parent
 SCRIPTS = (
-    *("chain.js", "steps.js", "palette.js", "source.js", "align.js", "data.js", "draw.js"),
-    *("grid.js", "next.js", "tokens.js", "heatmap.js", "arithmetic.js", "way.js", "page.js"),
+    *("chain.js", "steps.js", "jobs.js", "palette.js", "source.js", "align.js", "data.js"),
+    *("draw.js", "grid.js", "next.js", "lines.js", "tokens.js", "heatmap.js", "strips.js"),
+    *("arithmetic.js", "way.js", "page.js"),
 )
 LIVE_SCRIPTS = (*SCRIPTS, "live.js")
 

@@ -65,8 +65,13 @@ function makeText(view) {
     }
     const context = prepared(canvas, flow.clientWidth, flow.clientHeight);
     context.translate(0, -flow.scrollTop);
-    context.strokeStyle = shadeAt(palettes.weights, 1);
     context.lineCap = "round";
+    for (const one of weightsInSight(view, i)) drawLines(context, one, i);
+  });
+
+  function drawLines(context, { colour, weights }, i) {
+    const from = boxes[trace.cached + i];
+    context.strokeStyle = colour;
     weights.map(strengthOf).forEach((weight, j) => {
       if (weight < 0.002 || j === trace.cached + i) return;
       const to = boxes[j];
@@ -90,7 +95,7 @@ function makeText(view) {
       }
       context.stroke();
     });
-  });
+  }
 
   const choose = (n) => select(view.rows[Math.max(0, n - trace.cached)], selection.key);
   /** Let Tab come to one of the chips. */
@@ -130,6 +135,7 @@ function standingOf(trace, n) {
 /** Show a token's card while the pointer or the focus is on `chip`. */
 function describe(chip, token, position, standing = "") {
   const card = byId("card");
+  const words = { changed: say("changed"), added: say("added") };
   const rows = [
     [say("symbol"), token.symbol],
     [say("text"), `“${token.text}”`],
@@ -137,7 +143,7 @@ function describe(chip, token, position, standing = "") {
     [say("id"), String(token.id)],
     ...(position ? [[say("position"), position]] : []),
     ...(token.part_of ? [[say("part of"), token.part_of]] : []),
-    ...(standing ? [[say("beside the other text"), say(standing)]] : []),
+    ...(standing ? [[say("beside the other text"), words[standing]]] : []),
   ];
   chip.setAttribute(
     "aria-label",

@@ -1,0 +1,164 @@
+// Lines from all queries at once to the keys that they attend to, of one head or of several that are
+// laid over each other in colours.
+
+// Of "Color Universal Design" (Okabe and Ito, 2008), which colour-blind eyes tell apart; without
+// yellow and black, that one of both themes would swallow.
+const HEAD_COLOURS = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
+
+const FAINTEST = 0.01; // smaller weights draw no line
+const [LINE_ROW, SMALL_ROW] = [24, 15]; // the height of a token, and in a long text
+
+let laid = []; // heads that are laid over each other; none where one alone is shown
+
+const isSame = (a, b) => a.layer === b.layer && a.head === b.head;
+
+/** The heads that lines are drawn of, each with its colour. */
+function headsInSight() {
+  if (!laid.length)
+    return [{ layer: selection.layer, head: selection.head, colour: shadeAt(palettes.weights, 1) }];
+  return laid.map((one, n) => ({ ...one, colour: HEAD_COLOURS[n] }));
+}
+
+/** Of those that a trace has and whose numbers are there, with their weights of query i. */
+const weightsInSight = (view, i) =>
+  headsInSight()
+    .filter(({ layer, head }) => hasHead(view, layer, head) && !unread(view, layer).length)
+    .map((one) => ({ ...one, weights: valuesOf(view, one.layer, one.head, "weights", i) }));
+
+/** Lay a head over those in sight, or take it away again. */
+function layOver(layer, head) {
+  const clicked = { layer, head };
+  const before = laid.length ? laid : [{ layer: selection.layer, head: selection.head }];
+  const isThere = before.some((one) => isSame(one, clicked));
+  if (!isThere && before.length === HEAD_COLOURS.length) return;
+  const after = isThere ? before.filter((one) => !isSame(one, clicked)) : [...before, clicked];
+  if (!after.length) return;
+  laid = after.length > 1 ? after : [];
+  const open = isThere ? after.at(-1) : clicked;
+  return openHead(open.layer, open.head);
+}
+
+/** One head alone, or one more where several are wanted. */
+function chooseHead(layer, head, isMore, then) {
+  if (isMore || byId("several").ariaPressed === "true") return layOver(layer, head);
+  laid = [];
+  return openHead(layer, head, then);
+}
+
+/** The names of the heads that are laid over each other, which take them away again. */
+function showLaid() {
+  byId("laid").replaceChildren(
+    ...(laid.length ? headsInSight() : []).map(({ layer, head, colour }) => {
+      const name = say("layer {layer}, head {head}", { layer, head });
+      const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
+      swatch.style.backgroundColor = colour;
+      const button = make("button", { type: "button" }, swatch, name, " ×");
+      button.setAttribute("aria-label", say("take {name} away", { name }));
+      button.addEventListener("click", () => {
+        layOver(layer, head);
+        byId("several").focus();
+      });
+      return button;
+    }),
+  );
+}
+
+function makeLines(view) {
+  const canvas = make("canvas", { "aria-hidden": "true" });
+  const extent = make("div", { class: "extent" }, canvas);
+  const scroller = make(
+    "div",
+    {
+      class: "all-lines",
+      role: "img",
+      tabindex: "0",
+      "aria-label": say("Lines of all tokens{of}: queries on the left, keys on the right", {
+        of: labelOf(view),
+      }),
+    },
+    extent,
+  );
+  const figure = make("figure", {}, ...nameOf(view), scroller);
+  byId("lines").append(figure);
+  const row = view.Tk > 40 ? SMALL_ROW : LINE_ROW;
+  let pointed = null; // the token under the pointer, as [is it a key, its number]
+
+  const draw = onceAFrame(() => {
+    if (selection.look !== "lines") return;
+    extent.style.height = `${view.Tk * row}px`;
+    const { clientWidth: width, clientHeight: height, scrollTop } = scroller;
+    const context = prepared(canvas, width, height);
+    const size = row === LINE_ROW ? 13 : 11;
+    context.font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
+    context.textBaseline = "middle";
+    context.translate(0, -scrollTop);
+    const room = Math.min(120, width / 4);
+    const [from, to] = [room + 8, width - room - 8];
+    const cached = view.Tk - view.T; // a query stands beside its own key
+    const y = (n) => (n + 0.5) * row;
+    const inSight = (n) => y(n) > scrollTop - row && y(n) < scrollTop + height + row;
+
+    for (let i = 0; i < view.T; i++) {
+      for (const { colour, weights } of weightsInSight(view, i)) {
+        context.strokeStyle = colour;
+        weights.forEach((weight, j) => {
+          const strength = strengthOf(weight);
+          if (strength < FAINTEST || !(inSight(cached + i) || inSight(j))) return;
+          const isMeant = !pointed || (pointed[0] ? j : i) === pointed[1];
+          context.globalAlpha = Math.sqrt(strength) * (isMeant ? 1 : 0.06);
+          context.lineWidth = 0.75 + 3.25 * strength;
+          context.beginPath();
+          context.moveTo(from, y(cached + i));
+          context.lineTo(to, y(j));
+          context.stroke();
+        });
+      }
+    }
+    context.globalAlpha = 1;
+    const [strong, muted] = [colourOf(figure), colourOf(scroller)];
+    const label = (text, x, n, isChosen) => {
+      if (!inSight(n)) return;
+      context.fillStyle = isChosen ? strong : muted;
+      context.fillText(clipped(context, text, room), x, y(n));
+    };
+    context.textAlign = "right";
+    const query = nearest(view.rows, selection.query);
+    view.queryLabels.forEach((text, i) => label(text, room, cached + i, i === query));
+    context.textAlign = "left";
+    const key = nearest(view.columns, selection.key);
+    view.keyLabels.forEach((text, j) => label(text, to + 8, j, j === key));
+  });
+
+  function layOut() {
+    const tallest = isPrinted() ? Infinity : Math.max(320, innerHeight * 0.8);
+    scroller.style.height = `${Math.min(tallest, view.Tk * row)}px`;
+    draw();
+  }
+
+  scroller.addEventListener("pointermove", (event) => {
+    const box = scroller.getBoundingClientRect();
+    const n = Math.floor((event.clientY - box.top + scroller.scrollTop) / row);
+    const isKey = event.clientX > box.left + box.width / 2;
+    const own = isKey ? n : n - (view.Tk - view.T);
+    const [shown, { query, key }] = [isKey ? view.columns : view.rows, selection];
+    pointed = shown[own] === undefined ? null : [isKey, own];
+    if (pointed) select(isKey ? query : shown[own], isKey ? shown[own] : key);
+    draw();
+  });
+  scroller.addEventListener("pointerleave", () => {
+    pointed = null;
+    draw();
+  });
+  scroller.addEventListener("keydown", (event) => {
+    const to = moved(event, nearest(view.rows, selection.query), 0, view.T, 1);
+    if (event.key === "Escape") pointed = null;
+    else if (to) {
+      pointed = [false, to[0]];
+      select(view.rows[to[0]], selection.key);
+    }
+    draw();
+  });
+  scroller.addEventListener("scroll", draw);
+  new ResizeObserver(onceAFrame(layOut)).observe(figure);
+  return { draw, layOut };
+}

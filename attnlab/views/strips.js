@@ -1,0 +1,102 @@
+// The chosen query's vector beside every key's, as strips of colour, a stripe for each component: how
+// their products add up to a score, and scores to weights.
+
+const STRIP_ROW = 22; // as in page.css
+
+function makeStrips(view) {
+  const [trace] = view.traces;
+  const strip = (name) => make("canvas", { class: `stripes ${name}`, "aria-hidden": "true" });
+  const [ofQuery, ofKeys, ofProducts] = ["q", "k", "qk"].map(strip);
+  const steps = ["raw_scores", "scores", "weights"];
+  const asked = make("th", { scope: "row" });
+  const rows = trace.keys.map((token, j) => {
+    const numbers = steps.map(() => make("td", {}));
+    const button = make("button", { type: "button", class: "row-button" }, symbolOf(brief(token.symbol)));
+    button.addEventListener("click", () => {
+      select(view.rows[query()], view.columns[j]);
+      openArithmetic(button);
+    });
+    const fields = [ofKeys, ofProducts].map((canvas) => make("td", {}, ...(j ? [] : [canvas])));
+    const row = make("tr", {}, make("th", { scope: "row" }, button), ...fields, ...numbers);
+    return { row, numbers };
+  });
+  const heads = [say("key"), "K", "q × k", ...steps];
+  const table = make(
+    "table",
+    {},
+    make("caption", {}, say("The query's vector, and every key's{of}", { of: labelOf(view) })),
+    make("thead", {}, make("tr", {}, ...heads.map((name) => make("th", { scope: "col" }, name)))),
+    make(
+      "tbody",
+      {},
+      make("tr", { class: "asks" }, asked, make("td", {}, ofQuery), ...[1, 2, 3, 4].map(() => make("td"))),
+      ...rows.map(({ row }) => row),
+    ),
+  );
+  const told = make("p", { class: "readout", "aria-live": "polite" });
+  const note = make("p", { class: "note" });
+  const missing = make("p", { class: "note", hidden: "" });
+  const scroller = make("div", { class: "table", tabindex: "0", role: "region" }, table);
+  scroller.setAttribute("aria-label", table.caption.textContent);
+  byId("strips").append(make("figure", {}, ...nameOf(view), missing, told, scroller, note));
+  for (const canvas of [ofKeys, ofProducts]) canvas.style.height = `${trace.Tk * STRIP_ROW}px`;
+
+  const query = () => nearest(view.rows, selection.query);
+  let products; // of the chosen query: (Tk, Dh)
+
+  const draw = onceAFrame(() => {
+    if (selection.look !== "strips") return;
+    const { layer, head: h } = selection;
+    const there = hasHead(trace, layer, h);
+    missing.hidden = there;
+    missing.textContent = there ? "" : say("{name} has no layer {layer}, head {head}.", { name: trace.name, layer, head: h });
+    for (const part of [told, scroller, note]) part.hidden = !there;
+    if (!there || !trace.read.has(layer)) return;
+    const [head, i] = [headOf(trace, layer, h), query()];
+    const { Q, K, Dh, Tk } = head;
+    const q = Q.subarray(i * Dh, (i + 1) * Dh);
+    products = K.map((k, n) => k * q[n % Dh]);
+    const scale = (bound) => ({ colours: palettes.signed, at: (x) => (x / bound + 1) / 2 });
+    const bounds = [largestOf([Q, K]), largestOf([products])];
+    const paintOn = (canvas, values, height, bound) =>
+      bitmapOf(values, Dh, height, scale(bound), () => false, canvas);
+    paintOn(ofQuery, q, 1, bounds[0]);
+    paintOn(ofKeys, K, Tk, bounds[0]);
+    paintOn(ofProducts, products, Tk, bounds[1]);
+    note.textContent = say(
+      "Blue below zero, orange above: Q and K to ±{vectors}, products to ±{products}; a row's products add up to its raw score.",
+      { vectors: format(bounds[0], 2), products: format(bounds[1], 2) },
+    );
+    asked.replaceChildren(`${i} `, symbolOf(brief(trace.tokens[i].symbol)));
+    const values = steps.map((step) => stepRow(head, step, i));
+    const key = nearest(view.columns, selection.key);
+    rows.forEach(({ row, numbers }, j) => {
+      row.classList.toggle("masked", !isSeen(head, i * Tk + j));
+      if (j === key) row.setAttribute("aria-current", "true");
+      else row.removeAttribute("aria-current");
+      numbers.forEach((cell, n) => cell.replaceChildren(number(values[n][j], 3)));
+    });
+  });
+
+  for (const canvas of [ofKeys, ofProducts])
+    canvas.addEventListener("pointermove", (event) => {
+      const box = canvas.getBoundingClientRect();
+      const { Q, K, Dh } = headOf(trace, selection.layer, selection.head);
+      const d = Math.min(Dh - 1, Math.floor(((event.clientX - box.left) / box.width) * Dh));
+      const j = Math.min(trace.Tk - 1, Math.floor((event.clientY - box.top) / STRIP_ROW));
+      const [x, y] = [Q[query() * Dh + d], K[j * Dh + d]];
+      select(selection.query, view.columns[j]);
+      told.replaceChildren(
+        say("component {d} of query {i} and key {j}: ", { d, i: query(), j }),
+        make("span", {}, number(x), " × ", number(y), " = ", number(x * y)),
+      );
+    });
+  return { draw };
+}
+
+/** The largest |value| of some arrays; 1 where there is none but 0. */
+function largestOf(arrays) {
+  let largest = 0;
+  for (const values of arrays) for (const x of values) largest = Math.max(largest, Math.abs(x));
+  return largest || 1;
+}
