@@ -52,4 +52,14 @@ function diverging({ negative, zero, positive }) {
   return shades((t) => (t < 0.5 ? below(1 - 2 * t) : above(2 * t - 1)));
 }
 
+/** Whether black is read better on a colour than white. Source: WCAG 2.2, contrast ratio. */
+function isBright(bits) {
+  const [r, g, b] = [0, 8, 16].map((shift) => {
+    const coded = ((bits >> shift) & 255) / 255;
+    return coded <= 0.04045 ? coded / 12.92 : ((coded + 0.055) / 1.055) ** 2.4;
+  });
+  const luminance = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  return (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05);
+}
+
 const cssColour = (bits) => `rgb(${bits & 255} ${(bits >> 8) & 255} ${(bits >> 16) & 255})`;

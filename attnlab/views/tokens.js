@@ -44,9 +44,9 @@ function makeText(view) {
       const seen = !isHidden(i * trace.Tk + j);
       chip.classList.toggle("unseen-by-query", !seen);
       chip.classList.toggle("query", j === trace.cached + i);
-      const strength = Math.sqrt(strengthOf(weights[j]));
-      chip.style.backgroundColor = seen ? shadeAt(palettes.weights, strength) : "";
-      chip.classList.toggle("dark", seen && strength > (isDark() ? 0.45 : 0.75));
+      const bits = bitsAt(palettes.weights, Math.sqrt(strengthOf(weights[j])));
+      chip.style.backgroundColor = seen ? cssColour(bits) : "";
+      chip.style.color = seen ? (isBright(bits) ? "#000" : "#fff") : "";
       const words = seen ? weights[j].toFixed(2) : "";
       if (weight.textContent !== words) weight.textContent = words;
     });
