@@ -1,6 +1,7 @@
 """The page's views beside the map: arithmetic, print, links, two texts laid beside each other."""
 
 import itertools
+import json
 import re
 import shutil
 from pathlib import Path
@@ -29,6 +30,7 @@ from pages import (
 
 from attnlab import GPT2, GPT2Config, Head
 from attnlab.parameters import ParameterVector
+from attnlab.pocket.jobs import head_jobs
 from attnlab.views.colours import DARK, LIGHT, shades
 from attnlab.views.page import HERE
 
@@ -680,7 +682,7 @@ def test_what_a_head_does_is_told_of_this_text(odd: GPT2, open_page: Open) -> No
         for n, job in enumerate(jobs.jobs):
             told = page.locator(f'#jobs [data-job="{job}"]')
             assert agrees(told.locator("data"), jobs.attention[n, layer, h])
-            assert told.inner_text().endswith(f"({jobs.even[n]:.2f} if even)")
+            assert told.inner_text().endswith(f"(even {jobs.even[n]:.2f})")
             is_more = jobs.attention[n, layer, h] > 2 * jobs.even[n]
             assert told.locator("strong").count() == is_more
     page = open_page(odd.trace([1, 2, 3]))
@@ -689,3 +691,19 @@ def test_what_a_head_does_is_told_of_this_text(odd: GPT2, open_page: Open) -> No
     assert page.locator("#jobs").inner_text() == ""
     step = odd.generate("the hen", 2, temperature=0, trace=True).steps[1].trace
     assert open_page(step).locator("#jobs").inner_text() == ""
+
+
+def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Open) -> None:
+    pocket = GPT2.from_pretrained("pocket")
+    page = open_page(pocket.trace("The hen"))
+    page.locator(".map").nth(6).click()
+    assert page.locator("#jobs").inner_text().splitlines()[-1] == (
+        "By its model card: the animal of “it” 0.98 · what followed it there 0.92 · "
+        "the adjective that decides 0.83"
+    )
+    measured = head_jobs(pocket)
+    jobs = json.loads(re.search(r'"card": (\{.*?\})', pocket.trace("The hen").to_html())[1])  # type: ignore[index]
+    assert tuple(jobs) == measured.jobs
+    for job, shares, even in zip(jobs, measured.attention, measured.even, strict=True):
+        assert jobs[job] == pytest.approx([*shares.ravel(), even], abs=0.0051)
+    assert '"card": {}' in odd.trace(TEXT).to_html()

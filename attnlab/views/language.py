@@ -188,6 +188,10 @@ WORDS = {
     "Arithmetic": "计算过程",
     "Back to the map": "返回热力图",
     "View": "视图",
+    (
+        "How much of its weight the head puts there, on average over the queries that can look "
+        "there; even is what it were if all got the same."
+    ): "这个头平均有多少权重落在那里，只计能看向那里的查询；“均匀”指所有位置权重相同时的值。",
     "map": "热力图",
     "lines": "连线",
     "Several at once": "同时看多个",
@@ -206,11 +210,15 @@ WORDS = {
     ),
     "component {d} of query {i} and key {j}: ": "查询 {i} 与键 {j} 的第 {d} 维：",
     "the token before": "前一个词元",
+    "the adjective that decides": "起决定作用的形容词",
+    "the animal of “it”": "“it” 所指的动物",
+    "the thing of “it”": "“it” 所指的物体",
+    "By its model card: ": "据模型卡：",
     "the first token": "第一个词元",
     "the same token, earlier": "更早出现的同一词元",
     "what followed it there": "它当时后面的词元",
-    "({even} if even)": "（均匀时 {even}）",
-    "Its weight on this text, on average: ": "它在这段文本上的平均权重：",
+    "(even {even})": "（均匀为 {even}）",
+    "On this text: ": "在这段文本上：",
     "Empty maps have not been looked at before this was printed.": (
         "空白的图在打印之前没有查看过。"
     ),

@@ -60,11 +60,21 @@ function tellJobs() {
   const { layer, head } = selection;
   const shown = traces.filter((trace) => !trace.cached && hasHead(trace, layer, head));
   const words = {
+    adjective: say("the adjective that decides"),
+    animal: say("the animal of “it”"),
+    thing: say("the thing of “it”"),
     previous: say("the token before"),
     first: say("the first token"),
     same: say("the same token, earlier"),
     induction: say("what followed it there"),
   };
+  const [first] = shown;
+  const ofCard = Object.entries(first?.card ?? {})
+    .map(([name, shares]) => [words[name], shares[layer * first.H + head], shares.at(-1)])
+    .filter(([, share, even]) => share > 2 * even)
+    .sort((a, b) => b[1] - a[1])
+    .map(([word, share]) => `${word} ${share.toFixed(2)}`)
+    .join(" · ");
   byId("jobs").replaceChildren(
     ...shown.map((trace) => {
       const one = headOf(trace, layer, head);
@@ -74,13 +84,15 @@ function tellJobs() {
       const parts = known.flatMap(([name, job], n) => {
         const share = make(job.attention > 2 * job.even ? "strong" : "span", {});
         share.append(make("data", { value: String(job.attention) }, job.attention.toFixed(2)));
-        const even = say("({even} if even)", { even: job.even.toFixed(2) });
+        const even = say("(even {even})", { even: job.even.toFixed(2) });
         const told = make("span", { "data-job": name }, words[name], " ", share, " ", even);
         return n ? [" · ", told] : [told];
       });
       const of = traces.length === 2 ? `${trace.name}: ` : "";
-      return make("p", {}, of, parts.length ? say("Its weight on this text, on average: ") : "", ...parts);
+      const weighs = parts.length ? say("On this text: ") : "";
+      return make("p", {}, of, weighs, ...parts);
     }),
+    ...(ofCard ? [make("p", {}, say("By its model card: "), ofCard)] : []),
   );
 }
 

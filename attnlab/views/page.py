@@ -51,6 +51,9 @@ STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weigh
 # How many characters of its text a page's masthead tells.
 TEXT_TOLD = 200
 
+# What was measured of the pocket model when it was made.
+CARD = HERE.parent / "pocket" / "MODEL_CARD.md"
+
 # What stands near the beginning of a page, and its bytes among which that is looked for.
 MARK = b'<meta name="generator" content="attnlab">'
 BEGINNING = 1000
@@ -210,6 +213,7 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
         "note": printable(titled(trace.note, language)),
         "model": printable(trace.parameters.name),
         "excerpt": _text(trace),
+        "card": _card(trace),
         "edited": _edited(trace),
         "way": way.described(trace, language),
         "scales": [
@@ -222,6 +226,20 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
         ],
         "prediction": prediction.described(trace, language),
     }
+
+
+def _card(trace: Result) -> dict[str, list[float]]:
+    """By job, what the pocket model's card says of its heads, layer by layer, and last of one that
+    looks everywhere evenly; of another model nothing is said.
+    """
+    if getattr(trace.parameters, "directory", None) != CARD.parent:
+        return {}
+    lines = CARD.read_text(encoding="utf-8").splitlines()
+    start = next(n for n, line in enumerate(lines) if line.split()[:2] == ["layer", "head"])
+    jobs = lines[start].split()[2:]
+    rows = [line.split() for line in lines[start + 1 : lines.index("```", start)]]
+    shares = [[float(share) for share in row[-len(jobs) :]] for row in rows]
+    return dict(zip(jobs, map(list, zip(*shares, strict=True)), strict=True))
 
 
 def _edited(trace: Result) -> dict[int, dict[int, list[str]]]:
