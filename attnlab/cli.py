@@ -37,7 +37,7 @@ from attnlab.comparison import WORDS, lines_of
 from attnlab.console import exit_status
 from attnlab.corpus import MEASURES, atlas
 from attnlab.corpus.result import Measured
-from attnlab.corpus.run import RESULT
+from attnlab.corpus.run import PAGE, RESULT
 from attnlab.corpus.worker import begin
 from attnlab.errors import InvalidValueError, MissingFileError, WriteError
 from attnlab.files import LARGEST, as_path, decoded_text, open_regular, read_text
@@ -733,7 +733,10 @@ def _atlas(options: argparse.Namespace) -> Report:
             terminal.write(f"{name} could not be measured: {reason}")
         terminal.write(Measured.note)
         if options.out is not None:
-            terminal.write(f"attnlab.open_atlas({str(as_path(options.out) / RESULT)!r}) opens it")
+            place = as_path(options.out)
+            terminal.write(f"attnlab.open_atlas({str(place / RESULT)!r}) opens it")
+            if (place / PAGE).exists():
+                terminal.write(f"{place / PAGE} shows it, with texts of every head")
 
     content = {
         "model": _title(model),

@@ -1,5 +1,6 @@
 """corpus/: from texts to an atlas, whoever does the work, whatever dies on the way."""
 
+import html
 import math
 import multiprocessing
 import re
@@ -21,7 +22,7 @@ import attnlab
 from attnlab import GPT2, Trace
 from attnlab.blas import use_one_thread
 from attnlab.corpus import Atlas
-from attnlab.corpus.run import RESULT
+from attnlab.corpus.run import PAGE, RESULT
 from attnlab.corpus.tally import EXTREMES
 from attnlab.corpus.texts import LONGEST, Text, chunks_of, texts_of
 from attnlab.errors import (
@@ -246,7 +247,7 @@ def test_a_chunk_is_tried_again(alone: Atlas) -> None:
     assert without.faults == (("text 7", "workers died of it: OSError: gone"),)
     assert without.texts == 19
     dying = Dying(OSError("gone"), "text 0")
-    with pytest.raises(InvalidValueError, match="no text .*: text 0: workers died of it: OSError"):
+    with pytest.raises(InvalidValueError, match="text 0: workers died of it: OSError"):
         attnlab.atlas("pocket", texts(1), executor=dying, progress=False)
 
 
@@ -335,6 +336,7 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, alone: Atlas) -> None:
     once = run(tmp_path / "whole", 20)
     assert bits(once) == bits(alone)
     assert bits(attnlab.open_atlas(tmp_path / "whole" / RESULT)) == bits(alone)
+    assert (tmp_path / "whole" / PAGE).read_text(encoding="utf-8") == once.to_html()
     chunks = sorted((tmp_path / "whole").glob("chunk-*"))
     assert len(chunks) == 7
     before = {file: file.stat().st_mtime_ns for file in chunks}
@@ -488,3 +490,47 @@ def test_what_is_given_is_looked_at_first(pocket: GPT2) -> None:
             attnlab.atlas(pocket, ["x"], **given)  # type: ignore[arg-type]
     with pytest.raises(InvalidTypeError, match="model must be a GPT2"):
         attnlab.atlas(3, ["x"])  # type: ignore[arg-type]
+
+
+def test_the_page_without_a_browser(alone: Atlas, pocket: GPT2) -> None:
+    page = alone.to_html(language="en")
+    assert page.count('<section class="head"') == 8
+    anchors = set(re.findall(r'href="#([\w-]+)"', page))
+    assert anchors == set(re.findall(r'id="([\w-]+)"', page))
+    mean, error = alone["induction"].mean[1, 2], alone["induction"].error[1, 2]
+    assert f'title="layer 1 head 2: {mean:.3g} ± {error:.2g}"' in page
+    assert html.escape(alone["induction"].most(1, 2)[0].content[:100]) in page
+    assert "<script" not in page
+    assert "损失" in alone.to_html(language="zh")
+    hostile = attnlab.atlas(pocket, ["<b>x</b><script>y()</script>"], ["first"], progress=False)
+    assert "<b>x" not in hostile.to_html()
+    assert "&lt;b&gt;x&lt;/b&gt;&lt;script&gt;" in hostile.to_html()
+    losses = attnlab.atlas(pocket, texts(2), ["loss"], progress=False)
+    with pytest.raises(InvalidValueError, match="there is loss alone"):
+        losses.to_html()
+
+
+def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> None:
+    """A cell shows its head, a measure its texts; nothing is asked for, and nothing complains."""
+    file, told, asked = tmp_path / "atlas.html", [], []
+    file.write_text(alone.to_html(language="en"), encoding="utf-8")
+    page = browser.new_page()
+    page.on("console", lambda message: told.append(message.text))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(file.as_uri())
+    assert not page.locator("section.head:visible").count()
+    page.locator('a[href="#layer-1-head-2"]').first.click()
+    shown = page.locator("section.head:visible")
+    assert shown.count() == 1
+    assert shown.locator("h2").inner_text() == "layer 1 head 2"
+    shown.locator("summary").first.click()
+    most = shown.locator("details[open] ol").first.locator("li").first.inner_text()
+    assert alone["induction"].most(1, 2)[0].content[:40] in most
+    darkest = alone["induction"].mean.argmax()
+    cells = page.locator(".map").first.locator("a")
+    assert cells.nth(int(darkest)).get_attribute("class") == "c20"
+    colour = "element => getComputedStyle(element).backgroundColor"
+    assert cells.nth(int(darkest)).evaluate(colour) == "rgb(154, 58, 0)"  # LIGHT.positive
+    page.close()
+    assert not told
+    assert {url.partition("#")[0] for url in asked} == {file.as_uri()}

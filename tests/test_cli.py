@@ -18,6 +18,7 @@ from conftest import REFERENCE, posix
 import attnlab
 from attnlab import GPT2
 from attnlab.tables import display_width
+from attnlab.views.page import is_page
 
 SCHEMA = Path(attnlab.__file__).parent / "cli.schema.json"
 ODD = str(REFERENCE / "odd")
@@ -794,6 +795,8 @@ def test_atlas(tmp_path: Path) -> None:
     assert "line 2 could not be measured: " in out
     (opened,) = re.findall(r"attnlab.open_atlas\('(.*)'\) opens it", out)
     assert repr(attnlab.open_atlas(opened)) == repr(found)
+    assert f"{tmp_path / 'out' / 'atlas.html'} shows it" in out
+    assert is_page(tmp_path / "out" / "atlas.html")
     whole, _ = run("atlas", str(corpus), COLUMNS="40")
     assert "writer" in whole
 

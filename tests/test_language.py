@@ -14,6 +14,7 @@ from conftest import REFERENCE, needs
 
 import attnlab
 from attnlab import GPT2, causal_mask
+from attnlab.corpus import MEASURES
 from attnlab.errors import InvalidValueError
 from attnlab.views import language
 from attnlab.views.language import TITLES, WORDS, language_of, say, titled
@@ -114,7 +115,7 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
         assert len(found) == len(re.findall(r"\bsay(?:Parts)?\(", source)), file.name
         said.update(found)
     said.update(re.findall(r"\[\[(.+?)\]\]", (VIEWS / "page.html").read_text(encoding="utf-8")))
-    said.update(PURPOSES.values())
+    said.update((*PURPOSES.values(), *MEASURES.values()))
     assert said == WORDS.keys()
 
 
@@ -191,6 +192,11 @@ def titles(odd: GPT2) -> dict[str, str]:
         attribution.by_token().title: f"直接 logit 归因：{minus}，逐头逐词元",
         trace.jobs().title: "头的任务",
         atlas["first"].title: "first：2 篇文本、12 个词元的均值",
+        atlas.title.splitlines()[0]: "2 篇文本、12 个词元的图谱",
+        f"{atlas.title.splitlines()[0]}, 3 could not be measured": (
+            "2 篇文本、12 个词元的图谱，另有 3 篇无法测量"
+        ),
+        "loss 1.640 ± 0.133 nats per token": "损失：每个词元 1.640 ± 0.133 纳特",
         atlas.head(1, 2).title: "第 1 层，头 2：2 篇文本、12 个词元的均值",
         atlas.compare(atlas).title: "第二个图谱减去第一个，以标准误差为单位",
         trace.rollout().title: "注意力 rollout，经过 3 层",

@@ -55,8 +55,7 @@ MEASURES: dict[str, str] = {
     "induction_by_value": "of the lengths of weighed values, on what stands behind the last "
     "earlier copy",
     "size": "length of what the head writes, over that of the stream that it writes to",
-    "writer": "share of tokens of whose successor's logit the head is one of the 3 that add most, "
-    "of all heads, MLPs and the embedding",
+    "writer": "how often it is among the 3 that add most to the logit of the token that follows",
     "loss": "of the model, in nats per token",
 }
 

@@ -77,6 +77,7 @@ class Measured(Analysis):
         two of them
     texts : as `mean`, how many texts had a place for it
     places : as `mean`, how many tokens there were, or which weight, that it is a mean over
+    says : what is measured, in words
     """
 
     note: ClassVar[str] = (
@@ -90,6 +91,7 @@ class Measured(Analysis):
 
     def __init__(self, atlas: Atlas, name: str, columns: slice) -> None:
         self.name, self._atlas, self._columns = name, atlas, columns
+        self.says = MEASURES.get(name, "a measure of your own")
         shape = (atlas.n_layer, atlas.n_head) if is_of_heads(name) else ()
         N, s, n, ss, sn, nn = (m.reshape(shape) for m in atlas._tally.moments[:, columns])
         with np.errstate(divide="ignore", invalid="ignore"):  # without a place there is no mean
@@ -142,8 +144,7 @@ class Measured(Analysis):
     def table(self) -> str:
         largest = np.nanmax(self.error) if np.isfinite(self.error).any() else np.nan
         words = "no error, of one text" if np.isnan(largest) else f"errors up to {largest:.1g}"
-        says = MEASURES.get(self.name, "a measure of your own")
-        return f"{super().table()}\n{says}; {words}"
+        return f"{super().table()}\n{self.says}; {words}"
 
 
 class HeadProfile(Analysis):
@@ -393,6 +394,26 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         if "loss" in self.measures:
             about |= {"loss": float(self["loss"].mean), "loss_error": float(self["loss"].error)}
         return grid(numbers, {"measure": heads, "layer": None, "head": None}, about)
+
+    def to_html(self, *, language: str | None = None) -> str:
+        """One page with a map of every measure and, behind each cell, its head and texts.
+
+        It needs no network, no other file, and no script.
+
+        Parameters
+        ----------
+        language : "en" or "zh", Chinese; None for the reader's, as `Trace.to_html` takes it
+
+        Raises
+        ------
+        InvalidValueError
+            Another language, or there is no measure of heads.
+        """
+        from attnlab.views.atlas import page
+
+        if not any(map(is_of_heads, self.measures)):
+            raise InvalidValueError("a page shows measures of heads, and there is loss alone")
+        return page(self, language)
 
     def save(self, path: Given) -> None:
         """Write a file that `attnlab.open_atlas` opens.

@@ -23,7 +23,7 @@ from typing import Any
 from attnlab.blas import one_thread
 from attnlab.checks import as_count, as_flag, check_kind
 from attnlab.console import progress_bar
-from attnlab.corpus.measures import Measure, checked_measures
+from attnlab.corpus.measures import Measure, checked_measures, is_of_heads
 from attnlab.corpus.result import Atlas
 from attnlab.corpus.tally import Tally
 from attnlab.corpus.texts import Chunk, chunks_of
@@ -35,7 +35,7 @@ from attnlab.errors import (
     ResumeError,
     WorkerError,
 )
-from attnlab.files import Given, as_path, held, make_directory
+from attnlab.files import Given, as_path, held, make_directory, write_whole
 from attnlab.model import GPT2
 from attnlab.sealed import read_sealed, sha256, write_sealed
 from attnlab.tables import printable
@@ -55,7 +55,7 @@ DEFECTS = (pickle.PicklingError, AttributeError, TypeError, ImportError)
 MANY_WORKERS = 64
 
 # What a run holds while it is at work in a directory, and what it writes there.
-LOCK, RESULT = "atlas.lock", "atlas.safetensors"
+LOCK, RESULT, PAGE = "atlas.lock", "atlas.safetensors", "atlas.html"
 
 
 def atlas(
@@ -93,7 +93,8 @@ def atlas(
         128, or fewer where the model has fewer positions
     directory : where the tally of each chunk is written when it is known. A run that was killed
         goes on from there when it is started again with the same arguments, and counts no text
-        twice; in the end `atlas.safetensors` is there, as `Atlas.save` writes it.
+        twice; in the end `atlas.safetensors` is there, as `Atlas.save` writes it, and its page,
+        `atlas.html`.
     progress : whether a bar shows texts and tokens per second, on stderr
 
     Returns
@@ -139,6 +140,8 @@ def atlas(
         found = Atlas.of(opened, task.measures, size, total)
         if place is not None:
             found.save(place / RESULT)
+            if any(map(is_of_heads, found)):
+                write_whole(place / PAGE, found.to_html().encode())
     return found
 
 

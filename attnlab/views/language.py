@@ -76,6 +76,59 @@ WORDS = {
     ): ("热力图{of}：{L} 层，每层 {H} 个头；最大值 {largest}，位于第 {layer} 层，头 {head}"),
     "Lines{of} ({query}): most to {first}": "连线{of}（{query}）：最强的指向 {first}",
     "least of all heads": "各头中最小",
+    "least": "最小",
+    "To look into a text:": "查看一篇文本：",
+    "Errors are one standard error of a mean over texts like these.": (
+        "误差是这类文本均值的一个标准误差。"
+    ),
+    "weight on the first token, where heads look that have nothing to do": (
+        "放在第一个词元上的权重，没有事做的头看向那里"
+    ),
+    "weight on the token before": "放在前一个词元上的权重",
+    "weight on earlier copies of the token": "放在同一词元更早各处上的权重",
+    "weight on what stands behind the last earlier copy of the token": (
+        "放在同一词元上一次出现之后那个词元上的权重"
+    ),
+    "tokens between a query and what it looks at, weighted": (
+        "查询与所看之处相隔的词元数，按权重平均"
+    ),
+    "of the weights, in nats: 0 where all is on one token": (
+        "权重的熵，以纳特计：全在一个词元上时为 0"
+    ),
+    "of the weight that is not on the first token, on the token before": (
+        "不在第一个词元上的权重中，放在前一个词元上的份额"
+    ),
+    "of the weight that is not on the first token, on earlier copies": (
+        "不在第一个词元上的权重中，放在同一词元更早各处上的份额"
+    ),
+    "of the weight that is not on the first token, on what stands behind the last earlier copy": (
+        "不在第一个词元上的权重中，放在上一次出现之后那个词元上的份额"
+    ),
+    "distance, of the weight that is not on the first token": "不在第一个词元上的权重的平均距离",
+    "of the weights that are left when the first token is taken away": (
+        "去掉第一个词元后剩下的权重的熵"
+    ),
+    "of the lengths of weighed values, on the first token": (
+        "加权后的值的长度中，第一个词元所占的份额"
+    ),
+    "of the lengths of weighed values, on the token before": (
+        "加权后的值的长度中，前一个词元所占的份额"
+    ),
+    "of the lengths of weighed values, on earlier copies of the token": (
+        "加权后的值的长度中，同一词元更早各处所占的份额"
+    ),
+    "of the lengths of weighed values, on what stands behind the last earlier copy": (
+        "加权后的值的长度中，上一次出现之后那个词元所占的份额"
+    ),
+    "length of what the head writes, over that of the stream that it writes to": (
+        "头所写入的长度与它写入的残差流长度之比"
+    ),
+    "how often it is among the 3 that add most to the logit of the token that follows": (
+        "在所有头、MLP 和嵌入中，对下一个词元的 logit 贡献居前三的词元份额"
+    ),
+    "of the model, in nats per token": "模型的损失，以每词元纳特计",
+    "A cell leads to its head, below.": "点一格，下面显示那个头。",
+    "{rank} of {count}": "第 {rank} 名，共 {count} 个",
     "most": "最大",
     "Profile{of}: {told}": "各项度量{of}：{told}",
     "Losses{of}: from {first} at step 1 to {last} at the last": (
@@ -636,6 +689,11 @@ TITLES = {
     "{title}, head by head and token by token": "{title}，逐头逐词元",
     "Direct logit attribution{title}: {target}": "直接 logit 归因{title}：{target}",
     "Jobs of heads": "头的任务",
+    "Atlas of {texts} texts, {tokens} tokens, {faults} could not be measured": (
+        "{texts} 篇文本、{tokens} 个词元的图谱，另有 {faults} 篇无法测量"
+    ),
+    "Atlas of {texts} texts, {tokens} tokens": "{texts} 篇文本、{tokens} 个词元的图谱",
+    "loss {loss} nats per token": "损失：每个词元 {loss} 纳特",
     "{title}: mean of {texts} texts, {tokens} tokens": (
         "{title}：{texts} 篇文本、{tokens} 个词元的均值"
     ),

@@ -96,7 +96,7 @@ def live_policy() -> str:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    policy = POLICY.format(script=_hash(_script(scripts)), style=_hash(_source("page.css")))
+    policy = POLICY.format(script=digest(_script(scripts)), style=digest(source("page.css")))
     return policy + ("; connect-src 'self'" if "live.js" in scripts else "")
 
 
@@ -118,12 +118,12 @@ def _page(
         "language": "zh-Hans" if language == CHINESE else language,  # by it fonts are chosen
         "policy": _policy(scripts),
         "title": html.escape(_title(first)),
-        "style": _source("page.css"),
+        "style": source("page.css"),
         "description": json.dumps(description).replace("<", "\\u003c"),
         "packs": packs,
         "script": _script(scripts),
     }
-    frame = re.sub(r"\[\[(.+?)\]\]", lambda found: say(found[1], language), _source("page.html"))
+    frame = re.sub(r"\[\[(.+?)\]\]", lambda found: say(found[1], language), source("page.html"))
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
 
 
@@ -176,14 +176,14 @@ def estimated_size(traces: Sequence[Result]) -> int:
 
 
 def _script(names: Sequence[str]) -> str:
-    return "\n".join(map(_source, names))
+    return "\n".join(map(source, names))
 
 
-def _source(name: str) -> str:
+def source(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
 
 
-def _hash(source: str) -> str:
+def digest(source: str) -> str:
     return b64encode(sha256(source.encode()).digest()).decode()
 
 
