@@ -297,10 +297,14 @@ def test_a_logit_and_its_probability(open_page: Open, tied: bool) -> None:
 def test_what_the_heads_collected(open_page: Open, small: Trace) -> None:
     page = open_page(small)
     i, head = len(small.tokens) - 1, small.head(1, 2)
-    terms = terms_of(go_to(page, "blocks.1.attention.concat", 2 * 5 + 3))
+    arithmetic = go_to(page, "blocks.1.attention.concat", 2 * 5 + 3)
+    terms = terms_of(arithmetic)
     assert near(terms[:, 0], head.weights[i])
     assert near(terms[:, 1], head.V[:, 3])
     assert near(terms[:, 2].sum(), head.context[i, 3])
+    arithmetic.get_by_role("button", name="Layer 1, head 2").click()
+    until(page, "document.activeElement.className === 'cursor'")
+    assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
 
 
 def test_the_lines_of_layer_norm(open_page: Open, small: Trace) -> None:

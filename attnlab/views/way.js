@@ -352,8 +352,10 @@ function makeStrip() {
   function place() {
     if (columns === undefined) return;
     const [i, j] = [Math.floor(chosen / columns), chosen % columns];
-    mark.style.transform = `translate(${j * side}px, ${i * side}px)`;
-    mark.style.width = mark.style.height = `${side}px`;
+    const size = Math.max(side, 9);
+    const corner = (n) => `${(n + 0.5) * side - size / 2}px`;
+    mark.style.transform = `translate(${corner(j)}, ${corner(i)})`;
+    mark.style.width = mark.style.height = `${size}px`;
     line.ariaRowIndex = i + 1;
     mark.ariaColIndex = j + 1;
   }
@@ -579,7 +581,12 @@ const ARITHMETIC = {
     const values = Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]);
     const terms = products(weights, values);
     const isEdited = head.edited.has("context") || isEditedAt(way, stop);
-    return sumOf(terms, {
+    const where = say("Layer {layer}, head {head}", { layer: stop.layer, head: h });
+    const toHead = make("button", { type: "button", class: "leads" }, `${where} ↑`);
+    toHead.addEventListener("click", () =>
+      openHead(stop.layer, h, () => heatmaps[trace.number].cursor.focus()),
+    );
+    const sum = sumOf(terms, {
       heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),
       heads: [say("key"), `weights[${position}, ·]`, `V[·, ${d}]`, say("product")],
       line: (j) => [
@@ -590,6 +597,7 @@ const ARITHMETIC = {
       ],
       result: resultOf(isEdited, added(terms), rowAt(way, stop)[c]),
     });
+    return [...sum, make("p", {}, toHead)];
   },
 
   activated(way, stop, c) {
