@@ -46,12 +46,20 @@ def needs(library: str, extra: str) -> None:
         lacking(f'{library} is not installed: pip install "attnlab[{extra}]"')
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses among them
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What opens a browser is slow."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        lacking("the page's tests need playwright: pip install 'attnlab[test]'")
+        lacking("the page's tests need playwright: pip install 'attnlab[browsers]'")
     found = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if found is None:
         lacking("the page's tests need Chromium: apt-get install chromium")

@@ -13,8 +13,6 @@ from pages import OTHER, TEXT, to_cell, until
 
 from attnlab import GPT2
 
-pytestmark = pytest.mark.slow
-
 SERIOUS = ("serious", "critical")
 
 
