@@ -19,10 +19,14 @@ function headsInSight() {
   return laid.map((one, n) => ({ ...one, colour: HEAD_COLOURS[n] }));
 }
 
-/** Of those that a trace has and whose numbers are there, with their weights of query i. */
+/** Whether a view has a head, and its numbers are there. */
+const isReadIn = (view, { layer, head }) =>
+  hasHead(view, layer, head) && !unread(view, layer).length;
+
+/** The heads in sight, with their weights of query i. */
 const weightsInSight = (view, i) =>
   headsInSight()
-    .filter(({ layer, head }) => hasHead(view, layer, head) && !unread(view, layer).length)
+    .filter((one) => isReadIn(view, one))
     .map((one) => ({ ...one, weights: valuesOf(view, one.layer, one.head, "weights", i) }));
 
 /** Lay a head over those in sight, or take it away again. */
@@ -81,6 +85,13 @@ function makeLines(view) {
   const figure = make("figure", {}, ...nameOf(view), scroller);
   byId("lines").append(figure);
   const row = view.Tk > 40 ? SMALL_ROW : LINE_ROW;
+  const matrices = new Map(); // of the heads that were drawn, their weights
+  function weightsOf({ layer, head }) {
+    const name = `${layer}.${head}`;
+    if (!matrices.has(name)) matrices.set(name, matrixOf(view, { layer, head, step: "weights" }));
+    return matrices.get(name);
+  }
+
   let pointed = null; // the token under the pointer, as [is it a key, its number]
 
   const draw = onceAFrame(() => {
@@ -98,21 +109,21 @@ function makeLines(view) {
     const y = (n) => (n + 0.5) * row;
     const inSight = (n) => y(n) > scrollTop - row && y(n) < scrollTop + height + row;
 
-    for (let i = 0; i < view.T; i++) {
-      for (const { colour, weights } of weightsInSight(view, i)) {
-        context.strokeStyle = colour;
-        weights.forEach((weight, j) => {
-          const strength = strengthOf(weight);
-          if (strength < FAINTEST || !(inSight(cached + i) || inSight(j))) return;
-          const isMeant = !pointed || (pointed[0] ? j : i) === pointed[1];
-          context.globalAlpha = Math.sqrt(strength) * (isMeant ? 1 : 0.06);
-          context.lineWidth = 0.75 + 3.25 * strength;
-          context.beginPath();
-          context.moveTo(from, y(cached + i));
-          context.lineTo(to, y(j));
-          context.stroke();
-        });
-      }
+    for (const one of headsInSight().filter((one) => isReadIn(view, one))) {
+      context.strokeStyle = one.colour;
+      weightsOf(one).forEach((weight, n) => {
+        const strength = strengthOf(weight);
+        if (strength < FAINTEST) return;
+        const [i, j] = [Math.floor(n / view.Tk), n % view.Tk];
+        if (!(inSight(cached + i) || inSight(j))) return;
+        const isMeant = !pointed || (pointed[0] ? j : i) === pointed[1];
+        context.globalAlpha = Math.sqrt(strength) * (isMeant ? 1 : 0.06);
+        context.lineWidth = 0.75 + 3.25 * strength;
+        context.beginPath();
+        context.moveTo(from, y(cached + i));
+        context.lineTo(to, y(j));
+        context.stroke();
+      });
     }
     context.globalAlpha = 1;
     const [strong, muted] = [colourOf(figure), colourOf(scroller)];

@@ -3,21 +3,32 @@
 
 const STRIP_ROW = 22; // as in page.css
 
+/** They are built when they are first looked at: a long text has many rows. */
 function makeStrips(view) {
+  let built;
+  return {
+    draw() {
+      if (selection.look === "strips") (built ??= buildStrips(view)).draw();
+    },
+  };
+}
+
+function buildStrips(view) {
   const [trace] = view.traces;
   const strip = (name) => make("canvas", { class: `stripes ${name}`, "aria-hidden": "true" });
   const [ofQuery, ofKeys, ofProducts] = ["q", "k", "qk"].map(strip);
   const steps = ["raw_scores", "scores", "weights"];
   const asked = make("th", { scope: "row" });
   const rows = trace.keys.map((token, j) => {
-    const numbers = steps.map(() => make("td", {}));
+    const numbers = steps.map(() => make("data", {}));
     const button = make("button", { type: "button", class: "row-button" }, symbolOf(brief(token.symbol)));
     button.addEventListener("click", () => {
       select(view.rows[query()], view.columns[j]);
       openArithmetic(button);
     });
+    const cells = numbers.map((shown) => make("td", {}, shown));
     const fields = [ofKeys, ofProducts].map((canvas) => make("td", {}, ...(j ? [] : [canvas])));
-    const row = make("tr", {}, make("th", { scope: "row" }, button), ...fields, ...numbers);
+    const row = make("tr", {}, make("th", { scope: "row" }, button), ...fields, ...cells);
     return { row, numbers };
   });
   const heads = [say("key"), "K", "q × k", ...steps];
@@ -45,7 +56,6 @@ function makeStrips(view) {
   let products; // of the chosen query: (Tk, Dh)
 
   const draw = onceAFrame(() => {
-    if (selection.look !== "strips") return;
     const { layer, head: h } = selection;
     const there = hasHead(trace, layer, h);
     missing.hidden = there;
@@ -74,7 +84,10 @@ function makeStrips(view) {
       row.classList.toggle("masked", !isSeen(head, i * Tk + j));
       if (j === key) row.setAttribute("aria-current", "true");
       else row.removeAttribute("aria-current");
-      numbers.forEach((cell, n) => cell.replaceChildren(number(values[n][j], 3)));
+      numbers.forEach((shown, n) => {
+        shown.value = String(values[n][j]);
+        shown.textContent = format(values[n][j], 3);
+      });
     });
   });
 
