@@ -1,7 +1,6 @@
 """corpus/measures.py: weights with answers worked by hand, and models against plain loops."""
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -69,11 +68,8 @@ def test_entropy_by_hand() -> None:
 
 
 def test_size_by_hand() -> None:
-    # It writes (3, 4), then (0, 2), into a stream of lengths 10 and 1.
-    head = SimpleNamespace(W_O=np.array([[3.0, 4.0], [0.0, 2.0]]))
-    attention = SimpleNamespace(context=np.eye(2)[np.newaxis], heads=[head])
-    block = SimpleNamespace(attention=attention, input=np.array([[6.0, 8.0], [0.0, 1.0]]))
-    found = size(block)
+    """It writes (3, 4), then (0, 2), into a stream of lengths 10 and 1."""
+    found = size(np.array([[[3.0, 4.0], [0.0, 2.0]]]), np.array([[6.0, 8.0], [0.0, 1.0]]))
     np.testing.assert_allclose((found.sums, found.places), [[0.5 + 2.0], [2]])
 
 

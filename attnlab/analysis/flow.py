@@ -130,8 +130,13 @@ def lengths_of(head: Trace) -> Array:
 
 def written_length(written: Array, W_O: Array) -> Array:
     """How long each row is, (..., Dh), once a head's W_O has put it into the residual stream."""
-    length: Array = np.linalg.norm(written @ W_O, axis=-1)
-    return length
+    return length(written @ W_O)
+
+
+def length(x: Array) -> Array:
+    """‖x‖ of each row, (..., D) -> (...)."""
+    squares: Array = np.einsum("...d,...d->...", x, x)
+    return np.sqrt(squares, out=squares)
 
 
 def axes_of(trace: Trace, lengths: Array) -> tuple[Axis, Axis]:

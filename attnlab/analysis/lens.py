@@ -198,11 +198,22 @@ def stops_of(trace: Trace) -> tuple[str, ...]:
 
 def probabilities_of(ids: Ids, logits: Array) -> Array:
     """What softmax(logits) is for some ids of each row, (n, k); the logits are overwritten."""
+    behind, sums = _behind_the_largest(ids, logits)
+    probabilities: Array = np.exp(behind) / sums
+    return probabilities
+
+
+def log_probabilities_of(ids: Ids, logits: Array) -> Array:
+    """Their logarithms, of which none is infinite; the logits are overwritten."""
+    behind, sums = _behind_the_largest(ids, logits)
+    return behind - np.log(sums)
+
+
+def _behind_the_largest(ids: Ids, logits: Array) -> tuple[Array, Array]:
+    """Some logits of each row minus the largest, (n, k), and of all the sum of exp, (n, 1)."""
     chosen, largest = np.take_along_axis(logits, ids, -1), logits.max(axis=-1, keepdims=True)
     logits -= largest
-    sums = np.exp(logits, out=logits).sum(axis=-1, keepdims=True)
-    probabilities: Array = np.exp(chosen - largest) / sums
-    return probabilities
+    return chosen - largest, np.exp(logits, out=logits).sum(axis=-1, keepdims=True)
 
 
 def best_of(logits: Array) -> Ids:

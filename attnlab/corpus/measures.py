@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from attnlab import equations
 from attnlab.analysis.attribution import direction
-from attnlab.analysis.flow import written_length
+from attnlab.analysis.flow import length, written_length
 from attnlab.analysis.jobs import JOBS, Job
+from attnlab.analysis.lens import log_probabilities_of
 from attnlab.checks import as_reals
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.fast import ROWS
-from attnlab.gradients import cross_entropy
 from attnlab.steps import read_only
 from attnlab.trace import Trace
 
@@ -159,11 +159,14 @@ def _of_heads(trace: Trace, names: Sequence[str]) -> dict[str, Numbers]:
     layers: dict[str, list[Numbers]] = {name: [] for name in names if name != "writer"}
     for block in passing(trace):
         attention = block.attention
+        attention.weights  # noqa: B018  looked at first, so that the context is made of them
+        W_O = heads_of(attention.W_O, trace.config.n_head)
         if by_value:
-            keys[BY_VALUE] = lengths(attention.V, attention)
+            keys[BY_VALUE] = written_length(attention.V, W_O)
+        if writers is not None or "size" in layers:
+            written = attention.context @ W_O  # (H, T, D)
         if writers is not None:
-            attention.weights  # noqa: B018  looked at, so that the context is made of them
-            writers.take(block)
+            writers.take(written, block.mlp.output)
         for name, numbers in layers.items():
             look, kind = split(name)
             if look in targets:
@@ -171,7 +174,7 @@ def _of_heads(trace: Trace, names: Sequence[str]) -> dict[str, Numbers]:
             elif look == "entropy":
                 numbers.append(entropy(attention.weights, keys[kind]))
             else:
-                numbers.append(size(block))
+                numbers.append(size(written, block.input))
     found = {name: Numbers(*map(np.stack, zip(*one, strict=True))) for name, one in layers.items()}
     return found if writers is None else {**found, "writer": writers.numbers()}
 
@@ -228,17 +231,21 @@ def surprise(x: Array) -> Array:
     return y
 
 
-def size(block: Any) -> Numbers:
-    """‖context W_O‖ / ‖input‖ of each head, over all tokens."""
-    attention = block.attention
-    written = lengths(attention.context, attention) / np.linalg.norm(block.input, axis=-1)
-    return Numbers(summed(written), np.full(len(written), float(written.shape[-1])))
+def size(written: Array, stream: Array) -> Numbers:
+    """‖context W_O‖ / ‖input‖ of each head, over all tokens.
+
+    Parameters
+    ----------
+    written : (H, T, D), context W_O
+    stream : (T, D), the block's input
+    """
+    shares = length(written) / length(stream)
+    return Numbers(summed(shares), np.full(len(shares), float(shares.shape[-1])))
 
 
-def lengths(x: Array, attention: Any) -> Array:
-    """How long rows of each head are in the residual stream, (H, T, Dh) -> (H, T)."""
-    heads = zip(x, attention.heads, strict=True)
-    return np.stack([written_length(one, head.W_O) for one, head in heads])
+def heads_of(W_O: Array, n_head: int) -> Array:
+    """Each head's W_O, (H·Dh, D) -> (H, Dh, D)."""
+    return W_O.reshape(n_head, -1, W_O.shape[-1])
 
 
 class Writers:
@@ -252,15 +259,13 @@ class Writers:
         self._heads: list[Array] = []
         self._others = [self._added(trace.embedding)]
 
-    def take(self, block: Any) -> None:
-        """Look at what a block writes."""
-        heads = zip(block.attention.context, block.attention.heads, strict=True)
-        added = [((self._u @ head.W_O.T) * one[:-1]).sum(axis=-1) for one, head in heads]
-        self._heads.append(np.stack(added))  # (H, T - 1)
-        self._others.append(self._added(block.mlp.output))
+    def take(self, heads: Array, mlp: Array) -> None:
+        """Look at what a block's heads write, (H, T, D), and its MLP, (T, D)."""
+        self._heads.append(self._added(heads))  # (H, T - 1)
+        self._others.append(self._added(mlp))
 
     def _added(self, written: Array) -> Array:
-        added: Array = (written[:-1] * self._u).sum(axis=-1)
+        added: Array = np.einsum("...td,td->...t", written[..., :-1, :], self._u)
         return added
 
     def numbers(self) -> Numbers:
@@ -274,11 +279,11 @@ class Writers:
 
 def loss(trace: Trace) -> Numbers:
     """-log p of each token that follows another; some rows of logits at a time."""
-    total, targets = 0.0, trace.ids[1:]
+    total, targets = 0.0, trace.ids[1:, np.newaxis]
     for start in range(0, len(targets), ROWS):
         rows = slice(start, min(start + ROWS, len(targets)))
         logits = equations.logits(trace.final[rows], trace.W_U)
-        total += cross_entropy(logits, targets[rows])[0] * len(logits)
+        total -= float(log_probabilities_of(targets[rows], logits).sum(dtype=np.float64))
     return Numbers(np.array(total), np.array(float(len(targets))))
 
 

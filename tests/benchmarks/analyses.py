@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from atlas import attnlab_atlas, hf_atlas, plain_atlas
 from numpy.typing import NDArray
 from plain import PlainGPT2
 from tools import Ids, load_attnlab, load_transformer_lens, load_transformers
@@ -309,6 +310,7 @@ ANALYSES: dict[str, dict[str, Callable[[Any, Ids, Ids], Any]]] = {
         "eager": hf_attribution,
     },
     "gradients": {"plain": plain_gradients, "attnlab": attnlab_gradients, "eager": hf_gradients},
+    "atlas": {"plain": plain_atlas, "attnlab": attnlab_atlas, "eager": hf_atlas},
     "composition": {
         "plain": plain_composition,
         "attnlab": attnlab_composition,

@@ -78,6 +78,7 @@ ANALYSES: dict[str, tuple[str, int, int, dict[str, float | None]]] = {
     "attribution": ("attribution to heads", 12, 5, {"eager": None}),
     "gradients": ("gradients of all weights", 12, 5, {"eager": None}),
     "composition": ("K-composition", 12, 3, {"lens": None}),
+    "atlas": ("all measures of an atlas", 128, 5, {"eager": 1 / 1.5}),
 }
 
 # The difference of two tools' numbers that float32 explains, of what the numbers are.
@@ -444,8 +445,9 @@ def analysis(bench: Bench) -> None:
         "Analysis",
         "In a process that has the model loaded, milliseconds by the clock and of processors, and "
         "MB that a run adds at its peak: 15 tokens where each head's context of one text is put "
-        "into another, else 12. transformers with hooks, or autograd. The last column is how far "
-        "the numbers are from those of plain NumPy in float64, ‖a - b‖ / ‖b‖: more than "
+        "into another, 128 that an atlas measures, else 12. transformers with hooks, or autograd. "
+        "The last column is how far the numbers are from those of plain NumPy in float64, "
+        "‖a - b‖ / ‖b‖: more than "
         f"{ANALYSIS_TOLERANCE:g}, and this command fails.",
     )
     rows, goals = [], []

@@ -399,7 +399,7 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "training": training,
     **{
         name: partial(analysis, name)
-        for name in ("patching", "lens", "attribution", "gradients", "composition")
+        for name in ("patching", "lens", "attribution", "gradients", "composition", "atlas")
     },
 }
 
