@@ -85,18 +85,7 @@ function table(caption, heads, rows, foot, marked, onRow) {
     make("th", { scope: "row" }, foot[0]),
     ...foot.slice(1).map((x) => make("td", {}, typeof x === "number" ? number(x) : x)),
   );
-  return make(
-    "div",
-    { class: "table", tabindex: "0", role: "region", "aria-label": caption },
-    make(
-      "table",
-      {},
-      make("caption", {}, caption),
-      make("thead", {}, make("tr", {}, ...heads.map((name) => make("th", { scope: "col" }, name)))),
-      make("tbody", {}, ...body),
-      make("tfoot", {}, last),
-    ),
-  );
+  return boxedTable(caption, heads, body, [last]);
 }
 
 function arithmeticOf(trace) {
@@ -289,20 +278,6 @@ function comparedOf(shown) {
   return make(
     "article",
     { class: "compared" },
-    make(
-      "table",
-      {},
-      make("caption", {}, say("Both, and their difference")),
-      make(
-        "thead",
-        {},
-        make(
-          "tr",
-          {},
-          ...[say("step"), "A", "B", DIFFERENCE].map((name) => make("th", { scope: "col" }, name)),
-        ),
-      ),
-      make("tbody", {}, ...rows),
-    ),
+    tableOf(say("Both, and their difference"), [say("step"), "A", "B", DIFFERENCE], rows),
   );
 }

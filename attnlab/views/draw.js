@@ -9,6 +9,25 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** A table; `rows` and `feet` are elements. */
+const tableOf = (caption, heads, rows, feet = []) =>
+  make(
+    "table",
+    {},
+    make("caption", {}, caption),
+    make("thead", {}, make("tr", {}, ...heads.map((name) => make("th", { scope: "col" }, name)))),
+    make("tbody", {}, ...rows),
+    make("tfoot", {}, ...feet),
+  );
+
+/** A table in a box in which it scrolls. */
+const boxedTable = (caption, ...parts) =>
+  make(
+    "div",
+    { class: "table", tabindex: "0", role: "region", "aria-label": caption },
+    tableOf(caption, ...parts),
+  );
+
 const byId = (id) => document.getElementById(id);
 
 function format(x, digits = 4) {

@@ -389,15 +389,11 @@ function candidatesTable({ vocab, logits }, found, drawn) {
     say("renewed"),
     say("cumulated"),
   ];
-  const caption = { count, vocab: grouped(vocab) };
-  return make(
-    "table",
-    {},
-    make("caption", {}, say("The {count} most probable of {vocab} tokens", caption)),
-    make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
-    make("tbody", {}, ...rows),
-    make("tfoot", {}, ...foot),
-  );
+  const caption = say("The {count} most probable of {vocab} tokens", {
+    count,
+    vocab: grouped(vocab),
+  });
+  return tableOf(caption, heads, rows, foot);
 }
 
 /** What follows in the text itself, and how probable it was. */

@@ -32,23 +32,13 @@ function buildStrips(view) {
     return { row, numbers };
   });
   const heads = [say("key"), "K", "q × k", ...steps];
-  const table = make(
-    "table",
-    {},
-    make("caption", {}, say("The query's vector, and every key's{of}", { of: labelOf(view) })),
-    make("thead", {}, make("tr", {}, ...heads.map((name) => make("th", { scope: "col" }, name)))),
-    make(
-      "tbody",
-      {},
-      make("tr", { class: "asks" }, asked, make("td", {}, ofQuery), ...[1, 2, 3, 4].map(() => make("td"))),
-      ...rows.map(({ row }) => row),
-    ),
-  );
+  const caption = say("The query's vector, and every key's{of}", { of: labelOf(view) });
+  const none = [1, 2, 3, 4].map(() => make("td"));
+  const asking = make("tr", { class: "asks" }, asked, make("td", {}, ofQuery), ...none);
+  const scroller = boxedTable(caption, heads, [asking, ...rows.map(({ row }) => row)]);
   const told = make("p", { class: "readout", "aria-live": "polite" });
   const note = make("p", { class: "note" });
   const missing = make("p", { class: "note", hidden: "" });
-  const scroller = make("div", { class: "table", tabindex: "0", role: "region" }, table);
-  scroller.setAttribute("aria-label", table.caption.textContent);
   byId("strips").append(make("figure", {}, ...nameOf(view), missing, told, scroller, note));
   for (const canvas of [ofKeys, ofProducts]) canvas.style.height = `${trace.Tk * STRIP_ROW}px`;
 

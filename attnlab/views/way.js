@@ -694,18 +694,7 @@ function termsOf(caption, heads, rows, feet) {
     all.map(([first, ...others]) =>
       make("tr", {}, make("th", { scope: "row" }, first), ...others.map(cell)),
     );
-  return make(
-    "div",
-    { class: "table", tabindex: "0", role: "region", "aria-label": caption },
-    make(
-      "table",
-      {},
-      make("caption", {}, caption),
-      make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
-      make("tbody", {}, ...lines(rows)),
-      make("tfoot", {}, ...lines(feet)),
-    ),
-  );
+  return boxedTable(caption, heads, lines(rows), lines(feet));
 }
 
 byId("stops").addEventListener("keydown", walkByKey);
