@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import REFERENCE, RELATIVES, Open, needs
 from numpy.typing import NDArray
-from pages import OTHER, TEXT, gpt2_shaped, to_cell, until
+from pages import OTHER, TEXT, drawn, gpt2_shaped, to_cell, until
 
 from attnlab import GPT2, GPT2Config, Trace, at, open_trace
 from attnlab.errors import InvalidValueError
@@ -535,6 +535,20 @@ def test_a_strips_cells_by_pointer(open_page: Open, small: Trace) -> None:
         assert page.locator(".mark").get_attribute("aria-label").startswith(f"component {c}:")
     page.mouse.move(0, 0)
     assert page.locator(".reading").inner_text().startswith("component 59 ")
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_the_way_fits_the_window(open_page: Open, width: int) -> None:
+    trace = GPT2.from_pretrained("pocket").trace(POCKET)
+    page = open_page(trace, viewport={"width": width, "height": 800})
+    for path in ("position_embedding", *stops(trace)[3:16], "final", "logits", "probabilities"):
+        go_to(page, path, 1)
+        drawn(page)
+        room, used = page.evaluate("[innerWidth, document.documentElement.scrollWidth]")
+        assert used <= room, path
+        box = page.locator(".cells canvas").bounding_box()
+        assert box["x"] + box["width"] <= width, path
+        assert box["height"] <= 300, path
 
 
 def test_a_strips_colours_tell_sign_and_size(open_page: Open, small: Trace) -> None:

@@ -109,13 +109,14 @@ async function readFollowing(way) {
   };
 }
 
+const OF_HEADS = /^attention\.(Q|K|V|concat)$/; // all heads' vectors, one after the other
 const IS_OF_TOKENS = new Set(["logits", "probabilities"]); // of which the page has the largest
 
 /** A stop's row; undefined where it can't be had. */
 function rowAt({ rows, trace, position, following }, { path, name, layer }) {
   if (rows.has(path)) return rows.get(path);
   if (IS_OF_TOKENS.has(name)) return following?.[name];
-  const ofHeads = /^attention\.(Q|K|V|concat)$/.exec(name);
+  const ofHeads = OF_HEADS.exec(name);
   return ofHeads ? rowOfHeads(trace.read.get(layer), ofHeads[1], position) : undefined;
 }
 
@@ -308,8 +309,22 @@ function whichColumns({ trace, stop }) {
 function componentOf({ name }, c) {
   const { Dh } = walked.trace;
   if (IS_OF_TOKENS.has(name)) return say("token {symbol}, id {id}", walked.following.tokens[c]);
-  if (!/^attention\.(Q|K|V|concat)$/.test(name)) return say("component {c}", { c });
+  if (!OF_HEADS.test(name)) return say("component {c}", { c });
   return say("component {c}, of head {h} component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
+}
+
+const CELL_SIDE = 24; // at most, in pixels
+const STRIP_HEIGHT = 180; // about
+
+/** A strip's columns, a multiple of `unit`, and how large its cells are; whole lines if they fit. */
+function latticeOf(count, width, unit) {
+  const room = Math.min(CELL_SIDE, Math.sqrt((STRIP_HEIGHT * width) / count));
+  const fitting = Math.floor(width / room);
+  const most = Math.max(16, unit, fitting - (fitting % unit));
+  let columns = most;
+  while (count % columns && columns - unit >= 0.75 * most) columns -= unit;
+  columns = Math.min(count, count % columns ? most : columns);
+  return { columns, side: Math.max(1, Math.floor(Math.min(room, width / columns))) };
 }
 
 const strip = makeStrip();
@@ -330,10 +345,8 @@ function makeStrip() {
     const width = byId("strip").clientWidth;
     if (!width || !row.length) return;
     const { Dh } = walked.trace;
-    const fitting = Math.floor(width / Math.min(24, Math.sqrt((180 * width) / row.length)));
-    const unit = row.length % Dh || Dh > width / 4 || !walked.stop.name.startsWith("att") ? 8 : Dh;
-    columns = Math.min(row.length, Math.max(16, unit, fitting - (fitting % unit)));
-    side = Math.max(1, Math.min(24, Math.floor(width / columns)));
+    const byHeads = OF_HEADS.test(walked.stop.name) && 4 * Dh < width;
+    ({ columns, side } = latticeOf(row.length, width, byHeads ? Dh : 8));
     const rows = Math.ceil(row.length / columns);
     const scale = stripScale(row);
     bitmapOf(row, columns, rows, scale, () => false, canvas);
