@@ -3,6 +3,7 @@
 import html
 import math
 import multiprocessing
+import pickle
 import re
 import signal
 import subprocess
@@ -20,11 +21,12 @@ from conftest import needs, posix
 
 import attnlab
 from attnlab import GPT2, Trace
-from attnlab.blas import use_one_thread
+from attnlab.blas import one_thread, use_one_thread
 from attnlab.corpus import Atlas
 from attnlab.corpus.run import PAGE, RESULT
 from attnlab.corpus.tally import EXTREMES
 from attnlab.corpus.texts import LONGEST, Text, chunks_of, texts_of
+from attnlab.corpus.worker import Shared
 from attnlab.errors import (
     InvalidTypeError,
     InvalidValueError,
@@ -260,6 +262,19 @@ def test_an_executor_that_can_do_nothing() -> None:
 
     with pytest.raises(WorkerError, match="AttributeError: can't pickle that"):
         attnlab.atlas("pocket", texts(3), executor=Useless(), progress=False)
+
+
+def test_a_model_goes_to_workers_once(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    for shared in (Shared(pocket), Shared(pocket, "pocket")):
+        content = pickle.dumps(shared)
+        with one_thread():  # which a worker takes for good
+            one, other = pickle.loads(content), pickle.loads(content)
+        assert one.model is other.model is not pocket
+        assert one.model.trace([1, 2]).next_logits[0] == pocket.trace([1, 2]).next_logits[0]
+    assert len(pickle.dumps(Shared(pocket, "pocket"))) < 200
+    monkeypatch.setattr("attnlab.corpus.worker.LARGEST_SENT", 1000)
+    with pytest.raises(InvalidValueError, match="write it by model"):
+        pickle.dumps(Shared(pocket))
 
 
 def test_texts_that_can_not_be_measured_are_told_by_name(tmp_path: Path, pocket: GPT2) -> None:

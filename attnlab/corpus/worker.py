@@ -8,7 +8,7 @@ import pickle
 import signal
 import threading
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,13 +40,17 @@ class Shared:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.name is not None:
             return _of_name, (self.name,)
-        content = pickle.dumps(self.model)
-        if len(content) > LARGEST_SENT:
+        if len(self._content) > LARGEST_SENT:
             raise InvalidValueError(
-                f"a model in memory would be sent with each chunk, {len(content) // 10**6:,} MB: "
-                "write it by model.save(directory), and give the directory as the model"
+                "a model in memory would be sent with each chunk, "
+                f"{len(self._content) // 10**6:,} MB: write it by model.save(directory), and give "
+                "the directory as the model"
             )
-        return _of_content, (content,)
+        return _of_content, (self._content,)
+
+    @cached_property
+    def _content(self) -> bytes:
+        return pickle.dumps(self.model)
 
 
 @cache
