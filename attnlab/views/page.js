@@ -269,8 +269,8 @@ function within({ layer, head, query, key, step, look }) {
 }
 
 /** What the address asks for, such as #layer=1&head=2&query=9. */
-function followLink() {
-  const asked = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+function followLink(link) {
+  const asked = Object.fromEntries(new URLSearchParams(link.slice(1)));
   const numbers = ["layer", "head", "query", "key"].filter((name) => asked[name]?.trim());
   for (const name of numbers) asked[name] = Number(asked[name]);
   Object.assign(selection, within(asked));
@@ -309,8 +309,9 @@ makeSteps();
 makeSettings();
 openTraces(description.traces);
 setTimeout(readAhead, 500);
-if (location.hash) followLink();
-addEventListener("hashchange", followLink);
+if (location.hash) followLink(location.hash);
+// What was asked for: by now the address may tell of the place before.
+addEventListener("hashchange", ({ newURL }) => followLink(new URL(newURL).hash));
 
 byId("theme").addEventListener("click", () => {
   document.documentElement.dataset.theme = isDark() ? "light" : "dark";
