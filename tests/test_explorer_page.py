@@ -104,7 +104,7 @@ def shows(page: Any, trace: Trace, layer: int, head: int, nth: int = 0) -> None:
     for i, j in ((T // 2, T // 3), (T - 1, T - 1), (T - 1, 0)):
         to_cell(page, i, j, nth)
         weight = trace.head(layer, head).weights[i, j]
-        assert agrees(page.locator(".readout").nth(nth).locator("data"), weight)
+        assert agrees(page.locator("#heatmaps .readout").nth(nth).locator("data"), weight)
     wanted = [token.probability for token in trace.next_tokens(5)]
     end = time.monotonic() + PATIENCE
     while following(page, nth) != pytest.approx(wanted, abs=6e-5):
@@ -197,7 +197,7 @@ def test_the_one_before(explorer: Explorer, pocket: GPT2, open_live: Open) -> No
     shows(page, b, 1, 2, 1)
     to_cell(page, 7, 1, 2)
     difference = b.head(1, 2).weights[7, 1] - a.head(1, 2).weights[7, 1]
-    assert agrees(page.locator(".readout").nth(2).locator("data"), difference)
+    assert agrees(page.locator("#heatmaps .readout").nth(2).locator("data"), difference)
     ask(page, "The hen")
     shows(page, b, 1, 2, 0)
     shows(page, pocket.trace("The hen"), 1, 2, 1)
@@ -229,7 +229,9 @@ def test_a_head_is_silenced(explorer: Explorer, pocket: GPT2, open_live: Open) -
     page.locator("#head-toggle").click()
     idle(page)
     assert page.locator("#prompt").input_value() == "typed, and not sent"
-    assert re.match(r"query 5 .* key 3 ", page.locator(".readout").inner_text())  # as it was
+    assert re.match(
+        r"query 5 .* key 3 ", page.locator("#heatmaps .readout").inner_text()
+    )  # as it was
     silenced = pocket.trace(TEXT).edited({"blocks.1.attention.heads.2.context": 0})
     shows(page, silenced, 1, 2)
     assert page.locator(".next data").first.inner_text() == "0.9416"  # as the README has it
