@@ -371,7 +371,7 @@ def test_no_way_to_the_explorer(pocket: GPT2, open_live: Open) -> None:
         page = open_live(explorer)
         idle(page)
         ask(page, "The hen saw the cat")
-        page.evaluate("for (const { read, packs } of traces) { read.delete(1); packs.clear(); }")
+    page.evaluate("for (const { read, packs } of traces) { read.delete(1); packs.clear(); }")
     lost = "The explorer does not answer: it has ended, or there is no way to it."
     page.locator(".map").nth(5).click()
     assert told(page) == lost
