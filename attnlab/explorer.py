@@ -202,7 +202,7 @@ class Explorer(PrintedAnywhere):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kept:
     """A trace that is kept.
 
