@@ -28,6 +28,7 @@ from attnlab.views.shown import Result
 # The steps of a head that a pack holds where they are edited, a scale as a number beside it.
 CARRIED = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
+NUMBERED = re.compile(r"(attention|prediction|way)\.(\d{1,9})")
 COLUMNS = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
 
 # What is left of random float32 numbers in `embedded`, before base64: of 32 bits the sign and the
@@ -43,13 +44,14 @@ def pack(trace: Result, name: str) -> bytes:
     InvalidValueError
         There is no such pack; it holds NaN or numbers that float32 can't hold.
     """
-    kind, _, number = name.partition(".")
-    if kind == "attention" and number.isdecimal() and int(number) < len(trace.blocks):
-        return _attention(trace, int(number))
-    if kind == "prediction" and number.isdecimal() and int(number) in positions_of(trace):
-        return _float32(prediction(trace, int(number)), "logits")
-    if kind == "way" and number.isdecimal() and int(number) < len(trace.tokens):
-        return _joined(way.way(trace, int(number)), name)
+    if found := NUMBERED.fullmatch(name):
+        kind, number = found[1], int(found[2])
+        if kind == "attention" and number < len(trace.blocks):
+            return _attention(trace, number)
+        if kind == "prediction" and number in positions_of(trace):
+            return _float32(prediction(trace, number), "logits")
+        if kind == "way" and number < len(trace.tokens):
+            return _joined(way.way(trace, number), name)
     if name == "norms":
         return _joined(way.norms(trace), name)
     if found := COLUMNS.fullmatch(name):
