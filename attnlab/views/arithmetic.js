@@ -15,7 +15,7 @@ function openArithmetic(cursor) {
   for (const heatmap of heatmaps) heatmap.layOut();
   const [cell, panel] = [cursor, byId("panel")].map((part) => part.getBoundingClientRect());
   const end = panel.right > cell.left ? panel.top : innerHeight;
-  if (cell.top >= 0 && cell.bottom <= end) return;
+  if (cell.top >= -1 && cell.bottom <= end + 1) return; // but for a fraction
   for (const part of [cursor.closest("figure"), cursor])
     part.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
