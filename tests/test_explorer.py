@@ -343,7 +343,8 @@ def test_what_is_not_there(explorer: Explorer) -> None:
     assert b"no longer kept" in numbers(explorer, "0" * 16, "attention.0", 410)
     assert "no longer kept" in told(explorer, "/write", {"trace": "", "count": 1}, 410)
     id = traced(explorer)["id"]
-    for name in ("attention.2", "attention.-1", "attention.x", "attention", "", "../../etc/passwd"):
+    odd = ("attention", "", "../../etc/passwd", f"way.{'9' * 5000}")
+    for name in ("attention.2", "attention.-1", "attention.x", *odd):
         assert b"there is no pack" in numbers(explorer, id, name, 400)
     assert answer(explorer, "GET", "/nothing")[0] == 404
     assert answer(explorer, "GET", "/trace")[0] == 405
