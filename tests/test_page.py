@@ -53,6 +53,7 @@ from attnlab.tables import printable
 from attnlab.views import way
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.page import HERE, MARK, SCRIPTS, STEPS, estimated_size, is_page
+from attnlab.views.purposes import purpose
 
 # Symbols of tokens that would like to be more than text.
 HOSTILE = [
@@ -103,8 +104,12 @@ def test_names_and_formulas_are_those_of_the_steps(
     monkeypatch.setattr(Head.scores, "formula", "raw_scores / 42")
     steps = described(odd.trace(TEXT).to_html())["steps"]
     assert tuple(steps) == STEPS
-    assert steps["scores"] == {"axes": "Tq Tk", "formula": "raw_scores / 42"}
-    assert steps["K"] == {"axes": "Tk Dk", "formula": "X W_K + b_K"}
+    for name, axes, formula in (
+        ("scores", "Tq Tk", "raw_scores / 42"),
+        ("K", "Tk Dk", "X W_K + b_K"),
+    ):
+        what_for = purpose(f"blocks.0.attention.heads.0.{name}")
+        assert steps[name] == {"axes": axes, "formula": formula, "purpose": what_for}
     written = [
         formula
         for name in STEPS
@@ -593,7 +598,7 @@ def test_two_traces_and_their_difference(odd: GPT2, open_page: Open) -> None:
     a, b = odd.trace(TEXT), odd.trace(OTHER)
     page = open_page(a, b, viewport={"width": 1280, "height": 1200})
     assert page.locator("#heatmaps h3").all_inner_texts() == ["A", "B", "B − A"]
-    assert "1 of 12 tokens differ" in page.locator("#compared").inner_text()
+    assert "1 of 12 paired tokens differ" in page.locator("#compared").inner_text()
     assert page.locator(".map").count() == 45
     until(page, "grids.every(({ maps }) => maps.every((map) => map.values))")
     page.locator(".map").nth(30 + 11).click()

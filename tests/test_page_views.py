@@ -329,6 +329,35 @@ def test_texts_are_aligned_by_what_they_share(browser: Any) -> None:
     page.close()
 
 
+def test_what_may_follow_and_the_way_are_of_the_chosen_token_of_each_text(
+    odd: GPT2, open_page: Open
+) -> None:
+    ids = odd.trace(TEXT).tokens.ids.tolist()
+    extra = [id for id in range(50) if id not in ids][:2]
+    texts = odd.trace(ids), odd.trace([*ids[:3], *extra, *ids[3:]])  # from 3 on B is 2 tokens ahead
+    page = open_page(*texts)
+    slider = page.get_by_role("slider", name="after position")
+    for i, j in ((7, 9), (1, 1), (11, 13), (3, 5)):
+        page.locator(".flow").nth(1).locator(".chip").nth(j).hover()
+        drawn(page)
+        headings = page.locator(".following h3").all_inner_texts()
+        for heading, trace, n in zip(headings, texts, (i, j), strict=True):
+            assert heading == f"Next token after position {n}, {trace.tokens.symbols[n]}"
+        until(page, f"byId('way-title').textContent.includes('token {i}, ')")
+        assert slider.get_attribute("aria-valuetext") == f"{i} {texts[0].tokens.symbols[i]}"
+    page.locator(".flow").nth(1).locator(".chip").nth(4).hover()  # which A has not
+    drawn(page)
+    assert page.locator(".following h3").all_inner_texts() == [
+        f"Next token after position {n}, {trace.tokens.symbols[n]}"
+        for trace, n in zip(texts, (2, 4), strict=True)
+    ]
+    said = page.locator(".readout").all_inner_texts()
+    assert ["no such pair here" in text for text in said] == [True, False, True]
+    page.locator(".flow").nth(0).locator(".chip").nth(5).hover()
+    drawn(page)
+    assert not any("no such" in text for text in page.locator(".readout").all_inner_texts())
+
+
 def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
     ids = odd.trace(TEXT).tokens.ids.tolist()
     extra = [id for id in range(50) if id not in ids][:3]
@@ -336,7 +365,7 @@ def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
     a, b = odd.trace(ids), odd.trace([*ids[:3], extra[0], *ids[4:7], *extra[1:], *ids[7:11]])
     page = open_page(a, b)
     said = page.locator("#compared").inner_text()
-    assert "1 of 12 tokens differ" in said
+    assert "1 of 11 paired tokens differ" in said
     assert "In A alone: 1; in B alone: 2" in said
     in_a, in_b = [*range(11)], [*range(7), *range(9, 13)]
     difference = b.head(1, 2).weights[np.ix_(in_b, in_b)] - a.head(1, 2).weights[:11, :11]
@@ -385,7 +414,7 @@ def test_changed_tokens_are_marked(odd: GPT2, open_page: Open) -> None:
         chips = page.locator(".flow").nth(nth).locator(".chip")
         wanted[3] = "changed"
         assert chips.evaluate_all(marks) == wanted
-    assert page.locator(".flow .chip").nth(3).get_attribute("aria-label").endswith("changed")
+    assert page.locator(".flow .chip").nth(3).get_attribute("aria-label").endswith("another token")
     assert page.locator("#alignment li").evaluate_all(marks) == wanted
     first, changed, new = odd.tokenizer.tokens([ids[0], ids[3], other]).symbols
     rows = page.locator("#alignment li").all_inner_texts()
@@ -682,7 +711,7 @@ def test_what_a_head_does_is_told_of_this_text(odd: GPT2, open_page: Open) -> No
         for n, job in enumerate(jobs.jobs):
             told = page.locator(f'#jobs [data-job="{job}"]')
             assert agrees(told.locator("data"), jobs.attention[n, layer, h])
-            assert told.inner_text().endswith(f"(even {jobs.even[n]:.2f})")
+            assert told.inner_text().endswith(f"({jobs.even[n]:.2f} if evenly)")
             is_more = jobs.attention[n, layer, h] > 2 * jobs.even[n]
             assert told.locator("strong").count() == is_more
     page = open_page(odd.trace([1, 2, 3]))
@@ -698,7 +727,7 @@ def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Ope
     page = open_page(pocket.trace("The hen"))
     page.locator(".map").nth(6).click()
     assert page.locator("#jobs").inner_text().splitlines()[-1] == (
-        "By its model card: the animal of “it” 0.98 · what followed it there 0.92 · "
+        "On other texts, by its model card: the animal of “it” 0.98 · what followed it there 0.92 · "
         "the adjective that decides 0.83"
     )
     measured = head_jobs(pocket)

@@ -586,6 +586,29 @@ def test_the_way_follows_the_chosen_token(open_page: Open, small: Trace) -> None
     assert page.locator("#way-note").is_hidden()
 
 
+def test_a_way_that_comes_late_is_not_shown(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT))
+    until(page, "walked !== undefined")
+    page.evaluate(
+        """async () => {
+            const [at, frame] = [selection.query, () => new Promise(requestAnimationFrame)];
+            const soon = numbersOf;
+            numbersOf = async (...one) => {
+                await new Promise((go) => setTimeout(go, 200));
+                return soon(...one);
+            };
+            for (const query of [2, at]) {
+                select(query, 0);
+                await frame();
+                await frame();
+            }
+            await new Promise((go) => setTimeout(go, 800));
+        }"""
+    )
+    assert "token 11, " in page.locator("#way-title").inner_text()
+    assert page.locator("#way-note").is_hidden()
+
+
 def test_the_nearest_way_where_the_file_has_no_other(odd: GPT2, open_page: Open) -> None:
     trace = gpt2_shaped(odd, 12, n_layer=2, seed=0)
     ways = [name for name in packs_of_file(trace) if name.startswith("way")]

@@ -107,6 +107,7 @@ function arithmeticOf(trace) {
       { "data-step": name },
       make("code", {}, `${formulaOf(name)}${head.edited.has(name) ? say(", edited") : ""}`),
       make("span", { class: "sum" }, ...parts),
+      make("span", { class: "note" }, description.steps[name].purpose),
     );
   const strong = (x) => make("strong", {}, number(x));
   // What a step's equation makes, or what an edit put in its place.
@@ -137,10 +138,9 @@ function arithmeticOf(trace) {
     ),
     line(
       "masked_scores",
-      say("the mask is {mask}{edited}: ", {
-        mask: masked ? "False" : "True",
-        edited: head.edited.has("mask") ? say(", edited") : "",
-      }),
+      masked ? say("the mask is False") : say("the mask is True"),
+      head.edited.has("mask") ? say(", edited") : "",
+      masked ? say(", so the query may not look: ") : say(", so the query may look: "),
       result("masked_scores", CELL.masked_scores(head, i, j), steps.masked_scores[j]),
     ),
     line(

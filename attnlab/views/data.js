@@ -80,6 +80,12 @@ function nearest(shown, place) {
   return Math.max(0, (after < 0 ? shown.length : after) - 1);
 }
 
+/** The position of the chosen query in a trace; of the last one before it, where it has none there. */
+function queryIn(trace) {
+  const { rows, queries } = views[trace.number];
+  return queries[nearest(rows, selection.query)][0];
+}
+
 /**
  * What is shown together: T rows and Tk columns. Row i stands at the place rows[i] of all queries,
  * and is query queries[i] of each trace; columns and keys likewise.

@@ -218,8 +218,10 @@ function makeHeatmap(view) {
       " → ",
       make("span", {}, keyName, " ", symbolOf(brief(view.keyLabels[j]))),
     ];
+    const isElsewhere = view.rows[i] !== selection.query || view.columns[j] !== selection.key;
+    const nearest = isElsewhere ? [make("small", {}, say("no such pair here; the nearest: "))] : [];
     readout.replaceChildren(
-      make("span", { class: "pair" }, ...words),
+      make("span", { class: "pair" }, ...nearest, ...words),
       make("strong", {}, number(shown, 4), masked ? ` ${say("masked")}` : ""),
     );
     cursor.setAttribute(

@@ -266,12 +266,12 @@ WORDS = {
     "the adjective that decides": "起决定作用的形容词",
     "the animal of “it”": "“it” 所指的动物",
     "the thing of “it”": "“it” 所指的物体",
-    "By its model card: ": "据模型卡：",
+    "On other texts, by its model card: ": "在其他文本上，据模型卡：",
     "the first token": "第一个词元",
     "the same token, earlier": "更早出现的同一词元",
     "what followed it there": "它当时后面的词元",
-    "(even {even})": "（均匀为 {even}）",
-    "On this text: ": "在这段文本上：",
+    "({even} if evenly)": "（平均分配则为 {even}）",
+    "Mean weight on this text: ": "在这段文本上的平均权重：",
     "Empty maps have not been looked at before this was printed.": (
         "空白的图在打印之前没有查看过。"
     ),
@@ -301,9 +301,9 @@ WORDS = {
     ),
     "A above, B below": "上为 A，下为 B",
     "beside the other text": "与另一文本相比",
-    "changed": "已改变",
-    "added": "另一文本没有",
-    "{differ} of {T} tokens differ.": "{T} 个词元中有 {differ} 个不同。",
+    "another token": "另一个词元",
+    "none there": "那里没有",
+    "{differ} of {paired} paired tokens differ.": "对应的 {paired} 个词元中有 {differ} 个不同。",
     "The tokens are the same.": "词元完全相同。",
     "No difference is shown: {a}; {b}.": "无法显示差值：{a}；{b}。",
     "{name} has {layers} layers of {H} heads, Dh {Dh}": (
@@ -377,7 +377,16 @@ WORDS = {
     "how {query} looks at {key}": "{query} 怎样看 {key}",
     "the {Dh} products added up: ": "{Dh} 个乘积相加：",
     "Dk is {Dh}: ": "Dk 为 {Dh}：",
-    "the mask is {mask}{edited}: ": "掩码为 {mask}{edited}：",
+    "the mask is True": "掩码为 True",
+    "the mask is False": "掩码为 False",
+    ", so the query may look: ": "，查询可以看：",
+    ", so the query may not look: ": "，查询不可以看：",
+    "no such pair here; the nearest: ": "这里没有这一对；最近的是：",
+    (
+        "Numbers are rounded for showing, and computed with all their digits: the last one shown "
+        "may differ by a little."
+    ): ("数字显示时经过舍入，计算时用全部位数：显示的最后一位可能略有出入。"),
+    "Orange above 0; darkest from {most} on.": "大于 0 为橙；从 {most} 起颜色最深。",
     "; divided by the row's sum, ": "；除以该行之和，",
     "component {chosen}: key {j} adds ": "第 {chosen} 维：键 {j} 贡献 ",
     "; all keys added up: ": "；所有键相加：",
@@ -411,8 +420,8 @@ WORDS = {
     ),
     "component {c}": "第 {c} 维",
     "component {c}, of head {h} component {d}": "第 {c} 维，即头 {h} 的第 {d} 维",
-    "Blue below 0, orange above; strongest at {least} and {most}.": (
-        "蓝色小于 0，橙色大于 0；到 {least} 和 {most} 颜色最深。"
+    "Blue below 0, orange above; darkest from ±{most} on.": (
+        "小于 0 为蓝，大于 0 为橙；从 ±{most} 起颜色最深。"
     ),
     "mean, of the {D} numbers of {name}: their sum / {D}": "均值，{name} 的 {D} 个数之和 / {D}",
     "variance: the sum of all ({name} − mean)² / {D}": "方差：各个 ({name} − 均值)² 之和 / {D}",

@@ -114,9 +114,6 @@ const samplingSettings = () => ({ ...settings });
 
 const grouped = (count) => count.toLocaleString("en");
 
-/** The chosen token's place in a trace; in a shorter text the last. */
-const placeIn = (trace) => Math.min(selection.query, trace.T - 1);
-
 /** A token by the names that attnlab/views/prediction.py gives it. */
 function tokenOf([id, symbol, text, bytes]) {
   const plain = symbol.replaceAll("Ġ", " ");
@@ -133,10 +130,11 @@ function makeSettings() {
   };
   sliders = {
     position: slider(say("after position"), {
-      words: (n) => `${traces[0].cached + n}`,
+      words: (n) => positionIn(places.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
       aloud: (n) => {
-        const { cached, tokens } = traces.find(({ T }) => n < T);
-        return `${cached + n} ${brief(tokens[n].symbol)}`;
+        const t = places.queries[n].findIndex((i) => i !== null);
+        const { cached, tokens } = traces[t];
+        return `${cached + places.queries[n][t]} ${brief(tokens[places.queries[n][t]].symbol)}`;
       },
       use: (n) => select(n, selection.key),
     }),
@@ -204,7 +202,7 @@ function slider(name, { words, aloud, use }) {
 
 /** Put the sliders whose ends depend on the texts where they belong. */
 function placeSliders() {
-  sliders.position.set(selection.query, Math.max(...traces.map(({ T }) => T)) - 1);
+  sliders.position.set(selection.query, places.queries.length - 1);
   const most = Math.max(...traces.map(({ prediction }) => prediction.n));
   if (settings.top_k > most) settings.top_k = null;
   sliders.top_k.set(settings.top_k === null ? most : settings.top_k - 1, most);
@@ -246,11 +244,11 @@ function makePrediction(trace) {
   texts[trace.number].following.append(title, list, make("div", { class: "how" }, down, how));
 
   const draw = onceAFrame(async () => {
-    const place = placeIn(trace);
+    const place = queryIn(trace);
     if (place >= given.first && !positions.has(place)) {
       const numbers = await numbersOf(trace, `prediction.${place}`);
       positions.set(place, positionOf(numbers, given.vocab, description.stops));
-      if (place !== placeIn(trace)) return; // another one was chosen since, and is drawn
+      if (place !== queryIn(trace)) return; // another one was chosen since, and is drawn
     }
     const after = () =>
       sayParts("Next token after position {position}, {token}", {

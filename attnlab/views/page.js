@@ -84,15 +84,15 @@ function tellJobs() {
       const parts = known.flatMap(([name, job], n) => {
         const share = make(job.attention > 2 * job.even ? "strong" : "span", {});
         share.append(make("data", { value: String(job.attention) }, job.attention.toFixed(2)));
-        const even = say("(even {even})", { even: job.even.toFixed(2) });
+        const even = say("({even} if evenly)", { even: job.even.toFixed(2) });
         const told = make("span", { "data-job": name }, words[name], " ", share, " ", even);
         return n ? [" · ", told] : [told];
       });
       const of = traces.length === 2 ? `${trace.name}: ` : "";
-      const weighs = parts.length ? say("On this text: ") : "";
+      const weighs = parts.length ? say("Mean weight on this text: ") : "";
       return make("p", {}, of, weighs, ...parts);
     }),
-    ...(ofCard ? [make("p", {}, say("By its model card: "), ofCard)] : []),
+    ...(ofCard ? [make("p", {}, say("On other texts, by its model card: "), ofCard)] : []),
   );
 }
 
@@ -171,7 +171,7 @@ function summarise() {
   const told = [
     whyNoDifference || say("{DIFFERENCE} is shown beside them.", { DIFFERENCE }),
     differ || onlyA || onlyB
-      ? say("{differ} of {T} tokens differ.", { differ, T: a.T })
+      ? say("{differ} of {paired} paired tokens differ.", { differ, paired: count(isEverywhere) })
       : say("The tokens are the same."),
     (onlyA || onlyB) &&
       say("In A alone: {onlyA}; in B alone: {onlyB}. The difference is of what both have.", {

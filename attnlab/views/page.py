@@ -35,6 +35,7 @@ from attnlab.views import prediction, way
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.language import CHINESE, WORDS, language_of, say, titled
 from attnlab.views.packs import COMPRESSED, edited_heads, embedded, pack, packs_of_file
+from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result, Token
 
 HERE = Path(__file__).parent
@@ -110,7 +111,7 @@ def _page(
     description = {
         "colours": {"light": LIGHT._asdict(), "dark": DARK._asdict()},
         "words": WORDS if language == CHINESE else {},
-        "steps": {name: _step(first.head(0, 0), name) for name in STEPS},
+        "steps": {name: _step(first.head(0, 0), name, language) for name in STEPS},
         "stops": prediction.STOPS,
         "traces": described,
     }
@@ -187,8 +188,13 @@ def digest(source: str) -> str:
     return b64encode(sha256(source.encode()).digest()).decode()
 
 
-def _step(head: Result, name: str) -> dict[str, str]:
-    return {"axes": head.axes_of(name), "formula": head.formula_of(name)}
+def _step(head: Result, name: str, language: str) -> dict[str, str]:
+    purpose_of = say(purpose(f"blocks.0.attention.heads.0.{name}"), language)
+    return {
+        "axes": head.axes_of(name),
+        "formula": head.formula_of(name),
+        "purpose": purpose_of,
+    }
 
 
 def _text(trace: Result) -> str:

@@ -67,7 +67,7 @@ function buildStrips(view) {
       "Blue below zero, orange above: Q and K to ±{vectors}, products to ±{products}; a row's products add up to its raw score.",
       { vectors: format(bounds[0], 2), products: format(bounds[1], 2) },
     );
-    asked.replaceChildren(`${i} `, symbolOf(brief(trace.tokens[i].symbol)));
+    asked.replaceChildren(`Q: ${i} `, symbolOf(brief(trace.tokens[i].symbol)));
     const values = steps.map((step) => stepRow(head, step, i));
     const key = nearest(view.columns, selection.key);
     rows.forEach(({ row, numbers }, j) => {

@@ -135,7 +135,7 @@ function standingOf(trace, n) {
 /** Show a token's card while the pointer or the focus is on `chip`. */
 function describe(chip, token, position, standing = "") {
   const card = byId("card");
-  const words = { changed: say("changed"), added: say("added") };
+  const words = { changed: say("another token"), added: say("none there") };
   const rows = [
     [say("symbol"), token.symbol],
     [say("text"), `“${token.text}”`],

@@ -122,9 +122,12 @@ function rowAt({ rows, trace, position, following }, { path, name, layer }) {
 
 /** Another query was chosen. */
 const followWay = onceAFrame(() => {
-  if (!walked) return; // the first is on its way
-  if (nearestWay(walked.trace, selection.query) !== walked.position) showWay();
-  else tellWhose();
+  if (!walked || nearestWay(walked.trace, queryIn(walked.trace)) !== walked.position) {
+    showWay();
+  } else {
+    asked++; // another one that is on its way is wanted no more
+    tellWhose();
+  }
 });
 
 /** Whose way it is, and whether it is another one's than the chosen token's. */
@@ -136,7 +139,7 @@ function tellWhose() {
       i: String(position),
     }),
   );
-  const query = Math.min(selection.query, trace.T - 1);
+  const query = queryIn(trace);
   byId("way-note").hidden = position === query;
   byId("way-note").textContent = say(
     "The way of token {query} is not in the file; attnlab explore has all of them.",
@@ -147,7 +150,7 @@ function tellWhose() {
 async function showWay() {
   const choice = ++asked;
   const trace = traces[walk.trace];
-  const position = nearestWay(trace, Math.min(selection.query, trace.T - 1));
+  const position = nearestWay(trace, queryIn(trace));
   const way = await wayOf(trace, position);
   const stop = way.stops.find(({ path }) => path === walk.path);
   if (stop.layer !== undefined && !trace.read.has(stop.layer)) await readLayer(trace, stop.layer);
@@ -354,11 +357,10 @@ function makeStrip() {
     canvas.style.height = `${rows * side}px`;
     cells.ariaRowCount = rows;
     cells.ariaColCount = columns;
-    const { least, most } = { least: format(-scale.bound), most: format(scale.bound) };
-    legend.textContent = say("Blue below 0, orange above; strongest at {least} and {most}.", {
-      least,
-      most,
-    });
+    const most = format(scale.bound);
+    legend.textContent = row.every((x) => x >= 0)
+      ? say("Orange above 0; darkest from {most} on.", { most })
+      : say("Blue below 0, orange above; darkest from ±{most} on.", { most });
     place();
   }
 
