@@ -1010,6 +1010,7 @@ def test_edited_numbers_that_float32_can_not_hold() -> None:
 # Keys, axes, and what Python and everybody calls by these names.
 UNTRANSLATED = [
     "attnlab",
+    "GPT",
     "logits",
     "Tab",
     "Enter",
