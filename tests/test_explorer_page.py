@@ -236,6 +236,7 @@ def test_a_head_is_silenced(explorer: Explorer, pocket: GPT2, open_live: Open) -
     shows(page, silenced, 1, 2)
     assert page.locator(".next data").first.inner_text() == "0.9416"  # as the README has it
     assert page.locator("#head-toggle").get_attribute("aria-pressed") == "true"
+    assert "its context, what it finds, is set to 0" in page.locator("#is-silent").inner_text()
     assert page.locator("#silenced button").all_inner_texts() == ["layer 1, head 2 ×"]
     (marked,) = page.locator(".map.silenced").all()
     assert marked.get_attribute("aria-label") == "layer 1, head 2, silenced"
@@ -244,6 +245,7 @@ def test_a_head_is_silenced(explorer: Explorer, pocket: GPT2, open_live: Open) -
     shows(page, pocket.trace("The hen").edited({"blocks.1.attention.heads.2.context": 0}), 1, 2)
     open_head(page, 0, 0)
     assert page.locator("#head-toggle").get_attribute("aria-pressed") == "false"
+    assert page.locator("#is-silent").is_hidden()
     page.get_by_role("button", name="layer 1, head 2: let it speak again").click()
     idle(page)
     shows(page, pocket.trace("The hen"), 0, 0)
@@ -422,7 +424,7 @@ def test_a_text_that_means_to_be_markup(explorer: Explorer, open_live: Open) -> 
 def test_the_end(explorer: Explorer, open_live: Open) -> None:
     page = open_live(explorer)
     page.locator("#end").click()
-    assert told(page) == "The explorer has ended. To look on, start it again."
+    assert told(page).startswith("The explorer has ended. What is shown can be looked at still")
     explorer.wait()
 
 

@@ -206,6 +206,9 @@ WORDS = {
     "Written on, each with the probability that it was drawn with:": (
         "续写出的词元，各附抽取时的概率："
     ),
+    "Silenced: it computes its weights still, but its context, what it finds, is set to 0.": (
+        "已静默：它仍计算权重，但它找到的内容（context）被置为 0。"
+    ),
     "Silence this head": "让这个头静默",
     "Silence the MLP of layer {layer}": "让第 {layer} 层的 MLP 静默",
     "MLP of layer {layer}": "第 {layer} 层的 MLP",
@@ -213,7 +216,9 @@ WORDS = {
     "{name}, silenced": "{name}，已静默",
     "{name}: let it speak again": "{name}：恢复发声",
     "End the explorer": "结束探索",
-    "The explorer has ended. To look on, start it again.": "探索已结束。要继续查看，请重新启动。",
+    "The explorer has ended. What is shown can be looked at still; start it again for more.": (
+        "探索页已结束。已显示的内容仍可查看；要继续请重新启动。"
+    ),
     "The explorer does not answer: it has ended, or there is no way to it.": (
         "探索程序没有回应：它已经结束，或者无法连接。"
     ),

@@ -202,7 +202,9 @@ function markSilenced() {
 
 function markToggles() {
   const { layer, head } = selection;
-  byId("head-toggle").ariaPressed = String(isAmong(wanted.silenced, [layer, head]));
+  const isSilent = isAmong(wanted.silenced, [layer, head]);
+  byId("head-toggle").ariaPressed = String(isSilent);
+  byId("is-silent").hidden = !isSilent;
   byId("mlp-toggle").ariaPressed = String(isAmong(wanted.silenced, [layer]));
   byId("mlp-toggle").textContent = say("Silence the MLP of layer {layer}", { layer });
 }
@@ -259,6 +261,11 @@ function makeExplorer() {
         toggle([selection.layer, selection.head]),
       ),
       button("mlp-toggle", "", () => toggle([selection.layer])),
+      make(
+        "p",
+        { id: "is-silent", class: "note" },
+        say("Silenced: it computes its weights still, but its context, what it finds, is set to 0."),
+      ),
     ),
   );
   // Whoever has opened a head, its title says which it is.
@@ -272,7 +279,7 @@ function makeExplorer() {
 async function end() {
   try {
     await answerTo("stop", {});
-    tell(say("The explorer has ended. To look on, start it again."));
+    tell(say("The explorer has ended. What is shown can be looked at still; start it again for more."));
   } catch (error) {
     tell(error.message);
   }
