@@ -375,7 +375,8 @@ def test_without_a_word(pocket: Trace) -> None:
     """The last token, its most probable next one, the first component."""
     best = pocket.next_tokens(1)[0]
     numbers = pocket.explain().numbers
-    assert (numbers["token"], numbers["id"], numbers["value"]) == (7, best.id, best.logit)
+    assert (numbers["token"], numbers["id"]) == (7, best.id)
+    assert numbers["value"] == pytest.approx(best.logit, rel=1e-6)  # of another product
     assert str(pocket.explain("logits", "it", best.text)) == str(pocket.explain())
     assert str(pocket.explain("logits", 7, best.id)) == str(pocket.explain())
     assert str(pocket.explain("next_logits")).splitlines()[-2:] == ["made of", "  final, W_U"]
