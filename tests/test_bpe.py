@@ -81,6 +81,7 @@ def test_what_ranks_do_not_tell_is_left_alone(merges: list[Pair], text: str) -> 
     assert Merges(ids, merges).encode(text) is None
 
 
+@pytest.mark.slow
 def test_merges_are_followed_in_any_vocabulary() -> None:
     """2,000 made-up ones; what tiktoken can't do is left to the tokenizers library."""
     needs("tokenizers", "tokenizers")

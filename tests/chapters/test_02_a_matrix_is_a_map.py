@@ -61,6 +61,7 @@ def test_what_a_matrix_does() -> None:
     assert [1, 2] @ both["turn stretch"] == pytest.approx([0.75 * 3**0.5 - 1.5, 0.25 + 3**0.5 / 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matrix", [MATRIX, "[[0.0, 1.0], [1.0, 0.0]]", "[[1, 2], [2, 4]]"])
 def test_turn_stretch_turn(matrix: str) -> None:
     lesson = run(CHAPTER, {MATRIX: matrix})
