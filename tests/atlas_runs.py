@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from killed_run import be_killed_at
+from killed_run import killed_at_each_write
 
 import attnlab
 from attnlab import Trace
@@ -48,22 +48,12 @@ def deadly(trace: Trace) -> np.ndarray:
 
 
 def main(top: Path) -> None:
-    unbroken, number = bits(run(None)), 0
-    while True:
-        directory = top / str(number)
-        child = os.fork()
-        if not child:
-            be_killed_at(number + 1)
-            run(directory)
-            os._exit(0)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if status == 0:
-            break
-        assert status == -signal.SIGKILL, status
+    unbroken, kills = bits(run(None)), 0
+    for directory in killed_at_each_write(top, run):
+        kills += 1
         assert bits(run(directory)) == unbroken
         assert not [name for name in os.listdir(directory) if IS_ASIDE.match(name) or name == LOCK]
-        number += 1
-    print(number)
+    print(kills)
 
 
 if __name__ == "__main__":

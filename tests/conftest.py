@@ -19,6 +19,7 @@ from walkthrough_checkpoint import write_checkpoint
 
 from attnlab import GPT2, AttnlabError, Tokenizer, Trace
 from attnlab.hub import PUBLISHED
+from attnlab.views.page import source
 
 # What views say is tested in English; tests of Chinese ask for it.
 os.environ["ATTNLAB_LANGUAGE"] = "en"
@@ -69,34 +70,64 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def pure(browser: Any) -> Iterator[Any]:
+    """A page with those of the page's functions that draw nothing, and nothing else."""
+    page = browser.new_page()
+    for name in ("source.js", "chain.js", "next.js", "steps.js"):
+        page.add_script_tag(content=source(name))
+    yield page
+    page.close()
+
+
+class Watched:
+    """Pages in contexts of their own: what they say, and whom they ask."""
+
+    def __init__(self, browser: Any) -> None:
+        self._browser, self._contexts = browser, list[Any]()
+        self.said: list[str] = []
+        self.asked: set[str] = set()
+
+    def open(self, address: str, **settings: Any) -> Any:
+        settings = {"viewport": {"width": 1280, "height": 800}} | settings
+        context = self._browser.new_context(**settings)
+        self._contexts.append(context)
+        context.on("request", lambda request: self.asked.add(request.url))
+        page = context.new_page()
+        page.on("console", lambda message: self.said.append(message.text))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("dialog", lambda dialog: self.said.append(dialog.message))
+        page.goto(address)
+        until(page, "document.querySelector('.readout data') !== null")
+        return page
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+
+
 @pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
+def watched(browser: Any) -> Iterator[Watched]:
+    watched = Watched(browser)
+    yield watched
+    watched.close()
+
+
+@pytest.fixture
+def open_page(watched: Watched, tmp_path: Path) -> Iterator[Open]:
     """Write a page, open it from disk, and in the end see that it was quiet and alone."""
-    said: list[str] = []
-    asked: list[str] = []
-    contexts = []
+    file = tmp_path / "page.html"
 
     def open_(
         trace: Trace, other: Trace | None = None, language: str | None = None, **settings: Any
     ) -> Any:
-        file = tmp_path / "page.html"
         trace.save(file, other, language=language)
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | settings)
-        contexts.append(context)
-        context.on("request", lambda request: asked.append(request.url))
-        page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: said.append(dialog.message))
-        page.goto(file.as_uri())
-        until(page, "document.querySelector('.readout data') !== null")
-        return page
+        return watched.open(file.as_uri(), **settings)
 
     yield open_
-    for context in contexts:
-        context.close()
-    assert said == []
-    assert set(asked) <= {(tmp_path / "page.html").as_uri()}
+    watched.close()
+    assert watched.said == []
+    assert watched.asked <= {file.as_uri()}
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,22 @@ def be_killed_at(number: int) -> None:
         setattr(os, name, counted(getattr(os, name)))
 
 
+def killed_at_each_write(top: Path, run: Callable[[Path], object]) -> Iterator[Path]:
+    """What a run leaves in a directory that is killed at its first write, its second, and so on."""
+    for number in count():
+        directory = top / str(number)
+        child = os.fork()
+        if not child:
+            be_killed_at(number + 1)
+            run(directory)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status == 0:
+            return
+        assert status == -signal.SIGKILL, status
+        yield directory
+
+
 def numbers(model: GPT2) -> bytes:
     return b"".join(x.tobytes() for x in model.parameters.values())
 
@@ -93,17 +110,7 @@ def what_is_left(directory: Path, unbroken: Training) -> tuple[int | None, int |
 def main(top: Path) -> None:
     unbroken = run(None)
     found: list[tuple[int | None, int | None]] = []
-    while True:
-        directory = top / str(len(found))
-        child = os.fork()
-        if not child:
-            be_killed_at(len(found) + 1)
-            run(directory)
-            os._exit(0)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if status == 0:
-            break
-        assert status == -signal.SIGKILL, status
+    for directory in killed_at_each_write(top, run):
         found.append(what_is_left(directory, unbroken))
         resumed = run(directory)
         assert resumed.losses == unbroken.losses

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import needs
+from conftest import Watched, needs
 from pages import agrees, to_cell, until
 
 from attnlab import GPT2, Sampling, Trace
@@ -42,30 +42,18 @@ def explorer(pocket: GPT2) -> Iterator[Explorer]:
 
 
 @pytest.fixture
-def open_live(browser: Any) -> Iterator[Open]:
+def open_live(watched: Watched) -> Iterator[Open]:
     """Open an explorer's page, and in the end see that it was quiet and asked nobody else."""
-    said: list[str] = []
-    asked: set[str] = set()
-    contexts, own = [], []
+    own = []
 
     def open_(explorer: Explorer, **settings: Any) -> Any:
         own.append(explorer.url.partition("?")[0])
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | settings)
-        contexts.append(context)
-        context.on("request", lambda request: asked.add(request.url))
-        page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: said.append(dialog.message))
-        page.goto(explorer.url)
-        until(page, "document.querySelector('.readout data') !== null")
-        return page
+        return watched.open(explorer.url, **settings)
 
     yield open_
-    for context in contexts:
-        context.close()
-    assert [words for words in said if not words.startswith(REFUSED)] == []
-    assert {address for address in asked if not address.startswith(tuple(own))} <= {"data:,"}
+    watched.close()
+    assert [words for words in watched.said if not words.startswith(REFUSED)] == []
+    assert {name for name in watched.asked if not name.startswith(tuple(own))} <= {"data:,"}
 
 
 def idle(page: Any) -> None:

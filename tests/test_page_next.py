@@ -16,23 +16,12 @@ from attnlab.parameters import ParameterVector
 from attnlab.tokens import Vocabulary
 from attnlab.training.parameters import initial_parameters
 from attnlab.views.packs import embedded, pack
-from attnlab.views.page import HERE
 from attnlab.views.prediction import POSITIONS, STOPS, TEMPERATURES, TOKENS, described
 
 
 @pytest.fixture(scope="module")
 def odd() -> GPT2:
     return GPT2.from_pretrained(REFERENCE / "odd")
-
-
-@pytest.fixture(scope="module")
-def pure(browser: Any) -> Iterator[Any]:
-    """A page with the functions that draw nothing."""
-    page = browser.new_page()
-    for name in ("source.js", "chain.js", "next.js"):
-        page.add_script_tag(content=(HERE / name).read_text(encoding="utf-8"))
-    yield page
-    page.close()
 
 
 def with_logits(logits: NDArray[Any]) -> Trace:

@@ -17,7 +17,6 @@ from attnlab.errors import InvalidValueError
 from attnlab.forward import KeyValueCache
 from attnlab.parameters import ParameterVector, parameter_count
 from attnlab.views.packs import pack, packs_of_file
-from attnlab.views.page import HERE
 from attnlab.views.prediction import TOKENS
 from attnlab.views.way import BUDGET, stops
 
@@ -40,16 +39,6 @@ POSITIONS = "traces[0].tokens.map((_, i) => i).filter((i) => isThere(traces[0], 
 @pytest.fixture(scope="module")
 def odd() -> GPT2:
     return GPT2.from_pretrained(REFERENCE / "odd")
-
-
-@pytest.fixture(scope="module")
-def pure(browser: Any) -> Iterator[Any]:
-    """A page with the functions that draw nothing."""
-    page = browser.new_page()
-    for name in ("chain.js", "steps.js"):
-        page.add_script_tag(content=(HERE / name).read_text(encoding="utf-8"))
-    yield page
-    page.close()
 
 
 def row_of(trace: Trace, path: str, position: int) -> NDArray[Any]:
