@@ -296,7 +296,7 @@ def test_a_tokens_card(odd: GPT2, open_page: Open) -> None:
 def test_the_chosen_tokens_lines_are_its_weights(odd: GPT2, open_page: Open) -> None:
     trace = odd.trace(TEXT)
     page = open_page(trace)
-    page.locator(".flow .chip").nth(4).hover()
+    page.locator(".flow .chip").nth(4).click()
     drawn(page)
     weights = trace.head(0, 0).weights[4]
     told = page.locator(".flow small").all_inner_texts()
@@ -306,7 +306,7 @@ def test_the_chosen_tokens_lines_are_its_weights(odd: GPT2, open_page: Open) -> 
         f"(canvas) => {{ {PIXELS} return pixels.reduce((a, p) => Math.max(a, p >>> 24), 0); }}"
     )
     assert page.locator(".stage canvas").evaluate(strongest) > 100
-    page.locator(".flow .chip").nth(0).hover()  # it sees itself alone: no line
+    page.locator(".flow .chip").nth(0).click()  # it sees itself alone: no line
     drawn(page)
     assert page.locator(".stage canvas").evaluate(strongest) == 0
 
@@ -695,7 +695,7 @@ def test_queries_start_after_the_cached_keys(odd: GPT2, open_page: Open) -> None
     weights = trace.head(0, 0).weights
     for n, i in ((5, 1), (6, 2), (4, 0), (5, 1), (2, 0)):  # a cached token asks nothing
         page.evaluate("drawings.length = 0")
-        chips.nth(n).hover()
+        chips.nth(n).click()
         drawn(page)
         marked = "(all) => all.map((chip) => chip.classList.contains('query'))"
         assert np.flatnonzero(chips.evaluate_all(marked)).tolist() == [4 + i]

@@ -159,7 +159,7 @@ def move(page: Any, nth: int, value: int) -> None:
 
 def look_at(page: Any, place: int) -> None:
     """Choose a token in the text, and wait for what may follow it."""
-    page.locator(".flow .chip").nth(place).hover()
+    page.locator(".flow .chip").nth(place).click()
     until(page, f"document.querySelector('#predictions h3').textContent.includes('{place}, ')")
     drawn(page)
 

@@ -138,7 +138,7 @@ def selected(page: Any) -> Any:
 
 def test_tab_chooses_nothing(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT))
-    page.locator(".flow .chip").nth(4).hover()
+    page.locator(".flow .chip").nth(4).click()
     before = selected(page)
     assert before[3] == 4
     page.locator("#theme").focus()
@@ -156,6 +156,110 @@ def test_tab_chooses_nothing(odd: GPT2, open_page: Open) -> None:
     assert selected(page)[3] == 5
     page.keyboard.press("Enter")
     assert selected(page)[3] == 2
+
+
+def test_what_the_pointer_is_on_is_told_and_not_chosen(odd: GPT2, open_page: Open) -> None:
+    trace = odd.trace(TEXT)
+    page = open_page(trace)
+    page.locator(".map").nth(7).click()
+    head = trace.head(1, 2)
+    to_cell(page, 9, 2)
+
+    def seen() -> Any:
+        """What is told of the cell, the chips' weights, what follows, whose way it is, the link."""
+        page.wait_for_timeout(250)
+        drawn(page)
+        told = page.locator(
+            "#heatmaps .readout, .flow small, .following h3, #way-title, #strongest"
+        )
+        return told.all_inner_texts(), page.locator(".hover").is_visible(), page.url
+
+    def told_of(i: int, j: int) -> None:
+        drawn(page)
+        readout = page.locator("#heatmaps .readout")
+        assert re.findall(r"(?:query|key) (\d+)", readout.inner_text()) == [str(i), str(j)]
+        assert agrees(readout.locator("data"), head.weights[i, j])
+        shares = [float(x) for x in page.locator(".flow small").all_inner_texts()[: i + 1]]
+        assert shares == pytest.approx(head.weights[i, : i + 1], abs=0.0051)
+        assert selected(page) == [1, 2, "weights", 9, 2]
+
+    before = seen()
+    page.locator(".flow .chip").nth(5).hover()
+    told_of(5, int(head.weights[5].argmax()))
+    page.mouse.move(0, 0)
+    assert seen() == before
+    page.locator(".flow .chip").nth(4).focus()
+    assert selected(page) == [1, 2, "weights", 9, 2]
+    page.locator(".cursor").focus()
+    box = box_of(page, ".scroller")
+    cell = box["width"] / 12
+    page.mouse.move(box["left"] + 3.5 * cell, box["top"] + 6.5 * cell)
+    told_of(6, 3)
+    assert box_of(page, ".hover") == pytest.approx(
+        box_of(page, ".cursor")
+        | {k: v for k, v in box_of(page, ".hover").items() if k not in "width height"}
+    )
+    assert page.locator(".cursor").get_attribute("aria-label").startswith("query 9 ")
+    page.mouse.move(0, 0)
+    assert seen() == before
+    choose_look(page, "strips")
+    box = box_of(page, ".stripes.qk")
+    page.mouse.move(box["left"] + 30, box["top"] + 4.5 * 22)
+    drawn(page)
+    assert page.locator("#strips [aria-current] th").inner_text() == trace.tokens.symbols[4]
+    page.mouse.move(0, 0)
+    drawn(page)
+    assert page.locator("#strips [aria-current] th").inner_text() == trace.tokens.symbols[2]
+    assert page.locator("#strips .readout").inner_text() == ""
+    choose_look(page, "map")
+    assert seen()[:2] == before[:2]
+    # A click chooses; what the pointer rests on does not stand in the way of keys then.
+    scroller = page.locator(".scroller")
+    scroller.click(position={"x": 3.5 * cell, "y": 6.5 * cell})
+    assert selected(page)[3:] == [6, 3]
+    page.keyboard.press("Escape")
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#heatmaps .readout .pair").inner_text().startswith("query 7 ")
+
+
+def test_a_tap_chooses(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT), viewport={"width": 390, "height": 800}, has_touch=True)
+    page.locator(".flow .chip").nth(5).tap()
+    assert selected(page)[3] == 5
+    assert page.evaluate("pointed") is None
+    choose_look(page, "lines")
+    page.locator(".all-lines").tap(position={"x": 20, "y": 24 * 7.5})
+    assert selected(page)[3] == 7
+    page.locator(".all-lines").tap(position={"x": 300, "y": 24 * 2.5})
+    assert selected(page)[3:] == [7, 2]
+
+
+def test_a_head_opens_where_it_looks(odd: GPT2, open_page: Open) -> None:
+    a, b = odd.trace(TEXT), odd.trace(OTHER)
+    for traces in ((a,), (a, b)):
+        page = open_page(*traces)
+        for layer, h, i in ((0, 0, 11), (1, 2, 11), (2, 4, 7), (2, 4, 3), (0, 3, 3)):
+            page.locator(".map").nth(5 * layer + h).click()
+            if selected(page)[3] != i:
+                page.locator(".flow .chip").nth(i).click()
+            weights = a.head(layer, h).weights[i]
+            j = int(weights.argmax())
+            assert selected(page)[3:] == [i, j]
+            said = page.locator("#strongest")
+            of, symbols = "A: " if len(traces) == 2 else "", a.tokens.symbols
+            assert said.inner_text() == (
+                f"{of}Largest weight of query {i} {symbols[i]}: {weights[j]:.4f}, "
+                f"on key {j} {symbols[j]}"
+            )
+        to_cell(page, 3, 1)
+        for step in ("scores", "weights"):
+            page.locator(f"#steps input[value={step}]").check(force=True)
+        assert selected(page)[3:] == [3, 1]
+    # A token that the second text has alone looks where it does there.
+    ids = a.tokens.ids.tolist()
+    longer = odd.trace([*ids, ids[3]])
+    page = open_page(a, longer)
+    assert selected(page)[3:] == [12, int(longer.head(0, 0).weights[12].argmax())]
 
 
 def test_zoom_keeps_the_chosen_cell_in_sight(odd: GPT2, open_page: Open) -> None:
@@ -180,15 +284,20 @@ def opened_at(page: Any, link: str) -> Any:
 
 
 def test_a_link_opens_the_page_where_it_was(odd: GPT2, open_page: Open, tmp_path: Path) -> None:
-    page = open_page(odd.trace(TEXT))
+    trace = odd.trace(TEXT)
+    page = open_page(trace)
     page.file = tmp_path / "page.html"
+
+    def most(layer: int, h: int, i: int) -> int:
+        return int(trace.head(layer, h).weights[i].argmax())
+
     for link, wanted in (
-        ("", [0, 0, "weights", 11, 0]),
-        ("#layer=1&head=2&query=9", [1, 2, "weights", 9, 0]),
+        ("", [0, 0, "weights", 11, most(0, 0, 11)]),
+        ("#layer=1&head=2&query=9", [1, 2, "weights", 9, most(1, 2, 9)]),
         ("#head=4&step=scores&query=7&key=3&layer=2", [2, 4, "scores", 7, 3]),
-        ("#layer=77&head=-1&query=x&key=&step=magic&more=1", [2, 0, "weights", 11, 0]),
+        ("#layer=77&head=-1&query=x&key=&step=magic&more=1", [2, 0, "weights", 11, most(2, 0, 11)]),
         ("#query=1e9&key=2.5", [0, 0, "weights", 11, 2]),
-        ("#%F0%9F%92%A9&look=magic", [0, 0, "weights", 11, 0]),
+        ("#%F0%9F%92%A9&look=magic", [0, 0, "weights", 11, most(0, 0, 11)]),
     ):
         assert opened_at(page, link) == wanted, link
     assert opened_at(page, "#layer=2&head=1&query=5&step=scores")[:2] == [2, 1]
@@ -338,14 +447,14 @@ def test_what_may_follow_and_the_way_are_of_the_chosen_token_of_each_text(
     page = open_page(*texts)
     slider = page.get_by_role("slider", name="after position")
     for i, j in ((7, 9), (1, 1), (11, 13), (3, 5)):
-        page.locator(".flow").nth(1).locator(".chip").nth(j).hover()
+        page.locator(".flow").nth(1).locator(".chip").nth(j).click()
         drawn(page)
         headings = page.locator(".following h3").all_inner_texts()
         for heading, trace, n in zip(headings, texts, (i, j), strict=True):
             assert heading == f"Next token after position {n}, {trace.tokens.symbols[n]}"
         until(page, f"byId('way-title').textContent.includes('token {i}, ')")
         assert slider.get_attribute("aria-valuetext") == f"{i} {texts[0].tokens.symbols[i]}"
-    page.locator(".flow").nth(1).locator(".chip").nth(4).hover()  # which A has not
+    page.locator(".flow").nth(1).locator(".chip").nth(4).click()  # which A has not
     drawn(page)
     assert page.locator(".following h3").all_inner_texts() == [
         f"Next token after position {n}, {trace.tokens.symbols[n]}"
@@ -353,7 +462,7 @@ def test_what_may_follow_and_the_way_are_of_the_chosen_token_of_each_text(
     ]
     said = page.locator(".readout").all_inner_texts()
     assert ["no such pair here" in text for text in said] == [True, False, True]
-    page.locator(".flow").nth(0).locator(".chip").nth(5).hover()
+    page.locator(".flow").nth(0).locator(".chip").nth(5).click()
     drawn(page)
     assert not any("no such" in text for text in page.locator(".readout").all_inner_texts())
 
@@ -593,16 +702,17 @@ def test_lines_of_all_tokens(odd: GPT2, open_page: Open) -> None:
         place = np.arange(12) == n
         meant = place[:, None] if x < 0.5 else place
         assert np.allclose(weights, wanted * meant, atol=1e-4)
-        assert selected(page)[3 if x < 0.5 else 4] == n
+        assert page.evaluate("[placeTold().query, placeTold().key]")[x > 0.5] == n
+        assert selected(page)[3] == 11
     page.mouse.move(0, 0)
     drawn(page)
     page.evaluate("strokes.length = 0")
     page.locator(".all-lines").focus()
     page.keyboard.press("ArrowUp")
     drawn(page)
-    assert selected(page)[3] == 8
+    assert selected(page)[3] == 10
     ((_, weights),) = lines_of(page).items()
-    assert np.flatnonzero(weights.any(axis=1)).tolist() == [8]
+    assert np.flatnonzero(weights.any(axis=1)).tolist() == [10]
     choose_look(page, "map")
     assert page.locator("#lines").is_hidden()
     assert box_of(page, ".scroller")["width"] > 200
@@ -663,7 +773,7 @@ def test_vectors_as_strips(odd: GPT2, open_page: Open) -> None:
     page = open_page(trace)
     page.locator(".map").nth(7).click()
     choose_look(page, "strips")
-    page.locator(".flow .chip").nth(8).hover()
+    page.locator(".flow .chip").nth(8).click()
     drawn(page)
     head, i = trace.head(1, 2), 8
     rows = page.locator("#strips tbody tr:not(.asks)").all()

@@ -22,6 +22,10 @@ const DIFFERENCE = "B − A";
 
 // A query and a key are places of the texts, as `takeTraces` lays them beside each other.
 const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, look: "map", zoom: 1 };
+let pointed = null; // the { query, key } under the pointer, which is told while the pointer is there
+
+/** The query and the key that are told of. */
+const placeTold = () => pointed ?? selection;
 
 let traces; // what is looked at: one trace, or two that are compared
 let views;

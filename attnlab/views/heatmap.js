@@ -15,7 +15,8 @@ function makeHeatmap(view) {
   const cursor = make("div", { role: "gridcell", class: "cursor", tabindex: "0" });
   const row = make("div", { role: "row" }, cursor);
   const mark = make("div", { class: "opened", hidden: "" }); // the cell whose arithmetic is shown
-  const extent = make("div", { class: "extent", role: "presentation" }, plot, mark, row);
+  const hover = make("div", { class: "hover", hidden: "" }); // the cell under the pointer
+  const extent = make("div", { class: "extent", role: "presentation" }, plot, mark, hover, row);
   const scroller = make(
     "div",
     {
@@ -164,7 +165,7 @@ function makeHeatmap(view) {
       for (let at = j; at <= j + n; at++) context.fillRect(at * cell - 0.5, y, 1, height);
       for (let at = i; at <= i + m; at++) context.fillRect(x, at * cell - 0.5, width, 1);
     }
-    const { query, key } = chosen();
+    const { query, key } = placed(placeTold());
     // On paper letters shrink and stand upright rather than that labels are left out.
     const size = isPrinted()
       ? Math.min(LETTERS, Math.max(SMALLEST_LETTERS, Math.floor(cell) - 1))
@@ -184,10 +185,12 @@ function makeHeatmap(view) {
     labels(top, view.keyLabels, size, across, x, width, width + OVERHANG, labelHeight, key, columns);
   });
 
-  const chosen = () => ({
-    query: nearest(view.rows, selection.query),
-    key: nearest(view.columns, selection.key),
+  /** A place of all texts as this view's row and column. */
+  const placed = ({ query, key }) => ({
+    query: nearest(view.rows, query),
+    key: nearest(view.columns, key),
   });
+  const chosen = () => placed(selection);
 
   /** Lay a frame around a cell. */
   function put(frame, i, j) {
@@ -197,39 +200,55 @@ function makeHeatmap(view) {
     frame.style.width = frame.style.height = `${size}px`;
   }
 
-  /** Put the cursor on the chosen cell and say what is in it. */
+  /** What is in a cell. */
+  function contentOf(i, j) {
+    const value = matrix[i * view.Tk + j];
+    return {
+      queryName: say("query {i}", { i: positionIn(view.queries[i]) }),
+      keyName: say("key {j}", { j: positionIn(view.keys[j]) }),
+      shown: Number.isNaN(value) ? 0 : value, // the difference of two -inf
+      masked: hiddenIn(view, selection)(i * view.Tk + j),
+    };
+  }
+
+  /** Put the cursor on the chosen cell, and say what is in it, or in the one under the pointer. */
   function place() {
     if (!matrix) return;
-    const { query: i, key: j } = chosen();
-    put(cursor, i, j);
+    const { query, key } = chosen();
+    put(cursor, query, key);
     const isOpen = opened?.layer === selection.layer && opened.head === selection.head;
     const at = isOpen ? [view.rows.indexOf(opened.query), view.columns.indexOf(opened.key)] : [-1];
     mark.hidden = at.includes(-1);
     if (!mark.hidden) put(mark, ...at);
-    row.setAttribute("aria-rowindex", i + 1);
-    cursor.setAttribute("aria-colindex", j + 1);
-    const value = matrix[i * view.Tk + j];
-    const masked = hiddenIn(view, selection)(i * view.Tk + j);
-    const shown = Number.isNaN(value) ? 0 : value; // the difference of two -inf
-    const queryName = say("query {i}", { i: positionIn(view.queries[i]) });
-    const keyName = say("key {j}", { j: positionIn(view.keys[j]) });
-    const words = [
-      make("span", {}, queryName, " ", symbolOf(brief(view.queryLabels[i]))),
-      " → ",
-      make("span", {}, keyName, " ", symbolOf(brief(view.keyLabels[j]))),
-    ];
-    const isElsewhere = view.rows[i] !== selection.query || view.columns[j] !== selection.key;
-    const nearest = isElsewhere ? [make("small", {}, say("no such pair here; the nearest: "))] : [];
-    readout.replaceChildren(
-      make("span", { class: "pair" }, ...nearest, ...words),
-      make("strong", {}, number(shown, 4), masked ? ` ${say("masked")}` : ""),
-    );
+    row.setAttribute("aria-rowindex", query + 1);
+    cursor.setAttribute("aria-colindex", key + 1);
+    const { queryName, keyName, shown, masked } = contentOf(query, key);
     cursor.setAttribute(
       "aria-label",
-      `${queryName} ${brief(view.queryLabels[i])}, ${keyName} ${brief(view.keyLabels[j])}, ` +
+      `${queryName} ${brief(view.queryLabels[query])}, ${keyName} ${brief(view.keyLabels[key])}, ` +
         `${selection.step} ${format(shown)}${masked ? `, ${say("masked")}` : ""}`,
     );
+    const { query: i, key: j } = placed(placeTold());
+    hover.hidden = i === query && j === key;
+    put(hover, i, j);
+    readOut(i, j);
     draw();
+  }
+
+  function readOut(i, j) {
+    const { queryName, keyName, shown, masked } = contentOf(i, j);
+    const isElsewhere = view.rows[i] !== placeTold().query || view.columns[j] !== placeTold().key;
+    readout.replaceChildren(
+      make(
+        "span",
+        { class: "pair" },
+        ...(isElsewhere ? [make("small", {}, say("no such pair here; the nearest: "))] : []),
+        make("span", {}, queryName, " ", symbolOf(brief(view.queryLabels[i]))),
+        " → ",
+        make("span", {}, keyName, " ", symbolOf(brief(view.keyLabels[j]))),
+      ),
+      make("strong", {}, number(shown, 4), masked ? ` ${say("masked")}` : ""),
+    );
   }
 
   function keepInSight() {
@@ -250,13 +269,17 @@ function makeHeatmap(view) {
   }
 
   const choose = ([i, j]) => select(view.rows[i], view.columns[j]);
+  let clicked; // where the pointer chose a cell
   scroller.addEventListener("pointermove", (event) => {
+    if (clicked === `${event.clientX} ${event.clientY}`) return; // the map moved, not the pointer
     const at = under(event);
-    if (at) choose(at);
+    point(at ? { query: view.rows[at[0]], key: view.columns[at[1]] } : null);
   });
+  scroller.addEventListener("pointerleave", () => point(null));
   scroller.addEventListener("click", (event) => {
     const at = under(event);
     if (!at) return;
+    clicked = `${event.clientX} ${event.clientY}`;
     choose(at);
     openArithmetic(cursor);
   });

@@ -276,6 +276,9 @@ WORDS = {
     "the same token, earlier": "更早出现的同一词元",
     "what followed it there": "它当时后面的词元",
     "({even} if evenly)": "（平均分配则为 {even}）",
+    "Largest weight of query {i} {query}: {share}, on key {j} {key}": (
+        "查询 {i} {query} 的最大权重：{share}，在键 {j} {key} 上"
+    ),
     "Mean weight on this text: ": "在这段文本上的平均权重：",
     "Empty maps have not been looked at before this was printed.": (
         "空白的图在打印之前没有查看过。"

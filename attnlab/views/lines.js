@@ -92,7 +92,7 @@ function makeLines(view) {
     return matrices.get(name);
   }
 
-  let pointed = null; // the token under the pointer, as [is it a key, its number]
+  let meant = null; // the token whose lines alone are strong, as [is it a key, its number]
 
   const draw = onceAFrame(() => {
     if (selection.look !== "lines") return;
@@ -116,7 +116,7 @@ function makeLines(view) {
         if (strength < FAINTEST) return;
         const [i, j] = [Math.floor(n / view.Tk), n % view.Tk];
         if (!(inSight(cached + i) || inSight(j))) return;
-        const isMeant = !pointed || (pointed[0] ? j : i) === pointed[1];
+        const isMeant = !meant || (meant[0] ? j : i) === meant[1];
         context.globalAlpha = Math.sqrt(strength) * (isMeant ? 1 : 0.06);
         context.lineWidth = 0.75 + 3.25 * strength;
         context.beginPath();
@@ -133,10 +133,10 @@ function makeLines(view) {
       context.fillText(clipped(context, text, room), x, y(n));
     };
     context.textAlign = "right";
-    const query = nearest(view.rows, selection.query);
+    const query = nearest(view.rows, placeTold().query);
     view.queryLabels.forEach((text, i) => label(text, room, cached + i, i === query));
     context.textAlign = "left";
-    const key = nearest(view.columns, selection.key);
+    const key = nearest(view.columns, placeTold().key);
     view.keyLabels.forEach((text, j) => label(text, to + 8, j, j === key));
   });
 
@@ -146,26 +146,37 @@ function makeLines(view) {
     draw();
   }
 
-  scroller.addEventListener("pointermove", (event) => {
+  /** The token under the pointer, as `meant`. */
+  function under(event) {
     const box = scroller.getBoundingClientRect();
     const n = Math.floor((event.clientY - box.top + scroller.scrollTop) / row);
     const isKey = event.clientX > box.left + box.width / 2;
     const own = isKey ? n : n - (view.Tk - view.T);
-    const [shown, { query, key }] = [isKey ? view.columns : view.rows, selection];
-    pointed = shown[own] === undefined ? null : [isKey, own];
-    if (pointed) select(isKey ? query : shown[own], isKey ? shown[own] : key);
+    return (isKey ? view.columns : view.rows)[own] === undefined ? null : [isKey, own];
+  }
+  scroller.addEventListener("pointermove", (event) => {
+    meant = under(event);
+    if (!meant) point(null);
+    else if (meant[0]) point({ query: selection.query, key: view.columns[meant[1]] });
+    else pointAtQuery(view.rows[meant[1]]);
     draw();
   });
   scroller.addEventListener("pointerleave", () => {
-    pointed = null;
+    meant = null;
+    point(null);
     draw();
+  });
+  scroller.addEventListener("click", (event) => {
+    const [isKey, n] = under(event) ?? [];
+    if (isKey) select(selection.query, view.columns[n]);
+    else if (n !== undefined) select(view.rows[n]);
   });
   scroller.addEventListener("keydown", (event) => {
     const to = moved(event, nearest(view.rows, selection.query), 0, view.T, 1);
-    if (event.key === "Escape") pointed = null;
+    if (event.key === "Escape") meant = null;
     else if (to) {
-      pointed = [false, to[0]];
-      select(view.rows[to[0]], selection.key);
+      meant = [false, to[0]];
+      select(view.rows[to[0]]);
     }
     draw();
   });

@@ -136,7 +136,7 @@ function makeSettings() {
         const { cached, tokens } = traces[t];
         return `${cached + places.queries[n][t]} ${brief(tokens[places.queries[n][t]].symbol)}`;
       },
-      use: (n) => select(n, selection.key),
+      use: (n) => select(n),
     }),
     temperature: slider(say("temperature"), {
       words: (n) => stops[n].toFixed(1),

@@ -1,21 +1,68 @@
 // What the reader does. One selection (layer, head, step, query, key) is shared by all views.
 
-/** Choose a query and a key: by pointer, by key, by token. */
-function select(query, key) {
-  if (query === selection.query && key === selection.key) return;
+/** Choose a query and a key: by click, by keys, by token; of a query alone the key it looks at most. */
+function select(query, key = strongestKey(query)) {
+  pointed = null;
   Object.assign(selection, { query, key });
-  for (const heatmap of heatmaps) heatmap.place();
-  for (const text of texts) text.draw();
-  for (const one of [...allLines, ...allStrips]) one.draw();
+  drawPlaces();
+  tellStrongest();
   followQuery();
   followWay();
   tellLink();
+}
+
+/** Tell of a place, { query, key }, while the pointer is there; of the chosen one again where null. */
+function point(at) {
+  if (at?.query === pointed?.query && at?.key === pointed?.key) return;
+  pointed = at;
+  drawPlaces();
+}
+
+/** Tell of a query and of the key that it looks at most, while the pointer is there. */
+const pointAtQuery = (query) => point({ query, key: strongestKey(query) ?? selection.key });
+
+function drawPlaces() {
+  for (const heatmap of heatmaps) heatmap.place();
+  for (const text of texts) text.draw();
+  for (const one of [...allLines, ...allStrips]) one.draw();
+}
+
+/** The first view in which a query of the open head looks at something, once its numbers are there. */
+const viewOfQuery = (query) =>
+  views.find((view) => isReadIn(view, selection) && view.rows.includes(query));
+
+/** The key that a query of the open head looks at most, in the first text that has both. */
+function strongestKey(query) {
+  const view = viewOfQuery(query);
+  if (!view) return undefined;
+  const { layer, head } = selection;
+  const weights = valuesOf(view, layer, head, "weights", view.rows.indexOf(query));
+  return view.columns[weights.indexOf(Math.max(...weights))];
+}
+
+/** Where the chosen query looks most, in words. */
+function tellStrongest() {
+  const { layer, head, query } = selection;
+  const view = viewOfQuery(query);
+  if (!view) return byId("strongest").replaceChildren();
+  const [i, j] = [view.rows.indexOf(query), view.columns.indexOf(strongestKey(query))];
+  byId("strongest").replaceChildren(
+    ...(traces.length === 2 ? [`${view.name}: `] : []),
+    ...sayParts("Largest weight of query {i} {query}: {share}, on key {j} {key}", {
+      i: positionIn(view.queries[i]),
+      query: symbolOf(brief(view.queryLabels[i])),
+      share: number(valuesOf(view, layer, head, "weights", i)[j], 4),
+      j: positionIn(view.keys[j]),
+      key: symbolOf(brief(view.keyLabels[j])),
+    }),
+  );
 }
 
 let texts, predictions, heatmaps, grids, allLines, allStrips; // what is drawn, one for each trace or view
 
 /** Open a head, at once where its numbers are there. `then` is done after it. */
 function openHead(layer, head, then = () => {}) {
+  if (!isSame(selection, { layer, head })) selection.key = undefined; // it looks elsewhere
   Object.assign(selection, { layer, head });
   const coming = traces
     .filter((trace) => unread({ traces: [trace] }, layer).length)
@@ -37,12 +84,14 @@ function openHead(layer, head, then = () => {}) {
 
 function showHead() {
   const { layer, head, step } = selection;
+  selection.key ??= strongestKey(selection.query) ?? 0;
   byId("head-title").textContent = say("Layer {layer}, head {head}", selection);
   for (const radio of byId("head").querySelectorAll("input"))
     radio.checked = [step, selection.look].includes(radio.value);
   for (const [look, id] of Object.entries(LOOKS)) byId(id).hidden = look !== selection.look;
   for (const id of ["steps", "zoom", "formula"]) byId(id).hidden = selection.look !== "map";
   tellJobs();
+  tellStrongest();
   showLaid();
   tellLink();
   byId("formula").textContent = `${formulaOf(step)}${editedIn(layer, head, step)}`;
@@ -229,7 +278,8 @@ function openTraces(given) {
   takeTraces(given);
   laid = [];
   const { layer, head } = selection;
-  Object.assign(selection, within({ layer, head, query: Infinity, key: 0 }));
+  pointed = null;
+  Object.assign(selection, { key: undefined }, within({ layer, head, query: Infinity }));
   document.body.classList.toggle("comparing", traces.length === 2);
   document.body.style.setProperty("--views", views.length);
   document.body.style.setProperty("--traces", traces.length);
@@ -271,9 +321,9 @@ function within({ layer, head, query, key, step, look }) {
 /** What the address asks for, such as #layer=1&head=2&query=9. */
 function followLink(link) {
   const asked = Object.fromEntries(new URLSearchParams(link.slice(1)));
-  const numbers = ["layer", "head", "query", "key"].filter((name) => asked[name]?.trim());
-  for (const name of numbers) asked[name] = Number(asked[name]);
-  Object.assign(selection, within(asked));
+  for (const name of ["layer", "head", "query", "key"])
+    asked[name] = asked[name]?.trim() ? Number(asked[name]) : undefined;
+  Object.assign(selection, { key: undefined }, within(asked));
   followQuery();
   followWay();
   followLinkOfWay(asked);
@@ -327,6 +377,7 @@ function layOutForPaper(printed) {
   if (printed === isPrinted()) return;
   document.documentElement.classList.toggle("printed", printed);
   byId("unpainted").hidden = !printed || paintAll();
+  point(null);
   repaint();
   for (const one of [...texts, ...allLines]) one.layOut();
 }

@@ -23,26 +23,26 @@ function buildStrips(view) {
     const numbers = steps.map(() => make("data", {}));
     const button = make("button", { type: "button", class: "row-button" }, symbolOf(brief(token.symbol)));
     button.addEventListener("click", () => {
-      select(view.rows[query()], view.columns[j]);
+      select(view.rows[nearest(view.rows, selection.query)], view.columns[j]);
       openArithmetic(button);
     });
     const cells = numbers.map((shown) => make("td", {}, shown));
     const fields = [ofKeys, ofProducts].map((canvas) => make("td", {}, ...(j ? [] : [canvas])));
     const row = make("tr", {}, make("th", { scope: "row" }, button), ...fields, ...cells);
-    return { row, numbers };
+    return { row, numbers, button };
   });
   const heads = [say("key"), "K", "q × k", ...steps];
   const caption = say("The query's vector, and every key's{of}", { of: labelOf(view) });
   const none = [1, 2, 3, 4].map(() => make("td"));
   const asking = make("tr", { class: "asks" }, asked, make("td", {}, ofQuery), ...none);
   const scroller = boxedTable(caption, heads, [asking, ...rows.map(({ row }) => row)]);
-  const told = make("p", { class: "readout", "aria-live": "polite" });
+  const readout = make("p", { class: "readout", "aria-live": "polite" });
   const note = make("p", { class: "note" });
   const missing = make("p", { class: "note", hidden: "" });
-  byId("strips").append(make("figure", {}, ...nameOf(view), missing, told, scroller, note));
+  byId("strips").append(make("figure", {}, ...nameOf(view), missing, readout, scroller, note));
   for (const canvas of [ofKeys, ofProducts]) canvas.style.height = `${trace.Tk * STRIP_ROW}px`;
 
-  const query = () => nearest(view.rows, selection.query);
+  const query = () => nearest(view.rows, placeTold().query);
   let products; // of the chosen query: (Tk, Dh)
 
   const draw = onceAFrame(() => {
@@ -50,7 +50,7 @@ function buildStrips(view) {
     const there = hasHead(trace, layer, h);
     missing.hidden = there;
     missing.textContent = there ? "" : say("{name} has no layer {layer}, head {head}.", { name: trace.name, layer, head: h });
-    for (const part of [told, scroller, note]) part.hidden = !there;
+    for (const part of [readout, scroller, note]) part.hidden = !there;
     if (!there || !trace.read.has(layer)) return;
     const [head, i] = [headOf(trace, layer, h), query()];
     const { Q, K, Dh, Tk } = head;
@@ -69,7 +69,7 @@ function buildStrips(view) {
     );
     asked.replaceChildren(`Q: ${i} `, symbolOf(brief(trace.tokens[i].symbol)));
     const values = steps.map((step) => stepRow(head, step, i));
-    const key = nearest(view.columns, selection.key);
+    const key = nearest(view.columns, placeTold().key);
     rows.forEach(({ row, numbers }, j) => {
       row.classList.toggle("masked", !isSeen(head, i * Tk + j));
       if (j === key) row.setAttribute("aria-current", "true");
@@ -81,19 +81,31 @@ function buildStrips(view) {
     });
   });
 
-  for (const canvas of [ofKeys, ofProducts])
+  /** The component and the key under the pointer. */
+  function under({ clientX, clientY }, canvas) {
+    const box = canvas.getBoundingClientRect();
+    const { Dh, Tk } = trace;
+    const d = Math.min(Dh - 1, Math.floor(((clientX - box.left) / box.width) * Dh));
+    return [d, Math.min(Tk - 1, Math.floor((clientY - box.top) / STRIP_ROW))];
+  }
+
+  for (const canvas of [ofKeys, ofProducts]) {
     canvas.addEventListener("pointermove", (event) => {
-      const box = canvas.getBoundingClientRect();
+      const [d, j] = under(event, canvas);
+      point({ query: selection.query, key: view.columns[j] });
       const { Q, K, Dh } = headOf(trace, selection.layer, selection.head);
-      const d = Math.min(Dh - 1, Math.floor(((event.clientX - box.left) / box.width) * Dh));
-      const j = Math.min(trace.Tk - 1, Math.floor((event.clientY - box.top) / STRIP_ROW));
       const [x, y] = [Q[query() * Dh + d], K[j * Dh + d]];
-      select(selection.query, view.columns[j]);
-      told.replaceChildren(
+      readout.replaceChildren(
         say("component {d} of query {i} and key {j}: ", { d, i: query(), j }),
         make("span", {}, number(x), " × ", number(y), " = ", number(x * y)),
       );
     });
+    canvas.addEventListener("pointerleave", () => {
+      point(null);
+      readout.replaceChildren();
+    });
+    canvas.addEventListener("click", (event) => rows[under(event, canvas)[1]].button.click());
+  }
   return { draw };
 }
 

@@ -32,7 +32,7 @@ function makeText(view) {
   let boxes = null; // where the chips lie; forgotten when the layout changes
   let followed; // the query that the flow was last scrolled to; the reader may scroll on from there
   const draw = onceAFrame(() => {
-    const i = nearest(view.rows, selection.query);
+    const [i, chosen] = [placeTold().query, selection.query].map((query) => nearest(view.rows, query));
     const { layer, head } = selection;
     const there = hasHead(trace, layer, head);
     if (there && !trace.read.has(layer)) return; // its numbers are on their way
@@ -43,22 +43,23 @@ function makeText(view) {
     chips.forEach(({ chip, weight }, j) => {
       const seen = !isHidden(i * trace.Tk + j);
       chip.classList.toggle("unseen-by-query", !seen);
-      chip.classList.toggle("query", j === trace.cached + i);
+      chip.classList.toggle("query", j === trace.cached + chosen);
+      chip.classList.toggle("pointed", j === trace.cached + i && i !== chosen);
       const bits = bitsAt(palettes.weights, Math.sqrt(strengthOf(weights[j])));
       chip.style.backgroundColor = seen ? cssColour(bits) : "";
       chip.style.color = seen ? (isBright(bits) ? "#000" : "#fff") : "";
       const words = seen ? weights[j].toFixed(2) : "";
       if (weight.textContent !== words) weight.textContent = words;
     });
-    if (!flow.contains(document.activeElement)) stopAt(trace.cached + i);
+    if (!flow.contains(document.activeElement)) stopAt(trace.cached + chosen);
     boxes ??= chips.map(({ chip }) => ({
       x: chip.offsetLeft + chip.offsetWidth / 2,
       top: chip.offsetTop,
       bottom: chip.offsetTop + chip.offsetHeight,
     }));
-    const from = boxes[trace.cached + i];
-    if (followed !== i) {
-      followed = i;
+    if (followed !== chosen) {
+      followed = chosen;
+      const from = boxes[trace.cached + chosen];
       const outOfSight =
         from.bottom < flow.scrollTop || from.top > flow.scrollTop + flow.clientHeight;
       if (outOfSight) flow.scrollTop = from.bottom - flow.clientHeight / 2;
@@ -97,7 +98,8 @@ function makeText(view) {
     });
   }
 
-  const choose = (n) => select(view.rows[Math.max(0, n - trace.cached)], selection.key);
+  const queryAt = (n) => view.rows[Math.max(0, n - trace.cached)];
+  const choose = (n) => select(queryAt(n));
   /** Let Tab come to one of the chips. */
   function stopAt(n) {
     for (const other of chips) other.chip.tabIndex = other.n === n ? 0 : -1;
@@ -106,7 +108,8 @@ function makeText(view) {
     if (token.id === undefined)
       chip.setAttribute("aria-label", say("{symbol}, found in the cache", token));
     else describe(chip, token, `${n}`, standingOf(trace, n));
-    chip.addEventListener("pointerenter", () => choose(n));
+    chip.addEventListener("pointerenter", () => pointAtQuery(queryAt(n)));
+    chip.addEventListener("pointerleave", () => point(null));
     chip.addEventListener("click", () => choose(n));
     chip.addEventListener("focus", () => stopAt(n));
     chip.addEventListener("keydown", (event) => {
