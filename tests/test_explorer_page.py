@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Watched, needs
-from pages import agrees, to_cell, until
+from pages import agrees, drawn, to_cell, until
 
 from attnlab import GPT2, Sampling, Trace
 
@@ -275,6 +275,151 @@ def test_what_follows_from_a_silenced_head_and_mlp(
     idle(page)
     assert page.locator(".grid").nth(0).locator(".silenced").count() == 1
     assert page.locator(".grid").nth(1).locator(".silenced").count() == 0
+
+
+def changes(page: Any) -> list[tuple[str, ...]]:
+    """The rows of the table of what changed: a token, before, now, the change."""
+    until(page, "document.querySelectorAll('#change tbody tr').length > 0")
+    drawn(page)
+    rows = page.locator("#change tbody tr").all()
+    return [tuple(row.locator(".symbol, data").all_inner_texts()) for row in rows]
+
+
+def wanted_changes(before: Trace, now: Trace, places: tuple[int, int], **settings: Any) -> Any:
+    """The same from NumPy: the five likeliest of each, by how probable they are now."""
+    both = zip((before, now), places, strict=True)
+    a, b = (Sampling(**settings).probabilities(t.logits[place]) for t, place in both)
+    likely = {int(id) for x in (a, b) for id in np.argsort(-x, kind="stable")[:5] if x[id] > 0}
+    rows = sorted(likely, key=lambda id: (-b[id], -a[id]))
+    symbol = lambda id: now.vocabulary.token(id).symbol  # noqa: E731
+    return [(symbol(id), a[id], b[id], b[id] - a[id]) for id in rows]
+
+
+def agrees_with(page: Any, *wanted: Any, **settings: Any) -> None:
+    rows, found = wanted_changes(*wanted, **settings), changes(page)
+    assert [name for name, *_ in found] == [name for name, *_ in rows]
+    for (_, *texts), (_, *numbers) in zip(found, rows, strict=True):
+        shown = [float(text.replace("−", "-")) for text in texts]
+        assert shown == pytest.approx(numbers, abs=6e-5)
+        assert texts[2][0] in ("+" if numbers[2] >= 5e-5 else "-−+0")
+
+
+def test_what_changes_stands_beside_what_changes_it(
+    explorer: Explorer, pocket: GPT2, open_live: Open
+) -> None:
+    page = open_live(explorer, viewport={"width": 1366, "height": 768})
+    open_head(page, 1, 2)
+    assert [name for name, _ in changes(page)] == [
+        token.symbol for token in pocket.trace(TEXT).next_tokens(5)
+    ]
+    page.locator("#head-toggle").click()
+    idle(page)
+    until(page, "document.querySelectorAll('#change thead th').length === 5")
+    a = pocket.trace(TEXT)
+    b = a.edited({"blocks.1.attention.heads.2.context": 0})
+    agrees_with(page, a, b, (7, 7))
+    assert changes(page)[0] == ("Ġrolled", "0.5420", "0.9416", "+0.3997")
+    heads = page.locator("#change thead th").all_inner_texts()
+    assert heads == ["token", "", "before", "now", "change"]
+    assert page.locator("#change .note span").all_inner_texts() == [
+        "before: nothing silenced",
+        "now: layer 1, head 2 silent",
+    ]
+    # The button, the table and the map are in sight together.
+    page.locator("#head-title").evaluate("(title) => title.scrollIntoView()")
+    for part in ("#head-toggle", "#change table", "#heatmaps .plot"):
+        box = page.locator(part).bounding_box()
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= 768, part
+    # At another token, and by other settings.
+    page.locator("#settings input[type=range]").first.fill("4")
+    until(page, "document.querySelector('#change caption').textContent.includes(' 4, ')")
+    page.locator("#settings input[type=range]").nth(1).fill("15")
+    page.locator("#settings input[type=range]").nth(3).fill("7")
+    agrees_with(page, a, b, (4, 4), temperature=1.5, top_p=0.8)
+
+
+def test_what_changes_with_the_text(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
+    """Each at its own place; panels are named by what they are."""
+    page = open_live(explorer)
+    other = "The big cat chased the ball, but it"
+    ask(page, other)
+    page.locator("#compare").check()
+    idle(page)
+    until(page, "document.querySelector('#change thead').textContent.includes('B − A')")
+    agrees_with(page, pocket.trace(TEXT), pocket.trace(other), (7, 8))
+    names = [f"A: “{TEXT}”", f"B: “{other}”"]
+    assert page.locator("#texts h3.name").all_inner_texts() == names
+    assert page.locator("#heatmaps h3.name").all_inner_texts() == [*names, "B − A"]
+    assert page.locator("#change .note span").all_inner_texts() == [
+        f"A: “{TEXT}” (7 Ġit)",
+        f"B: “{other}”",
+    ]
+    # What is new in B alone is beside what was before it.
+    page.locator("#settings input[type=range]").first.fill("2")
+    until(page, "document.querySelector('#change caption').textContent.includes(' 1, ')")
+    agrees_with(page, pocket.trace(TEXT), pocket.trace(other), (1, 1))
+    page.locator("#compare").uncheck()
+    until(page, "document.querySelector('#change thead').textContent.includes('now')")
+    for place, before in ((8, 7), (3, 2), (2, 1), (0, 0)):
+        page.locator("#settings input[type=range]").first.fill(str(place))
+        until(page, f"document.querySelector('#change caption').textContent.includes(' {place}, ')")
+        agrees_with(page, pocket.trace(TEXT), pocket.trace(other), (before, place))
+
+
+def test_why_nothing_differs(explorer: Explorer, open_live: Open) -> None:
+    page = open_live(explorer)
+    page.locator("#compare").evaluate("(box) => (box.checked = true)")
+    page.evaluate("toggle([0, 3])")
+    until(page, "document.querySelectorAll('.grid').length === 3")
+    names = page.locator("#grids h3.name")
+    assert names.all_inner_texts() == [
+        "A: nothing silenced",
+        "B: layer 0, head 3 silent",
+        "B − A: 0 up to layer 0: what is silenced there changes what comes after it.",
+    ]
+    page.evaluate("toggle([1])")
+    until(page, "document.querySelector('#grids h3.name').textContent.includes('head 3 silent')")
+    assert names.all_inner_texts()[1:] == [
+        "B: layer 0, head 3; MLP of layer 1 silent",
+        "B − A: 0 in all layers: what is silenced comes after the last weights, and changes the "
+        "next token alone.",
+    ]
+    idle(page)
+    page.locator(".map").nth(7).click()
+    idle(page)
+    to_cell(page, 7, 1, 2)
+    assert page.locator("#heatmaps .readout data").nth(2).get_attribute("value") == "0"
+
+
+def test_a_silenced_heads_own_views_are_marked(explorer: Explorer, open_live: Open) -> None:
+    page = open_live(explorer)
+    open_head(page, 0, 2)
+    assert page.locator(".silence").count() == 0
+    page.locator("#head-toggle").click()
+    idle(page)
+    for name, of in (("map", ".scroller"), ("lines", ".all-lines"), ("strips", ".table")):
+        page.locator(f"#looks input[value={name}]").check(force=True)
+        part = page.locator(f"#{'heatmaps' if name == 'map' else name}")
+        label = part.locator(".silence")
+        label.wait_for()
+        assert label.inner_text() == "layer 0, head 2: silenced"
+        assert part.locator(of).get_attribute("aria-describedby") == "is-silent"
+    assert page.locator("#texts .silence").inner_text() == "layer 0, head 2: silenced"
+    grey = "(one) => getComputedStyle(one).filter"
+    for shown in ("#texts canvas", ".map.silenced canvas", "#heatmaps .plot"):
+        assert page.locator(shown).evaluate(grey) == "grayscale(1)"
+    open_head(page, 0, 1)
+    assert page.locator(".silence").count() == 0
+    assert page.locator("#strips .table").get_attribute("aria-describedby") is None
+    # Of two, the one in which it is silent.
+    page.locator("#compare").check()
+    idle(page)
+    open_head(page, 0, 2)
+    until(page, "document.querySelectorAll('#strips .silence').length === 1")
+    assert page.locator("#strips figure").nth(1).locator(".silence").count() == 1
+    assert page.locator("#texts .text").nth(1).locator(".silence").count() == 1
+    assert page.locator("#texts .silence").count() == 1
 
 
 def test_writing_on(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:

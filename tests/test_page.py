@@ -596,7 +596,8 @@ def test_screen_readers_find_names(odd: GPT2, open_page: Open) -> None:
 def test_two_traces_and_their_difference(odd: GPT2, open_page: Open) -> None:
     a, b = odd.trace(TEXT), odd.trace(OTHER)
     page = open_page(a, b, viewport={"width": 1280, "height": 1200})
-    assert page.locator("#heatmaps h3").all_inner_texts() == ["A", "B", "B − A"]
+    names = [f"A: “{TEXT}”", f"B: “{OTHER}”", "B − A"]
+    assert page.locator("#heatmaps h3").all_inner_texts() == names
     assert "1 of 12 paired tokens differ" in page.locator("#compared").inner_text()
     assert page.locator(".map").count() == 45
     until(page, "grids.every(({ maps }) => maps.every((map) => map.values))")
@@ -655,7 +656,7 @@ def test_two_traces_without_a_difference(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT), one_head.trace(TEXT))
     reason = "A has 3 layers of 5 heads, Dh 7; B has 2 layers of 1 heads"
     assert reason in page.locator("#compared").inner_text()
-    assert page.locator("#heatmaps h3").all_inner_texts() == ["A", "B"]
+    assert page.locator("#heatmaps h3").all_inner_texts() == ["A: odd", "B: one_head"]
     page.locator(".map").nth(14).click()  # layer 2, head 4
     assert "B has no layer 2, head 4" in page.locator("#heatmaps").inner_text()
     to_cell(page, 9, 9)
@@ -663,7 +664,7 @@ def test_two_traces_without_a_difference(odd: GPT2, open_page: Open) -> None:
     assert page.locator("#sums article").count() == 1
     page = open_page(odd.trace([1]), odd.trace([2, 3]))
     assert "no token of A stands where one of B does" in page.locator("#compared").inner_text()
-    assert page.locator("#heatmaps h3").all_inner_texts() == ["A", "B"]
+    assert [text[0] for text in page.locator("#heatmaps h3").all_inner_texts()] == ["A", "B"]
 
 
 def test_a_step_of_generation_shows_its_cached_keys(odd: GPT2, open_page: Open) -> None:

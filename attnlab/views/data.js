@@ -19,6 +19,7 @@ const MATRICES = Object.keys(description.steps).filter(
 );
 const AFTER_MASK = new Set(["masked_scores", "weights"]);
 const DIFFERENCE = "B − A";
+const TEXT_TOLD = 44; // how many letters of a text tell it from another
 
 // A query and a key are places of the texts, as `takeTraces` lays them beside each other.
 const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, look: "map", zoom: 1 };
@@ -45,8 +46,10 @@ function takeTraces(given) {
     ],
   };
   whyNoDifference = traces.length === 2 ? differentShapes(...traces) : "";
-  views = traces.map((trace) => viewOf(trace.name, [trace]));
-  if (traces.length === 2 && !whyNoDifference) views.push(viewOf(DIFFERENCE, traces));
+  if (traces.length === 2)
+    toldApart(traces, places.queries).forEach((told, n) => (traces[n].told = told));
+  views = traces.map((trace) => viewOf(trace.name, [trace], trace.told));
+  if (traces.length === 2 && !whyNoDifference) views.push(viewOf(DIFFERENCE, traces, whyZero(...traces)));
 }
 
 function traceOf(given, number) {
@@ -76,6 +79,58 @@ function differentShapes(a, b) {
   return places.queries.some(isEverywhere) ? "" : say("No difference is shown: no token of A stands where one of B does.");
 }
 
+/** What each of two traces is that the other is not: its model, its text, what is changed in it. */
+function toldApart(both, pairs) {
+  const areOthers = (of) => of(both[0]) !== of(both[1]);
+  const textOf = ({ tokens }) => tokens.map(({ text }) => text).join("");
+  const idsOf = ({ tokens }) => tokens.map(({ id }) => id).join();
+  const other = pairs.findIndex(([n, m]) => both[0].tokens[n]?.id !== both[1].tokens[m]?.id);
+  return both.map((trace, t) =>
+    [
+      areOthers(({ model }) => model) && trace.model,
+      areOthers(idsOf) && aroundOf(trace, pairs.slice(0, other).filter((pair) => pair[t] !== null).length),
+      areOthers(changesIn) && changesIn(trace),
+    ]
+      .filter(Boolean)
+      .join(", "),
+  );
+}
+
+/** A text in few letters: of a long one those around a token. */
+function aroundOf({ tokens }, n) {
+  const before = tokens.slice(0, n).map(({ text }) => text).join("");
+  const text = tokens.map(({ text }) => text).join("");
+  const start = text.length <= TEXT_TOLD ? 0 : Math.max(0, Math.min(before.length - 20, text.length - TEXT_TOLD));
+  const shown = text.slice(start, start + TEXT_TOLD);
+  return `“${start ? "…" : ""}${shown}${start + TEXT_TOLD < text.length ? "…" : ""}”`;
+}
+
+const nameOfPlace = ([layer, head]) =>
+  head === undefined
+    ? say("MLP of layer {layer}", { layer })
+    : say("layer {layer}, head {head}", { layer, head });
+
+/** What is silenced or edited in a trace, in words. */
+function changesIn({ silenced, note }) {
+  if (!silenced) return note.replace(/^[,，] ?/, "") || say("not edited");
+  const names = silenced.map(nameOfPlace).join("; ");
+  return names ? say("{names} silent", { names }) : say("nothing silenced");
+}
+
+/** Where a difference of two traces must be 0, and why; "" where nothing is known of that. */
+function whyZero(a, b) {
+  if (a.model !== b.model || a.tokens.some(({ id }, n) => b.tokens[n]?.id !== id) || a.T !== b.T) return "";
+  if (!a.silenced) return changesIn(a) === changesIn(b) && !a.note ? say("0 everywhere: it is the same text twice.") : "";
+  const isOfBoth = (place) => [a, b].every(({ silenced }) => isAmong(silenced, place));
+  const others = [...a.silenced, ...b.silenced].filter((place) => !isOfBoth(place));
+  const layer = Math.min(...others.map(([layer]) => layer));
+  return layer === a.layers - 1
+    ? say("0 in all layers: what is silenced comes after the last weights, and changes the next token alone.")
+    : say("0 up to layer {layer}: what is silenced there changes what comes after it.", { layer });
+}
+
+const isAmong = (places, place) => places.some((other) => other.join() === place.join());
+
 const isEverywhere = (place) => !place.includes(null);
 
 /** The last of a view's places that is not behind one of all places, by its number. */
@@ -94,7 +149,7 @@ function queryIn(trace) {
  * What is shown together: T rows and Tk columns. Row i stands at the place rows[i] of all queries,
  * and is query queries[i] of each trace; columns and keys likewise.
  */
-function viewOf(name, shown) {
+function viewOf(name, shown, told = "") {
   const [first] = shown;
   const own = (all) => all.map((place) => shown.map(({ number }) => place[number]));
   const there = (all) => own(all).flatMap((place, n) => (isEverywhere(place) ? [n] : []));
@@ -107,6 +162,7 @@ function viewOf(name, shown) {
       : tokens.map((token) => token.symbol).join(" | ");
   return {
     name,
+    told,
     traces: shown,
     rows,
     columns,

@@ -207,4 +207,9 @@ function moved(event, i, j, rows, columns) {
 }
 
 const labelOf = (view) => (traces.length === 2 ? say(" of {name}", view) : "");
-const nameOf = (view) => (traces.length === 2 ? [make("h3", {}, view.name)] : []);
+
+/** A view's name where there are several, and what is told of it. */
+function nameOf({ name, told }) {
+  if (traces.length < 2) return [];
+  return [make("h3", { class: "name" }, name, ...(told ? [": ", make("bdi", {}, told)] : []))];
+}

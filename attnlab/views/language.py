@@ -135,7 +135,7 @@ WORDS = {
         "损失{of}：第 1 步 {first}，最后一步 {last}"
     ),
     # pictures of a reader's own numbers
-    "before": "变换前",
+    "before": "之前",
     "after": "变换后",
     "not drawn: {lost} that are NaN or infinite": "未画出：{lost} 个 NaN 或无穷大",
     "Maps of the plane{of}: {told}": "平面的变换{of}：{told}",
@@ -208,6 +208,21 @@ WORDS = {
     ),
     "Silenced: it computes its weights still, but its context, what it finds, is set to 0.": (
         "已静默：它仍计算权重，但它找到的内容（context）被置为 0。"
+    ),
+    "{name}: silenced": "{name}：已静默",
+    "nothing silenced": "没有静默",
+    "{names} silent": "{names} 静默",
+    "not edited": "未修改",
+    "now": "现在",
+    "change": "变化",
+    "Silence a head or an MLP, or look at another text: this tells what changes.": (
+        "让某个头或 MLP 静默，或换一段文本：这里会显示变化。"
+    ),
+    "0 everywhere: it is the same text twice.": "处处为 0：两段文本相同。",
+    "0 in all layers: what is silenced comes after the last weights, and changes the next token "
+    "alone.": ("各层均为 0：被静默的部分在最后的权重之后，只改变下一个词元。"),
+    "0 up to layer {layer}: what is silenced there changes what comes after it.": (
+        "第 {layer} 层及之前为 0：在那里静默只改变其后的内容。"
     ),
     "Silence this head": "让这个头静默",
     "Silence the MLP of layer {layer}": "让第 {layer} 层的 MLP 静默",

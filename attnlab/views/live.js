@@ -127,11 +127,20 @@ async function showLooks() {
   const before = traces[0].ids.join();
   wantLast();
   const opened = openTraces(looks.slice(byId("compare").checked ? -2 : -1));
+  followChange();
   markLook();
   const shown = traces;
   await opened;
   // The place in the text stays what it was where the text has.
   if (traces === shown && traces.every(({ ids }) => ids.join() === before)) select(query, key);
+}
+
+/** Tell what changed from the look before to the last one, now and whenever what may follow is told. */
+function followChange() {
+  const before = looks.length > 1 ? (traces.length === 2 ? traces[0] : traceOf(looks.at(-2), 0)) : null;
+  const change = makeChange(before, traces.at(-1));
+  predictions.push(change);
+  change.draw();
 }
 
 function wantLast() {
@@ -156,13 +165,6 @@ function markLook() {
 }
 
 // ---- what is silenced ---------------------------------------------------------------------------
-
-const isAmong = (places, place) => places.some((other) => other.join() === place.join());
-
-const nameOfPlace = ([layer, head]) =>
-  head === undefined
-    ? say("MLP of layer {layer}", { layer })
-    : say("layer {layer}, head {head}", { layer, head });
 
 /** Silence a place, or let it speak again. */
 function toggle(place) {
@@ -207,6 +209,28 @@ function markToggles() {
   byId("is-silent").hidden = !isSilent;
   byId("mlp-toggle").ariaPressed = String(isAmong(wanted.silenced, [layer]));
   byId("mlp-toggle").textContent = say("Silence the MLP of layer {layer}", { layer });
+  markViews();
+}
+
+/** Mark what shows the open head where it is silenced: what is seen there goes nowhere. */
+function markViews() {
+  const { layer, head } = selection;
+  const isSilent = ({ isDifference, traces: [trace] }) =>
+    !isDifference && isAmong(trace.silenced, [layer, head]);
+  const own = views.filter((view) => !view.isDifference);
+  for (const [id, shown] of Object.entries({ heatmaps: views, lines: own, strips: own, texts: own }))
+    shown.forEach((view, n) => {
+      const part = byId(id).children[n];
+      if (!part) return; // strips are made when they are looked at
+      part.classList.toggle("silent", isSilent(view));
+      part.querySelector(".silence")?.remove();
+      const of = part.querySelector(".scroller, .all-lines, .table, .flow");
+      of.removeAttribute("aria-describedby");
+      if (!isSilent(view)) return;
+      of.setAttribute("aria-describedby", "is-silent");
+      const words = say("{name}: silenced", { name: nameOfPlace([layer, head]) });
+      of.before(make("p", { class: "silence" }, words));
+    });
 }
 
 // ---- what the page has for all this -------------------------------------------------------------
@@ -253,26 +277,38 @@ function makeExplorer() {
       make("p", { id: "sampled", class: "note", role: "status" }),
     ),
   );
-  byId("head-title").after(
+  const [title, jobs] = [byId("head-title"), byId("jobs")];
+  const beside = make("div", { id: "cause" });
+  title.before(beside);
+  beside.append(
     make(
       "div",
-      { id: "toggles" },
-      button("head-toggle", say("Silence this head"), () =>
-        toggle([selection.layer, selection.head]),
-      ),
-      button("mlp-toggle", "", () => toggle([selection.layer])),
+      {},
+      title,
       make(
-        "p",
-        { id: "is-silent", class: "note" },
-        say("Silenced: it computes its weights still, but its context, what it finds, is set to 0."),
+        "div",
+        { id: "toggles" },
+        button("head-toggle", say("Silence this head"), () =>
+          toggle([selection.layer, selection.head]),
+        ),
+        button("mlp-toggle", "", () => toggle([selection.layer])),
+        make(
+          "p",
+          { id: "is-silent", class: "note" },
+          say("Silenced: it computes its weights still, but its context, what it finds, is set to 0."),
+        ),
       ),
+      jobs,
     ),
+    make("div", { id: "change" }),
   );
   // Whoever has opened a head, its title says which it is.
-  new MutationObserver(markToggles).observe(byId("head-title"), { childList: true });
+  const opened = new MutationObserver(markToggles);
+  for (const id of ["head-title", "strips"]) opened.observe(byId(id), { childList: true });
   looks.push(...description.traces);
   prompt.value = looks[0].text;
   wantLast();
+  followChange();
   markLook();
 }
 

@@ -3,6 +3,7 @@
     "attention.3"    of layer 3: Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh), then head by head the
                      steps that are edited in it, (T, Tk) each, the context (T, Dh)
     "prediction.9"   what may follow position 9, see `prediction`
+    "logits.9"       all logits after position 9, which a page that is a file has no room for
     "way.9", "norms", "columns.blocks.0.mlp.W_1.3.5"
                      of the way of a token through the model, see `way`
 
@@ -22,13 +23,13 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
 from attnlab.errors import shown as quoted
 from attnlab.views import way
-from attnlab.views.prediction import positions_of, prediction
+from attnlab.views.prediction import logits_after, positions_of, prediction
 from attnlab.views.shown import Result
 
 # The steps of a head that a pack holds where they are edited, a scale as a number beside it.
 CARRIED = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
-NUMBERED = re.compile(r"(attention|prediction|way)\.(\d{1,9})")
+NUMBERED = re.compile(r"(attention|prediction|logits|way)\.(\d{1,9})")
 COLUMNS = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
 
 # What is left of random float32 numbers in `embedded`, before base64: of 32 bits the sign and the
@@ -50,6 +51,8 @@ def pack(trace: Result, name: str) -> bytes:
             return _attention(trace, number)
         if kind == "prediction" and number in positions_of(trace):
             return _float32(prediction(trace, number), "logits")
+        if kind == "logits" and number in positions_of(trace):
+            return _float32(logits_after(trace, number), "logits")
         if kind == "way" and number < len(trace.tokens):
             return _joined(way.way(trace, number), name)
     if name == "norms":

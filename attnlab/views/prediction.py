@@ -56,7 +56,7 @@ def prediction(trace: Result, position: int) -> Array:
     of the text), its logit, and what float32 leaves of it; for each temperature and top-p how many
     tokens the cut leaves, and what their probabilities add up to.
     """
-    tokens, logits = trace.tokens, _logits(trace, position)
+    tokens, logits = trace.tokens, logits_after(trace, position)
     ids = _largest(logits)
     others, nuclei = _others_and_nuclei(logits, ids.size)
     last = logits[ids[-1]]
@@ -72,7 +72,7 @@ def prediction(trace: Result, position: int) -> Array:
 def described(trace: Result, language: str) -> dict[str, Any]:
     """What the page knows about all positions: which there are, and what the tokens are called."""
     positions = positions_of(trace)
-    ids = np.unique([_largest(_logits(trace, position)) for position in positions])
+    ids = np.unique([_largest(logits_after(trace, position)) for position in positions])
     return {
         "first": positions[0],
         "vocab": trace.config.vocab_size,
@@ -83,7 +83,7 @@ def described(trace: Result, language: str) -> dict[str, Any]:
     }
 
 
-def _logits(trace: Result, position: int) -> Array:
+def logits_after(trace: Result, position: int) -> Array:
     """One row, float64; the last as `next_tokens` has it."""
     is_last = position == len(trace.tokens) - 1
     row: Array = trace.next_logits if is_last else trace.logits[position]
