@@ -34,9 +34,13 @@ from files import INDEX, WEIGHTS, contents, copy_model, digests
 from attnlab import GPT2, AttnlabError
 from attnlab.hub import POCKET_DIRECTORY, PUBLISHED
 
+# In how many seconds whoever asks is told, on a busy machine too.
+PATIENCE = 60
+
 A, B, C = "a" * 40, "b" * 40, "c" * 40
 PINNED = "607a30d783dfa663caf39e06633721c8d4cfcd7e"
 TINY = "someone/tiny"
+
 NEEDED = {"config.json", "vocab.json", "merges.txt"}
 SHARDS = {f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)}
 
@@ -768,7 +772,7 @@ def test_a_hub_that_refuses(hub: Hub, client: Client, status: int) -> None:
     hub.instead = lambda request: request.refuse(status)
     [outcome] = client.ask(call(TINY))
     outcome.check("DownloadError", f"the hub refused {TINY}", str(status))
-    assert outcome.seconds < 10
+    assert outcome.seconds < PATIENCE
 
 
 def check_unreachable(outcome: Outcome, name: str, repository: str) -> None:
@@ -776,7 +780,7 @@ def check_unreachable(outcome: Outcome, name: str, repository: str) -> None:
     outcome.check("DownloadError", "HF_ENDPOINT", "HF_HUB_OFFLINE")
     download = f"`hf download {repository} config.json vocab.json merges.txt {WEIGHTS} --local-dir"
     assert download in outcome.message
-    assert outcome.seconds < 10
+    assert outcome.seconds < PATIENCE
 
 
 def test_a_hub_that_is_not_there(client: Client) -> None:
@@ -902,7 +906,7 @@ def test_a_hub_that_falls_silent_in_the_middle(hub: Hub, client: Client) -> None
         *("DownloadError", f"the download of {TINY} broke off at {WEIGHTS}"),
         *("within 1 seconds", "the same call goes on"),
     )
-    assert outcome.seconds < 10
+    assert outcome.seconds < PATIENCE
     assert incomplete(client) == [1024]
     check_resumed(hub, client, 1024)
 
@@ -912,7 +916,7 @@ def test_a_hub_that_falls_silent_before_a_file(hub: Hub, client: Client) -> None
     hub.instead = lambda request: "/resolve/" in request.path and hub.closing.wait(20)
     [outcome] = client.ask(call(TINY), SILENCE="1")
     outcome.check("DownloadError", f"the download of {TINY} broke off at config.json")
-    assert outcome.seconds < 10
+    assert outcome.seconds < PATIENCE
 
 
 def slowly(hub: Hub) -> Callable[[Request], bool]:

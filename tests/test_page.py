@@ -119,6 +119,7 @@ def test_names_and_formulas_are_those_of_the_steps(
     assert written == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("T", "most"), [(12, 2_500_000), (128, 20_000_000)])
 def test_sizes_of_144_heads(
     odd: GPT2, tmp_path: Path, capsys: pytest.CaptureFixture[str], T: int, most: int

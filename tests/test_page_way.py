@@ -743,6 +743,7 @@ def test_columns_that_are_asked_for(small: Trace) -> None:
     assert np.array_equal(found, [*small.W_E[200], 0])
 
 
+@pytest.mark.slow
 def test_what_a_page_carries_by_its_budget(odd: GPT2) -> None:
     """A long text of a large model what it must, a small model all of it."""
     large = [name for name in packs_of_file(gpt2_shaped(odd, 20, seed=0)) if "." in name]

@@ -104,6 +104,7 @@ def test_it_looks_back_to_know() -> None:
         assert min(token.probability for token in following) > 0.2
 
 
+@pytest.mark.slow
 def test_it_has_learned_what_there_is_to_learn(pocket: GPT2) -> None:
     losses = held_out(pocket).all
     assert losses.tokens > 20_000
@@ -130,6 +131,7 @@ def test_the_card_tells_what_its_heads_do(pocket: GPT2) -> None:
     assert np.allclose(jobs.even, np.array(evenly[1:], float), rtol=0, atol=0.0051)
 
 
+@pytest.mark.slow
 def test_the_card_tells_the_losses(pocket: GPT2) -> None:
     losses = held_out(pocket)
     _, *rows = card_table("Losses")

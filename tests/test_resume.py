@@ -495,6 +495,7 @@ def test_windows_locks_in_another_way(tmp_path: Path) -> None:
     assert "this process itself holds it: wait until that has ended" in finished.stdout
 
 
+@pytest.mark.slow
 def test_killed_at_any_write_it_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     finished = subprocess.run(
         [sys.executable, Path(__file__).parent / "killed_run.py", tmp_path],

@@ -135,6 +135,7 @@ def test_dropout_drops_its_share_and_keeps_the_sum() -> None:
     assert draw_dropout(config, (8, 32), 0.0, np.random.default_rng(0)) is None
 
 
+@pytest.mark.slow
 def test_a_corpus_of_20_lines_is_known_by_heart() -> None:
     assert len(LINES) == 20
     config = GPT2Config(vocab_size=256, n_positions=24, n_embd=32, n_layer=2, n_head=4)
