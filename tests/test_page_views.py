@@ -1,5 +1,6 @@
 """The page's views beside the map: arithmetic, print, links, two texts laid beside each other."""
 
+import io
 import itertools
 import json
 import re
@@ -7,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from conftest import REFERENCE
@@ -55,19 +57,34 @@ def box_of(page: Any, selector: str, nth: int = 0) -> Any:
     return page.locator(selector).nth(nth).evaluate("(x) => x.getBoundingClientRect().toJSON()")
 
 
-@pytest.mark.parametrize("size", [(1600, 900), (1280, 800)])
+@pytest.mark.parametrize("size", [(1600, 900), (1366, 768), (1280, 800)])
 def test_arithmetic_opens_beside_the_map(odd: GPT2, open_page: Open, size: tuple[int, int]) -> None:
     page = open_page(odd.trace(TEXT), viewport=dict(zip(("width", "height"), size, strict=True)))
-    click_cell(page, 9, 1)  # which may scroll so far that it can click
+    page.locator(".scroller").scroll_into_view_if_needed()
+    closed = page.evaluate("scrollY"), box_of(page, ".scroller"), box_of(page, "#heads")
+    click_cell(page, 9, 1)
+    page.wait_for_timeout(300)
+    # The map has another size now; the pointer lies over another cell, but was not moved there.
+    assert page.locator(".hover").is_hidden()
+    assert page.locator("#heatmaps .pair").inner_text().startswith("query 9 ")
     before = page.evaluate("scrollY"), box_of(page, ".scroller")
+    assert before[1]["left"] == closed[1]["left"]
+    assert before[1]["width"] > 240
+    assert box_of(page, "#heads") == closed[2]
     click_cell(page, 9, 3)
     assert (page.evaluate("scrollY"), box_of(page, ".scroller")) == before
     panel, cell = box_of(page, "#panel"), box_of(page, ".opened")
-    assert panel["right"] <= box_of(page, "#head")["left"]
+    assert panel["left"] >= box_of(page, "#head")["right"]
     assert panel["top"] >= 0
     assert panel["bottom"] <= size[1]
     assert panel["height"] > 300
     assert cell == pytest.approx(box_of(page, ".cursor"))
+    # The heads stay at hand.
+    page.locator(".map").nth(7).click()
+    assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
+    components = page.locator("#panel .table").first
+    assert components.evaluate("(x) => x.scrollWidth <= x.clientWidth") or size[0] < 1300
+    page.locator(".map").nth(0).click()
     # All of it can be read by scrolling it, and it is left by pointer.
     last = page.locator('#sums [data-rows="key"]')
     last.scroll_into_view_if_needed()
@@ -75,8 +92,7 @@ def test_arithmetic_opens_beside_the_map(odd: GPT2, open_page: Open, size: tuple
     page.locator("#close").click()
     assert page.locator("#close, .opened, #sums table").locator("visible=true").count() == 0
     assert page.evaluate("document.activeElement.className") == "cursor"
-    assert box_of(page, ".scroller") == before[1]
-    assert box_of(page, "#heads")["right"] <= box_of(page, "#head")["left"]
+    assert box_of(page, ".scroller") == closed[1]
 
 
 def test_the_panel_is_as_high_as_there_is_room(odd: GPT2, open_page: Open) -> None:
@@ -90,17 +106,52 @@ def test_the_panel_is_as_high_as_there_is_room(odd: GPT2, open_page: Open) -> No
         assert panel["bottom"] <= 800
 
 
-def test_on_a_phone_arithmetic_lies_below_its_row(odd: GPT2, open_page: Open) -> None:
-    page = open_page(odd.trace(TEXT), viewport={"width": 390, "height": 800})
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (320, 640), (1100, 700)])
+def test_where_there_is_no_room_arithmetic_follows_below(
+    odd: GPT2, open_page: Open, width: int, height: int
+) -> None:
+    page = open_page(odd.trace(TEXT), viewport={"width": width, "height": height})
     for i, j in ((11, 2), (0, 0)):
         click_cell(page, i, j)
-        panel, cell = box_of(page, "#panel"), box_of(page, ".cursor")
-        assert (panel["left"], panel["right"], panel["bottom"]) == (0, 390, 800)
-        assert cell["top"] >= 0
-        assert cell["bottom"] <= panel["top"]
-        assert 300 < panel["height"] < 500
-        page.locator("#close").click()
+        panel = box_of(page, "#panel")
+        assert box_of(page, "#heatmaps")["bottom"] <= panel["top"]
+        assert 0 <= panel["top"] < 20
+        # The way back stays in sight, however long the arithmetic is.
+        page.mouse.move(width / 2, height / 2)
+        page.mouse.wheel(0, 300)
+        page.wait_for_timeout(100)
+        back = page.locator("#close")
+        assert back.inner_text() == "↑ Back to the map"
+        assert 0 <= back.bounding_box()["y"] < 60
+        back.click()
+        cell = box_of(page, ".cursor")
+        assert page.evaluate("document.activeElement.className") == "cursor"
+        assert 0 <= cell["top"] <= cell["bottom"] <= height
         assert page.locator("#sums article").count() == 0
+
+
+def test_what_goes_on_beyond_its_edge_is_shaded_there(odd: GPT2, open_page: Open) -> None:
+    """The page's ground in a table shows a shade at an edge behind which there is more."""
+    page = open_page(odd.trace(TEXT), viewport={"width": 320, "height": 800})
+    to_cell(page, 9, 3)
+    page.keyboard.press("Enter")
+    table = page.locator("#panel .table").nth(1)
+    table.scroll_into_view_if_needed()
+    assert table.evaluate("(x) => x.scrollWidth > x.clientWidth + 20")
+
+    def shades() -> list[bool]:
+        """Whether the ground at the left and the right edge is darker than it is in the middle."""
+        drawn(page)
+        levels = plt.imread(io.BytesIO(table.screenshot()))[..., :3].mean(axis=2)
+        rows = levels[len(levels) // 3 : len(levels) // 2]
+        middle = np.median(rows)
+        return [bool(np.median(rows[:, x]) < middle - 0.03) for x in (2, -3)]
+
+    assert shades() == [False, True]
+    table.evaluate("(x) => { x.scrollLeft = 30; }")
+    assert shades() == [True, True]
+    table.evaluate("(x) => { x.scrollLeft = 1e4; }")
+    assert shades() == [True, False]
 
 
 def test_with_two_texts_the_map_stays_in_sight(odd: GPT2, open_page: Open) -> None:
@@ -110,7 +161,8 @@ def test_with_two_texts_the_map_stays_in_sight(odd: GPT2, open_page: Open) -> No
         cell, panel = box_of(page, ".cursor", nth), box_of(page, "#panel")
         assert cell["top"] >= 0
         assert cell["bottom"] <= 800
-        assert panel["right"] <= cell["left"]
+        assert panel["left"] >= cell["right"]
+        assert box_of(page, "#heads")["bottom"] <= box_of(page, "#head")["top"]
         page.locator("#close").click()
 
 
@@ -311,6 +363,34 @@ def test_a_link_opens_the_page_where_it_was(odd: GPT2, open_page: Open, tmp_path
     page.evaluate("location.hash = 'layer=0&head=3&key=4'")
     until(page, "selection.head === 3")
     assert selected(page) == [0, 3, "scores", 5, 4]
+
+
+def test_a_link_keeps_the_arithmetic_that_is_open(
+    odd: GPT2, open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(odd.trace(TEXT))
+    page.file = tmp_path / "page.html"
+    page.locator(".map").nth(7).click()
+    to_cell(page, 9, 3)
+    page.keyboard.press("Enter")
+    page.locator('[data-rows="component"] button').nth(4).click()
+    page.locator(".map").nth(13).click()  # another head, while the arithmetic stays
+    wanted = page.locator("#panel").inner_text()
+    assert wanted.startswith("Arithmetic of layer 1, head 2, query 9, key 3")
+    until(page, "location.hash.includes('open=layer.1.head.2.query.9.key.3.component.4')")
+    until(page, "location.hash.includes('layer=2&head=3')")
+    assert opened_at(page, page.evaluate("location.hash"))[:2] == [2, 3]
+    until(page, "document.querySelector('#sums article') !== null")
+    assert page.locator("#panel").inner_text() == wanted
+    page.locator("#close").click()
+    until(page, "!location.hash.includes('open')")
+    for link in ("#open=", "#open=layer.1", "#open=magic", "#open=layer.x.head.1.query.1.key.0"):
+        opened_at(page, link)
+        page.wait_for_timeout(100)
+        assert page.locator("#sums article").count() == 0
+    opened_at(page, "#open=layer.9.head.9.query.99.key.99.component.99")
+    until(page, "document.querySelector('#sums article') !== null")
+    assert page.locator("#arithmetic-title").inner_text().endswith("head 4, query 11, key 11")
 
 
 def test_the_link_follows_what_is_chosen(odd: GPT2, open_page: Open, tmp_path: Path) -> None:
@@ -552,7 +632,7 @@ def test_paper_holds_all_on_white(odd: GPT2, open_page: Open) -> None:
     """Of a long text, in the dark, with a cell open and the map enlarged."""
     T = 60
     trace = gpt2_shaped(odd, T, n_layer=2, seed=0)
-    page = open_page(trace, color_scheme="dark", viewport={"width": 700, "height": 500})
+    page = open_page(trace, color_scheme="dark", viewport={"width": 700, "height": 300})
     to_cell(page, 30, 7)
     page.keyboard.press("Enter")
     page.locator("#larger").click()

@@ -1,23 +1,51 @@
 // The numbers behind one cell, from the products of q and k to the context vector.
 
-let opened = null; // the cell whose arithmetic is shown; the pointer moves on, the arithmetic stays
+const isBeside = matchMedia("(min-width: 1200px)"); // as in page.css
+
+let opened = null; // the cell whose arithmetic is shown; another one is chosen, the arithmetic stays
 
 function openArithmetic(cursor) {
   const { layer, head, query, key } = selection;
   opened = { layer, head, query, key, component: 0, cursor };
+  showOpened();
+  byId("panel").scrollTop = 0;
+  byId("arithmetic-title").focus({ preventScroll: true });
+  if (!isBeside.matches) return byId("arithmetic").scrollIntoView();
+  const cell = cursor.getBoundingClientRect();
+  if (cell.top >= -1 && cell.bottom <= innerHeight + 1) return; // but for a fraction
+  for (const part of [cursor.closest("figure"), cursor])
+    part.scrollIntoView({ block: "nearest", inline: "nearest" });
+}
+
+function showOpened() {
   document.documentElement.classList.add("calculating");
   byId("close").hidden = false;
   showArithmetic();
   fitBeside();
-  byId("panel").scrollTop = 0;
-  byId("arithmetic-title").focus({ preventScroll: true });
-  // The map may have another place and size now.
-  for (const heatmap of heatmaps) heatmap.layOut();
-  const [cell, panel] = [cursor, byId("panel")].map((part) => part.getBoundingClientRect());
-  const end = panel.right > cell.left ? panel.top : innerHeight;
-  if (cell.top >= -1 && cell.bottom <= end + 1) return; // but for a fraction
-  for (const part of [cursor.closest("figure"), cursor])
-    part.scrollIntoView({ block: "nearest", inline: "nearest" });
+  for (const heatmap of heatmaps) heatmap.layOut(); // each may have another place and size now
+  tellLink();
+}
+
+/** What a link says of the arithmetic: the cell that is open, and its component; or nothing. */
+function linkOfArithmetic() {
+  if (!opened) return {};
+  const { layer, head, query, key, component } = opened;
+  return { open: Object.entries({ layer, head, query, key, component }).flat().join(".") };
+}
+
+/** Open the cell that a link names, as `linkOfArithmetic` does; none where it names none. */
+async function followLinkOfArithmetic({ open = "" }) {
+  const named = Object.fromEntries(
+    [...open.matchAll(/([a-z]+)\.(\d+)/g)].map(([, name, n]) => [name, Number(n)]),
+  );
+  if (!["layer", "head", "query", "key"].every((name) => name in named)) return closeArithmetic();
+  const { component = 0, ...cell } = named;
+  const at = within(cell);
+  const shown = traces;
+  await Promise.all(unread({ traces }, at.layer).map((trace) => readLayer(trace, at.layer)));
+  if (traces !== shown) return undefined;
+  opened = { ...at, component, cursor: heatmaps[0].cursor };
+  return showOpened();
 }
 
 /** As high as the page's part in sight: all of it can be scrolled to, however the page is scrolled. */
@@ -36,6 +64,7 @@ function leaveArithmetic() {
 
 function closeArithmetic() {
   opened = null;
+  tellLink();
   document.documentElement.classList.remove("calculating");
   byId("close").hidden = true;
   byId("arithmetic-title").textContent = say("Arithmetic");
@@ -76,14 +105,14 @@ function table(caption, heads, rows, foot, marked, onRow) {
       n === marked ? { "aria-current": "true" } : {},
       make("th", { scope: "row" }, button),
     );
-    row.append(...cells.slice(1).map((x) => make("td", {}, typeof x === "number" ? number(x) : x)));
+    row.append(...cells.slice(1).map((x) => cellWith(x, 4)));
     return row;
   });
   const last = make(
     "tr",
     {},
     make("th", { scope: "row" }, foot[0]),
-    ...foot.slice(1).map((x) => make("td", {}, typeof x === "number" ? number(x) : x)),
+    ...foot.slice(1).map((x) => cellWith(x, 4)),
   );
   return boxedTable(caption, heads, body, [last]);
 }
@@ -177,6 +206,7 @@ function arithmeticOf(trace) {
       (part) => part.scrollTop,
     );
     opened[name] = chosen(n);
+    tellLink();
     showArithmetic();
     for (const heatmap of heatmaps) heatmap.place();
     document.querySelectorAll("#sums .table").forEach((part, t) => {
@@ -272,12 +302,12 @@ function comparedOf(shown) {
       "tr",
       {},
       make("th", { scope: "row" }, step),
-      ...[a, b, difference].map((x) => make("td", {}, number(x))),
+      ...[a, b, difference].map((x) => cellWith(x, 6)),
     );
   });
   return make(
     "article",
     { class: "compared" },
-    tableOf(say("Both, and their difference"), [say("step"), "A", "B", DIFFERENCE], rows),
+    boxedTable(say("Both, and their difference"), [say("step"), "A", "B", DIFFERENCE], rows),
   );
 }

@@ -9,6 +9,14 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** A table's cell: a number with so many decimals, or what else is given. */
+const cellWith = (x, digits) =>
+  make(
+    "td",
+    {},
+    typeof x === "number" ? make("data", { value: String(x) }, fixed(x, digits)) : x,
+  );
+
 /** A table; `rows` and `feet` are elements. */
 const tableOf = (caption, heads, rows, feet = []) =>
   make(
@@ -31,10 +39,15 @@ const boxedTable = (caption, ...parts) =>
 const byId = (id) => document.getElementById(id);
 
 function format(x, digits = 4) {
-  if (Math.abs(x) === Infinity) return x < 0 ? "-inf" : "inf";
   const size = Math.abs(x);
-  if (size >= 1e6 || (size > 0 && size < 10 ** -digits)) return x.toExponential(digits - 1);
-  return x.toFixed(digits);
+  return size > 0 && size < 10 ** -digits ? x.toExponential(digits - 1) : fixed(x, digits);
+}
+
+/** A number with so many decimals, however small it is: in a table all have one form. */
+function fixed(x, digits) {
+  if (Math.abs(x) === Infinity) return x < 0 ? "-inf" : "inf";
+  if (Math.abs(x) >= 1e6) return x.toExponential(digits - 1);
+  return x.toFixed(digits).replace(/^-(?=[0.]+$)/, "");
 }
 
 /** A number as the reader sees it, with all its digits beside it for programs. */

@@ -269,9 +269,7 @@ function makeHeatmap(view) {
   }
 
   const choose = ([i, j]) => select(view.rows[i], view.columns[j]);
-  let clicked; // where the pointer chose a cell
   scroller.addEventListener("pointermove", (event) => {
-    if (clicked === `${event.clientX} ${event.clientY}`) return; // the map moved, not the pointer
     const at = under(event);
     point(at ? { query: view.rows[at[0]], key: view.columns[at[1]] } : null);
   });
@@ -279,7 +277,6 @@ function makeHeatmap(view) {
   scroller.addEventListener("click", (event) => {
     const at = under(event);
     if (!at) return;
-    clicked = `${event.clientX} ${event.clientY}`;
     choose(at);
     openArithmetic(cursor);
   });

@@ -327,6 +327,7 @@ function followLink(link) {
   followQuery();
   followWay();
   followLinkOfWay(asked);
+  followLinkOfArithmetic(asked);
   return openHead(selection.layer, selection.head);
 }
 
@@ -336,7 +337,8 @@ function tellLink() {
   clearTimeout(telling);
   telling = setTimeout(() => {
     const { layer, head, step, query, key, look } = selection;
-    const link = new URLSearchParams({ layer, head, step, query, key, look, ...linkOfWay() });
+    const chosen = { layer, head, step, query, key, look };
+    const link = new URLSearchParams({ ...chosen, ...linkOfArithmetic(), ...linkOfWay() });
     try {
       history.replaceState(history.state, "", `#${link}`);
     } catch {}

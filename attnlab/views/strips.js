@@ -76,7 +76,7 @@ function buildStrips(view) {
       else row.removeAttribute("aria-current");
       numbers.forEach((shown, n) => {
         shown.value = String(values[n][j]);
-        shown.textContent = format(values[n][j], 3);
+        shown.textContent = fixed(values[n][j], 4);
       });
     });
   });

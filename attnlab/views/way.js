@@ -704,10 +704,9 @@ function sumOf(terms, { heading, heads, line, bias, result }) {
 }
 
 function termsOf(caption, heads, rows, feet) {
-  const cell = (x) => make("td", {}, typeof x === "number" ? number(x) : x);
   const lines = (all) =>
     all.map(([first, ...others]) =>
-      make("tr", {}, make("th", { scope: "row" }, first), ...others.map(cell)),
+      make("tr", {}, make("th", { scope: "row" }, first), ...others.map((x) => cellWith(x, 6))),
     );
   return boxedTable(caption, heads, lines(rows), lines(feet));
 }
