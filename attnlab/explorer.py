@@ -38,6 +38,7 @@ from numpy.typing import ArrayLike
 
 from attnlab.checks import as_count, check_kind
 from attnlab.console import PrintedAnywhere
+from attnlab.equations import softmax
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, shown
 from attnlab.sampling import SamplingSettings
 from attnlab.steps import at
@@ -210,12 +211,12 @@ class Kept:
     ----------
     id : what a page calls it; it depends on the tokens and on what is silenced alone
     trace : with all that has been looked at
-    edits : of the text's own trace, which silence what is silenced
+    silenced : the places that are silenced in it
     """
 
     id: str
     trace: Trace
-    edits: Mapping[str, int]
+    silenced: Sequence[Any]
 
 
 class Desk:
@@ -263,7 +264,7 @@ class Desk:
         id = sha256(content.encode()).hexdigest()[:16]
         if id not in self._kept:
             edited = self.kept(tokens).trace.edited(edits) if edits else None
-            self._kept[id] = Kept(id, edited or self.model.trace(tokens), edits)
+            self._kept[id] = Kept(id, edited or self.model.trace(tokens), silenced)
         return self.at(id)
 
     def at(self, id: str) -> Kept:
@@ -304,8 +305,8 @@ class Desk:
 
     def writing(
         self, id: str, count: int, asked: Mapping[str, Any]
-    ) -> tuple[Tokens, Iterator[NextToken]]:
-        """A trace's tokens, and those that will be written after them, as many as there is room.
+    ) -> tuple[Kept, Iterator[NextToken]]:
+        """A trace, and the tokens that will be written after it, as many as there is room.
 
         Raises
         ------
@@ -324,15 +325,23 @@ class Desk:
                 )
             )
         settings = {name: asked[name] for name in SETTINGS if name in asked}
-        edits = kept.edits or None
-        return tokens, self.model.stream(tokens, min(count, room), edits=edits, **settings)
+        edits = edits_of(kept.silenced) or None
+        return kept, self.model.stream(tokens, min(count, room), edits=edits, **settings)
 
-    def written(self, tokens: Tokens, chosen: Sequence[NextToken]) -> dict[str, Any]:
-        """Tokens, and those that were chosen to follow them, for the page."""
-        whole = Tokens([*tokens, *chosen])
+    def written(self, kept: Kept, chosen: Sequence[NextToken]) -> dict[str, Any]:
+        """What was written after a trace, for the page.
+
+        Of each token there is the probability that it was drawn with, 1 at temperature 0, and the
+        `share` that the model gives it, as it is at temperature 1 without a cut.
+        """
+        whole = Tokens([*kept.trace.tokens, *chosen])
+        logits = self.kept(whole, kept.silenced).trace.logits[len(kept.trace.tokens) - 1 : -1]
         return {
             **self._text(whole),
-            "chosen": [{**token_of(token), "probability": token.probability} for token in chosen],
+            "chosen": [
+                {**token_of(token), "probability": token.probability, "share": float(row[token.id])}
+                for token, row in zip(chosen, softmax(logits), strict=True)
+            ],
         }
 
     def _text(self, tokens: Tokens) -> dict[str, Any]:
@@ -426,12 +435,12 @@ def application(desk: Desk, end: Callable[[], None]) -> ASGIApp:
         asked = await content_of(request)
         id = named(asked, "trace", str)
         count = as_count(asked.get("count"), "count", least=1, most=MOST_WRITTEN)
-        tokens, coming = await computed(request, lambda: desk.writing(id, count, asked))
+        kept, coming = await computed(request, lambda: desk.writing(id, count, asked))
         chosen = []
         # Between two tokens it is another one's turn.
         while (token := await computed(request, lambda: next(coming, None))) is not None:
             chosen.append(token)
-        return JSONResponse(desk.written(tokens, chosen))
+        return JSONResponse(await computed(request, lambda: desk.written(kept, chosen)))
 
     async def stop(request: Request) -> Response:
         return JSONResponse({}, background=BackgroundTask(end))

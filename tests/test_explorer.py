@@ -219,6 +219,10 @@ def test_writing_on(explorer: Explorer, pocket: GPT2) -> None:
     assert found["text"] == expected.whole_text
     assert [token["id"] for token in found["chosen"]] == expected.new.ids.tolist()
     assert [token["probability"] for token in found["chosen"]] == [1.0] * 6
+    # And what the model gives them, before it is asked for the likeliest.
+    logits = pocket.trace(found["ids"]).logits[7:13].astype(np.float64)
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    assert [token["share"] for token in found["chosen"]] == pytest.approx(shares.max(axis=1))
 
 
 def test_writing_on_as_a_seed_draws(explorer: Explorer, pocket: GPT2) -> None:

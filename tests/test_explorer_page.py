@@ -457,13 +457,24 @@ def test_sliders_say_how_it_writes_on(explorer: Explorer, pocket: GPT2, open_liv
     idle(page)
     written = pocket.generate(TEXT, 5, temperature=0)
     assert page.locator("#prompt").input_value() == written.whole_text
-    drawn = [float(d.get_attribute("value")) for d in page.locator("#sampled data").all()]
-    assert drawn == [1] * 5
+    assert "the likeliest each time" in page.locator("#sampled").inner_text()
+    logits = pocket.trace(written.whole_text).logits[7:12].astype(np.float64)
+    shares = [Sampling().probabilities(row).max() for row in logits]
+    found = [float(d.get_attribute("value")) for d in page.locator("#sampled data").all()]
+    assert found == pytest.approx(shares, rel=1e-4)
+    symbols = [token.symbol for token in written.tokens[8:]]
+    assert page.locator("#sampled li .symbol").all_inner_texts() == symbols
+    assert page.locator("#sampled .bar").count() == 5
     # What may follow each token of the new text, by the same sliders.
     assert temperature.get_attribute("aria-valuetext") == "0: the most probable token always"
     assert (place.get_attribute("max"), place.input_value()) == ("12", "12")
-    temperature.fill("10")
+    # There is one state, whichever of the sliders is moved.
+    beside = page.locator("#sampling input")
+    assert beside.first.get_attribute("aria-valuetext") == "0: the most probable token always"
+    beside.first.fill("10")
+    assert temperature.get_attribute("aria-valuetext") == "1.0"
     top_k.fill("1")
+    assert beside.nth(1).get_attribute("aria-valuetext") == "the 2 most probable tokens"
     for at in (12, 8, 3):
         place.fill(str(at))
         heading = f"Next token after position {at}, {written.tokens[at].symbol}"

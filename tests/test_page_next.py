@@ -332,38 +332,66 @@ def test_two_texts_each_at_its_own_place(odd: GPT2, open_page: Open) -> None:
 
 
 def test_a_token_that_the_page_draws(odd: GPT2, open_page: Open) -> None:
-    """By the cumulated probabilities of its table; the same u whatever the settings become."""
+    """By the cumulated probabilities of its table, beside the button."""
     trace = odd.trace(TEXT)
     page = open_page(trace)
     look_at(page, 7)
-    said, button = page.locator("#predictions [role=status]"), page.locator("#settings button")
+    said, button = page.locator("#drawn"), page.locator("#settings button")
+    assert said.get_attribute("role") == "status"
     assert said.inner_text() == ""
     page.locator("#settings input[type=checkbox]").check()
     us = []
     for count in range(1, 9):
+        temperature = (1.0, 0.4)[count % 2]
+        move(page, 1, round(temperature * 10))
         button.click()
         drawn(page)
         text = said.inner_text()
+        assert text.startswith("u = ")
         assert text.endswith(f"(draw {count} of seed 0, in this page)")
         us.append(float(said.locator("data").first.get_attribute("value")))
-        for temperature in (1.0, 0.4):
-            move(page, 1, round(temperature * 10))
-            shares = Sampling(temperature).probabilities(trace.logits[7])
-            order = np.lexsort([np.arange(shares.size), -shares])
-            place = int(np.searchsorted(shares[order].cumsum(), us[-1], side="right"))
-            text = said.inner_text()
-            if place >= TOKENS:
-                assert "one of the other tokens" in text
-                assert page.locator("#predictions tr[aria-current]").count() == 0
-                continue
-            symbol = trace.vocabulary.token(int(order[place])).symbol
-            assert f": {symbol} is the first whose cumulated probability" in text
-            marked = page.locator("#predictions tr[aria-current] .symbol").all_inner_texts()
-            assert marked == [symbol]
-            reached = said.locator("data").nth(1)
-            assert agrees(reached, shares[order][: place + 1].sum())
+        shares = Sampling(temperature).probabilities(trace.logits[7])
+        order = np.lexsort([np.arange(shares.size), -shares])
+        place = int(np.searchsorted(shares[order].cumsum(), us[-1], side="right"))
+        if place >= TOKENS:
+            assert "one of the other tokens" in text
+            assert page.locator("#predictions tr[aria-current]").count() == 0
+            continue
+        symbol = trace.vocabulary.token(int(order[place])).symbol
+        assert f": {symbol} is the first whose cumulated probability" in text
+        marked = page.locator("#predictions tr[aria-current] .symbol").all_inner_texts()
+        assert marked == [symbol]
+        reached = said.locator("data").nth(1)
+        assert agrees(reached, shares[order][: place + 1].sum())
     assert us[:2] == pytest.approx([0.26642920868471265, 0.0003297457005828619])
     assert len(set(us)) == 8
+    both = [button.bounding_box(), said.bounding_box()]
+    assert abs(both[0]["y"] - both[1]["y"]) < 60
+
+
+def test_what_was_drawn_stays_what_it_was(odd: GPT2, open_page: Open) -> None:
+    """Of before, where something has been changed since, until another is asked for."""
+    page = open_page(odd.trace(TEXT))
+    look_at(page, 7)
+    said, button = page.locator("#drawn"), page.locator("#settings button")
+    button.click()
+    drawn(page)
+    first, marked = said.inner_text(), page.locator("#predictions tr[aria-current]")
+    assert marked.count() == 1
+    past = f"Drawn before a slider was moved or another token chosen: {first}"
+    for change, back in ((lambda: move(page, 2, 4), lambda: move(page, 2, TOKENS - 1)),):
+        change()
+        drawn(page)
+        assert said.inner_text() == past
+        assert marked.count() == 0
+        back()
+        drawn(page)
+    look_at(page, 3)
+    assert said.inner_text() == past
+    button.click()
+    drawn(page)
+    assert "(draw 2 of seed 0" in said.inner_text()
+    assert said.inner_text().startswith("u = ")
 
 
 def test_a_trace_from_a_file_has_the_last_position_alone(

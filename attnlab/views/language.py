@@ -206,6 +206,9 @@ WORDS = {
     "Written on, each with the probability that it was drawn with:": (
         "续写出的词元，各附抽取时的概率："
     ),
+    "Written on, the likeliest each time; its probability is the model's, at temperature 1:": (
+        "续写出的词元，每次取最可能的一个；概率是模型在温度 1 时给出的："
+    ),
     "Silenced: it computes its weights still, but its context, what it finds, is set to 0.": (
         "已静默：它仍计算权重，但它找到的内容（context）被置为 0。"
     ),
@@ -366,6 +369,9 @@ WORDS = {
     "the {n} most probable tokens": "最可能的 {n} 个词元",
     "the most probable tokens that have {share} together": "合计概率达到 {share} 的最可能词元",
     "Draw one here": "在本页抽取一个",
+    "Drawn before a slider was moved or another token chosen: ": (
+        "在移动滑块或选择另一个词元之前抽取的："
+    ),
     "more rows": "更多行",
     "This page has logits from position {first} on.": "本页只有从位置 {first} 起的 logits。",
     "exp(logit / {temperature} − {largest}) / {sum}, the sum over all {vocab} tokens.": (

@@ -66,25 +66,28 @@ function writeOn() {
   const trace = looks.at(-1);
   newest(async (signal) => {
     const count = byId("count").valueAsNumber;
-    const body = { trace: trace.id, count, ...samplingSettings() };
+    const how = samplingSettings();
+    const body = { trace: trace.id, count, ...how };
     const { ids, text, chosen } = await answerAbout(trace, "write", body, signal);
     const given = await answerTo("trace", { ids, silenced: trace.silenced }, signal);
     return () => {
       show(given);
       byId("prompt").value = text;
-      showSampled(chosen);
+      showWritten(chosen, how);
     };
   });
 }
 
-/** Tell what was written on: tokens, each with the probability that it was drawn with. */
-function showSampled(chosen) {
-  byId("sampled").replaceChildren(
-    say("Written on, each with the probability that it was drawn with:"),
-    ...chosen.map(({ symbol, probability }) =>
-      make("span", {}, " ", symbolOf(brief(symbol)), " ", number(probability, 4)),
-    ),
-  );
+/** Tell what was written on: the tokens, each with a probability. */
+function showWritten(chosen, { temperature }) {
+  const words = temperature
+    ? say("Written on, each with the probability that it was drawn with:")
+    : say("Written on, the likeliest each time; its probability is the model's, at temperature 1:");
+  const told = chosen.map((token) => {
+    const share = temperature ? token.probability : token.share;
+    return make("li", {}, symbolOf(brief(token.symbol)), barOf(share), number(share, 4));
+  });
+  byId("sampled").replaceChildren(words, make("ol", {}, ...told));
 }
 
 /** Ask for something, and do what it comes to, unless something else has been asked for by then. */
@@ -271,6 +274,7 @@ function makeExplorer() {
           " ",
           make("label", {}, count, " ", say("tokens")),
         ),
+        make("div", { id: "sampling" }, ...makeBoard()),
         button("end", say("End the explorer"), end),
       ),
       make("p", { id: "silenced", class: "note" }),
@@ -305,6 +309,7 @@ function makeExplorer() {
   // Whoever has opened a head, its title says which it is.
   const opened = new MutationObserver(markToggles);
   for (const id of ["head-title", "strips"]) opened.observe(byId(id), { childList: true });
+  showSettings();
   looks.push(...description.traces);
   prompt.value = looks[0].text;
   wantLast();

@@ -107,7 +107,8 @@ const CANDIDATES = 5; // beside the text
 const settings = { temperature: 1, top_k: null, top_p: null };
 const draws = { random: generator(0), count: 0, u: null }; // what the page itself draws
 let allRows = false;
-let sliders; // by name, each with a `set`
+let positions; // the slider
+const boards = []; // where the settings can be seen and changed: sliders, by name
 
 /** The sliders' settings, under the names that `model.generate` has for them. */
 const samplingSettings = () => ({ ...settings });
@@ -122,44 +123,15 @@ function tokenOf([id, symbol, text, bytes]) {
 }
 
 function makeSettings() {
-  const stops = [0, ...description.stops.temperatures];
-  const shares = [...description.stops.topPs, null];
-  const set = (name, value) => {
-    settings[name] = value;
-    drawPredictions();
-  };
-  sliders = {
-    position: slider(say("after position"), {
-      words: (n) => positionIn(places.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
-      aloud: (n) => {
-        const t = places.queries[n].findIndex((i) => i !== null);
-        const { cached, tokens } = traces[t];
-        return `${cached + places.queries[n][t]} ${brief(tokens[places.queries[n][t]].symbol)}`;
-      },
-      use: (n) => select(n),
-    }),
-    temperature: slider(say("temperature"), {
-      words: (n) => stops[n].toFixed(1),
-      aloud: (n) => (n ? stops[n].toFixed(1) : say("0: the most probable token always")),
-      use: (n) => set("temperature", stops[n]),
-    }),
-    top_k: slider("top-k", {
-      words: (n, max) => (n === max ? say("all") : `${n + 1}`),
-      aloud: (n, max) =>
-        n === max ? say("all tokens") : say("the {n} most probable tokens", { n: n + 1 }),
-      use: (n, max) => set("top_k", n === max ? null : n + 1),
-    }),
-    top_p: slider("top-p", {
-      words: (n) => (shares[n] === null ? say("all") : `${shares[n]}`),
-      aloud: (n) =>
-        shares[n] === null
-          ? say("all tokens")
-          : say("the most probable tokens that have {share} together", { share: shares[n] }),
-      use: (n) => set("top_p", shares[n]),
-    }),
-  };
-  sliders.temperature.set(stops.indexOf(settings.temperature), stops.length - 1);
-  sliders.top_p.set(shares.indexOf(settings.top_p), shares.length - 1);
+  positions = slider(say("after position"), {
+    words: (n) => positionIn(places.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
+    aloud: (n) => {
+      const t = places.queries[n].findIndex((i) => i !== null);
+      const { cached, tokens } = traces[t];
+      return `${cached + places.queries[n][t]} ${brief(tokens[places.queries[n][t]].symbol)}`;
+    },
+    use: (n) => select(n),
+  });
   const draw = make("button", { type: "button" }, say("Draw one here"));
   draw.addEventListener("click", () => {
     draws.u = draws.random();
@@ -172,13 +144,59 @@ function makeSettings() {
     drawPredictions();
   });
   byId("settings").append(
-    ...Object.values(sliders).map(({ element }) => element),
+    positions.element,
+    ...makeBoard(),
     make("div", {}, draw, make("label", {}, all, " ", say("more rows"))),
+    make("div", { id: "drawn", role: "status" }),
   );
 }
 
+/** Sliders for the settings; where there are several boards, all show what is set in one. */
+function makeBoard() {
+  const stops = [0, ...description.stops.temperatures];
+  const shares = [...description.stops.topPs, null];
+  const set = (name, value) => {
+    settings[name] = value;
+    showSettings();
+    drawPredictions();
+  };
+  const board = {
+    temperature: slider(say("temperature"), {
+      words: (n) => stops[n].toFixed(1),
+      aloud: (n) => (n ? stops[n].toFixed(1) : say("0: the most probable token always")),
+      use: (n) => set("temperature", stops[n]),
+      at: () => [stops.indexOf(settings.temperature), stops.length - 1],
+    }),
+    top_k: slider("top-k", {
+      words: (n, max) => (n === max ? say("all") : `${n + 1}`),
+      aloud: (n, max) =>
+        n === max ? say("all tokens") : say("the {n} most probable tokens", { n: n + 1 }),
+      use: (n, max) => set("top_k", n === max ? null : n + 1),
+      at: () => {
+        const most = Math.max(...traces.map(({ prediction }) => prediction.n));
+        return [settings.top_k === null ? most : settings.top_k - 1, most];
+      },
+    }),
+    top_p: slider("top-p", {
+      words: (n) => (shares[n] === null ? say("all") : `${shares[n]}`),
+      aloud: (n) =>
+        shares[n] === null
+          ? say("all tokens")
+          : say("the most probable tokens that have {share} together", { share: shares[n] }),
+      use: (n) => set("top_p", shares[n]),
+      at: () => [shares.indexOf(settings.top_p), shares.length - 1],
+    }),
+  };
+  boards.push(board);
+  return Object.values(board).map(({ element }) => element);
+}
+
+const showSettings = () => {
+  for (const board of boards) for (const { set, at } of Object.values(board)) set(...at());
+};
+
 /** A slider from 0 on, with what its value means, to be seen and to be read aloud. */
-function slider(name, { words, aloud, use }) {
+function slider(name, { words, aloud, use, at }) {
   const input = make("input", { type: "range", min: 0 });
   const shown = make("span", { class: "value", "aria-hidden": "true" });
   const told = () => [Number(input.value), Number(input.max)];
@@ -192,6 +210,7 @@ function slider(name, { words, aloud, use }) {
   });
   return {
     element: make("div", { class: "slider" }, make("label", {}, name, input), shown),
+    at, // what is set
     set(value, most = input.max) {
       input.max = most;
       input.value = value;
@@ -200,17 +219,17 @@ function slider(name, { words, aloud, use }) {
   };
 }
 
-/** Put the sliders whose ends depend on the texts where they belong. */
+/** Put the sliders, whose ends depend on the texts, where they belong. */
 function placeSliders() {
-  sliders.position.set(selection.query, places.queries.length - 1);
+  positions.set(selection.query, places.queries.length - 1);
   const most = Math.max(...traces.map(({ prediction }) => prediction.n));
   if (settings.top_k > most) settings.top_k = null;
-  sliders.top_k.set(settings.top_k === null ? most : settings.top_k - 1, most);
+  showSettings();
 }
 
 /** Tell what may follow the chosen query. */
 function followQuery() {
-  sliders.position.set(selection.query);
+  positions.set(selection.query);
   drawPredictions();
 }
 
@@ -222,12 +241,11 @@ function drawPredictions() {
 function makePrediction(trace) {
   const given = trace.prediction;
   const tokens = new Map(given.tokens.map((name) => [name[0], tokenOf(name)]));
-  const positions = new Map(); // place -> what is known of it
+  const known = new Map(); // place -> what is known of it
   const parts = {
     steps: make("ol", { class: "chain" }),
     table: make("div", { class: "table", tabindex: "0", role: "region" }),
     following: make("p", { class: "sum" }),
-    drawn: make("p", { class: "sum", role: "status" }),
   };
   const heading = make("h3");
   byId("predictions").append(
@@ -235,6 +253,10 @@ function makePrediction(trace) {
   );
   const list = make("ol", { class: "next" });
   const how = make("p", { class: "note" });
+  const told = make("p", { class: "sum" });
+  if (trace.number === 0) byId("drawn").replaceChildren();
+  byId("drawn").append(told);
+  let drawn = { count: draws.count }; // the draw that is told: which, where, and what came
   const title = make("h3");
   const down = make("button", { type: "button" }, `${say("from logits to probabilities")} ↓`);
   down.addEventListener("click", () => {
@@ -245,9 +267,9 @@ function makePrediction(trace) {
 
   const draw = onceAFrame(async () => {
     const place = queryIn(trace);
-    if (place >= given.first && !positions.has(place)) {
+    if (place >= given.first && !known.has(place)) {
       const numbers = await numbersOf(trace, `prediction.${place}`);
-      positions.set(place, positionOf(numbers, given.vocab, description.stops));
+      known.set(place, positionOf(numbers, given.vocab, description.stops));
       if (place !== queryIn(trace)) return; // another one was chosen since, and is drawn
     }
     const after = () =>
@@ -257,8 +279,8 @@ function makePrediction(trace) {
       });
     title.replaceChildren(...after());
     heading.replaceChildren(...(traces.length === 2 ? [`${trace.name}: `] : []), ...after());
-    const position = positions.get(place);
-    for (const part of [list, ...Object.values(parts)]) part.hidden = !position;
+    const position = known.get(place);
+    for (const part of [list, told, ...Object.values(parts)]) part.hidden = !position;
     how.textContent = position
       ? settingsInWords()
       : say("This page has logits from position {first} on.", {
@@ -272,11 +294,20 @@ function makePrediction(trace) {
     list.ariaLabel = title.textContent;
     list.replaceChildren(...candidatesOf(found));
     parts.steps.replaceChildren(...stepsOf(given, position, found));
-    const drawn = draws.u === null ? null : drawnBy(draws.u, found.renewed);
+    const at = JSON.stringify([place, settings]);
+    if (drawn.count !== draws.count) {
+      const row = drawnBy(draws.u, found.renewed);
+      drawn = { count: draws.count, at, row, words: drawnOf(found, row) };
+    }
     parts.table.ariaLabel = heading.textContent;
-    parts.table.replaceChildren(candidatesTable(position, found, drawn));
+    parts.table.replaceChildren(candidatesTable(position, found, drawn.at === at ? drawn.row : null));
     parts.following.replaceChildren(...followingOf(trace.tokens[place + 1], position, found));
-    parts.drawn.replaceChildren(...drawnOf(found, drawn));
+    told.classList.toggle("past", drawn.words !== undefined && drawn.at !== at);
+    told.replaceChildren(
+      ...(drawn.words && traces.length === 2 ? [`${trace.name}: `] : []),
+      ...(told.className.includes("past") ? [say("Drawn before a slider was moved or another token chosen: ")] : []),
+      ...(drawn.words ?? []),
+    );
   });
   return { draw };
 }
@@ -415,7 +446,6 @@ function followingOf(token, { vocab, following, logits }, { sum }) {
 
 /** What the page drew, and how: by a number u from 0 to 1, and the cumulated probabilities. */
 function drawnOf({ tokens, renewed }, drawn) {
-  if (drawn === null) return [];
   const how = say(" (draw {count} of seed 0, in this page)", draws);
   const u = number(draws.u, 4);
   if (drawn < 0) return [...sayParts("u = {u}: one of the other tokens", { u }), how];
