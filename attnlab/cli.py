@@ -525,19 +525,22 @@ def _explore(options: argparse.Namespace) -> Report:
         terminal.write(f"{explorer.url}\nOnly who has this link gets in. Ctrl-C ends it.")
 
     def serve() -> None:
-        with explorer:
-            if options.no_browser:
-                explorer.wait()
-            else:
-                with _link_in_a_file(explorer.url) as link:
+        link_or_none = contextlib.nullcontext() if options.no_browser else _link(explorer.url)
+        try:
+            with explorer, link_or_none as link:
+                if link:
                     _show_in_browser(link)
-                    explorer.wait()
+                explorer.wait()
+        except KeyboardInterrupt:
+            print("The explorer has ended: Ctrl-C.", file=sys.stderr)
+            raise
+        print("The explorer has ended: its page asked for it.", file=sys.stderr)
 
     return Report({"model": _title(model), "url": explorer.url}, draw, then=serve)
 
 
 @contextlib.contextmanager
-def _link_in_a_file(url: str) -> Iterator[Path]:
+def _link(url: str) -> Iterator[Path]:
     """A page that leads on to a link, in a file that nobody else can read.
 
     A browser's arguments, in which the link would stand, are seen by all users of a machine. The

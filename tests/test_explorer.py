@@ -738,7 +738,7 @@ def test_ctrl_c(sent: str) -> None:
         assert traced(explorer, "the hen")["text"] == "the hen"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (130, NOTICE)
+    assert (process.returncode, err) == (130, f"{NOTICE}The explorer has ended: Ctrl-C.\n")
 
 
 def test_the_command_ends_when_the_page_says_so() -> None:
@@ -749,7 +749,8 @@ def test_the_command_ends_when_the_page_says_so() -> None:
     process = start("explore", "the hen", "--no-browser")
     assert answer(link_of(process), "POST", "/stop")[0] == 200
     _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (0, NOTICE)
+    ended = "The explorer has ended: its page asked for it.\n"
+    assert (process.returncode, err) == (0, NOTICE + ended)
 
 
 def test_the_command_for_machines(explorer: Explorer) -> None:
@@ -786,5 +787,5 @@ def test_the_browser_is_given_a_file_that_leads_on(tmp_path: Path) -> None:
     assert f"url={link}" in file.read_text()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (130, NOTICE)
+    assert (process.returncode, err) == (130, f"{NOTICE}The explorer has ended: Ctrl-C.\n")
     assert not file.exists()

@@ -512,26 +512,37 @@ def test_what_can_not_be_traced_is_told(explorer: Explorer, pocket: GPT2, open_l
     shows(page, pocket.trace(TEXT).edited({"blocks.0.attention.heads.0.context": 0}), 0, 0)
 
 
+def is_off(page: Any) -> bool:
+    """Whether nothing that asks the explorer can be done, and the rest can."""
+    asks = ["#look", "#compare", "#back", "#write", "#count", "#end", "#head-toggle", "#mlp-toggle"]
+    asks += ["#silenced button"] * page.locator("#silenced button").count()
+    off = {page.locator(one).first.is_disabled() for one in asks}
+    assert page.locator("#sampling input:enabled").count() == 3
+    assert page.locator("#theme").is_enabled()
+    (all_off,) = off | {page.locator("#prompt").get_attribute("readonly") is not None}
+    return bool(all_off)
+
+
 def test_no_way_to_the_explorer(pocket: GPT2, open_live: Open) -> None:
     with pocket.explore() as explorer:
         page = open_live(explorer)
         idle(page)
         ask(page, "The hen saw the cat")
-    page.evaluate("for (const { read, packs } of traces) { read.delete(1); packs.clear(); }")
+        page.locator("#head-toggle").click()
+        idle(page)
     lost = "The explorer does not answer: it has ended, or there is no way to it."
+    page.locator("#head-toggle").click()
+    until(page, "document.querySelector('#explore').ariaBusy === 'false'")
+    assert told(page) == lost
+    # It is silent as long as it is shown to be.
+    assert page.locator("#head-toggle").get_attribute("aria-pressed") == "true"
+    assert is_off(page)
+    page.evaluate(
+        "tell(''); for (const { read, packs } of traces) { read.delete(1); packs.clear(); }"
+    )
     page.locator(".map").nth(5).click()
     assert told(page) == lost
-    page.evaluate("tell('')")
-    page.locator("#prompt").press("Enter")
-    idle_prompt = "document.querySelector('#explore').ariaBusy === 'false'"
-    until(page, idle_prompt)
-    assert told(page) == lost
-    page.evaluate("tell('')")
-    page.locator("#head-toggle").click()
-    until(page, idle_prompt)
-    assert told(page) == lost
-    # It speaks as long as it is shown to.
-    assert page.locator("#head-toggle").get_attribute("aria-pressed") == "false"
+    assert is_off(page)
 
 
 def test_a_trace_that_was_dropped_is_asked_for_again(
@@ -567,8 +578,14 @@ def test_a_text_that_means_to_be_markup(explorer: Explorer, open_live: Open) -> 
 
 def test_the_end(explorer: Explorer, open_live: Open) -> None:
     page = open_live(explorer)
+    ask(page, "The hen saw the cat")
+    other = page.context.new_page()
+    other.goto(explorer.url)
+    until(other, "document.querySelector('.readout data') !== null")
     page.locator("#end").click()
-    assert told(page).startswith("The explorer has ended. What is shown can be looked at still")
+    for one in (page, other):  # which did not ask
+        assert told(one).startswith("The explorer has ended. What is shown can be looked at still")
+        assert is_off(one)
     explorer.wait()
 
 

@@ -6,6 +6,8 @@ const LOOKS_KEPT = 100;
 const looks = []; // as the explorer describes traces
 let wanted; // what was asked for last: a text, {text} or {ids}, and the places `silenced` in it
 let asking; // aborts the request that is under way
+let hasEnded = false; // once the explorer does not answer
+const otherTabs = new BroadcastChannel("attnlab explorer"); // of this address, so of this explorer
 
 /** An answer of the explorer's, of JSON or of bytes; a refusal is an Error with its `status`. */
 async function answerTo(path, body, signal) {
@@ -25,6 +27,7 @@ async function answerTo(path, body, signal) {
     content = {};
   }
   if (response?.ok && !content.error) return content;
+  if (!response) markEnded();
   const lost = say("The explorer does not answer: it has ended, or there is no way to it.");
   throw Object.assign(new Error(content.error ?? lost), { status: response?.status });
 }
@@ -110,6 +113,19 @@ async function newest(ask) {
   if (mine !== asking) return;
   byId("explore").ariaBusy = "false";
   then();
+}
+
+/** Nothing that asks the explorer can be done any more; what is shown can be looked at still. */
+function markEnded() {
+  hasEnded = true;
+  byId("prompt").readOnly = true;
+  const asks = "#explore :is(button, input):not(#sampling *), #toggles button";
+  for (const control of document.querySelectorAll(asks)) control.disabled = true;
+}
+
+function tellEnd() {
+  markEnded();
+  tell(say("The explorer has ended. What is shown can be looked at still; start it again for more."));
 }
 
 function tell(sentence) {
@@ -203,6 +219,7 @@ function markSilenced() {
     }
   }
   markToggles();
+  if (hasEnded) markEnded();
 }
 
 function markToggles() {
@@ -248,7 +265,7 @@ function makeExplorer() {
   const lookAtPrompt = () => look({ text: prompt.value }, wanted.silenced);
   prompt.addEventListener("keydown", (event) => {
     // With Shift it begins a line; to an input method it may be the choice of a candidate.
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || hasEnded) return;
     event.preventDefault();
     lookAtPrompt();
   });
@@ -320,10 +337,12 @@ function makeExplorer() {
 async function end() {
   try {
     await answerTo("stop", {});
-    tell(say("The explorer has ended. What is shown can be looked at still; start it again for more."));
+    otherTabs.postMessage("ended");
+    tellEnd();
   } catch (error) {
     tell(error.message);
   }
 }
 
+otherTabs.addEventListener("message", tellEnd);
 makeExplorer();
