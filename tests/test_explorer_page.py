@@ -565,6 +565,61 @@ def test_a_trace_that_was_dropped_is_asked_for_again(
     assert told_nothing(page)
 
 
+def test_a_reload_keeps_what_was_looked_at(
+    explorer: Explorer, pocket: GPT2, open_live: Open
+) -> None:
+    page = open_live(explorer)
+    text = "The hen saw the cat and the hen"
+    ask(page, text)
+    open_head(page, 1, 3)
+    for nth in (0, 1):
+        page.locator("#toggles button").nth(nth).click()
+        idle(page)
+    page.locator(".flow .chip").nth(4).click()
+    until(page, "location.hash.includes('query=4') && location.hash.endsWith('silent=1.3+1')")
+    page.reload()
+    edits = {"blocks.1.attention.heads.3.context": 0, "blocks.1.mlp.output": 0}
+    until(page, "document.querySelectorAll('#silenced button').length === 2")
+    idle(page)
+    assert page.locator("#prompt").input_value() == text
+    until(page, "selection.query === 4")
+    assert page.locator("#head-title").inner_text() == "Layer 1, head 3"
+    assert page.locator("#back").is_disabled()
+    page.locator(".flow .chip").last.click()
+    shows(page, pocket.trace(text).edited(edits), 1, 3)
+    # A link that is changed is followed; one that nothing can be made of is told.
+    ids = ".".join(map(str, pocket.trace("The cat").tokens.ids))
+    page.evaluate(f"location.hash = '#ids={ids}'")
+    until(page, "document.querySelectorAll('.flow .chip').length === 2")
+    idle(page)
+    assert page.locator("#silenced").is_hidden()
+    page.evaluate("location.hash = '#ids=1.x'")
+    assert "ids" in told(page)
+    assert tokens(page) == ["The", "Ġcat"]
+
+
+def test_a_text_that_was_not_sent_is_told_apart(explorer: Explorer, open_live: Open) -> None:
+    page = open_live(explorer)
+    mark = page.locator("#unsent")
+    assert mark.is_hidden()
+    page.locator("#prompt").fill("The hen")
+    assert mark.inner_text() == "not shown yet: press Enter"
+    page.locator("#head-toggle").click()
+    idle(page)
+    assert mark.is_visible()
+    page.locator("#prompt").press("Enter")
+    idle(page)
+    assert mark.is_hidden()
+    ask(page, "hen " * 200)
+    assert mark.is_visible()  # it could not be shown
+    page.locator("#back").click()
+    idle(page)
+    assert mark.is_hidden()
+    page.locator("#write").click()
+    until(page, "document.querySelectorAll('#sampled li').length === 10")
+    assert mark.is_hidden()
+
+
 def test_a_text_that_means_to_be_markup(explorer: Explorer, open_live: Open) -> None:
     page = open_live(explorer)
     hostile = "</script><img src=x onerror=alert(1)><b>{name}\u202e"

@@ -199,6 +199,7 @@ WORDS = {
     "Explore": "探索",
     "Text": "文本",
     "Look": "查看",
+    "not shown yet: press Enter": "尚未显示：请按 Enter",
     "Compare with the one before": "与前一次比较",
     "Back to the one before": "回到前一次",
     "tokens": "个词元",

@@ -60,7 +60,38 @@ function look(text, silenced) {
   wanted = { text, silenced };
   newest(async (signal) => {
     const given = await answerTo("trace", { ...text, silenced }, signal);
-    return () => show(given);
+    return () => {
+      const last = looks.at(-1);
+      const isSame = last.ids.join() === given.ids.join();
+      show({ ...given, typed: text.text ?? (isSame ? last.typed : undefined) });
+    };
+  });
+}
+
+/** The last look, as a link has it: #ids=12.7&silent=0.1+1, a head and an MLP. */
+linkOfLook = () => {
+  const { ids, silenced } = looks.at(-1);
+  const silent = silenced.map((place) => place.join(".")).join(" ");
+  return { ids: ids.join("."), ...(silent && { silent }) };
+};
+
+/** Look at what a link asks for, in the place of the look that the page opened with. */
+function followLinkOfLook(link) {
+  const asked = new URLSearchParams(link.slice(1));
+  const numbers = (text) => text.split(".").map(Number);
+  const { ids, silent = "" } = Object.fromEntries(asked);
+  const last = linkOfLook();
+  if (!ids || (ids === last.ids && silent === (last.silent ?? ""))) return;
+  newest(async (signal) => {
+    const silenced = silent.split(" ").filter(Boolean).map(numbers);
+    const given = await answerTo("trace", { ids: numbers(ids), silenced }, signal);
+    return async () => {
+      looks.pop();
+      looks.push(given);
+      byId("prompt").value = given.text;
+      await showLooks();
+      followLink(link); // to the place in the text, which the one before may not have had
+    };
   });
 }
 
@@ -76,6 +107,7 @@ function writeOn() {
     return () => {
       show(given);
       byId("prompt").value = text;
+      markUnsent();
       showWritten(chosen, how);
     };
   });
@@ -176,7 +208,14 @@ function goBack() {
   });
 }
 
+/** Tell whether what stands in the box is what is shown. */
+function markUnsent() {
+  const { typed, text } = looks.at(-1);
+  byId("unsent").hidden = [typed, text].includes(byId("prompt").value);
+}
+
 function markLook() {
+  markUnsent();
   document.title = `attnlab: ${looks.at(-1).text.slice(0, 60)}`;
   byId("compare").disabled = byId("back").disabled = looks.length < 2;
   byId("sampled").replaceChildren();
@@ -262,6 +301,7 @@ function makeExplorer() {
     return made;
   };
   const prompt = make("textarea", { id: "prompt", rows: "1", spellcheck: "false" });
+  prompt.addEventListener("input", markUnsent);
   const lookAtPrompt = () => look({ text: prompt.value }, wanted.silenced);
   prompt.addEventListener("keydown", (event) => {
     // With Shift it begins a line; to an input method it may be the choice of a candidate.
@@ -277,7 +317,13 @@ function makeExplorer() {
       "section",
       { id: "explore", "aria-label": say("Explore") },
       make("label", { for: "prompt", class: "unseen" }, say("Text")),
-      make("div", { id: "asking" }, prompt, button("look", say("Look"), lookAtPrompt)),
+      make(
+        "div",
+        { id: "asking" },
+        prompt,
+        make("p", { id: "unsent", role: "status" }, say("not shown yet: press Enter")),
+        button("look", say("Look"), lookAtPrompt),
+      ),
       make("p", { id: "told", role: "status" }),
       make(
         "div",
@@ -346,3 +392,5 @@ async function end() {
 
 otherTabs.addEventListener("message", tellEnd);
 makeExplorer();
+followLinkOfLook(location.hash);
+addEventListener("hashchange", ({ newURL }) => followLinkOfLook(new URL(newURL).hash));

@@ -333,12 +333,17 @@ function followLink(link) {
 
 // A frame without an address of its own can't have a link; browsers refuse more than a few a second.
 let telling;
+let linkOfLook = () => ({}); // what a page that is served has to tell
 function tellLink() {
   clearTimeout(telling);
   telling = setTimeout(() => {
     const { layer, head, step, query, key, look } = selection;
-    const chosen = { layer, head, step, query, key, look };
-    const link = new URLSearchParams({ ...chosen, ...linkOfArithmetic(), ...linkOfWay() });
+    const link = new URLSearchParams({
+      ...{ layer, head, step, query, key, look },
+      ...linkOfArithmetic(),
+      ...linkOfWay(),
+      ...linkOfLook(),
+    });
     try {
       history.replaceState(history.state, "", `#${link}`);
     } catch {}
