@@ -307,6 +307,12 @@ def test_the_chosen_tokens_lines_are_its_weights(odd: GPT2, open_page: Open) -> 
         f"(canvas) => {{ {PIXELS} return pixels.reduce((a, p) => Math.max(a, p >>> 24), 0); }}"
     )
     assert page.locator(".stage canvas").evaluate(strongest) > 100
+    box = page.locator(".stage").bounding_box()
+    assert box
+    above = {**box, "height": 30}  # of the chips
+    seen = page.screenshot(clip=above)
+    page.locator(".stage canvas").evaluate("(canvas) => { canvas.style.visibility = 'hidden'; }")
+    assert page.screenshot(clip=above) != seen, "nothing lies over the lines"
     page.locator(".flow .chip").nth(0).click()  # it sees itself alone: no line
     drawn(page)
     assert page.locator(".stage canvas").evaluate(strongest) == 0
