@@ -420,6 +420,60 @@ def test_a_frame_without_an_address_has_no_link(odd: GPT2, browser: Any) -> None
     page.close()
 
 
+# ---- the size of letters ----------------------------------------------------------------------
+
+
+def test_letters_grow_and_all_stays_usable(odd: GPT2, open_page: Open, tmp_path: Path) -> None:
+    trace = odd.trace(TEXT)
+    for width in (320, 1366):
+        page = open_page(trace, viewport={"width": width, "height": 768})
+        page.file = tmp_path / "page.html"
+        sizes = """[...document.querySelectorAll('main *')].filter((x) => x.innerText?.trim())
+            .map((x) => parseFloat(getComputedStyle(x).fontSize))"""
+        before = np.array(page.evaluate(sizes))
+        assert page.locator("#smaller-letters").is_disabled()
+        for _ in range(2):
+            page.locator("#larger-letters").press("Enter")
+        assert page.locator("#larger-letters").is_disabled()
+        assert page.evaluate("document.activeElement.id") == "smaller-letters"
+        assert np.allclose(np.array(page.evaluate(sizes)), 1.5 * before)
+        drawn(page)
+        assert (
+            page.evaluate("document.querySelector('.labels').getContext('2d').font")[:4] == "18px"
+        )
+        for look in ("strips", "lines", "map"):
+            choose_look(page, look)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            if look == "strips":
+                strip, row = box_of(page, ".stripes.k"), box_of(page, "#strips tbody tr", 8)
+                assert strip["height"] == pytest.approx(12 * 22 * 1.5)
+                assert strip["top"] + 7.5 * 33 == pytest.approx(
+                    (row["top"] + row["bottom"]) / 2, abs=2
+                )
+            if look == "lines":
+                page.locator(".all-lines").click(position={"x": 20, "y": 36 * 7.5})
+                assert selected(page)[3] == 7
+        click_cell(page, 9, 3)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("#arithmetic-title").inner_text().endswith("query 9, key 3")
+        assert box_of(page, ".scroller")["width"] >= 120
+        until(page, "location.hash.includes('letters=1.5')")
+        opened_at(page, page.evaluate("location.hash"))
+        assert page.evaluate("letterSize()") == 1.5
+        page.emulate_media(media="print")
+        until(page, "isPrinted() && letterSize() === 1")
+        page.emulate_media(media="screen")
+        until(page, "letterSize() === 1.5")
+        page.locator("#smaller-letters").click()
+        assert page.evaluate("letterSize()") == 1.25
+
+
+def test_no_letters_have_a_size_of_their_own() -> None:
+    css = (HERE / "page.css").read_text(encoding="utf-8")
+    assert len(re.findall(r"font(?:-size)?: [\d.]+rem", css)) > 30
+    assert re.findall(r"font(?:-size)?: [^;]*\dpx[^;]*;", css) == []
+
+
 # ---- words and colours -------------------------------------------------------------------------
 
 

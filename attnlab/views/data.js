@@ -22,7 +22,7 @@ const DIFFERENCE = "B − A";
 const TEXT_TOLD = 44; // how many letters of a text tell it from another
 
 // A query and a key are places of the texts, as `takeTraces` lays them beside each other.
-const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, look: "map", zoom: 1 };
+const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, look: "map", zoom: 1, letters: 1 };
 let pointed = null; // the { query, key } under the pointer, which is told while the pointer is there
 
 /** The query and the key that are told of. */

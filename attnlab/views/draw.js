@@ -72,6 +72,9 @@ const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
 
 const formulaOf = (step) => `${step} = ${description.steps[step].formula}`;
 
+/** How many times as large as usual letters are: by the page's buttons, or the browser's settings. */
+const letterSize = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+
 const isPrinted = () => document.documentElement.classList.contains("printed");
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 const isDark = () =>

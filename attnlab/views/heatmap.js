@@ -1,7 +1,7 @@
 // One step of one head: queries down, keys across.
 
 const LARGEST_CELL = 40;
-const LARGEST_LABEL = 96; // the labels of rows and columns, in pixels
+const LARGEST_LABEL = 96; // the labels of rows and columns, in pixels where letters have their usual size
 const SLANT = 0.9; // of the columns' labels, in radians
 const OVERHANG = 52; // what the last of them sticks out
 const LETTERS = 12; // how large they are
@@ -100,16 +100,17 @@ function makeHeatmap(view) {
 
   function layOut() {
     if (!matrix) return;
+    const times = letterSize();
     const context = left.getContext("2d");
     context.font = getComputedStyle(left).font;
     const widest = (texts) =>
       Math.min(
-        LARGEST_LABEL,
+        LARGEST_LABEL * times,
         Math.ceil(Math.max(...texts.map((text) => context.measureText(brief(text)).width))),
       );
-    labelWidth = Math.max(56, widest(view.queryLabels) + 10); // room for the axes' names at least
-    labelHeight = Math.max(32, widest(view.keyLabels) * (isPrinted() ? 1 : Math.sin(SLANT)) + 18);
-    const room = Math.max(120, figure.clientWidth - labelWidth - OVERHANG);
+    labelWidth = Math.max(56 * times, widest(view.queryLabels) + 10); // room for the axes' names at least
+    labelHeight = Math.max(32 * times, widest(view.keyLabels) * (isPrinted() ? 1 : Math.sin(SLANT)) + 18);
+    const room = Math.max(120, figure.clientWidth - labelWidth - OVERHANG * times);
     const fit = Math.max(1, Math.min(LARGEST_CELL, room / view.Tk));
     cell = fit * (isPrinted() ? 1 : selection.zoom);
     if (cell > 2) cell = Math.floor(cell);
@@ -141,7 +142,7 @@ function makeHeatmap(view) {
       context.save();
       context.fillStyle = n === chosen ? strong : muted;
       position(context, middle);
-      context.fillText(clipped(context, texts[n], LARGEST_LABEL), 0, 0);
+      context.fillText(clipped(context, texts[n], LARGEST_LABEL * letterSize()), 0, 0);
       context.restore();
     }
   }
@@ -166,23 +167,24 @@ function makeHeatmap(view) {
       for (let at = i; at <= i + m; at++) context.fillRect(x, at * cell - 0.5, width, 1);
     }
     const { query, key } = placed(placeTold());
+    const times = letterSize();
     // On paper letters shrink and stand upright rather than that labels are left out.
     const size = isPrinted()
       ? Math.min(LETTERS, Math.max(SMALLEST_LETTERS, Math.floor(cell) - 1))
-      : LETTERS;
+      : LETTERS * times;
     const isUpright = isPrinted() && cell < 19;
     const rows = (label, middle) => {
       label.textAlign = "right";
-      label.translate(labelWidth - 6, Math.max(7, middle)); // the first is not cut in half
+      label.translate(labelWidth - 6, Math.max(size / 2 + 1, middle)); // the first is not cut in half
     };
     const columns = (label, middle) => {
       label.translate(middle + (isUpright ? 0 : 2), labelHeight - 8);
       label.rotate(isUpright ? -Math.PI / 2 : -SLANT);
     };
-    const apart = isPrinted() ? size + 1 : 14;
+    const apart = isPrinted() ? size + 1 : 14 * times;
     labels(left, view.queryLabels, size, apart, y, height, labelWidth, height, query, rows);
-    const across = isUpright ? apart : 19;
-    labels(top, view.keyLabels, size, across, x, width, width + OVERHANG, labelHeight, key, columns);
+    const across = isUpright ? apart : 19 * times;
+    labels(top, view.keyLabels, size, across, x, width, width + OVERHANG * times, labelHeight, key, columns);
   });
 
   /** A place of all texts as this view's row and column. */

@@ -84,7 +84,8 @@ function makeLines(view) {
   );
   const figure = make("figure", {}, ...nameOf(view), scroller);
   byId("lines").append(figure);
-  const row = view.Tk > 40 ? SMALL_ROW : LINE_ROW;
+  const isLong = view.Tk > 40;
+  let row; // how high a token is
   const matrices = new Map(); // of the heads that were drawn, their weights
   function weightsOf({ layer, head }) {
     const name = `${layer}.${head}`;
@@ -96,14 +97,13 @@ function makeLines(view) {
 
   const draw = onceAFrame(() => {
     if (selection.look !== "lines") return;
-    extent.style.height = `${view.Tk * row}px`;
     const { clientWidth: width, clientHeight: height, scrollTop } = scroller;
     const context = prepared(canvas, width, height);
-    const size = row === LINE_ROW ? 13 : 11;
+    const size = (isLong ? 11 : 13) * letterSize();
     context.font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
     context.textBaseline = "middle";
     context.translate(0, -scrollTop);
-    const room = Math.min(120, width / 4);
+    const room = Math.min(120 * letterSize(), width / 4);
     const [from, to] = [room + 8, width - room - 8];
     const cached = view.Tk - view.T; // a query stands beside its own key
     const y = (n) => (n + 0.5) * row;
@@ -141,6 +141,8 @@ function makeLines(view) {
   });
 
   function layOut() {
+    row = (isLong ? SMALL_ROW : LINE_ROW) * letterSize();
+    extent.style.height = `${view.Tk * row}px`;
     const tallest = isPrinted() ? Infinity : Math.max(320, innerHeight * 0.8);
     scroller.style.height = `${Math.min(tallest, view.Tk * row)}px`;
     draw();

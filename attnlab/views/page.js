@@ -189,6 +189,26 @@ function zoom(factor) {
   }
 }
 
+const LETTER_SIZES = [1, 1.25, 1.5]; // times the usual size
+
+/** Show letters so many times as large as usual; what is drawn is laid out anew for them. */
+function setLetters(times) {
+  selection.letters = times;
+  document.documentElement.style.setProperty("--letters", times);
+  byId("smaller-letters").disabled = times === LETTER_SIZES[0];
+  byId("larger-letters").disabled = times === LETTER_SIZES.at(-1);
+  for (const one of [...texts, ...heatmaps, ...allLines]) one.layOut();
+  tellLink();
+}
+
+/** The next size of letters, larger by 1 or smaller by -1; the button pressed last may be the end. */
+function stepLetters(by) {
+  const n = LETTER_SIZES.indexOf(selection.letters) + by;
+  setLetters(LETTER_SIZES[n]);
+  if (by < 0 ? n === 0 : n === LETTER_SIZES.length - 1)
+    byId(by < 0 ? "larger-letters" : "smaller-letters").focus();
+}
+
 function summarise() {
   const sizes = traces.map(({ name, layers, H, T, cached, note }) => {
     const tokens = T === 1 ? say("{T} token", { T }) : say("{T} tokens", { T });
@@ -324,6 +344,7 @@ function followLink(link) {
   for (const name of ["layer", "head", "query", "key"])
     asked[name] = asked[name]?.trim() ? Number(asked[name]) : undefined;
   Object.assign(selection, { key: undefined }, within(asked));
+  if (LETTER_SIZES.includes(Number(asked.letters))) setLetters(Number(asked.letters));
   followQuery();
   followWay();
   followLinkOfWay(asked);
@@ -337,9 +358,10 @@ let linkOfLook = () => ({}); // what a page that is served has to tell
 function tellLink() {
   clearTimeout(telling);
   telling = setTimeout(() => {
-    const { layer, head, step, query, key, look } = selection;
+    const { layer, head, step, query, key, look, letters } = selection;
     const link = new URLSearchParams({
       ...{ layer, head, step, query, key, look },
+      ...(letters !== 1 && { letters }),
       ...linkOfArithmetic(),
       ...linkOfWay(),
       ...linkOfLook(),
@@ -365,6 +387,7 @@ makeLooks();
 makeSteps();
 makeSettings();
 openTraces(description.traces);
+setLetters(1);
 setTimeout(readAhead, 500);
 if (location.hash) followLink(location.hash);
 // What was asked for: by now the address may tell of the place before.
@@ -399,6 +422,8 @@ byId("several").addEventListener("click", ({ target }) => {
   if (isOn) laid = [];
   openHead(selection.layer, selection.head);
 });
+byId("smaller-letters").addEventListener("click", () => stepLetters(-1));
+byId("larger-letters").addEventListener("click", () => stepLetters(1));
 byId("smaller").addEventListener("click", () => zoom(1 / 1.5));
 byId("larger").addEventListener("click", () => zoom(1.5));
 byId("arithmetic").addEventListener("keydown", (event) => {

@@ -1,7 +1,7 @@
 // The chosen query's vector beside every key's, as strips of colour, a stripe for each component: how
 // their products add up to a score, and scores to weights.
 
-const STRIP_ROW = 22; // as in page.css
+const STRIP_ROW = 1.375; // rem, as in page.css
 
 /** They are built when they are first looked at: a long text has many rows. */
 function makeStrips(view) {
@@ -40,7 +40,7 @@ function buildStrips(view) {
   const note = make("p", { class: "note" });
   const missing = make("p", { class: "note", hidden: "" });
   byId("strips").append(make("figure", {}, ...nameOf(view), missing, readout, scroller, note));
-  for (const canvas of [ofKeys, ofProducts]) canvas.style.height = `${trace.Tk * STRIP_ROW}px`;
+  for (const canvas of [ofKeys, ofProducts]) canvas.style.height = `${trace.Tk * STRIP_ROW}rem`;
 
   const query = () => nearest(view.rows, placeTold().query);
   let products; // of the chosen query: (Tk, Dh)
@@ -86,7 +86,7 @@ function buildStrips(view) {
     const box = canvas.getBoundingClientRect();
     const { Dh, Tk } = trace;
     const d = Math.min(Dh - 1, Math.floor(((clientX - box.left) / box.width) * Dh));
-    return [d, Math.min(Tk - 1, Math.floor((clientY - box.top) / STRIP_ROW))];
+    return [d, Math.min(Tk - 1, Math.floor(((clientY - box.top) / box.height) * Tk))];
   }
 
   for (const canvas of [ofKeys, ofProducts]) {
