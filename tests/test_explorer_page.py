@@ -671,6 +671,29 @@ def test_by_keys_alone(explorer: Explorer, pocket: GPT2, open_live: Open) -> Non
     shows(page, pocket.trace("The hen saw the cat"), 0, 0)
 
 
+def test_a_head_is_silenced_from_where_it_is_looked_at(
+    explorer: Explorer, pocket: GPT2, open_live: Open
+) -> None:
+    page = open_live(explorer)
+    place = "document.activeElement.map?.layer + '.' + document.activeElement.map?.head"
+    page.locator(".map").first.focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "s"):
+        page.keyboard.press(key)
+    until(page, "document.querySelectorAll('.map.silenced').length === 1")
+    idle(page)
+    assert page.evaluate(place) == "1.2"  # and the head that is open is another
+    assert page.locator("#head-title").inner_text() == "Layer 0, head 0"
+    assert page.locator("#silenced button").all_inner_texts() == ["layer 1, head 2 ×"]
+    page.keyboard.press("Enter")
+    until(page, "document.activeElement.className === 'cursor'")
+    page.keyboard.press("Control+s")
+    page.keyboard.press("S")
+    until(page, "document.querySelectorAll('.map.silenced').length === 0")
+    idle(page)
+    until(page, "document.activeElement.className === 'cursor'")
+    shows(page, pocket.trace(TEXT), 1, 2)
+
+
 def test_in_chinese(pocket: GPT2, open_live: Open) -> None:
     with pocket.explore(language="zh") as explorer:
         page = open_live(explorer)

@@ -311,6 +311,37 @@ def test_the_keyboard_moves_the_sliders_and_words_tell_where(odd: GPT2, open_pag
     assert page.evaluate("document.activeElement.id") == "prediction-title"
 
 
+def test_the_list_is_one_stop_of_tab(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT))
+    until(page, "document.querySelectorAll('.next .chip').length === 5")
+    here = "[...document.querySelectorAll('.next .chip')].indexOf(document.activeElement)"
+    page.locator(".flow .chip.query").focus()
+    found = []
+    for key in ("Tab", "ArrowDown", "End", "Home", "Tab"):
+        page.keyboard.press(key)
+        found.append(page.evaluate(here))
+    assert found == [0, 1, 4, 0, -1]
+
+
+def test_a_narrow_table_is_read_to_its_end(odd: GPT2, open_page: Open) -> None:
+    """Its columns go by under the tokens' names, which stay, in head and foot too."""
+    page = open_page(odd.trace(TEXT), viewport={"width": 390, "height": 844})
+    until(page, "document.querySelector('#predictions tfoot') !== null")
+    box = page.locator("#predictions .table")
+    box.evaluate("(box) => { box.scrollIntoView(); box.scrollLeft = 10_000; }")
+    edges = "(one) => { const at = one.getBoundingClientRect(); return [at.left, at.right]; }"
+    left, right = box.evaluate(edges)
+    for row in ("thead tr", "tbody tr", "tfoot tr"):
+        cells = page.locator(f"#predictions {row}").last.locator("th, td")
+        assert left <= cells.last.evaluate(edges)[0]
+        assert cells.last.evaluate(edges)[1] <= right
+        in_sight = """(cell) => {
+            const { left, top } = cell.getBoundingClientRect();
+            return cell.contains(document.elementFromPoint(left + 12, top + 6));
+        }"""
+        assert cells.first.evaluate(in_sight), row
+
+
 def test_two_texts_each_at_its_own_place(odd: GPT2, open_page: Open) -> None:
     long, short = odd.trace(TEXT), odd.trace("the hen")
     for traces in ((long, short), (short, long)):

@@ -228,7 +228,7 @@ WORDS = {
     "0 up to layer {layer}: what is silenced there changes what comes after it.": (
         "第 {layer} 层及之前为 0：在那里静默只改变其后的内容。"
     ),
-    "Silence this head": "让这个头静默",
+    "Silence this head (S)": "让这个头静默 (S)",
     "Silence the MLP of layer {layer}": "让第 {layer} 层的 MLP 静默",
     "MLP of layer {layer}": "第 {layer} 层的 MLP",
     "Silenced:": "已静默：",

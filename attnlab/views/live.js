@@ -176,12 +176,16 @@ function show(given) {
 async function showLooks() {
   const { query, key } = selection;
   const before = traces[0].ids.join();
+  const focused = document.activeElement; // which may be in what is made anew
+  const figure = [...byId("heatmaps").children].findIndex((one) => one.contains(focused));
   wantLast();
   const opened = openTraces(looks.slice(byId("compare").checked ? -2 : -1));
   followChange();
   markLook();
   const shown = traces;
+  if (focused.map) grids[0].maps.find((map) => isSame(map, focused.map))?.cell.focus();
   await opened;
+  if (figure >= 0) heatmaps[figure]?.cursor.focus();
   // The place in the text stays what it was where the text has.
   if (traces === shown && traces.every(({ ids }) => ids.join() === before)) select(query, key);
 }
@@ -355,7 +359,7 @@ function makeExplorer() {
       make(
         "div",
         { id: "toggles" },
-        button("head-toggle", say("Silence this head"), () =>
+        button("head-toggle", say("Silence this head (S)"), () =>
           toggle([selection.layer, selection.head]),
         ),
         button("mlp-toggle", "", () => toggle([selection.layer])),
@@ -369,6 +373,13 @@ function makeExplorer() {
     ),
     make("div", { id: "change" }),
   );
+  // From a head itself, in the grid or in its map: S.
+  for (const id of ["grids", "heatmaps"])
+    byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {
+      if (key.toLowerCase() !== "s" || ctrlKey || altKey || metaKey || hasEnded) return;
+      const { layer, head } = target.map ?? selection;
+      toggle([layer, head]);
+    });
   // Whoever has opened a head, its title says which it is.
   const opened = new MutationObserver(markToggles);
   for (const id of ["head-title", "strips"]) opened.observe(byId(id), { childList: true });

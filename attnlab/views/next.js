@@ -252,6 +252,14 @@ function makePrediction(trace) {
     make("article", { "data-trace": trace.number }, heading, ...Object.values(parts)),
   );
   const list = make("ol", { class: "next" });
+  list.addEventListener("keydown", (event) => {
+    const chips = [...list.querySelectorAll(".chip")];
+    const [n, last] = [chips.indexOf(event.target), chips.length - 1];
+    const to = { ArrowUp: n - 1, ArrowDown: n + 1, Home: 0, End: last }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    chips[Math.max(0, Math.min(last, to))].focus();
+  });
   const how = make("p", { class: "note" });
   const told = make("p", { class: "sum" });
   if (trace.number === 0) byId("drawn").replaceChildren();
@@ -329,6 +337,7 @@ function candidatesOf({ tokens, renewed }) {
     bar.style.setProperty("--share", renewed[n]);
     const chip = make("button", { type: "button", class: "chip" }, symbolOf(tokens[n].symbol));
     describe(chip, tokens[n], "");
+    chip.tabIndex = n === likely[0] ? 0 : -1; // Tab comes to one of them, arrows go on
     return make("li", {}, chip, bar, number(renewed[n], 4));
   });
 }
