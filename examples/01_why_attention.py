@@ -91,7 +91,7 @@ pictures.curves({"share": left}, x_name="words later", y_name="share of the diff
 # each time. That is attention. (Their weights came from a small network; the dot product came
 # later.) In 2017 the Transformer threw out the recurrence too: any word is one step away from any
 # other, and all words are worked on at once, by products of matrices. The price is that T words
-# have T² pairs ([chapter 16](16_where_next.py)).
+# have T² pairs ([chapter 17](17_where_next.py)).
 #
 # What is left to say is where the weights come from.
 

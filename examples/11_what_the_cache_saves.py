@@ -295,7 +295,7 @@ print(align(costs))
 # %% [markdown]
 # For one text that is little beside the weights. But the weights are there once, and each text that
 # is being written has a cache of its own: who serves many readers at once has more cache than
-# model. That is why later models keep less for each token ([chapter 16](16_where_next.py)).
+# model. That is why later models keep less for each token ([chapter 17](17_where_next.py)).
 #
 # ## 11.7 Predict, change, see
 #

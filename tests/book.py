@@ -47,6 +47,11 @@ FASTER = {
         "queries, seed = 500, 0": "queries, seed = 40, 0",
         "steps_of_learning = 100, 16, 200": "steps_of_learning = 10, 16, 3",
     },
+    "16": {
+        "TEXTS, SEED = 1_600,": "TEXTS, SEED = 100,",
+        "COMPARED = 400": "COMPARED = 20",
+        "SILENCED = 60": "SILENCED = 3",
+    },
 }
 
 

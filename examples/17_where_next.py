@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 16. Where next
+# # 17. Where next
 #
 # GPT-2 is from 2019. Models that came after it still compute `softmax(Q Kᵀ / √Dk) V`, but have
 # changed what goes in, what is kept, and in which order it is done. Six such changes, each in a few
@@ -18,8 +18,8 @@ from attnlab.equations import AnyArray, Array
 prepare_script()  # for any terminal, and for pipes
 
 TEXT = "The dog chased the ball, but it"
-window = 3  # how many tokens a query sees in 16.2, itself included
-tile = 3  # how many keys 16.3 looks at in one go
+window = 3  # how many tokens a query sees in 17.2, itself included
+tile = 3  # how many keys 17.3 looks at in one go
 theta = 0.5  # by how much a pair of columns turns from one position to the next, in radians
 
 model = attnlab.GPT2.at_hand()
@@ -29,7 +29,7 @@ Q, K, V, scale = head.Q, head.K, head.V, float(head.scale)
 T, Dh = Q.shape
 
 # %% [markdown]
-# ## 16.1 What T² costs
+# ## 17.1 What T² costs
 #
 # Every token looks at every token before it: [`raw_scores`](../attnlab/equations.py) has T rows and
 # T columns, in every head. Twice the text is four times the scores. Here is what GPT-2 small's 144
@@ -42,7 +42,7 @@ rows = [
     [length**2, 4 * heads * length**2 / 2**30, 2 * 4 * heads * length * columns / 2**30]
     for length in lengths
 ]
-print("\n16.1 What T² costs")
+print("\n17.1 What T² costs")
 print(
     attnlab.table(
         rows,
@@ -53,7 +53,7 @@ print(
 )
 
 # %% [markdown]
-# ## 16.2 A window
+# ## 17.2 A window
 #
 # The plainest way out: a token sees only the few before it. Then the scores are T times the window,
 # and what is further away comes by way of layers: a token of layer 2 sees what its window saw in
@@ -64,13 +64,13 @@ distance = np.arange(T)[:, None] - np.arange(T)
 near = (distance >= 0) & (distance < window)
 windowed = attnlab.attention(Q, K, V, mask=near, tokens=words)
 
-print("\n16.2 A window")
+print("\n17.2 A window")
 print(f"scores that are looked at: {int(head.mask.sum())} without it, {int(near.sum())} with it")
 print(f"largest change of a context: {np.abs(windowed.context - head.context).max():.3f}")
 windowed
 
 # %% [markdown]
-# ## 16.3 The same softmax, a few keys at a time
+# ## 17.3 The same softmax, a few keys at a time
 #
 # Softmax needs the row's largest score and the sum of all powers, so it seems to need the whole
 # row. It does not. Go through the keys a few at a time and keep three things: the largest score so
@@ -96,11 +96,11 @@ def context_by_tiles(Q: Array, K: Array, V: Array, mask: AnyArray, tile: int) ->
 
 
 by_tiles = context_by_tiles(Q, K, V, head.mask, tile)
-print("\n16.3 The same softmax, a few keys at a time")
+print("\n17.3 The same softmax, a few keys at a time")
 print(f"largest difference from the head's context: {np.abs(by_tiles - head.context).max():.0e}")
 
 # %% [markdown]
-# ## 16.4 Without softmax
+# ## 17.4 Without softmax
 #
 # Put something simpler in its place, `φ(q)·φ(k)` with a φ that is never negative, and the sum can
 # be turned round. All that earlier tokens say fits into one matrix, `S`, the sum of `φ(k)ᵀ v`, as
@@ -123,14 +123,14 @@ for q, k, v in zip(phi(Q), phi(K), V, strict=True):
     one_by_one.append(q @ S / (q @ norm))
 
 apart = np.abs(np.array(one_by_one) - linear_weights @ V).max()
-print("\n16.4 Without softmax")
+print("\n17.4 Without softmax")
 print(f"all at once and one token after the other: at most {apart:.0e} apart")
 print(f"largest weight of the last row: softmax {head.weights[-1].max():.2f}, ", end="")
 print(f"without {linear_weights[-1].max():.2f}")
 pictures.heatmap(linear_weights, rows=words, columns=words, title="weights without softmax")
 
 # %% [markdown]
-# ## 16.5 Less to keep
+# ## 17.5 Less to keep
 #
 # A model that writes keeps the keys and values of all tokens ([chapter
 # 11](11_what_the_cache_saves.py)). Two ways to keep less:
@@ -157,7 +157,7 @@ cache = {
     "one set for all": 2 * 128,
     f"{latent} latent numbers": latent,
 }
-print("\n16.5 Less to keep: a model of 32 layers and 32 heads of width 128, float16")
+print("\n17.5 Less to keep: a model of 32 layers and 32 heads of width 128, float16")
 print(
     attnlab.table(
         [[count, 2 * L * count / 1024] for count in cache.values()],
@@ -172,7 +172,7 @@ print(f"{head.scores[head.mask].min():.2f} to {head.scores[head.mask].max():.2f}
 pictures.curves({"K": sizes}, x_name="number", y_name="singular value")
 
 # %% [markdown]
-# ## 16.6 Position as a turn
+# ## 17.6 Position as a turn
 #
 # GPT-2 adds a learned row for each position ([chapter 8](08_a_tokens_journey.py)), and has none for
 # position 1,024. Most models since then turn queries and keys instead: the columns are taken in
@@ -190,7 +190,7 @@ def turned_by(x: Array, position: int, theta: float) -> Array:
 q, k = np.array([1.0, 0.3]), np.array([0.8, -0.5])
 pairs = [(2, 0), (5, 3), (102, 100), (5, 0)]
 products = [float(turned_by(q, m, theta) @ turned_by(k, n, theta)) for m, n in pairs]
-print("\n16.6 Position as a turn: one query, one key, at other positions")
+print("\n17.6 Position as a turn: one query, one key, at other positions")
 print(
     attnlab.table(
         [[m, n, m - n, product] for (m, n), product in zip(pairs, products, strict=True)],
@@ -201,7 +201,7 @@ print(
 pictures.points({f"m = {m}": turned_by(q, m, theta) for m in range(6)}, title="q at position m")
 
 # %% [markdown]
-# ## 16.7 Experts
+# ## 17.7 Experts
 #
 # The other half of a block, the MLP, has two thirds of its parameters ([chapter
 # 9](09_counting_parameters.py)). A mixture of experts has many MLPs, and a small matrix, the
@@ -219,13 +219,13 @@ only_chosen = np.full_like(logits, -np.inf)
 np.put_along_axis(only_chosen, chosen, np.take_along_axis(logits, chosen, axis=1), axis=1)
 gates = attnlab.softmax(only_chosen)
 print(
-    f"\n16.7 Experts: {working} of {experts} work for each token, by a router that learned nothing"
+    f"\n17.7 Experts: {working} of {experts} work for each token, by a router that learned nothing"
 )
 names = [f"expert {e}" for e in range(experts)]
 print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 
 # %% [markdown]
-# ## 16.8 Predict, change, see
+# ## 17.8 Predict, change, see
 #
 # **Exercise 1.** With 8 tokens and a window of 3, how many scores are looked at? And with a window
 # of 4? Count first, then set `window = 4`. (The pocket model makes 8 tokens of the text above.)
@@ -237,7 +237,7 @@ print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 #
 # </details>
 #
-# **Exercise 2.** Set `tile = 1`, then `tile = 100`. What becomes of the difference in 16.3?
+# **Exercise 2.** Set `tile = 1`, then `tile = 100`. What becomes of the difference in 17.3?
 #
 # <details><summary>Answer</summary>
 #
@@ -246,7 +246,7 @@ print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 #
 # </details>
 #
-# **Exercise 3.** In 16.6 set `theta = 0`. What are the four products, and what does a model with
+# **Exercise 3.** In 17.6 set `theta = 0`. What are the four products, and what does a model with
 # such positions know of the order of words?
 #
 # <details><summary>Answer</summary>
@@ -256,7 +256,7 @@ print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 #
 # </details>
 #
-# **Exercise 4.** In 16.7 let one expert work: `experts, working = 4, 1`. What are the gates?
+# **Exercise 4.** In 17.7 let one expert work: `experts, working = 4, 1`. What are the gates?
 #
 # <details><summary>Answer</summary>
 #

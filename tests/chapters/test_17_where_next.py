@@ -1,10 +1,10 @@
-"""Chapter 16, where next: what it says holds, and its numbers may be changed."""
+"""Chapter 17, where next: what it says holds, and its numbers may be changed."""
 
 import numpy as np
 import pytest
 from book import Changes, answer, as_it_is, holds, run
 
-CHAPTER = "16"
+CHAPTER = "17"
 
 CHANGES: Changes = {
     "one token": (False, {'"The dog chased the ball, but it"': '"The"'}),

@@ -1,0 +1,255 @@
+"""Chapter 16, one head over ten thousand sentences: what it says holds, and may be changed."""
+
+import re
+
+import numpy as np
+import pytest
+from book import Changes, Chapter, answer, as_it_is, holds, run
+
+import attnlab
+from attnlab.analysis.jobs import induction
+from attnlab.equations import AnyArray
+from attnlab.gradients import cross_entropy
+from attnlab.hub import POCKET_DIRECTORY
+from attnlab.pocket.grammar import sample
+
+CHAPTER = "16"
+ANECDOTE = 'ANECDOTE = "Let’s count: three, four, five."'
+HEADS = "ONE, OTHER = (0, 1), (1, 2)"
+TEXTS = "TEXTS, SEED = 1_600,"
+KIND = "KIND = None "
+PREVIOUS, INDUCTION, RESTING, IDLE = (0, 1), (1, 2), (0, 2), (1, 1)
+
+CHANGES: Changes = {
+    "one token": (False, {ANECDOTE: 'ANECDOTE = "a"'}),
+    "Chinese": (False, {ANECDOTE: 'ANECDOTE = "一，二，三。"'}),
+    "other heads": (False, {HEADS: "ONE, OTHER = (1, 3), (0, 0)"}),
+    "the same head twice": (False, {HEADS: "ONE, OTHER = (1, 1), (1, 1)"}),
+    "another seed": (False, {TEXTS: "TEXTS, SEED = 130, 0 * "}),
+    "no texts": (False, {TEXTS: "TEXTS, SEED = 0,"}),
+    "recitals": (False, {KIND: 'KIND = "recital" '}),
+    "no recitals": (False, {KIND: 'KIND = "counting" '}),
+    "few places": (False, {KIND: 'KIND = "quote" '}),
+    "creatures": (False, {KIND: 'KIND = "creature" '}),
+    "none compared, none silenced": (
+        False,
+        {"COMPARED = 400": "COMPARED = 0", "SILENCED = 60": "SILENCED = -1"},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", CHANGES)
+def test_it_goes_on_with_other_numbers(what: str) -> None:
+    holds(CHAPTER, *CHANGES[what])
+
+
+def shares(text: str, job: str) -> AnyArray:
+    jobs = attnlab.GPT2.from_pretrained("pocket").trace(text).jobs()
+    return jobs.attention[jobs.jobs.index(job)]
+
+
+def test_the_anecdote() -> None:
+    found = shares("Let’s count: three, four, five.", "induction")
+    assert round(float(found[PREVIOUS]), 2) == 0.97
+    assert round(float(found[INDUCTION]), 2) == 0.02
+    assert round(float(np.sort(found, axis=None)[-2]), 2) == 0.15
+
+
+@pytest.mark.slow
+def test_many_sentences() -> None:
+    chapter = as_it_is(CHAPTER)
+    assert (chapter["TEXTS"], chapter["N"]) == (1600, 1373)
+    first, second = np.array(chapter["rows"])[:, :2], np.array(chapter["rows"])[:, 2:]
+    assert [round(one, 2) for one in (first[-1, 0], second[-1, 0])] == [0.02, 0.67]
+    # Four times the sentences, half the error; at most chance's spread of a spread beside it.
+    for errors in (first[:, 1], second[:, 1]):
+        assert np.allclose(errors[:-1] / errors[1:], 2, atol=0.4)
+    assert second[-1, 1] == pytest.approx(0.01, abs=0.002)
+    # The last of the curve is the table's.
+    assert chapter["course"][-1].tolist() == [second[-1, 0], second[-1, 1]]
+    assert len(chapter["parts"]) == 16
+    assert (chapter["off"] <= 2).sum() >= 13
+
+
+@pytest.mark.slow
+def test_by_texts_and_not_by_tokens() -> None:
+    chapter = as_it_is(CHAPTER)
+    assert chapter["by_tokens"] / chapter["by_texts"] == pytest.approx(1 / 3, abs=0.02)
+    assert (chapter["by_texts"] / chapter["by_tokens"]) ** 2 == pytest.approx(9, abs=0.5)
+    assert chapter["drawn_again"] == pytest.approx(chapter["by_texts"], rel=0.1)
+
+
+@pytest.mark.slow
+def test_the_atlas_says_what_the_chapter_works_out() -> None:
+    chapter = as_it_is(CHAPTER)
+    assert chapter["by_hand"] == pytest.approx(chapter["by_atlas"], rel=1e-5)
+    assert round(float(chapter["found"].mean[1, 3]), 2) == 0.66
+    assert chapter["found"].texts[INDUCTION] == chapter["N"]
+
+
+@pytest.mark.slow
+def test_ten_thousand_sentences() -> None:
+    rng = np.random.default_rng(99)
+    texts = (sample(rng).text for _ in range(10_000))
+    found = attnlab.atlas("pocket", texts, ["induction"], progress=False)["induction"]
+    assert f"{found.mean[PREVIOUS]:.3f} ± {found.error[PREVIOUS]:.3f}" == "0.024 ± 0.001"
+    assert f"{found.mean[INDUCTION]:.3f} ± {found.error[INDUCTION]:.3f}" == "0.665 ± 0.005"
+    fewer = as_it_is(CHAPTER)["found"].error[INDUCTION]
+    assert fewer / found.error[INDUCTION] == pytest.approx(2.5, abs=0.1)
+
+
+def test_behind_the_last_comma_stands_the_number_before_this_one() -> None:
+    tokens = attnlab.GPT2.from_pretrained("pocket").tokenizer.tokens(
+        "Let’s count: one, two, three."
+    )
+    commas = [i for i, symbol in enumerate(tokens.symbols) if symbol == ","]
+    targets = induction(tokens)
+    assert np.flatnonzero(targets.any(axis=-1)).tolist() == commas[1:]
+    assert targets[commas[1]].nonzero()[0].tolist() == [commas[1] - 1]
+
+
+@pytest.mark.slow
+def test_the_texts_behind_a_mean() -> None:
+    chapter = as_it_is(CHAPTER)
+    found, pocket = chapter["found"], chapter["pocket"]
+    most, least = found.most(*PREVIOUS), found.least(*PREVIOUS)
+    assert chapter["ANECDOTE"] in [passage.content for passage in most]
+    assert all(passage.content.startswith("Let’s count: ") for passage in most)
+    assert all(passage.content.startswith("Say: ") for passage in least)
+    weights = pocket.trace(most[0].ids).head(*PREVIOUS).weights
+    assert [int(row.argmax()) for row in weights[2:]] == list(range(1, len(weights) - 1))
+    # Small samples at the ends: one place, the second Ġthe.
+    for passage in found.most(*INDUCTION):
+        trace = pocket.trace(passage.ids)
+        (row,) = np.flatnonzero(induction(trace.tokens).any(axis=-1))
+        assert trace.tokens.symbols[row] == "Ġthe"
+    assert round(found.most(*INDUCTION)[0].value, 2) == 0.97
+    for passage in found.least(*INDUCTION):
+        tokens = pocket.trace(passage.ids).tokens
+        twice = {tokens.symbols[i] for i in np.flatnonzero(induction(tokens).any(axis=-1))}
+        assert "Ġa" in twice
+
+
+def of_kinds(chapter: Chapter, which: int) -> dict[str, tuple[float, float]]:
+    kinds = np.array(chapter["kinds"])
+    return {
+        kind: chapter["mean_and_error"](
+            chapter["s"][kinds == kind, which], chapter["n"][kinds == kind]
+        )
+        for kind in set(chapter["kinds"])
+    }
+
+
+@pytest.mark.slow
+def test_a_mean_hides_two_kinds() -> None:
+    chapter = as_it_is(CHAPTER)
+    # Two hills, and all but nothing between them.
+    said_twice, others = chapter["said_twice"], chapter["others"]
+    assert said_twice[16:].sum() == said_twice.sum() == 395
+    assert others[:12].sum() / others.sum() > 0.9
+    assert chapter["near"].sum() / chapter["N"] < 0.03
+    kinds = of_kinds(chapter, 1)
+    card = (POCKET_DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
+    row = re.search(r"^1 +2((?: +\d\.\d\d)+)$", card, re.MULTILINE)
+    assert row
+    assert row[1].split()[2] == "0.92"
+    mean, error = kinds.pop("recital")
+    assert f"{mean:.3f} ± {error:.3f}" == "0.914 ± 0.001"
+    assert f"{error * (395 / 40) ** 0.5:.3f}" == "0.003"
+    assert chapter["kinds"].count("agreement") == 25
+    others = sorted(round(mean, 2) for mean, _ in kinds.values())
+    assert (others[0], others[-2], others[-1]) == (0.03, 0.39, 0.68)
+    *rest, most = sorted(round(mean, 2) for mean, _ in of_kinds(chapter, 0).values())
+    assert (most, max(rest)) == (0.94, 0.15)
+
+
+@pytest.mark.slow
+def test_two_atlases() -> None:
+    chapter = as_it_is(CHAPTER)
+    same, learned = (np.abs(chapter["in_errors"](chapter[name])) for name in ("itself", "learned"))
+    assert same.size == 32
+    assert (same > 4).sum() == 0
+    assert (learned > 4).sum() >= 27
+    assert round(144 * 4 / 20) == 29
+    # An untrained head gives each token that it sees the same.
+    places, total = 0, 0.0
+    for text in chapter["other_texts"]:
+        rows = np.flatnonzero(induction(chapter["pocket"].tokenizer.tokens(text)).any(axis=-1))
+        places, total = places + len(rows), total + float((1 / (rows + 1)).sum())
+    assert round(total / places, 3) == 0.045
+    assert np.round(chapter["nothing"]["induction"].mean, 3) == pytest.approx(0.045, abs=0.0005)
+    assert round(float(chapter["found"].mean[PREVIOUS]), 3) == 0.024
+
+
+@pytest.mark.slow
+def test_attention_is_not_importance() -> None:
+    chapter = as_it_is(CHAPTER)
+    first, needed = chapter["atlas"]["first"].mean, chapter["needed"]
+    order = [divmod(int(one), 4) for one in np.argsort(-first, axis=None)]
+    assert order[:2] == [RESTING, IDLE]
+    assert [round(float(first[head]), 2) for head in order[:2]] == [0.37, 0.28]
+    assert divmod(int(needed.mean.argmax()), 4) == RESTING
+    assert divmod(int(needed.mean.argmin()), 4) == IDLE
+    assert f"{needed.mean[1, 3]:.2f} ± {needed.error[1, 3]:.2f}" == "0.14 ± 0.03"
+    for passage in needed.least(1, 3):
+        trace = chapter["pocket"].trace(passage.ids)
+        without = trace.edited({"blocks.1.attention.heads.3.context": 0})
+        losses = [cross_entropy(one.logits[:-1], one.ids[1:])[0] for one in (trace, without)]
+        assert losses[1] - losses[0] == pytest.approx(passage.value, abs=1e-5)
+        assert passage.value < 0
+
+
+def told(chapter: Chapter) -> str:
+    return "{:.4f} ± {:.4f}".format(*chapter["by_atlas"])
+
+
+@pytest.mark.slow
+def test_exercise_1() -> None:
+    said = " ".join(answer(CHAPTER, 1).split())
+    atlas, pocket = as_it_is(CHAPTER)["atlas"], as_it_is(CHAPTER)["pocket"]
+    first = shares("A fluffy blue creature", "first")[RESTING]
+    assert f"{first:.2f} in the anecdote, {atlas['first'].mean[RESTING]:.2f} in the mean" in said
+    least = atlas["first"].least(*RESTING)
+    assert all("said, “" in passage.content for passage in least)
+    assert f"quotes, {least[0].value:.3f}" in said
+    trace = pocket.trace("Say: lamp two happy. Again: lamp two happy.")
+    weights, symbols = trace.head(*RESTING).weights, trace.tokens.symbols
+    again = symbols.index("ĠAgain")
+    looked = [symbols[int(row.argmax())] for row in weights]
+    assert looked[2:again] == ["Say"] * (again - 2)
+    assert looked[again + 1 :] == ["ĠAgain"] * (len(symbols) - again - 1)
+    assert f"full stop with {weights[-1, again]:.2f}" in said
+
+
+@pytest.mark.slow
+def test_exercise_2() -> None:
+    fewer = run(CHAPTER, {TEXTS: "TEXTS, SEED = 400,"})
+    said = " ".join(answer(CHAPTER, 2).split())
+    assert f"{told(fewer)} in place of {told(as_it_is(CHAPTER))}" in said
+    (mean, error), (before, error_before) = fewer["by_atlas"], as_it_is(CHAPTER)["by_atlas"]
+    assert error / error_before == pytest.approx(2, abs=0.1)
+    assert abs(mean - before) < error_before
+
+
+@pytest.mark.slow
+def test_exercise_3() -> None:
+    chapter = run(CHAPTER, {KIND: 'KIND = "recital" '})
+    said = " ".join(answer(CHAPTER, 3).split())
+    assert said.startswith(f"{chapter['by_texts']:.4f}, with")
+    assert f"too large, {chapter['by_tokens']:.4f}." in said
+    stops = np.array([look[1, -1] for look in chapter["looks"]])
+    others = np.concatenate([look[1, :-1] for look in chapter["looks"]])
+    assert f"has {stops.mean():.2f} on `ĠAgain`" in said
+    assert f"its other places have {others.mean():.2f} in the mean" in said
+
+
+@pytest.mark.slow
+def test_exercise_4() -> None:
+    twice = "for _ in range(TEXTS)]\n"
+    chapter = run(CHAPTER, {twice: f"{twice}draws = 2 * draws\n"})
+    said = answer(CHAPTER, 4)
+    (mean, error), (before, error_before) = chapter["by_atlas"], as_it_is(CHAPTER)["by_atlas"]
+    assert mean == pytest.approx(before)
+    assert f"{mean:.4f}, and the error falls from {error_before:.4f} to {error:.4f}" in said
+    assert error_before / error == pytest.approx(2**0.5, abs=0.001)
