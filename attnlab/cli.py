@@ -35,9 +35,9 @@ from attnlab.checkpoint import Checkpoint
 from attnlab.checks import as_count
 from attnlab.comparison import WORDS, lines_of
 from attnlab.console import exit_status
-from attnlab.corpus import MEASURES, atlas
-from attnlab.corpus.result import Measured
-from attnlab.corpus.run import PAGE, RESULT
+from attnlab.corpus import MEASURES, atlas, open_atlas
+from attnlab.corpus.result import RESULT, Measured
+from attnlab.corpus.run import PAGE
 from attnlab.corpus.worker import begin
 from attnlab.errors import InvalidValueError, MissingFileError, WriteError
 from attnlab.files import LARGEST, as_path, decoded_text, open_regular, read_text
@@ -216,6 +216,12 @@ def _parser() -> Parser:
     )
     explore.add_argument("texts", nargs="*", metavar="TEXT", help="what it opens with; - for stdin")
     file(explore)
+    explore.add_argument(
+        "--atlas",
+        metavar="FILE",
+        help="open an atlas, a file or a directory of attnlab atlas, in which each passage is a "
+        "link to its trace",
+    )
     explore.add_argument(
         "--port", type=int, default=0, help="where it listens (default: wherever one is free)"
     )
@@ -517,8 +523,12 @@ def _ask_to_replace(file: Path) -> None:
 
 def _explore(options: argparse.Namespace) -> Report:
     start = _texts(options) if options.texts or options.files else []
+    found = None if options.atlas is None else open_atlas(options.atlas)
     model = _model(options)
-    explorer = model.explore(*start, port=options.port)
+    if found is None:
+        explorer = model.explore(*start, port=options.port)
+    else:
+        explorer = found.explore(model, *start, port=options.port)
 
     def draw(terminal: Terminal) -> None:
         terminal.write(_title(model))

@@ -10,6 +10,11 @@
     POST /write                  {"trace": id, "count": ...}, and how to sample -> what was written
     POST /stop                   the end
 
+With an atlas, each passage of which is a link to its trace:
+
+    GET  /atlas?token=...        the atlas's page
+    GET  /?token=...&passage=    the page, which opens with a passage: measure.most.layer.head.rank
+
 What can't be done is answered by {"error": a sentence}, a trace that is no longer kept by 410. Only
 who has the link gets in, which no other site has, and no other user: every request bears its token,
 and what a page of another site sends is told by its Host and Origin.
@@ -42,8 +47,11 @@ from attnlab.equations import softmax
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, shown
 from attnlab.sampling import SamplingSettings
 from attnlab.steps import at
+from attnlab.tables import printable
 from attnlab.tokens import Tokens
 from attnlab.trace import NextToken, Trace
+from attnlab.views.atlas import Served, place_of, policy
+from attnlab.views.atlas import page as atlas_page
 from attnlab.views.language import language_of, say
 from attnlab.views.packs import pack
 from attnlab.views.page import description_of, live_page, live_policy, token_of
@@ -63,8 +71,9 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, "explore") from None
 
-# A GPT2, which stands above and asks for an explorer.
+# A GPT2 and an atlas, which stand above and ask for an explorer.
 Model: TypeAlias = Any
+Atlas: TypeAlias = Any
 
 Made = TypeVar("Made")
 
@@ -73,6 +82,9 @@ ADDRESS = "127.0.0.1"
 
 # What a page opens with: a text that GPT-2 and the pocket model both know what to do with.
 START = "The dog chased the ball, but it"
+
+# Where an atlas's page is.
+ATLAS = "atlas"
 
 # How many bytes a request may have.
 LONGEST_REQUEST = 100_000
@@ -119,9 +131,10 @@ class Explorer(PrintedAnywhere):
         *,
         port: int = 0,
         language: str | None = None,
+        atlas: Atlas | None = None,
     ) -> None:
         port = as_count(port, "port", most=65535)
-        desk = Desk(model, language_of(language))
+        desk = Desk(model, language_of(language), atlas)
         desk.start = desk.kept(text_or_ids).trace.tokens  # told here if it can't be traced
         try:
             listener = socket.create_server((ADDRESS, port))
@@ -131,7 +144,10 @@ class Explorer(PrintedAnywhere):
                 "free one is found"
             ) from None
         port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
-        self.url = f"http://{ADDRESS}:{port}/?token={token}"
+        page = "" if atlas is None else ATLAS
+        # An atlas's links open tabs, which are no longer inside a notebook.
+        self._popups = "" if atlas is None else " allow-popups allow-popups-to-escape-sandbox"
+        self.url = f"http://{ADDRESS}:{port}/{page}?token={token}"
         self._title = repr(model).partition("\n")[0]
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -198,7 +214,7 @@ class Explorer(PrintedAnywhere):
             f'<p><a href="{escape(self.url)}" target="_blank" rel="noreferrer">'
             f"{escape(say('Open the explorer in a tab of its own'))}</a></p>"
             f'<iframe title="{escape(repr(self).partition(chr(10))[0])}" src="{escape(self.url)}" '
-            'sandbox="allow-scripts allow-same-origin" referrerpolicy="no-referrer" '
+            f'sandbox="allow-scripts allow-same-origin{self._popups}" referrerpolicy="no-referrer" '
             'style="width:100%;height:720px;border:0"></iframe>'
         )
 
@@ -231,8 +247,10 @@ class Desk:
 
     start: Tokens
 
-    def __init__(self, model: Model, language: str) -> None:
+    def __init__(self, model: Model, language: str, atlas: Atlas | None = None) -> None:
         self.model, self.language = model, language
+        self.atlas: Atlas = atlas
+        self._is_its_model = atlas is None or atlas.is_of(model)
         self._kept: OrderedDict[str, Kept] = OrderedDict()  # the one asked for last at the end
 
     def kept(self, text_or_ids: Any, silenced: Sequence[Any] = ()) -> Kept:
@@ -288,10 +306,36 @@ class Desk:
         known = {"id": kept.id, "silenced": silenced, **self._text(kept.trace.tokens)}
         return {**known, **described}
 
-    def page(self) -> str:
-        """The page, which opens with the first text."""
-        described = self.described(self.start)
+    def page(self, passage: str = "") -> str:
+        """The page, which opens with the first text, or with a passage of the atlas."""
+        ids, told = self.passage(passage) if passage else (self.start, "")
+        described = self.described(ids)
+        if self.atlas is not None:
+            described["atlas"] = told
         return live_page(self.at(described["id"]).trace, described, self.language)
+
+    def passage(self, place: str) -> tuple[list[int], str]:
+        """A passage's ids as they are, and where it is from, in words.
+
+        Raises
+        ------
+        HTTPException
+            404: there is no such passage.
+        """
+        try:
+            name, kind, *numbers = place.rsplit(".", 4)
+            layer, head, rank = map(int, numbers)
+            found = getattr(self.atlas[name], {"most": "most", "least": "least"}[kind])
+            passage = found(layer, head)[rank]
+        except (AttnlabError, LookupError, TypeError, ValueError):
+            raise HTTPException(404, "There is no such passage in the atlas.") from None
+        where = place_of(passage, self.language)
+        return list(passage.ids), printable(f"{where}; {name} {passage.value:.3f}")
+
+    def atlas_page(self, token: str) -> str:
+        """The atlas's page, with links that bear the token."""
+        served = Served(token, self._is_its_model)
+        return atlas_page(self.atlas, self.language, served=served)
 
     def numbers(self, id: str, name: str) -> bytes:
         """A pack of a trace."""
@@ -413,10 +457,15 @@ def application(desk: Desk, end: Callable[[], None]) -> ASGIApp:
             return await asyncio.get_running_loop().run_in_executor(worker, work)
 
     async def page(request: Request) -> Response:
-        html = await computed(request, desk.page)
+        passage = request.query_params.get("passage", "")
+        html = await computed(request, lambda: desk.page(passage))
         return HTMLResponse(
             html, headers={"content-security-policy": f"{live_policy()}; {ANCESTORS}"}
         )
+
+    async def atlas(request: Request) -> Response:
+        html = await computed(request, lambda: desk.atlas_page(request.query_params["token"]))
+        return HTMLResponse(html, headers={"content-security-policy": f"{policy()}; {ANCESTORS}"})
 
     async def trace(request: Request) -> Response:
         asked = await content_of(request)
@@ -448,6 +497,7 @@ def application(desk: Desk, end: Callable[[], None]) -> ASGIApp:
     return Starlette(
         routes=[
             Route("/", page),
+            *([] if desk.atlas is None else [Route(f"/{ATLAS}", atlas)]),
             Route("/trace", trace, methods=["POST"]),
             Route("/numbers", numbers),
             Route("/write", write, methods=["POST"]),
@@ -536,7 +586,7 @@ class Guard:
             return "The explorer answers under its own address alone."
         if request.method == "POST" and request.headers.get("origin") != f"http://{host}":
             return "The explorer answers its own page alone."
-        if request.url.path == "/":  # opened as a link, which can bear no header
+        if request.url.path in ("/", f"/{ATLAS}"):  # opened as links, which can bear no header
             token = request.query_params.get("token", "")
         else:
             token = request.headers.get("authorization", "").removeprefix("Bearer ")

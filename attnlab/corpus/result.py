@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from attnlab.analysis.base import Analysis, named, numbered
 from attnlab.checks import check_kind
 from attnlab.console import PrintedAnywhere
-from attnlab.corpus.measures import AS_THEY_ARE, MEASURES, is_of_heads, split
+from attnlab.corpus.measures import AS_THEY_ARE, MEASURES, is_of_heads, measured, split
 from attnlab.corpus.tally import NONE, TOKEN_BITS, Tally
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidValueError, RecordingError, shown
+from attnlab.errors import InvalidValueError, MissingFileError, RecordingError, shown
 from attnlab.files import Given, as_path
 from attnlab.model import GPT2
 from attnlab.sealed import read_sealed, write_sealed
@@ -27,11 +27,17 @@ from attnlab.views.shown import Axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike
     from xarray import Dataset
 
+    from attnlab.explorer import Explorer
+    from attnlab.tokens import Tokens
     from attnlab.views.plot import Picture
 
 FORMAT = "1"
+
+# What a run writes into its directory.
+RESULT = "atlas.safetensors"
 
 # How much of a passage is shown.
 SHOWN = 60
@@ -258,6 +264,7 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
     measures : their names; `atlas["induction"]` has one's means, errors, and texts to look at
     n_layer, n_head : L and H
     model, window : what was measured, in words, and how many tokens were traced at once
+    model_given : as `GPT2.from_pretrained` takes it; empty of a model in memory
     texts, tokens : how many were measured
     faults : name and reason of each text that was not
     """
@@ -266,26 +273,25 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         self.measures: tuple[str, ...] = tuple(about["measures"])
         self.n_layer, self.n_head = int(about["n_layer"]), int(about["n_head"])
         self.model, self.window = str(about["model"]), int(about["window"])
+        self.model_given = str(about["model_given"])
         self._about, self._tally, self._contents = dict(about), tally, dict(contents)
         self.texts, self.tokens = tally.texts, tally.tokens
         self.faults = tuple(tally.faults)
 
     @classmethod
-    def of(cls, model: GPT2, measures: Mapping[str, Any], window: int, tally: Tally) -> Atlas:
+    def of(
+        cls, model: GPT2, given: str, measures: Mapping[str, Any], window: int, tally: Tally
+    ) -> Atlas:
         """The atlas that all texts' tally comes to."""
         about = {
             "measures": list(measures),
             "n_layer": model.config.n_layer,
             "n_head": model.config.n_head,
             "model": repr(model),
+            "model_given": given,
             "window": window,
         }
-        vocabulary = model.tokenizer.vocabulary
-        contents = {
-            number: vocabulary.decode_bytes(ids).decode(errors="replace")
-            for number, ids in tally.ids.items()
-        }
-        return cls(about, tally, contents)
+        return cls(about, tally, contents_of(model, tally.ids))
 
     @cached_property
     def _measured(self) -> dict[str, Measured]:
@@ -398,7 +404,8 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
     def to_html(self, *, language: str | None = None) -> str:
         """One page with a map of every measure and, behind each cell, its head and texts.
 
-        It needs no network, no other file, and no script.
+        It needs no network, no other file, and no script; `explore` shows the same page with links
+        to the passages' traces.
 
         Parameters
         ----------
@@ -414,6 +421,90 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         if not any(map(is_of_heads, self.measures)):
             raise InvalidValueError("a page shows measures of heads, and there is loss alone")
         return page(self, language)
+
+    def explore(
+        self,
+        model: GPT2,
+        text_or_ids: str | ArrayLike | Tokens | None = None,
+        *,
+        port: int = 0,
+        language: str | None = None,
+    ) -> Explorer:
+        """The page of `to_html` in the browser, each passage a link to its trace in the explorer.
+
+        A passage is traced from the ids that it had, and opens at the head that it was found for.
+
+        Parameters
+        ----------
+        model : the one that was measured; one of its shape and tokenizer is taken too, which the
+            page tells
+        text_or_ids, port, language : as `GPT2.explore` takes them
+
+        Returns
+        -------
+        Explorer
+            as `GPT2.explore` returns it; `.url` opens the atlas
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            The model can't be the one that was measured; or as `GPT2.explore` raises them.
+        MissingExtraError
+            Starlette or uvicorn is not installed.
+        """
+        from attnlab.explorer import START, Explorer
+
+        self._check_model(model)
+        start = START if text_or_ids is None else text_or_ids
+        return Explorer(model, start, port=port, language=language, atlas=self)
+
+    def _check_model(self, model: GPT2) -> None:
+        """Refuse a model that has not the atlas's heads, or other tokens."""
+        check_kind(model, GPT2, "model")
+        config, longest = model.config, max(map(len, self._tally.ids.values()))
+        why = ""
+        if (config.n_layer, config.n_head) != (self.n_layer, self.n_head):
+            why = f"it has {config.n_layer} layers of {config.n_head} heads"
+        elif longest > config.n_positions:
+            why = f"it reads {config.n_positions} tokens at most, and a passage has {longest}"
+        else:
+            try:
+                if contents_of(model, self._tally.ids) != self._contents:
+                    why = "its tokenizer has other tokens for the passages' ids"
+            except InvalidValueError as error:  # there is no such token
+                why = str(error)
+        if why:
+            raise InvalidValueError(
+                f"this is not the model that the atlas is of: {why}. The atlas is of {self.model}"
+            )
+
+    def is_of(self, model: GPT2) -> bool:
+        """Whether a model has the numbers that are told of a passage, the one told of most often.
+
+        They may differ by rounding, as on another machine.
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            The passage can't be traced.
+        """
+        known = dict.fromkeys(name for name in self.measures if name in MEASURES)
+        if not known:
+            return True
+        numbers, counts = np.unique(
+            self._tally.passages[self._tally.passages != NONE], return_counts=True
+        )
+        number = int(numbers[counts.argmax()])
+        found = measured(model.trace(self._tally.ids[number]), known)
+        agree = []
+        for name, (sums, places) in found.items():
+            columns = self[name]._columns
+            with np.errstate(divide="ignore", invalid="ignore"):  # NaN without a place
+                here = np.stack([-sums.ravel(), sums.ravel()])[:, np.newaxis] / places.ravel()
+            there = self._tally.ranks[:, :, columns]
+            is_told = self._tally.passages[:, :, columns] == number
+            agree.append(np.isclose(there, here, rtol=1e-3, atol=1e-4)[is_told])
+        return bool(np.concatenate(agree).mean() > 0.5)
 
     def save(self, path: Given) -> None:
         """Write a file that `attnlab.open_atlas` opens.
@@ -433,17 +524,36 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         return Passage(self._tally.names[text], start, ids, value, self._contents[number])
 
 
+def contents_of(model: GPT2, ids: Mapping[int, AnyArray]) -> dict[int, str]:
+    """What passages say, by their numbers.
+
+    Raises
+    ------
+    InvalidValueError
+        The model has no such tokens.
+    """
+    vocabulary = model.tokenizer.vocabulary
+    return {n: vocabulary.decode_bytes(one).decode(errors="replace") for n, one in ids.items()}
+
+
 def open_atlas(path: Given) -> Atlas:
-    """The atlas in a file that `Atlas.save` wrote.
+    """The atlas in a file that `Atlas.save` wrote, or in the directory of a run that has ended.
 
     Raises
     ------
     MissingFileError
-        There is no such file.
+        There is no such file, or the run has not ended.
     RecordingError
         It is no atlas, of another version, or damaged.
     """
     file = as_path(path)
+    if file.is_dir():
+        file /= RESULT
+        if not file.exists():
+            raise MissingFileError(
+                f"there is no {file}: a run writes it in the end, and goes on when it is started "
+                "again"
+            )
     tensors, words = read_sealed(file, RecordingError)
     if words.get("format") != FORMAT or "about" not in words:
         raise RecordingError(f"{file} is no atlas of this version")

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.blas import one_thread
+from attnlab.checkpoint import Checkpoint
 from attnlab.checks import as_count, as_flag, check_kind
 from attnlab.console import progress_bar
 from attnlab.corpus.measures import Measure, checked_measures, is_of_heads
-from attnlab.corpus.result import Atlas
+from attnlab.corpus.result import RESULT, Atlas
 from attnlab.corpus.tally import Tally
 from attnlab.corpus.texts import Chunk, chunks_of
 from attnlab.corpus.worker import Shared, Task, columns, tally_of
@@ -36,9 +37,11 @@ from attnlab.errors import (
     WorkerError,
 )
 from attnlab.files import Given, as_path, held, make_directory, write_whole
+from attnlab.hub import POCKET_DIRECTORY
 from attnlab.model import GPT2
 from attnlab.sealed import read_sealed, sha256, write_sealed
 from attnlab.tables import printable
+from attnlab.views.atlas import page
 
 FORMAT = "1"
 
@@ -54,8 +57,8 @@ DEFECTS = (pickle.PicklingError, AttributeError, TypeError, ImportError)
 # How many workers there may be where an executor does not tell.
 MANY_WORKERS = 64
 
-# What a run holds while it is at work in a directory, and what it writes there.
-LOCK, RESULT, PAGE = "atlas.lock", "atlas.safetensors", "atlas.html"
+# What a run holds while it is at work in a directory, and its result's page.
+LOCK, PAGE = "atlas.lock", "atlas.html"
 
 
 def atlas(
@@ -137,12 +140,20 @@ def atlas(
         kept = None if place is None else Kept(place, identity(task, chunk))
         with contextlib.closing(Work(task, executor, kept)) as work:
             total = _added_up(work, chunks, progress)
-        found = Atlas.of(opened, task.measures, size, total)
+        found = Atlas.of(opened, name or directory_of(opened), task.measures, size, total)
         if place is not None:
             found.save(place / RESULT)
             if any(map(is_of_heads, found)):
-                write_whole(place / PAGE, found.to_html().encode())
+                write_whole(place / PAGE, page(found, is_beside=True).encode())
     return found
+
+
+def directory_of(model: GPT2) -> str:
+    """What a model can be opened by again; nothing where it is in memory."""
+    if not isinstance(model.parameters, Checkpoint):
+        return ""
+    directory = model.parameters.directory
+    return "pocket" if directory == POCKET_DIRECTORY else str(directory.absolute())
 
 
 def as_path_or_name(model: Any) -> Given:

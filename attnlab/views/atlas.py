@@ -3,14 +3,18 @@
 There is no script in it, and nothing that it would load: a cell leads to its head's part of the
 page, which is shown while it is what the address names. Texts of a corpus are hostile; each is
 escaped, and a Content-Security-Policy allows the page its own style and no more.
+
+As a file it names passages; as an explorer serves it, each is a link to its trace.
 """
 
 from __future__ import annotations
 
 import html
 import math
+import shlex
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlencode
 
 import numpy as np
 
@@ -19,9 +23,10 @@ from attnlab.views.colours import DARK, LIGHT, shades
 from attnlab.views.language import CHINESE, language_of, say, titled
 from attnlab.views.page import MARK, digest, source
 
-# An atlas, and one of its measures, which stand above: known by what they show.
+# An atlas, one of its measures, and a passage, which stand above: known by what they show.
 Atlas: TypeAlias = Any
 Measured: TypeAlias = Any
+Passage: TypeAlias = Any
 
 # How many colours there are between none and most.
 SHADES = 21
@@ -32,31 +37,72 @@ LONGEST = 240
 # How many texts that could not be measured are named.
 FAULTS_NAMED = 50
 
+POLICY = "default-src 'none'; style-src 'sha256-{style}'; img-src data:; base-uri 'none'"
 
-def page(atlas: Atlas, language: str | None = None) -> str:
-    """The page's HTML, see `Atlas.to_html`."""
+
+class Served(NamedTuple):
+    """How an explorer serves the page.
+
+    Attributes
+    ----------
+    token : of the explorer's links
+    is_its_model : whether its model's numbers are those of the atlas
+    """
+
+    token: str
+    is_its_model: bool
+
+
+def page(
+    atlas: Atlas,
+    language: str | None = None,
+    *,
+    is_beside: bool = False,
+    served: Served | None = None,
+) -> str:
+    """The page's HTML, see `Atlas.to_html`.
+
+    Parameters
+    ----------
+    is_beside : whether it will lie in a directory with the atlas
+    served : by an explorer; None where it is a file
+    """
     language = language_of(language)
-    style = source("atlas.css") + _colours()
-    policy = f"default-src 'none'; style-src 'sha256-{digest(style)}'; img-src data:"
     parts = [
         f'<!doctype html>\n<html lang="{"zh-Hans" if language == CHINESE else language}">',
         '<head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'{MARK.decode()}<link rel="icon" href="data:,">',
-        f"<title>{_escaped(atlas.title.splitlines()[0])}</title><style>{style}</style></head>",
-        *_body(atlas, language),
+        f"<title>{_escaped(atlas.title.splitlines()[0])}</title><style>{_style()}</style></head>",
+        *_body(atlas, language, is_beside, served),
         "</html>",
     ]
     return "\n".join(parts)
 
 
-def _body(atlas: Atlas, language: str) -> Iterator[str]:
+def policy() -> str:
+    """What the page may load: its own style."""
+    return POLICY.format(style=digest(_style()))
+
+
+def _style() -> str:
+    return source("atlas.css") + _colours()
+
+
+def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -> Iterator[str]:
     title, *model = atlas.title.splitlines()
     yield f"<body><h1>{_escaped(titled(title, language))}</h1>"
     yield from (f'<p class="note">{_escaped(titled(line, language))}</p>' for line in model)
     if atlas.loss:
         yield f"<p>{_escaped(titled(atlas.loss, language))}</p>"
+    yield f'<p class="note">{_of_traces(atlas, language, is_beside, served)}</p>'
+    if served and not served.is_its_model:
+        other = say(
+            "Traces are of another model than the atlas: their numbers are not those told here.",
+            language,
+        )
+        yield f'<p class="warning">{other}</p>'
     for name, reason in atlas.faults[:FAULTS_NAMED]:
         yield f'<p class="note">{_escaped(name)}: {_escaped(reason)}</p>'
     maps = [one for one in atlas.values() if one.mean.ndim]
@@ -69,13 +115,33 @@ def _body(atlas: Atlas, language: str) -> Iterator[str]:
     for layer, head in np.ndindex(atlas.n_layer, atlas.n_head):
         yield f'<section class="head" id="{_anchor(layer, head)}">'
         yield f"<h2>{_escaped(titled(f'layer {layer} head {head}', language))}</h2>"
-        code = f'model.trace(atlas["{maps[0].name}"].most({layer}, {head})[0].ids)'
-        yield f'<p class="note">{say("To look into a text:", language)} <code>{code}</code></p>'
+        if not served:
+            code = f'model.trace(atlas["{maps[0].name}"].most({layer}, {head})[0].ids)'
+            words = say("To look into a text:", language)
+            yield f'<p class="note">{words} <code>{_escaped(code)}</code></p>'
         for one in maps:
-            yield from _of_head(one, layer, head, language)
+            yield from _of_head(one, layer, head, language, served)
         yield "</section>"
     errors = say("Errors are one standard error of a mean over texts like these.", language)
     yield f'<p class="note">{errors}</p></body>'
+
+
+def _of_traces(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -> str:
+    """How to come from a passage to its trace."""
+    if served:
+        leads = say("A passage leads to its trace, in a new tab.", language)
+        own = say("Explore a text of your own", language)
+        link = f'href="/?{urlencode({"token": served.token})}" target="_blank" rel="noreferrer"'
+        return f"{leads} <a {link}>{own}</a>"
+    if is_beside and atlas.model_given:
+        words = say(
+            "In this page's directory, this shows it with a link to each passage's trace:", language
+        )
+        code = f"attnlab explore --model {shlex.quote(atlas.model_given)} --atlas ."
+    else:
+        words = say("In Python, this shows it with a link to each passage's trace:", language)
+        code = "atlas.explore(model)"
+    return f"{words} <code>{_escaped(code)}</code>"
 
 
 def _map(one: Measured, language: str) -> Iterator[str]:
@@ -99,24 +165,35 @@ def _map(one: Measured, language: str) -> Iterator[str]:
     yield f"<tr><th></th>{heads}</tr></table></div>"
 
 
-def _of_head(one: Measured, layer: int, head: int, language: str) -> Iterator[str]:
+def _of_head(
+    one: Measured, layer: int, head: int, language: str, served: Served | None
+) -> Iterator[str]:
     """A measure of one head, and behind it the passages that have most and least of it."""
     rank = int((one.mean > one.mean[layer, head]).sum()) + 1
     place = say("{rank} of {count}", language, rank=rank, count=one.mean.size)
     told = f"<b>{_escaped(one.name)}</b> <span>{_escaped(_told(one, layer, head))}</span>"
     yield f"<details><summary>{told} {_escaped(place)}</summary>"
-    for words, passages in (
-        (say("most", language), one.most(layer, head)),
-        (say("least", language), one.least(layer, head)),
+    for kind, words, passages in (
+        ("most", say("most", language), one.most(layer, head)),
+        ("least", say("least", language), one.least(layer, head)),
     ):
         yield f'<p class="note">{words}</p><ol>'
-        for passage in passages:
-            cut = passage.content[:LONGEST] + "…" * (len(passage.content) > LONGEST)
-            where = f"{passage.text}, {passage.start}"
-            number = f"<b>{passage.value:.3f}</b> <i>{_escaped(where)}</i>"
-            yield f"<li>{number} {_escaped(cut)}</li>"
+        for rank, passage in enumerate(passages):
+            says = _escaped(passage.content[:LONGEST] + "…" * (len(passage.content) > LONGEST))
+            if served:
+                asked = f"{one.name}.{kind}.{layer}.{head}.{rank}"
+                query = urlencode({"token": served.token, "passage": asked})
+                link = f"/?{query}#{urlencode({'layer': layer, 'head': head})}"
+                says = f'<a href="{html.escape(link)}" target="_blank" rel="noreferrer">{says}</a>'
+            where = f"<b>{passage.value:.3f}</b> <i>{_escaped(place_of(passage, language))}</i>"
+            yield f"<li>{where} <bdi>{says}</bdi></li>"
         yield "</ol>"
     yield "</details>"
+
+
+def place_of(passage: Passage, language: str) -> str:
+    """Where in the corpus a passage stands."""
+    return say("{text}, from token {start}", language, text=passage.text, start=passage.start)
 
 
 def _told(one: Measured, layer: int, head: int) -> str:

@@ -78,6 +78,19 @@ WORDS = {
     "least of all heads": "各头中最小",
     "least": "最小",
     "To look into a text:": "查看一篇文本：",
+    "In this page's directory, this shows it with a link to each passage's trace:": (
+        "在本页所在的目录里，下面的命令打开它，并给每一段加上到其追踪的链接："
+    ),
+    "In Python, this shows it with a link to each passage's trace:": (
+        "在 Python 里，下面的调用打开它，并给每一段加上到其追踪的链接："
+    ),
+    "A passage leads to its trace, in a new tab.": "点一段文字，在新标签页中打开它的追踪。",
+    "Explore a text of your own": "探索自己的文本",
+    "Traces are of another model than the atlas: their numbers are not those told here.": (
+        "追踪用的模型与图谱的不同：其数值与这里所写的不一致。"
+    ),
+    "{text}, from token {start}": "{text}，从词元 {start} 起",
+    "Back to the atlas": "回到图谱",
     "Errors are one standard error of a mean over texts like these.": (
         "误差是这类文本均值的一个标准误差。"
     ),

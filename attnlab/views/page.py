@@ -44,7 +44,7 @@ SCRIPTS = (
     *("draw.js", "grid.js", "next.js", "lines.js", "tokens.js", "heatmap.js", "strips.js"),
     *("arithmetic.js", "way.js", "page.js"),
 )
-LIVE_SCRIPTS = (*SCRIPTS, "change.js", "live.js")
+LIVE_SCRIPTS = (*SCRIPTS, "change.js", "live.js", "passage.js")
 
 # The steps that the page shows, under the names and formulas that they have.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")

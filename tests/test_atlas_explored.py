@@ -1,0 +1,268 @@
+"""An atlas in the explorer: each passage a link to its trace, as it was measured, and back."""
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import pytest
+from atlas_runs import texts
+from conftest import REFERENCE, needs
+from pages import until
+
+import attnlab
+from attnlab import GPT2
+from attnlab.corpus import Atlas
+from attnlab.errors import InvalidTypeError, InvalidValueError, MissingFileError
+
+needs("starlette", "explore")
+needs("uvicorn", "explore")
+
+from test_cli import start  # noqa: E402
+from test_explorer import PATIENCE, answer, link_of, parts_of  # noqa: E402
+from test_explorer_page import site  # noqa: E402
+
+from attnlab.explorer import Explorer  # noqa: E402
+
+MEASURES = ["induction", "first"]
+
+HOSTILE = "<script>document.title='mine'</script>\u202e&quot;' onmouseover=alert(1)"
+CUT = "It" + "🦔" * 20  # in windows of 32 tokens, within a hedgehog
+
+
+def counted(trace: Any) -> Any:
+    """A measure of one's own, whose name is hostile."""
+    return np.full((2, 4), float(len(trace.tokens)))
+
+
+counted.__name__ = 'a.b"><i>&'
+
+
+@pytest.fixture(scope="module")
+def pocket() -> GPT2:
+    return GPT2.from_pretrained("pocket")
+
+
+@pytest.fixture(scope="module")
+def atlas(pocket: GPT2) -> Atlas:
+    given = [HOSTILE, CUT, *texts(20)]
+    return attnlab.atlas(pocket, given, [*MEASURES, counted], window=32, progress=False)
+
+
+@pytest.fixture(scope="module")
+def explorer(atlas: Atlas, pocket: GPT2) -> Iterator[Explorer]:
+    with atlas.explore(pocket, language="en") as explorer:
+        yield explorer
+
+
+def page_of(explorer: Explorer, link: str) -> str:
+    """What a link opens, which bears no header."""
+    path, query = urlsplit(link)[2:4]
+    link = f"{path}?{query}"
+    status, _, content = answer(explorer, "GET", link, authorization=None, origin=None)
+    assert status == 200, content
+    return content.decode()
+
+
+def opened(explorer: Explorer, link: str) -> Any:
+    """The trace with which a link opens the explorer's page."""
+    described = re.search(r'id="description">(.*?)</script>', page_of(explorer, link))
+    assert described
+    (trace,) = json.loads(described[1])["traces"]
+    return trace
+
+
+def links_of(page: str) -> list[str]:
+    return [html.unescape(link) for link in re.findall(r'href="(/\?[^"]*passage=[^"]*)"', page)]
+
+
+def test_every_passage_opens_with_the_ids_that_it_had(
+    explorer: Explorer, atlas: Atlas, pocket: GPT2
+) -> None:
+    page = page_of(explorer, explorer.url)
+    assert "&passage=" not in page  # & is written as HTML has it
+    links = {parse_qs(urlsplit(link).query)["passage"][0]: link for link in links_of(page)}
+    passages = {
+        (name, kind, layer, head, rank): passage
+        for name, measured in atlas.items()
+        for kind in ("most", "least")
+        for layer, head in np.ndindex(2, 4)
+        for rank, passage in enumerate(getattr(measured, kind)(layer, head))
+    }
+    assert len(passages) == 3 * 2 * 8 * 3
+    assert links.keys() == {".".join(map(str, place)) for place in passages}
+    # One that begins within a character: its text would be cut into other tokens.
+    cut = next(
+        place
+        for place, passage in passages.items()
+        if pocket.tokenizer.encode(passage.content) != list(passage.ids)
+    )
+    for place in (cut, ("induction", "most", 1, 3, 2), (counted.__name__, "least", 0, 1, 0)):
+        name, _, layer, head, _ = place
+        address, _, fragment = links[".".join(map(str, place))].partition("#")
+        assert fragment == f"layer={layer}&head={head}"
+        trace, passage = opened(explorer, address), passages[place]
+        assert trace["ids"] == list(passage.ids)
+        where = f"{passage.text}, from token {passage.start}; {name} {passage.value:.3f}"
+        assert trace["atlas"] == where
+
+
+def test_the_page_of_ones_own_texts(explorer: Explorer) -> None:
+    link = f"/?token={parts_of(explorer)[1]}"
+    assert f'href="{link}"' in page_of(explorer, explorer.url)
+    assert opened(explorer, link)["atlas"] == ""
+
+
+def test_passages_that_are_not_there(explorer: Explorer, pocket: GPT2) -> None:
+    token = parts_of(explorer)[1]
+    for place in ("induction", "loss.most.0.0.0", "induction.plot.0.0.0", "induction.most.2.0.0"):
+        for asked in (place, place.replace("0.0.0", "0.0.9")):
+            status, _, content = answer(explorer, "GET", f"/?token={token}&passage={asked}")
+            told = json.loads(content)["error"] if status == 404 else ""
+            assert told == "There is no such passage in the atlas.", asked
+    with pocket.explore() as other:
+        link = f"/?token={parts_of(other)[1]}&passage=induction.most.0.0.0"
+        assert answer(other, "GET", link)[0] == 404
+        assert answer(other, "GET", f"/atlas?token={parts_of(other)[1]}")[0] == 404
+        assert "atlas" not in opened(other, other.url)
+
+
+def test_who_may_see_it(explorer: Explorer) -> None:
+    path = f"/atlas?token={parts_of(explorer)[1]}"
+    assert answer(explorer, "GET", path, authorization=None)[0] == 200
+    assert answer(explorer, "GET", "/atlas?token=other", authorization=None)[0] == 403
+    assert answer(explorer, "GET", "/atlas")[0] == 403  # its links bear the token of its own
+    assert answer(explorer, "GET", path, host="example.com")[0] == 403
+    assert answer(explorer, "POST", path, {})[0] == 405
+    _, headers, content = answer(explorer, "GET", path)
+    (inside,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', content.decode())
+    assert headers["content-security-policy"].startswith(f"{inside}; frame-ancestors ")
+    assert "script-src" not in inside
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == "no-store"
+
+
+def test_other_models(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
+    with pytest.raises(InvalidTypeError, match="model must be a GPT2; given 'pocket'"):
+        atlas.explore("pocket")  # type: ignore[arg-type]
+    shape = (
+        "not the model that the atlas is of: it has 3 layers of 5 heads. The atlas is of GPT2: 2 l"
+    )
+    with pytest.raises(InvalidValueError, match=shape):
+        atlas.explore(GPT2.from_pretrained(REFERENCE / "odd"))
+    arrays = dict(pocket.parameters.items())
+    few = arrays | {"W_E": arrays["W_E"][:50]}
+    small = GPT2.from_arrays(replace(pocket.config, vocab_size=50), few)
+    with pytest.raises(InvalidValueError, match="ids"):
+        atlas.explore(small)
+    short = arrays | {"W_P": arrays["W_P"][:5]}
+    with pytest.raises(InvalidValueError, match="it reads 5 tokens at most, and a passage has 32"):
+        atlas.explore(GPT2.from_arrays(replace(pocket.config, n_positions=5), short))
+    wordless = GPT2.from_arrays(pocket.config, arrays)
+    with pytest.raises(InvalidValueError, match="its tokenizer has other tokens for the passages"):
+        atlas.explore(wordless)
+
+
+def test_a_model_with_other_numbers_is_told(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
+    assert atlas.is_of(pocket)
+    assert atlas.is_of(GPT2.from_pretrained("pocket", dtype="float64"))
+    arrays = dict(pocket.parameters.items())
+    arrays["blocks.0.attention.W_QKV"] = arrays["blocks.0.attention.W_QKV"] * 1.05
+    tuned = GPT2.from_arrays(pocket.config, arrays, pocket.tokenizer)
+    assert not atlas.is_of(tuned)
+    assert attnlab.atlas(pocket, ["The dog"], [counted], progress=False).is_of(
+        tuned
+    )  # nobody knows
+    words = "Traces are of another model than the atlas"
+    with atlas.explore(tuned, language="en") as explorer:
+        assert words in page_of(explorer, explorer.url)
+    with atlas.explore(pocket, language="zh") as explorer:
+        page = page_of(explorer, explorer.url)
+    assert words not in page
+    assert "模型与图谱" not in page
+    assert "探索自己的文本" in page
+    assert "从词元 0 起" in page
+
+
+def test_a_file_tells_how(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
+    assert "<code>atlas.explore(model)</code>" in atlas.to_html()
+    assert not links_of(atlas.to_html())
+    place = tmp_path / "my atlas"
+    for model, given in (("pocket", "pocket"), (pocket, "pocket")):
+        attnlab.atlas(model, texts(3), ["first"], directory=tmp_path / given, progress=False)
+        page = (tmp_path / given / "atlas.html").read_text(encoding="utf-8")
+        assert f"<code>attnlab explore --model {given} --atlas .</code>" in page
+    pocket.save(tmp_path / "its model")
+    there = GPT2.from_pretrained(tmp_path / "its model")
+    attnlab.atlas(there, texts(3), ["first"], directory=place, progress=False)
+    page = html.unescape((place / "atlas.html").read_text(encoding="utf-8"))
+    assert f"attnlab explore --model '{tmp_path / 'its model'}' --atlas ." in page
+    in_memory = GPT2.from_arrays(pocket.config, dict(pocket.parameters.items()), pocket.tokenizer)
+    attnlab.atlas(in_memory, texts(3), ["first"], directory=tmp_path / "m", progress=False)
+    page = (tmp_path / "m" / "atlas.html").read_text(encoding="utf-8")
+    assert "<code>atlas.explore(model)</code>" in page
+
+
+def test_a_directory_is_opened(tmp_path: Path) -> None:
+    found = attnlab.atlas("pocket", texts(3), ["first"], directory=tmp_path, progress=False)
+    assert repr(attnlab.open_atlas(tmp_path)) == repr(found)
+    (tmp_path / "atlas.safetensors").unlink()
+    with pytest.raises(MissingFileError, match=r"atlas\.safetensors: a run writes it in the end"):
+        attnlab.open_atlas(tmp_path)
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path: Path) -> None:
+    attnlab.atlas("pocket", texts(3), ["first"], directory=tmp_path, progress=False)
+    command = ["explore", "--model", "pocket", "--atlas", str(tmp_path), "--no-browser"]
+    process = start(*command)
+    served = link_of(process)
+    assert urlsplit(served.url).path == "/atlas"
+    assert len(links_of(page_of(served, served.url))) == 8 * 2 * 3
+    assert answer(served, "POST", "/stop")[0] == 200
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    command[2] = str(REFERENCE / "odd")
+    process = start(*command)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert "this is not the model that the atlas is of: it has 3 layers of 5 heads" in err
+
+
+def test_in_a_browser(explorer: Explorer, atlas: Atlas, browser: Any) -> None:
+    """From a cell to a passage to its trace in a tab of its own, and back, by keys alone."""
+    context, said = browser.new_context(), []
+    context.on("console", lambda message: said.append(message.text))
+    context.on("weberror", lambda error: said.append(str(error.error)))
+    context.on("dialog", lambda dialog: said.append(dialog.message))
+    page = context.new_page()
+    with site(explorer._repr_html_()) as notebook:
+        page.goto(notebook)
+        frame = page.frame_locator("iframe")
+        frame.locator('a[href="#layer-1-head-3"]').first.press("Enter")
+        section = frame.locator("section.head:visible")
+        section.locator("summary").first.press("Enter")
+        link = section.locator("details[open] li a").first
+        with context.expect_page() as opening:
+            link.press("Enter")
+        trace = opening.value
+        until(trace, "document.querySelector('.readout data') !== null")
+        assert trace.locator("#head-title").inner_text() == "Layer 1, head 3"
+        passage = atlas["induction"].most(1, 3)[0]
+        told = trace.locator("#passage").inner_text()
+        assert told.startswith("Back to the atlas")
+        assert f"{passage.text}, from token {passage.start}; induction {passage.value:.3f}" in told
+        assert trace.locator(".flow .symbol").count() == len(passage.ids)
+        trace.locator("#passage a").press("Enter")
+        trace.wait_for_url("**/atlas?**")
+        assert trace.locator("section.head:visible h2").inner_text() == "layer 1 head 3"
+        trace.locator("section.head:visible summary").last.press("Enter")
+        assert trace.locator("section.head:visible li:visible", has_text="<script>docu").count()
+        assert trace.title() == atlas.title.splitlines()[0]
+    context.close()
+    assert said == []
