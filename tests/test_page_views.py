@@ -966,6 +966,24 @@ def test_what_a_head_does_is_told_of_this_text(odd: GPT2, open_page: Open) -> No
     assert open_page(step).locator("#jobs").inner_text() == ""
 
 
+def test_tokens_of_two_vocabularies_are_told_apart_by_what_they_are(
+    odd: GPT2, open_page: Open
+) -> None:
+    pocket = GPT2.from_pretrained("pocket")
+    ids = {"odd": [257, 258, 259, 261], "pocket": [290, 259, 261, 318]}  # of Ġa, he, in, Ġth
+    both = [model.trace(ids[name]) for model, name in ((odd, "odd"), (pocket, "pocket"))]
+    page = open_page(*both)
+    assert "The tokens are the same." in page.locator("#compared").inner_text()
+    jobs = page.locator("#jobs p").all_inner_texts()
+    assert [words.partition(":")[0] for words in jobs] == ["A", "B", "B"]
+    assert jobs[-1].startswith("B: On other texts, by its model card")
+    page = open_page(odd.trace([256, 260]), pocket.trace([256, 260]))
+    assert "2 of 2 paired tokens differ." in page.locator("#compared").inner_text()
+    nameless = GPT2.from_arrays(odd.config, odd.parameters, odd.tokenizer)
+    page = open_page(both[0], nameless.trace("the hen"))
+    assert "B: a model without a name" in page.locator("#about").inner_text()
+
+
 def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Open) -> None:
     pocket = GPT2.from_pretrained("pocket")
     page = open_page(pocket.trace("The hen"))

@@ -33,10 +33,13 @@ let views;
 let whyNoDifference;
 let places; // of queries and of keys: at each the position in every trace, null where it has none
 
+/** What tells tokens apart: two models may have different vocabularies, and so other ids. */
+const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
+
 /** Look at traces, given as `description.traces` has them. */
 function takeTraces(given) {
   traces = given.map(traceOf);
-  const texts = aligned(traces.map(({ tokens }) => tokens.map(({ id }) => id)));
+  const texts = aligned(traces.map(symbolsOf));
   const cached = traces.map((trace) => trace.cached);
   places = {
     queries: texts,
@@ -83,12 +86,11 @@ function differentShapes(a, b) {
 function toldApart(both, pairs) {
   const areOthers = (of) => of(both[0]) !== of(both[1]);
   const textOf = ({ tokens }) => tokens.map(({ text }) => text).join("");
-  const idsOf = ({ tokens }) => tokens.map(({ id }) => id).join();
-  const other = pairs.findIndex(([n, m]) => both[0].tokens[n]?.id !== both[1].tokens[m]?.id);
+  const other = pairs.findIndex(([n, m]) => both[0].tokens[n]?.symbol !== both[1].tokens[m]?.symbol);
   return both.map((trace, t) =>
     [
       areOthers(({ model }) => model) && trace.model,
-      areOthers(idsOf) && aroundOf(trace, pairs.slice(0, other).filter((pair) => pair[t] !== null).length),
+      areOthers((trace) => symbolsOf(trace).join()) && aroundOf(trace, pairs.slice(0, other).filter((pair) => pair[t] !== null).length),
       areOthers(changesIn) && changesIn(trace),
     ]
       .filter(Boolean)
@@ -119,7 +121,7 @@ function changesIn({ silenced, note }) {
 
 /** Where a difference of two traces must be 0, and why; "" where nothing is known of that. */
 function whyZero(a, b) {
-  if (a.model !== b.model || a.tokens.some(({ id }, n) => b.tokens[n]?.id !== id) || a.T !== b.T) return "";
+  if (a.model !== b.model || a.tokens.some(({ symbol }, n) => b.tokens[n]?.symbol !== symbol) || a.T !== b.T) return "";
   if (!a.silenced) return changesIn(a) === changesIn(b) && !a.note ? say("0 everywhere: it is the same text twice.") : "";
   const isOfBoth = (place) => [a, b].every(({ silenced }) => isAmong(silenced, place));
   const others = [...a.silenced, ...b.silenced].filter((place) => !isOfBoth(place));

@@ -306,6 +306,7 @@ WORDS = {
     "the adjective that decides": "起决定作用的形容词",
     "the animal of “it”": "“it” 所指的动物",
     "the thing of “it”": "“it” 所指的物体",
+    "a model without a name": "没有名字的模型",
     "On other texts, by its model card: ": "在其他文本上，据模型卡：",
     "the first token": "第一个词元",
     "the same token, earlier": "更早出现的同一词元",

@@ -117,13 +117,17 @@ function tellJobs() {
     same: say("the same token, earlier"),
     induction: say("what followed it there"),
   };
-  const [first] = shown;
-  const ofCard = Object.entries(first?.card ?? {})
-    .map(([name, shares]) => [words[name], shares[layer * first.H + head], shares.at(-1)])
-    .filter(([, share, even]) => share > 2 * even)
-    .sort((a, b) => b[1] - a[1])
-    .map(([word, share]) => `${word} ${share.toFixed(2)}`)
-    .join(" · ");
+  const isOneModel = new Set(traces.map(({ model }) => model)).size === 1;
+  const cards = (isOneModel ? shown.slice(0, 1) : shown).flatMap(({ name, card, H }) => {
+    const told = Object.entries(card ?? {})
+      .map(([job, shares]) => [words[job], shares[layer * H + head], shares.at(-1)])
+      .filter(([, share, even]) => share > 2 * even)
+      .sort((a, b) => b[1] - a[1])
+      .map(([word, share]) => `${word} ${share.toFixed(2)}`)
+      .join(" · ");
+    const of = isOneModel ? "" : `${name}: `;
+    return told ? [make("p", {}, of, say("On other texts, by its model card: "), told)] : [];
+  });
   byId("jobs").replaceChildren(
     ...shown.map((trace) => {
       const one = headOf(trace, layer, head);
@@ -141,7 +145,7 @@ function tellJobs() {
       const weighs = parts.length ? say("Mean weight on this text: ") : "";
       return make("p", {}, of, weighs, ...parts);
     }),
-    ...(ofCard ? [make("p", {}, say("On other texts, by its model card: "), ofCard)] : []),
+    ...cards,
   );
 }
 
@@ -226,7 +230,9 @@ function summarise() {
     ...traces.flatMap(({ name, model, excerpt }, n) => [
       ...(n ? [" · "] : []),
       ...(traces.length === 2 ? [`${name}: `] : []),
-      ...(model && (n === 0 || models.size > 1) ? [make("b", {}, model), " "] : []),
+      ...(models.size > 1 || (model && n === 0)
+        ? [make("b", {}, model || say("a model without a name")), " "]
+        : []),
       make("q", {}, make("bdi", {}, excerpt)),
     ]),
   );
@@ -236,7 +242,7 @@ function summarise() {
   const [a, b] = traces;
   const count = (wanted) => places.queries.filter(wanted).length;
   const [onlyA, onlyB] = [count(([, n]) => n === null), count(([n]) => n === null)];
-  const differ = count(([n, m]) => n !== null && m !== null && a.tokens[n].id !== b.tokens[m].id);
+  const differ = count(([n, m]) => n !== null && m !== null && a.tokens[n].symbol !== b.tokens[m].symbol);
   const told = [
     whyNoDifference || say("{DIFFERENCE} is shown beside them.", { DIFFERENCE }),
     differ || onlyA || onlyB
@@ -260,7 +266,7 @@ function alignmentOf(a, b) {
     { id: "alignment", "aria-label": say("A above, B below") },
     ...places.queries.map(([n, m]) => {
       const standing =
-        n === null || m === null ? "added" : a.tokens[n].id === b.tokens[m].id ? "" : "changed";
+        n === null || m === null ? "added" : a.tokens[n].symbol === b.tokens[m].symbol ? "" : "changed";
       const place = make(
         "li",
         { class: standing },

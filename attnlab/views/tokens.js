@@ -132,7 +132,7 @@ function makeText(view) {
 function standingOf(trace, n) {
   const place = places.keys.find((one) => one[trace.number] === n);
   if (!isEverywhere(place)) return "added";
-  return new Set(place.map((k, t) => traces[t].keys[k].id)).size > 1 ? "changed" : "";
+  return new Set(place.map((k, t) => traces[t].keys[k].symbol)).size > 1 ? "changed" : "";
 }
 
 /** Show a token's card while the pointer or the focus is on `chip`. */
