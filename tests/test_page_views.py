@@ -450,6 +450,9 @@ def test_letters_grow_and_all_stays_usable(odd: GPT2, open_page: Open, tmp_path:
                 assert strip["top"] + 7.5 * 33 == pytest.approx(
                     (row["top"] + row["bottom"]) / 2, abs=2
                 )
+                page.locator(".stripes.k").hover(position={"x": 20, "y": 7.5 * 33})
+                drawn(page)
+                assert "and key 7:" in page.locator("#strips .readout").inner_text()
             if look == "lines":
                 page.locator(".all-lines").click(position={"x": 20, "y": 36 * 7.5})
                 assert selected(page)[3] == 7
@@ -900,6 +903,46 @@ def test_heads_are_laid_over_each_other(odd: GPT2, open_page: Open) -> None:
     page.locator(".map").nth(3).focus()
     page.keyboard.press("Control+Enter")
     assert shown() == [(0, 4), (0, 3)]
+
+
+def test_lines_tell_which_end_is_which_and_which_query_is_chosen(
+    odd: GPT2, open_page: Open
+) -> None:
+    page = open_page(odd.trace(TEXT))
+    page.locator(".flow .chip").nth(7).click()
+    choose_look(page, "lines")
+    ends = page.locator(".ends span")
+    assert ends.all_inner_texts() == ["query", "key"]
+    box = box_of(page, ".all-lines")
+    assert box_of(page, ".ends span", 0)["right"] == pytest.approx(box["left"] + 120, abs=1)
+    assert box_of(page, ".ends span", 1)["left"] == pytest.approx(box["right"] - 120, abs=1)
+    page.evaluate(
+        """() => { window.bold = []; const drawing = CanvasRenderingContext2D.prototype;
+        const { fillText } = drawing;
+        drawing.fillText = function (text, x, y) {
+            if (this.font.startsWith('bold')) bold.push([this.textAlign, Math.floor(y / 24)]);
+            fillText.call(this, text, x, y);
+        }; }"""
+    )
+    page.evaluate("allLines[0].draw()")
+    drawn(page)
+    assert page.evaluate("bold") == [["right", 7], ["left", page.evaluate("selection.key")]]
+
+
+def test_one_of_several_heads_leads_to_the_lines_of_all(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT))
+    others = page.locator("#others")
+    assert others.is_hidden()
+    for n in (3, 7):
+        page.locator(".map").nth(n).click(modifiers=["Control"])
+    for look in ("strips", "map"):
+        choose_look(page, look)
+        assert others.inner_text().startswith("Of 3 heads that are chosen this is one;")
+    others.locator("button").click()
+    drawn(page)
+    assert page.locator("#lines").is_visible()
+    assert others.is_hidden()
+    assert page.evaluate("document.activeElement.value") == "lines"
 
 
 def test_vectors_as_strips(odd: GPT2, open_page: Open) -> None:

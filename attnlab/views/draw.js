@@ -95,7 +95,7 @@ function scaleOf(view, step, bound) {
     return {
       colours: palettes.weights,
       at: (x) => Math.sqrt(Math.max(0, x)),
-      ticks: [0, 0.01, 0.1, 0.25, 0.5, 1],
+      ticks: [0, 0.05, 0.25, 0.5, 1],
       note: say("colour by √weight"),
     };
   }

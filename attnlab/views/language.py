@@ -312,6 +312,10 @@ WORDS = {
     "the same token, earlier": "更早出现的同一词元",
     "what followed it there": "它当时后面的词元",
     "({even} if evenly)": "（平均分配则为 {even}）",
+    "Of {n} heads that are chosen this is one; lines show all of them.": (
+        "这是所选 {n} 个头中的一个；连线视图显示全部。"
+    ),
+    "Show their lines": "显示它们的连线",
     "Largest weight of query {i} {query}: {share}, on key {j} {key}": (
         "查询 {i} {query} 的最大权重：{share}，在键 {j} {key} 上"
     ),

@@ -67,6 +67,23 @@ function showLaid() {
   );
 }
 
+/** Where one head of several is in sight alone, how many there are, and the way to all of them. */
+function tellOthers() {
+  const isAlone = laid.length > 0 && selection.look !== "lines";
+  byId("others").hidden = !isAlone;
+  if (!isAlone) return;
+  const button = make("button", { type: "button", class: "leads" }, say("Show their lines"));
+  button.addEventListener("click", () => {
+    chooseLook("lines");
+    byId("looks").querySelector(":checked").focus();
+  });
+  byId("others").replaceChildren(
+    say("Of {n} heads that are chosen this is one; lines show all of them.", { n: laid.length }),
+    " ",
+    button,
+  );
+}
+
 function makeLines(view) {
   const canvas = make("canvas", { "aria-hidden": "true" });
   const extent = make("div", { class: "extent" }, canvas);
@@ -82,7 +99,13 @@ function makeLines(view) {
     },
     extent,
   );
-  const figure = make("figure", {}, ...nameOf(view), scroller);
+  const ends = make(
+    "div",
+    { class: "ends", "aria-hidden": "true" },
+    make("span", {}, say("query")),
+    make("span", {}, say("key")),
+  );
+  const figure = make("figure", {}, ...nameOf(view), ends, scroller);
   byId("lines").append(figure);
   const isLong = view.Tk > 40;
   let row; // how high a token is
@@ -100,11 +123,15 @@ function makeLines(view) {
     const { clientWidth: width, clientHeight: height, scrollTop } = scroller;
     const context = prepared(canvas, width, height);
     const size = (isLong ? 11 : 13) * letterSize();
-    context.font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
+    const font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
     context.textBaseline = "middle";
     context.translate(0, -scrollTop);
     const room = Math.min(120 * letterSize(), width / 4);
     const [from, to] = [room + 8, width - room - 8];
+    const [query, key] = [
+      nearest(view.rows, placeTold().query),
+      nearest(view.columns, placeTold().key),
+    ];
     const cached = view.Tk - view.T; // a query stands beside its own key
     const y = (n) => (n + 0.5) * row;
     const inSight = (n) => y(n) > scrollTop - row && y(n) < scrollTop + height + row;
@@ -118,7 +145,7 @@ function makeLines(view) {
         if (!(inSight(cached + i) || inSight(j))) return;
         const isMeant = !meant || (meant[0] ? j : i) === meant[1];
         context.globalAlpha = Math.sqrt(strength) * (isMeant ? 1 : 0.06);
-        context.lineWidth = 0.75 + 3.25 * strength;
+        context.lineWidth = 0.75 + 3.25 * strength + (i === query ? 1.25 : 0);
         context.beginPath();
         context.moveTo(from, y(cached + i));
         context.lineTo(to, y(j));
@@ -129,14 +156,17 @@ function makeLines(view) {
     const [strong, muted] = [colourOf(figure), colourOf(scroller)];
     const label = (text, x, n, isChosen) => {
       if (!inSight(n)) return;
+      context.font = `${isChosen ? "bold " : ""}${font}`;
       context.fillStyle = isChosen ? strong : muted;
       context.fillText(clipped(context, text, room), x, y(n));
     };
+    if (inSight(cached + query)) {
+      context.fillStyle = colourOf(ends);
+      context.fillRect(room + 2, y(cached + query) - row / 2 + 2, 3, row - 4);
+    }
     context.textAlign = "right";
-    const query = nearest(view.rows, placeTold().query);
     view.queryLabels.forEach((text, i) => label(text, room, cached + i, i === query));
     context.textAlign = "left";
-    const key = nearest(view.columns, placeTold().key);
     view.keyLabels.forEach((text, j) => label(text, to + 8, j, j === key));
   });
 

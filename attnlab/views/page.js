@@ -91,6 +91,7 @@ function showHead() {
   for (const [look, id] of Object.entries(LOOKS)) byId(id).hidden = look !== selection.look;
   for (const id of ["steps", "zoom", "formula"]) byId(id).hidden = selection.look !== "map";
   tellJobs();
+  tellOthers();
   tellStrongest();
   showLaid();
   tellLink();
@@ -173,14 +174,16 @@ function makeSteps() {
 // How a head may be looked at, each with the element that shows it.
 const LOOKS = { map: "heatmaps", lines: "lines", strips: "strips" };
 
+function chooseLook(look) {
+  selection.look = look;
+  openHead(selection.layer, selection.head);
+}
+
 function makeLooks() {
   const words = { map: say("map"), lines: say("lines"), strips: "q · k" };
   for (const look of Object.keys(LOOKS)) {
     const radio = make("input", { type: "radio", name: "look", value: look });
-    radio.addEventListener("change", () => {
-      selection.look = look;
-      openHead(selection.layer, selection.head);
-    });
+    radio.addEventListener("change", () => chooseLook(look));
     byId("looks").append(make("label", {}, radio, make("span", {}, words[look])));
   }
 }
