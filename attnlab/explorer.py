@@ -41,7 +41,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.checks import as_count, check_kind
+from attnlab.checks import as_count, check_kind, is_integer
 from attnlab.console import PrintedAnywhere
 from attnlab.equations import softmax
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, shown
@@ -99,6 +99,12 @@ KEPT = 256_000_000
 # How many tokens are written at a time, and what a page may say about how.
 MOST_WRITTEN = 100
 SETTINGS = tuple(SamplingSettings.__annotations__)
+
+# Of how many characters that are no tokens it is told.
+UNKNOWN_TOLD = 8
+
+# How much is told of where a text that is too long would have to end.
+END_TOLD = 30
 
 # What every answer says: it is nobody else's, is kept nowhere, and is what it says that it is.
 HEADERS = {
@@ -265,15 +271,17 @@ class Desk:
         ids = tokenizer.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
         if isinstance(ids, list) and not ids:
             raise InvalidValueError(say("Type a text: there is nothing to trace.", self.language))
-        if (
-            isinstance(ids, list) and len(ids) > positions
-        ):  # before tokens are made, which takes long
+        # Before tokens are made, which takes long.
+        if isinstance(ids, list) and len(ids) > positions:
+            end = self._text(tokenizer.tokens(ids[:positions]))["text"][-END_TOLD:]
             raise InvalidValueError(
                 say(
-                    "{count} tokens are too many: this model reads {positions} at most.",
+                    "{count} tokens are too many: this model reads {positions} at most, here up to "
+                    "“{end}”.",
                     self.language,
                     count=len(ids),
                     positions=positions,
+                    end=printable(end),
                 )
             )
         tokens = tokenizer.tokens(ids)
@@ -303,8 +311,20 @@ class Desk:
         kept = self.kept(text_or_ids, silenced)
         described = description_of(kept.trace, self.language)
         self._drop()
-        known = {"id": kept.id, "silenced": silenced, **self._text(kept.trace.tokens)}
+        tokens = kept.trace.tokens
+        known = {"id": kept.id, "silenced": silenced, **self._text(tokens)}
+        known["notes"] = notes_on(tokens, self.language)
         return {**known, **described}
+
+    @property
+    def too_long(self) -> str:
+        """What is told of a request of too many bytes."""
+        return say(
+            "More than {bytes} bytes are too many: this model reads {positions} tokens at most.",
+            self.language,
+            bytes=f"{LONGEST_REQUEST:,}",
+            positions=self.model.config.n_positions,
+        )
 
     def page(self, passage: str = "") -> str:
         """The page, which opens with the first text, or with a passage of the atlas."""
@@ -348,18 +368,26 @@ class Desk:
         return content
 
     def writing(
-        self, id: str, count: int, asked: Mapping[str, Any]
+        self, id: str, count: Any, asked: Mapping[str, Any]
     ) -> tuple[Kept, Iterator[NextToken]]:
         """A trace, and the tokens that will be written after it, as many as there is room.
 
         Raises
         ------
         InvalidValueError, InvalidTypeError
-            There is no room, or the settings can't be used.
+            There is no room, or the count or the settings can't be used.
         """
         kept, positions = self.at(id), self.model.config.n_positions
         tokens = kept.trace.tokens
         room = positions - len(tokens)
+        if not is_integer(count) or not 1 <= count <= MOST_WRITTEN:
+            raise InvalidValueError(
+                say(
+                    "How many tokens shall be written on? Give a number from 1 to {most}.",
+                    self.language,
+                    most=MOST_WRITTEN,
+                )
+            )
         if not room:
             raise InvalidValueError(
                 say(
@@ -396,6 +424,34 @@ class Desk:
         """Drop the traces that were asked for longest ago, while all together are too large."""
         while len(self._kept) > 1 and size_of(one.trace for one in self._kept.values()) > KEPT:
             self._kept.popitem(last=False)
+
+
+def notes_on(tokens: Tokens, language: str) -> list[str]:
+    """What a reader may not see of a text, in sentences."""
+    notes = []
+    if b"".join(tokens.bytes).isspace():
+        notes.append(
+            say(
+                "This text is white space alone: {count} of its tokens.",
+                language,
+                count=len(tokens),
+            )
+        )
+    pieces: dict[str, set[int]] = {}
+    for token, shared in zip(tokens, tokens.part_of, strict=True):
+        pieces.setdefault(shared, set()).add(len(token.bytes))
+    unknown = [shared for shared, sizes in pieces.items() if shared and sizes == {1}]
+    if unknown:
+        told = " ".join(map(printable, unknown[:UNKNOWN_TOLD]))
+        told += " …" if len(unknown) > UNKNOWN_TOLD else ""
+        notes.append(
+            say(
+                "The model has no token for {characters}: it reads their bytes, one by one.",
+                language,
+                characters=told,
+            )
+        )
+    return notes
 
 
 def size_of(traces: Iterable[Trace]) -> int:
@@ -468,7 +524,7 @@ def application(desk: Desk, end: Callable[[], None]) -> ASGIApp:
         return HTMLResponse(html, headers={"content-security-policy": f"{policy()}; {ANCESTORS}"})
 
     async def trace(request: Request) -> Response:
-        asked = await content_of(request)
+        asked = await content_of(request, desk.too_long)
         if ("text" in asked) == ("ids" in asked):
             raise InvalidValueError("either a text is traced or ids are")
         text_or_ids = named(asked, "text", str) if "text" in asked else named(asked, "ids", list)
@@ -481,9 +537,9 @@ def application(desk: Desk, end: Callable[[], None]) -> ASGIApp:
         return Response(content, media_type="application/octet-stream")
 
     async def write(request: Request) -> Response:
-        asked = await content_of(request)
+        asked = await content_of(request, desk.too_long)
         id = named(asked, "trace", str)
-        count = as_count(asked.get("count"), "count", least=1, most=MOST_WRITTEN)
+        count = asked.get("count")
         kept, coming = await computed(request, lambda: desk.writing(id, count, asked))
         chosen = []
         # Between two tokens it is another one's turn.
@@ -512,7 +568,7 @@ def application(desk: Desk, end: Callable[[], None]) -> ASGIApp:
     )
 
 
-async def content_of(request: Request) -> dict[str, Any]:
+async def content_of(request: Request, too_long: str) -> dict[str, Any]:
     """The JSON object that a request brings.
 
     Raises
@@ -526,7 +582,7 @@ async def content_of(request: Request) -> dict[str, Any]:
             async for chunk in request.stream():
                 content += chunk
                 if len(content) > LONGEST_REQUEST:  # uvicorn drops what still comes
-                    raise HTTPException(413, f"More than {LONGEST_REQUEST:,} bytes are too many.")
+                    raise HTTPException(413, too_long)
     except TimeoutError:
         raise HTTPException(408, "The request did not arrive.") from None
     try:

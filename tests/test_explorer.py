@@ -323,12 +323,40 @@ def test_half_a_character_is_no_harm(explorer: Explorer) -> None:
     assert json.loads(content)
 
 
+def test_how_much_of_a_long_text_fits(explorer: Explorer) -> None:
+    text = "".join(f"The hen {n} " for n in range(60))
+    words = told(explorer, "/trace", {"text": text})
+    found = re.fullmatch(r"(\d+) tokens .* reads 128 at most, here up to “(.*)”\.", words)
+    assert found
+    tokenizer = GPT2.from_pretrained("pocket").tokenizer
+    assert int(found[1]) == len(tokenizer.encode(text))
+    fits = text[: text.index(found[2]) + len(found[2])]
+    assert len(tokenizer.encode(fits)) == 128
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("The dog", []),
+        ("a’b", []),  # which is a token
+        ("   ", ["This text is white space alone: 3 of its tokens."]),
+        ("a猫b Ω", ["The model has no token for 猫 Ω: it reads their bytes, one by one."]),
+        ("Ω\x85", [r"The model has no token for Ω \x85: it reads their bytes, one by one."]),
+    ],
+)
+def test_what_may_not_be_seen_of_a_text_is_told(
+    explorer: Explorer, text: str, notes: list[str]
+) -> None:
+    assert traced(explorer, text)["notes"] == notes
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"count": 0}, "count must be an integer from 1 to 100|count must be an integer"),
-        ({"count": 101}, "count must be an integer from 1 to 100"),
-        ({"count": None}, "count must be an integer"),
+        *(
+            ({"count": count}, r"How many tokens shall be written on\? Give .* from 1 to 100\.")
+            for count in (0, 101, None, 1.5, True, "3")
+        ),
         ({"temperature": -1}, "temperature must be a number of at least 0"),
         ({"temperature": "hot"}, "temperature must be a number of at least 0"),
         ({"top_p": 2}, "top_p must be above 0 and at most 1"),
@@ -358,7 +386,9 @@ def test_what_is_not_there(explorer: Explorer) -> None:
 def test_long_requests(explorer: Explorer) -> None:
     for length in (100_001, 30_000_000):
         words = told(explorer, "/trace", {"text": "x" * length}, 413)
-        assert words == "More than 100,000 bytes are too many."
+        assert words == (
+            "More than 100,000 bytes are too many: this model reads 128 tokens at most."
+        )
     assert "tokens are too many" in told(explorer, "/trace", {"text": "x" * 99_000})
     traced(explorer)
 

@@ -31,7 +31,7 @@ def with_logits(logits: NDArray[Any]) -> Trace:
     trace = Trace(
         vocabulary.tokens([0, 0, 0]), vocabulary, ParameterVector(config, dtype="float64")
     )
-    return trace.edited({"logits": [logits, -logits, logits], "next_logits": logits})
+    return trace.edited({"logits": [logits, -logits, logits]})
 
 
 def logits_of_many_kinds() -> Iterator[Any]:
@@ -309,6 +309,26 @@ def test_the_keyboard_moves_the_sliders_and_words_tell_where(odd: GPT2, open_pag
     ]
     page.locator(".how button").press("Enter")
     assert page.evaluate("document.activeElement.id") == "prediction-title"
+
+
+def test_rows_of_no_token_are_told_apart(open_page: Open) -> None:
+    """As where an embedding was padded: they have probabilities, and are no tokens."""
+    config = GPT2Config(vocab_size=40, n_positions=4, n_embd=4, n_layer=1, n_head=2)
+    vocabulary = Vocabulary({id: f"\u0120{id}" for id in range(35)}, size=40)
+    parameters = initial_parameters(config, np.random.default_rng(0))
+    logits = np.linspace(2, 0, 40)
+    logits[[3, 38]] = logits[[38, 3]]  # the row is the fourth most probable
+    page = open_page(
+        Trace(vocabulary.tokens([0, 1]), vocabulary, parameters).edited({"logits": logits})
+    )
+    drawn(page)
+    until(page, "document.querySelector('#predictions tfoot') !== null")
+    table = page.locator("#predictions table")
+    assert table.locator("caption").inner_text() == "The 10 most probable of 35 tokens"
+    assert table.locator("tbody th").nth(3).inner_text() == "<row 38>"
+    assert table.locator("tfoot th").first.inner_text() == (
+        "the other 26, and 4 rows of W_E that belong to no token, together"
+    )
 
 
 def test_the_list_is_one_stop_of_tab(odd: GPT2, open_page: Open) -> None:

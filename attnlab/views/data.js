@@ -98,11 +98,12 @@ function toldApart(both, pairs) {
   );
 }
 
-/** A text in few letters: of a long one those around a token. */
-function aroundOf({ tokens }, n) {
-  const before = tokens.slice(0, n).map(({ text }) => text).join("");
-  const text = tokens.map(({ text }) => text).join("");
-  const start = text.length <= TEXT_TOLD ? 0 : Math.max(0, Math.min(before.length - 20, text.length - TEXT_TOLD));
+/** A text in few letters, on one line: of a long one those around a token. */
+function aroundOf({ tokens, excerpt }, n) {
+  if (excerpt.length <= TEXT_TOLD) return `“${excerpt}”`;
+  const plain = ({ symbol, text }) => (/^[ĊčĉĠ]+$/.test(symbol) ? " " : text);
+  const [before, text] = [tokens.slice(0, n), tokens].map((some) => some.map(plain).join(""));
+  const start = Math.max(0, Math.min(before.length - 20, text.length - TEXT_TOLD));
   const shown = text.slice(start, start + TEXT_TOLD);
   return `“${start ? "…" : ""}${shown}${start + TEXT_TOLD < text.length ? "…" : ""}”`;
 }

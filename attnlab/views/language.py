@@ -257,8 +257,20 @@ WORDS = {
     "Open the explorer in a tab of its own": "在单独的标签页中打开探索页",
     "The explorer has been stopped.": "探索页已停止。",
     "Type a text: there is nothing to trace.": "请输入一段文本：没有内容可以追踪。",
-    "{count} tokens are too many: this model reads {positions} at most.": (
-        "{count} 个词元太多：这个模型最多读 {positions} 个。"
+    "{count} tokens are too many: this model reads {positions} at most, here up to “{end}”.": (
+        "{count} 个词元太多：这个模型最多读 {positions} 个，此处读到“{end}”。"
+    ),
+    "More than {bytes} bytes are too many: this model reads {positions} tokens at most.": (
+        "超过 {bytes} 字节太多：这个模型最多读 {positions} 个词元。"
+    ),
+    "How many tokens shall be written on? Give a number from 1 to {most}.": (
+        "要续写多少个词元？请给出 1 到 {most} 之间的数。"
+    ),
+    "This text is white space alone: {count} of its tokens.": (
+        "这段文本全是空白：共 {count} 个空白词元。"
+    ),
+    "The model has no token for {characters}: it reads their bytes, one by one.": (
+        "模型没有 {characters} 的词元：它逐个读取其字节。"
     ),
     "The text fills all {positions} positions of the model: no room to write on.": (
         "文本已占满模型的全部 {positions} 个位置，无法续写。"
@@ -367,6 +379,10 @@ WORDS = {
     "other letters, as in {symbol}, are bytes, here {bytes} of {text}": (
         "{symbol} 中那样的其他字母表示字节，这里是 {text} 的 {bytes}"
     ),
+    "a character": "一个字符",
+    "{symbol} is a part of a character, which tokens after it complete": (
+        "{symbol} 是一个字符的一部分，由其后的词元补全"
+    ),
     "; ": "；",
     "Tokens{of}": "词元{of}",
     "cached {n}": "缓存 {n}",
@@ -393,6 +409,9 @@ WORDS = {
     "Draw one here": "在本页抽取一个",
     "Drawn before a slider was moved or another token chosen: ": (
         "在移动滑块或选择另一个词元之前抽取的："
+    ),
+    "the other {count}, and {rest} rows of W_E that belong to no token, together": (
+        "其余 {count} 个，以及 W_E 中不属于任何词元的 {rest} 行，合计"
     ),
     "more rows": "更多行",
     "This page has logits from position {first} on.": "本页只有从位置 {first} 起的 logits。",

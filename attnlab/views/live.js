@@ -220,7 +220,9 @@ function markUnsent() {
 
 function markLook() {
   markUnsent();
-  document.title = `attnlab: ${looks.at(-1).text.slice(0, 60)}`;
+  const { model, excerpt, notes } = looks.at(-1);
+  document.title = `${["attnlab", model].filter(Boolean).join(" ")}: ${excerpt.slice(0, 60)}`;
+  tell(notes.join(" "));
   byId("compare").disabled = byId("back").disabled = looks.length < 2;
   byId("sampled").replaceChildren();
   markSilenced();

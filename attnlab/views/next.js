@@ -103,6 +103,7 @@ function drawnBy(u, probabilities) {
 
 const ROWS = 10; // of a table, until all are asked for
 const CANDIDATES = 5; // beside the text
+const NAMELESS = /^<row \d+>$/; // a row of W_E that belongs to no token
 
 const settings = { temperature: 1, top_k: null, top_p: null };
 const draws = { random: generator(0), count: 0, u: null }; // what the page itself draws
@@ -264,6 +265,7 @@ function makePrediction(trace) {
   const told = make("p", { class: "sum" });
   if (trace.number === 0) byId("drawn").replaceChildren();
   byId("drawn").append(told);
+  const seen = new Set(); // tokens that were listed
   let drawn = { count: draws.count }; // the draw that is told: which, where, and what came
   const title = make("h3");
   const down = make("button", { type: "button" }, `${say("from logits to probabilities")} ↓`);
@@ -300,7 +302,8 @@ function makePrediction(trace) {
       tokens: position.ids.map((id) => tokens.get(id)),
     };
     list.ariaLabel = title.textContent;
-    list.replaceChildren(...candidatesOf(found));
+    list.replaceChildren(...candidatesOf(found, seen));
+    tellLetters();
     parts.steps.replaceChildren(...stepsOf(given, position, found));
     const at = JSON.stringify([place, settings]);
     if (drawn.count !== draws.count) {
@@ -308,7 +311,7 @@ function makePrediction(trace) {
       drawn = { count: draws.count, at, row, words: drawnOf(found, row) };
     }
     parts.table.ariaLabel = heading.textContent;
-    parts.table.replaceChildren(candidatesTable(position, found, drawn.at === at ? drawn.row : null));
+    parts.table.replaceChildren(candidatesTable(position, given.rows, found, drawn.at === at ? drawn.row : null));
     parts.following.replaceChildren(...followingOf(trace.tokens[place + 1], position, found));
     told.classList.toggle("past", drawn.words !== undefined && drawn.at !== at);
     told.replaceChildren(
@@ -317,7 +320,7 @@ function makePrediction(trace) {
       ...(drawn.words ?? []),
     );
   });
-  return { draw };
+  return { draw, seen };
 }
 
 /** Settings other than the first ones, "" where there are none. */
@@ -330,13 +333,14 @@ const settingsInWords = () =>
     .filter(Boolean)
     .join(", ");
 
-function candidatesOf({ tokens, renewed }) {
+function candidatesOf({ tokens, renewed }, seen) {
   const likely = [...tokens.keys()].filter((n) => renewed[n] > 0).slice(0, CANDIDATES);
   return likely.map((n) => {
     const bar = make("span", { class: "bar", "aria-hidden": "true" });
     bar.style.setProperty("--share", renewed[n]);
     const chip = make("button", { type: "button", class: "chip" }, symbolOf(tokens[n].symbol));
     describe(chip, tokens[n], "");
+    seen.add(tokens[n]);
     chip.tabIndex = n === likely[0] ? 0 : -1; // Tab comes to one of them, arrows go on
     return make("li", {}, chip, bar, number(renewed[n], 4));
   });
@@ -378,7 +382,7 @@ function stepsOf({ vocab, heading, purposes }, { logits }, { sum, left, count })
 }
 
 /** Each token's way from its logit to the probability that it is drawn with. */
-function candidatesTable({ vocab, logits }, found, drawn) {
+function candidatesTable({ vocab, logits }, nameless, found, drawn) {
   const { exponentials, sum, probabilities, cutBy, renewed, tokens, others } = found;
   const { temperature } = settings;
   const count = allRows ? tokens.length : Math.min(ROWS, tokens.length);
@@ -416,7 +420,15 @@ function candidatesTable({ vocab, logits }, found, drawn) {
       beyond(exponentials, others.exponential),
       beyond(probabilities, others.probability),
     ];
-    const name = say("the other {count} together", { count: grouped(vocab - count) });
+    const isToken = ({ symbol }) => !NAMELESS.test(symbol);
+    const unlisted = vocab - nameless - tokens.slice(0, count).filter(isToken).length;
+    const rest = vocab - count - unlisted;
+    const name = rest
+      ? say("the other {count}, and {rest} rows of W_E that belong to no token, together", {
+          count: grouped(unlisted),
+          rest: grouped(rest),
+        })
+      : say("the other {count} together", { count: grouped(unlisted) });
     foot.unshift(row(name, "", ["", "", ...sums], beyond(renewed, others.renewed), ""));
   }
   const steps = [`logit / ${temperature}`, say("minus the largest"), "exp", say("probability")];
@@ -429,7 +441,7 @@ function candidatesTable({ vocab, logits }, found, drawn) {
   ];
   const caption = say("The {count} most probable of {vocab} tokens", {
     count,
-    vocab: grouped(vocab),
+    vocab: grouped(vocab - nameless),
   });
   return tableOf(caption, heads, rows, foot);
 }

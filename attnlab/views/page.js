@@ -285,7 +285,9 @@ function alignmentOf(a, b) {
 
 /** What those letters in tokens' symbols mean that are no letters, where there are some. */
 function tellLetters() {
-  const tokens = traces.flatMap((trace) => trace.tokens);
+  const listed = predictions.flatMap(({ seen = [] }) => [...seen]); // among what may follow
+  const tokens = [...traces.flatMap((trace) => trace.tokens), ...listed];
+  const part = listed.find(({ text }) => text.includes("�"));
   const split = tokens.find(({ symbol }) => /[^\x20-\x7eĠĊ]/.test(symbol));
   const notes = [
     tokens.some(({ symbol }) => symbol.includes("Ġ")) && say("Ġ is a space"),
@@ -294,7 +296,11 @@ function tellLetters() {
       say("other letters, as in {symbol}, are bytes, here {bytes} of {text}", {
         symbol: brief(split.symbol),
         bytes: brief(split.bytes),
-        text: split.part_of || `“${brief(split.text)}”`,
+        text: split === part ? say("a character") : split.part_of || `“${brief(split.text)}”`,
+      }),
+    part &&
+      say("{symbol} is a part of a character, which tokens after it complete", {
+        symbol: brief(part.symbol),
       }),
   ];
   byId("letters").textContent = notes.filter(Boolean).join(say("; "));

@@ -200,6 +200,7 @@ def _step(head: Result, name: str, language: str) -> dict[str, str]:
 def _text(trace: Result) -> str:
     """The trace's text, of a long one its beginning."""
     text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
+    text = re.sub(r"[\r\n\t]+", " ", text)  # all on one line
     return printable(text if len(text) <= TEXT_TOLD else f"{text[: TEXT_TOLD - 1]}…")
 
 

@@ -76,6 +76,7 @@ def described(trace: Result, language: str) -> dict[str, Any]:
     return {
         "first": positions[0],
         "vocab": trace.config.vocab_size,
+        "rows": trace.config.vocab_size - len(trace.vocabulary.ids),  # which belong to no token
         "n": min(TOKENS, trace.config.vocab_size),
         "heading": titled(trace.heading_of("logits"), language),
         "purposes": {step: say(purpose(step), language) for step in ("logits", "probabilities")},
