@@ -24,7 +24,7 @@ from attnlab import GPT2, Trace
 from attnlab.blas import one_thread, use_one_thread
 from attnlab.corpus import Atlas
 from attnlab.corpus.run import PAGE, RESULT
-from attnlab.corpus.tally import EXTREMES
+from attnlab.corpus.tally import EXTREMES, Tally
 from attnlab.corpus.texts import LONGEST, Text, chunks_of, texts_of
 from attnlab.corpus.worker import Shared
 from attnlab.errors import (
@@ -470,6 +470,7 @@ def test_as_a_dataset(alone: Atlas) -> None:
 def test_compared(alone: Atlas) -> None:
     other = attnlab.atlas("pocket", texts(20, seed=1), MEASURES, progress=False)
     found = alone.compare(other)
+    assert (found.batches, found.title) == (0, found.title.replace("the same", "other"))
     first, second = alone["entropy"], other["entropy"]
     np.testing.assert_array_equal(found.difference["entropy"], second.mean - first.mean)
     np.testing.assert_allclose(found.error["entropy"] ** 2, first.error**2 + second.error**2)
@@ -481,6 +482,102 @@ def test_compared(alone: Atlas) -> None:
     losses = attnlab.atlas("pocket", texts(2), ["loss"], progress=False)
     with pytest.raises(InvalidValueError, match="no measure of heads in common"):
         alone.compare(losses)
+
+
+def twice(trace: Trace) -> Any:
+    """Another measure than `lengths`, called the same."""
+    return 2 * lengths(trace) + trace.ids[0] % 5
+
+
+twice.__name__ = "lengths"
+
+
+def test_compared_text_by_text(pocket: GPT2, tmp_path: Path) -> None:
+    """Of the same texts the error is that of the mean of differences."""
+    given = texts(20)
+    first, second = (
+        attnlab.atlas(pocket, given, [measure], progress=False) for measure in (lengths, twice)
+    )
+    found = first.compare(second)
+    ids = [pocket.tokenizer.encode(text) for text in given]
+    differences = np.array([len(one) + one[0] % 5 for one in ids])
+    np.testing.assert_allclose(found.difference["lengths"], differences.mean())
+    error = differences.std(ddof=1) / math.sqrt(20)
+    np.testing.assert_allclose(found.error["lengths"], error)
+    assert found.batches == 20
+    # Lines of a file and the texts of a list are the same texts, however many are in a chunk.
+    (tmp_path / "corpus.txt").write_text("\n".join(given) + "\n", encoding="utf-8")
+    lines = attnlab.atlas(pocket, tmp_path / "corpus.txt", [twice], chunk=3, progress=False)
+    assert lines.corpus == second.corpus
+    np.testing.assert_allclose(first.compare(lines).error["lengths"], error)
+    others = attnlab.atlas(pocket, [*given, "The dog"], [twice], progress=False)
+    assert first.compare(others).batches == 0
+    one = attnlab.atlas(pocket, given[:1], [lengths], progress=False)
+    assert np.isnan(one.compare(one).error["lengths"]).all()
+
+
+def of_tally(tally: Tally) -> Atlas:
+    """An atlas of one layer, with a head for each column."""
+    about = {"measures": ["first"], "n_layer": 1, "n_head": tally.moments.shape[1]}
+    about |= {"model": "", "model_given": "", "window": 128, "corpus": "the same"}
+    return Atlas(about, tally, {})
+
+
+def test_errors_of_differences_are_those_of_drawing_again() -> None:
+    """Of 500 pairs of atlases, each over 300 texts whose numbers in both hang together."""
+    rng, together, columns, count = np.random.default_rng(0), 0.9, 500, 300
+    atlases = Tally.of(columns), Tally.of(columns)
+    for number in range(count):
+        n = rng.integers(1, 9, columns).astype(float)  # places, as many in both
+        z = rng.normal(size=(2, columns))
+        values = z[0], together * z[0] + math.sqrt(1 - together**2) * z[1]
+        for tally, value in zip(atlases, values, strict=True):
+            tally.add_text(number, n * value, n)
+    first, second = map(of_tally, atlases)
+    found = first.compare(second)
+    assert found.batches == 75
+    spread = found.difference["first"].std()
+    told = math.sqrt((found.error["first"] ** 2).mean())
+    assert told == pytest.approx(spread, rel=0.1)  # 0.03 of each by chance
+    apart = math.sqrt((first["first"].error ** 2 + second["first"].error ** 2).mean())
+    assert apart / told == pytest.approx(1 / math.sqrt(1 - together), rel=0.1)
+
+
+def test_batches_do_not_depend_on_chunks() -> None:
+    rng = np.random.default_rng(0)
+    texts = rng.integers(0, 100, (1000, 2, 3)).astype(float)
+    expected = texts.reshape(125, 8, 2, 3).sum(axis=1)
+    for size in (1, 7, 64, 500):
+        total = Tally.of(3)
+        for start in range(0, 1000, size):
+            chunk = Tally.of(3)
+            for number in range(start, min(start + size, 1000)):
+                if number not in (0, 129, 999):  # could not be measured
+                    chunk.add_text(number, *texts[number])
+            assert start < 512 or len(chunk.batches) <= size // 8 + 2
+            total.add(chunk)
+        without = expected.copy()
+        for number in (0, 129, 999):
+            without[number // 8] -= texts[number]
+        assert total.width == 8
+        assert [*total.batches] == [*range(125)]
+        np.testing.assert_array_equal([*total.batches.values()], without)
+
+
+def test_compared_where_one_lacks_the_last_texts() -> None:
+    """Of 129 texts batches are wider than of 128."""
+    values = np.random.default_rng(0).normal(size=(2, 129))
+    longer, shorter = Tally.of(1), Tally.of(1)
+    for number in range(129):
+        longer.add_text(number, values[:1, number], np.ones(1))
+        if number < 128:
+            shorter.add_text(number, values[1:, number], np.ones(1))
+    found = of_tally(shorter).compare(of_tally(longer))
+    assert found.batches == 65
+    a, b = values[0], values[1, :128]
+    d = np.append(a - a.mean(), 0).reshape(65, 2).sum(axis=1) / 129
+    d[:64] -= (b - b.mean()).reshape(64, 2).sum(axis=1) / 128
+    np.testing.assert_allclose(found.error["first"], math.sqrt(65 / 64 * (d**2).sum()))
 
 
 def test_pictures(alone: Atlas) -> None:

@@ -177,6 +177,7 @@ def titles(odd: GPT2) -> dict[str, str]:
     patched = attnlab.patch(trace, other_trace, parts, **settings)
     by_position = attnlab.patch(trace, other_trace, "blocks.*.output", by_position=True, **settings)
     atlas = attnlab.atlas(odd, ["the hen in"] * 2, ["first"], progress=False)
+    apart = attnlab.atlas(odd, ["the hen"], ["first"], progress=False)
     attribution, one_head = trace.attribution(*metric), "第 0 层，注意力，头 1"
     return {
         trace.hint: "其余见 .tokens、.blocks[layer] 和 .head(layer, head)",
@@ -198,7 +199,8 @@ def titles(odd: GPT2) -> dict[str, str]:
         ),
         "loss 1.640 ± 0.133 nats per token": "损失：每个词元 1.640 ± 0.133 纳特",
         atlas.head(1, 2).title: "第 1 层，头 2：2 篇文本、12 个词元的均值",
-        atlas.compare(atlas).title: "第二个图谱减去第一个，以标准误差为单位",
+        atlas.compare(atlas).title: "同样的文本上，第二个图谱减去第一个，以标准误差为单位",
+        atlas.compare(apart).title: "不同的文本上，第二个图谱减去第一个，以标准误差为单位",
         trace.rollout().title: "注意力 rollout，经过 3 层",
         trace.value_weighted(0, 1).title: f"{one_head}：相加的各向量的长度",
         trace.value_weighted().title.partition(":")[0]: "每个头相加的各向量的长度",

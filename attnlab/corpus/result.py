@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from attnlab.tokens import Tokens
     from attnlab.views.plot import Picture
 
-FORMAT = "1"
+FORMAT = "2"
 
 # What a run writes into its directory.
 RESULT = "atlas.safetensors"
@@ -108,6 +108,12 @@ class Measured(Analysis):
             read_only, map(np.asarray, (mean, error, N.astype(np.int64), n))
         )
         self.title = f"{name}: mean of {atlas.texts:,} texts, {atlas.tokens:,} tokens"
+
+    def _batches(self, width: int) -> dict[int, Means]:
+        """Sums and places of batches of so many texts, by number, (2, L, H) or (2,)."""
+        batches = self._atlas._tally.batches_of(width)
+        shape = 2, *self.mean.shape
+        return {number: sums[:, self._columns].reshape(shape) for number, sums in batches.items()}
 
     def most(self, layer: int, head: int) -> tuple[Passage, ...]:
         """The passages in which a head has most of it, the first one above all.
@@ -208,25 +214,48 @@ class HeadProfile(Analysis):
 class Difference(Analysis):
     """How one atlas differs from another, as `Atlas.compare` returns it.
 
+    Of the same texts, what is special in a text is so in both, and does not make the difference
+    uncertain. Its error is then that of the difference of two ratios, from sums over G batches of
+    texts:
+
+    d = (s₂ - mean₂ n₂) / Σ n₂ - (s₁ - mean₁ n₁) / Σ n₁ of each batch, variance = G / (G - 1) Σ d²
+
+    With 128 texts or fewer each is a batch. Of different texts it is the root of the sum of both
+    errors' squares.
+
     Attributes
     ----------
     measures : those that both have
-    difference, error : by measure, (L, H) each: the second's mean minus the first's, and the root
-        of the sum of both errors' squares
+    difference, error : by measure, (L, H) each: the second's mean minus the first's, and its
+        standard error
+    batches : how many batches of texts the errors are from; 0 of different texts
     """
 
     note: ClassVar[str] = (
-        "The errors are those of texts that were drawn apart. Of one corpus twice they are too "
-        "large,\nas what is special in a text is so in both."
+        "Errors are one standard error: over the same texts of the differences in batches of them, "
+        "over other\ntexts as of texts that were drawn apart. Of many numbers some are far off by "
+        "chance."
     )
-    source: ClassVar[str] = Measured.source
+    source: ClassVar[str] = (
+        "Cochran, “Sampling Techniques” (1977), chapter 6: the comparison of two ratios; Wolter, "
+        "“Introduction\nto Variance Estimation” (2007), chapter 2: random groups, here batches"
+    )
     shown: ClassVar[int] = 20
 
     def __init__(self, one: Atlas, other: Atlas) -> None:
-        self.title = "The second atlas minus the first, in standard errors"
+        texts = "the same" if one.corpus == other.corpus else "other"
+        self.title = f"The second atlas minus the first over {texts} texts, in standard errors"
         self.measures = tuple(n for n in one.measures if n in other.measures)
         self.difference = {n: read_only(other[n].mean - one[n].mean) for n in self.measures}
-        self.error = {n: read_only(np.hypot(one[n].error, other[n].error)) for n in self.measures}
+        self.batches, width = 0, max(one._tally.width, other._tally.width)
+        if one.corpus == other.corpus:
+            both = one._tally.batches_of(width).keys() | other._tally.batches_of(width).keys()
+            self.batches = len(both)
+        self.error = {}
+        for name in self.measures:
+            first, second = one[name], other[name]
+            paired, apart = paired_error(first, second, width), np.hypot(first.error, second.error)
+            self.error[name] = read_only(paired if self.batches else apart)
 
     def _times(self, name: str) -> AnyArray:
         """The differences, each over its error."""
@@ -256,6 +285,25 @@ class Difference(Analysis):
         return align([header, *(cells for _, cells in lines[: self.shown])], left=(0, 1))
 
 
+def paired_error(one: Measured, other: Measured, width: int) -> Means:
+    """The error of the difference of two means over the same texts, see `Difference`.
+
+    Parameters
+    ----------
+    width : how many texts are a batch
+    """
+    first, second = one._batches(width), other._batches(width)
+    nothing = np.zeros((2, *one.mean.shape))
+    squares, count = np.zeros(one.mean.shape), np.zeros(one.mean.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):  # without a place there is no mean
+        for number in sorted(first.keys() | second.keys()):
+            (s1, n1), (s2, n2) = first.get(number, nothing), second.get(number, nothing)
+            d = (s2 - other.mean * n2) / other.places - (s1 - one.mean * n1) / one.places
+            squares, count = squares + d**2, count + (n1 + n2 > 0)
+        error: Means = np.sqrt(count / (count - 1) * squares)
+    return error
+
+
 class Atlas(PrintedAnywhere, Mapping[str, Measured]):
     """Every head over a corpus, as `attnlab.atlas` returns it.
 
@@ -266,6 +314,7 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
     model, window : what was measured, in words, and how many tokens were traced at once
     model_given : as `GPT2.from_pretrained` takes it; empty of a model in memory
     texts, tokens : how many were measured
+    corpus : the sha256 of what was read, the same of the same texts
     faults : name and reason of each text that was not
     """
 
@@ -273,14 +322,20 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         self.measures: tuple[str, ...] = tuple(about["measures"])
         self.n_layer, self.n_head = int(about["n_layer"]), int(about["n_head"])
         self.model, self.window = str(about["model"]), int(about["window"])
-        self.model_given = str(about["model_given"])
+        self.model_given, self.corpus = str(about["model_given"]), str(about["corpus"])
         self._about, self._tally, self._contents = dict(about), tally, dict(contents)
         self.texts, self.tokens = tally.texts, tally.tokens
         self.faults = tuple(tally.faults)
 
     @classmethod
     def of(
-        cls, model: GPT2, given: str, measures: Mapping[str, Any], window: int, tally: Tally
+        cls,
+        model: GPT2,
+        given: str,
+        measures: Mapping[str, Any],
+        window: int,
+        tally: Tally,
+        corpus: str,
     ) -> Atlas:
         """The atlas that all texts' tally comes to."""
         about = {
@@ -290,6 +345,7 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
             "model": repr(model),
             "model_given": given,
             "window": window,
+            "corpus": corpus,
         }
         return cls(about, tally, contents_of(model, tally.ids))
 
@@ -330,6 +386,8 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
 
     def compare(self, other: Atlas) -> Difference:
         """How another atlas differs from this one, with errors: of a model and its fine-tuned self.
+
+        Over the same texts, in the same order, they are errors of differences, see `Difference`.
 
         Raises
         ------

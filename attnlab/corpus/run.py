@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import pickle
 import time
@@ -43,7 +44,7 @@ from attnlab.sealed import read_sealed, sha256, write_sealed
 from attnlab.tables import printable
 from attnlab.views.atlas import page
 
-FORMAT = "1"
+FORMAT = "2"
 
 # Tokens that are traced at once where nothing else is said.
 WINDOW = 128
@@ -139,8 +140,10 @@ def atlas(
     with one_thread(), contextlib.nullcontext() if place is None else held(place / LOCK):
         kept = None if place is None else Kept(place, identity(task, chunk))
         with contextlib.closing(Work(task, executor, kept)) as work:
-            total = _added_up(work, chunks, progress)
-        found = Atlas.of(opened, name or directory_of(opened), task.measures, size, total)
+            digest = hashlib.sha256()
+            total = _added_up(work, digested(chunks, digest), progress)
+        given = name or directory_of(opened)
+        found = Atlas.of(opened, given, task.measures, size, total, digest.hexdigest())
         if place is not None:
             found.save(place / RESULT)
             if any(map(is_of_heads, found)):
@@ -162,6 +165,14 @@ def as_path_or_name(model: Any) -> Given:
         check_kind(model, GPT2, "model")
     given: Given = model
     return given
+
+
+def digested(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chunk]:
+    """The chunks, of whose texts a digest is taken: the same however many are in a chunk."""
+    for chunk in chunks:
+        for text in chunk.texts:
+            digest.update(sha256([text.content.removesuffix(b"\n")]).encode())
+        yield chunk
 
 
 def _added_up(work: Work, chunks: Iterator[Chunk], progress: bool) -> Tally:

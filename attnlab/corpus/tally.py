@@ -4,6 +4,11 @@ The mean is that of a ratio, r = Σ sums / Σ places over texts. How far it may 
 how far texts are from it, Σ (sums - r places)², of which the moments are kept: nothing that grows
 with the corpus. A tally of a chunk's texts is the same whoever makes it; tallies are added in the
 order of the chunks, as sums of floats depend on their order.
+
+Two atlases of the same texts are compared text by text, of which moments know nothing. So the sums
+of batches of neighbouring texts are kept too, at most 128 of equal width: when there are more
+texts, two become one. A text's number tells how wide its batch will be at least, so a chunk far
+into a corpus has one or two.
 """
 
 from __future__ import annotations
@@ -23,6 +28,9 @@ EXTREMES = 3
 
 # A passage is told by its text's number and its first token's, in one integer.
 TOKEN_BITS = 32
+
+# The most batches of texts.
+BATCHES = 128
 
 # No passage.
 NONE = np.iinfo(np.int64).max
@@ -48,6 +56,8 @@ class Tally:
     names : of their texts, by number
     texts, tokens : how many were measured
     faults : of texts that were not, name and reason
+    width : how many texts a batch has, a power of 2
+    batches : by number, float64 (2, C), Σ s and Σ n of the texts from number * width on
     """
 
     moments: NDArray[np.float64]
@@ -58,6 +68,8 @@ class Tally:
     texts: int = 0
     tokens: int = 0
     faults: list[tuple[str, str]] = field(default_factory=list)
+    width: int = 1
+    batches: dict[int, NDArray[np.float64]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, columns: int) -> Tally:
@@ -65,12 +77,30 @@ class Tally:
         shape = 2, EXTREMES, columns
         return cls(np.zeros((6, columns)), np.full(shape, np.inf), np.full(shape, NONE))
 
-    def add_text(self, sums: NDArray[np.float64], places: NDArray[np.float64]) -> None:
-        """Take in one text, (C,) each."""
+    def add_text(self, number: int, sums: NDArray[np.float64], places: NDArray[np.float64]) -> None:
+        """Take in one text by its number, (C,) each."""
         there = (places > 0).astype(np.float64)
         s, n = sums, places
         self.moments += np.stack([there, s, n, s * s, s * n, n * n])
         self.texts += 1
+        width = self.width
+        while number >= BATCHES * width:
+            width *= 2
+        self._add_batches({number // width: np.stack([s, n])}, width)
+
+    def batches_of(self, width: int) -> dict[int, NDArray[np.float64]]:
+        """The batches, of as many texts as they have or a multiple of it."""
+        wider: dict[int, NDArray[np.float64]] = {}
+        for number, sums in self.batches.items():
+            wide = number * self.width // width
+            wider[wide] = wider[wide] + sums if wide in wider else sums
+        return wider
+
+    def _add_batches(self, later: dict[int, NDArray[np.float64]], width: int) -> None:
+        """Take in batches that are as wide as those here, or wider."""
+        self.batches, self.width = self.batches_of(width), width
+        for number, sums in later.items():
+            self.batches[number] = self.batches.get(number, 0.0) + sums
 
     def add_passage(
         self, number: int, name: str, ids: Ids, sums: AnyArray, places: AnyArray
@@ -90,6 +120,8 @@ class Tally:
         self.faults += later.faults
         self.ids |= later.ids
         self.names |= later.names
+        width = max(self.width, later.width)
+        self._add_batches(later.batches_of(width), width)
         self._sort_in(later.ranks, later.passages)
 
     def _sort_in(self, ranks: NDArray[np.float64], passages: NDArray[np.int64]) -> None:
@@ -115,7 +147,9 @@ class Tally:
             "numbers": np.array(numbers, np.int64),
             "lengths": np.array([len(one) for one in ids], np.int64),
             "ids": np.concatenate([np.zeros(0, np.int32), *ids]),
-            "counts": np.array([self.texts, self.tokens]),
+            "counts": np.array([self.texts, self.tokens, self.width]),
+            "batches": np.array([*self.batches.values()]).reshape(-1, 2, self.moments.shape[1]),
+            "batch_numbers": np.array([*self.batches], np.int64),
         }
 
     def words(self) -> dict[str, str]:
@@ -128,7 +162,7 @@ class Tally:
         """The tally that `tensors` and `words` are of."""
         cuts = np.cumsum(tensors["lengths"])[:-1]
         pieces: list[Any] = np.split(tensors["ids"], cuts) if len(tensors["lengths"]) else []
-        texts, tokens = tensors["counts"].tolist()
+        texts, tokens, width = tensors["counts"].tolist()
         return cls(
             tensors["moments"].copy(),
             tensors["ranks"].copy(),
@@ -138,4 +172,6 @@ class Tally:
             texts=texts,
             tokens=tokens,
             faults=[(name, reason) for name, reason in json.loads(words["faults"])],
+            width=width,
+            batches=dict(zip(tensors["batch_numbers"].tolist(), tensors["batches"], strict=True)),
         )

@@ -97,7 +97,7 @@ class Task(NamedTuple):
             one.add_passage(passage(number, start), text.name, ids, *numbers)
             sums, places = sums + numbers.sums, places + numbers.places
             one.tokens += len(ids)
-        one.add_text(sums, places)
+        one.add_text(number, sums, places)
         return one
 
     def _windows(self, text: Text) -> Iterator[tuple[int, Ids]]:

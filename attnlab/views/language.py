@@ -776,8 +776,11 @@ TITLES = {
     "{title}: mean of {texts} texts, {tokens} tokens": (
         "{title}：{texts} 篇文本、{tokens} 个词元的均值"
     ),
-    "The second atlas minus the first, in standard errors": (
-        "第二个图谱减去第一个，以标准误差为单位"
+    "The second atlas minus the first over the same texts, in standard errors": (
+        "同样的文本上，第二个图谱减去第一个，以标准误差为单位"
+    ),
+    "The second atlas minus the first over other texts, in standard errors": (
+        "不同的文本上，第二个图谱减去第一个，以标准误差为单位"
     ),
     "Attention rollout through {L} layers{title}": "注意力 rollout，经过 {L} 层{title}",
     "{title}: lengths of what it adds up": "{title}：相加的各向量的长度",
