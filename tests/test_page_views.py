@@ -25,6 +25,7 @@ from pages import (
     drawn,
     gpt2_shaped,
     places,
+    shown_as,
     shown_in,
     to_cell,
     until,
@@ -649,6 +650,30 @@ def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
     page.keyboard.press("Enter")
     assert page.locator("#sums article").count() == 1
     assert page.locator('#sums [data-trace="1"]').count() == 1
+
+
+def test_it_is_told_why_a_difference_is_0(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT), odd.trace(OTHER))
+    why = page.locator("#heatmaps .why")
+    assert why.all_inner_texts() == [
+        *("", ""),
+        "0 up to query 9: so far both texts are the same, and no query sees what comes later.",
+    ]
+    to_cell(page, 9, 3, nth=2)
+    assert shown_as(page.locator("#heatmaps .readout data").nth(2))[1] == 0
+    page.locator("#steps input[value=raw_scores]").check(force=True)  # what comes later too
+    assert why.nth(2).inner_text() == ""
+    page = open_page(odd.trace(TEXT), odd.trace(TEXT))
+    assert page.locator("#heatmaps .why").nth(2).inner_text().startswith("0 everywhere: ")
+    edited = odd.trace(TEXT).edited({"blocks.1.attention.heads.0.weights": np.eye(12)})
+    page = open_page(odd.trace(TEXT), edited)
+    assert page.locator("#heatmaps .why").nth(2).inner_text().startswith("0 everywhere: ")
+    page.locator(".map").nth(5).click()
+    assert page.locator("#heatmaps .why").nth(2).inner_text() == ""
+    # The first query has all its weight on itself, whatever it is.
+    ids = odd.trace(TEXT).tokens.ids.tolist()
+    page = open_page(odd.trace(ids), odd.trace([ids[5], *ids[1:]]))
+    assert page.locator("#heatmaps .why").nth(2).inner_text() == ""
 
 
 def test_changed_tokens_are_marked(odd: GPT2, open_page: Open) -> None:

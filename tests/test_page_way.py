@@ -361,8 +361,21 @@ def test_the_lines_of_activations(open_page: Open, activation: str, share: Any) 
     for c in (0, 5, 47):
         shown = numbers(go_to(page, "blocks.1.mlp.activated", c))
         mlp = trace.blocks[1].mlp
-        assert shown[0] == mlp.hidden[i, c]
-        assert shown[1] == pytest.approx(share(shown[0]), rel=1e-12)
+        x = shown[0]
+        assert x == mlp.hidden[i, c]
+        lines = page.locator("#stop-arithmetic .chain li").all()
+        values = [
+            [float(d.get_attribute("value")) for d in one.locator("data").all()] for one in lines
+        ]
+        assert values[-2][-1] == pytest.approx(share(x), rel=1e-12)
+        if activation == "gelu_new":
+            inside = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+            wanted = [[x], [math.sqrt(2 / math.pi), x, x**3, inside], [inside, math.tanh(inside)]]
+            wanted.append([math.tanh(inside), share(x)])
+            for found, numbers_of_line in zip(values, wanted, strict=False):
+                assert found == pytest.approx(numbers_of_line, rel=1e-12)
+        else:
+            assert len(values) == 3
         assert near(shown[-1], mlp.activated[i, c])
     assert f"{trace.config.activation.name}(hidden)" in page.locator("#stop-formula").inner_text()
 
@@ -563,6 +576,45 @@ def test_a_term_leads_to_the_number_that_it_is_of(open_page: Open, small: Trace)
     column = np.abs(small.blocks[1].mlp.X[-1] * small.blocks[1].mlp.W_1[:, 3])
     assert name == ["blocks.1.mlp.X", int(np.argsort(-column)[2])]
     assert focused(page).startswith(f"component {name[1]}: ")
+
+
+def test_a_heads_vectors_lead_to_the_stops_that_make_them(open_page: Open, small: Trace) -> None:
+    other = random_model(4).trace("the hen in a thin hen")
+    page = open_page(small, other)
+    page.locator(".map").nth(4).click()  # layer 1, head 1
+    layer, h = page.evaluate("[selection.layer, selection.head]")
+    to_cell(page, 7, 3)
+    page.keyboard.press("Enter")
+    Dh = small.config.d_head
+    for number, trace in ((0, small), (1, other)):
+        table = page.locator(f'#sums [data-trace="{number}"] [data-rows="component"]')
+        table.locator("tbody button").nth(2).click()
+        for nth, (name, i) in enumerate((("Q", 7), ("K", 3), ("V", 3), ("concat", 7))):
+            table.locator("thead .leads").nth(nth).click()
+            path, c = f"blocks.{layer}.attention.{name}", h * Dh + 2
+            until(page, f"walked.stop.path === '{path}' && walked.position === {i}")
+            until(page, f"document.querySelector('#stop-title').textContent === '{path}'")
+            column = {"Q": 0, "K": 1, "V": 3, "concat": 5}[name]
+            shown = numbers(table.locator("tbody tr").nth(2))[column]
+            assert near(row_of(trace, path, i)[c], shown)
+            assert numbers(page.locator(".reading")) == [pytest.approx(shown, abs=1e-6)]
+            assert page.evaluate("walked.trace.number") == number
+            assert page.locator("#way-traces input:checked").count() == 1
+            assert 0 <= page.locator("#way-title").bounding_box()["y"] < 100
+            assert focused(page).startswith(f"component {c}, of head {h} component 2: ")
+            assert page.locator("#arithmetic-title").inner_text().endswith("query 7, key 3")
+
+
+def test_the_sizes_of_rows_are_named(open_page: Open, small: Trace) -> None:
+    page = open_page(small)
+    assert page.locator(".stop-heads span").all_inner_texts() == ["stop", "its row", "‖x‖"]
+    heads = page.locator(".stop-heads span").all()
+    for part, head in zip(("code", "canvas", ".size"), heads, strict=True):
+        box, under = head.bounding_box(), page.locator(f"#stops li {part}").first.bounding_box()
+        assert box
+        assert under
+        edges = [b["x"] + (b["width"] if part == ".size" else 0) for b in (box, under)]
+        assert edges[0] == pytest.approx(edges[1], abs=1)
 
 
 def test_the_way_follows_the_chosen_token(open_page: Open, small: Trace) -> None:

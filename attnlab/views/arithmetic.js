@@ -218,9 +218,25 @@ function arithmeticOf(trace) {
       )
       .focus({ preventScroll: true });
   };
+  // A vector's name, which leads to how the way makes it, of a token of this text.
+  const vector = (name, position, words) => {
+    if (position < 0) return words;
+    const button = make("button", { type: "button", class: "leads" }, words);
+    button.title = say("How the way makes it");
+    button.addEventListener("click", () => goToVector(trace, position, name, chosen));
+    return button;
+  };
   const components = table(
     say("The {Dh} components of query {i} and key {j}", { Dh, i, j }),
-    ["d", `Q[${i}]`, `K[${j}]`, say("product"), `V[${j}]`, say("weight × V"), `context[${i}]`],
+    [
+      "d",
+      vector("Q", i, `Q[${i}]`),
+      vector("K", j - trace.cached, `K[${j}]`),
+      say("product"),
+      vector("V", j - trace.cached, `V[${j}]`),
+      say("weight × V"),
+      vector("concat", i, `context[${i}]`),
+    ],
     Array.from({ length: Dh }, (_, d) => [
       String(d),
       Q[i * Dh + d],

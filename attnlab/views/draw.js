@@ -9,6 +9,13 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** One choice of several, with its words; `onChoice` is told when it is chosen. */
+function radioOf(group, words, onChoice, value = words) {
+  const radio = make("input", { type: "radio", name: group, value });
+  radio.addEventListener("change", onChoice);
+  return make("label", {}, radio, make("span", {}, words));
+}
+
 /** A table's cell: a number with so many decimals, or what else is given. */
 const cellWith = (x, digits) =>
   make(

@@ -32,6 +32,7 @@ function makeHeatmap(view) {
   const ticks = make("div", { class: "ticks" });
   const legend = make("figcaption", { class: "legend" }, ramp, ticks);
   const missing = make("p", { class: "note", hidden: "" });
+  const why = make("p", { class: "note why" });
   const frame = make(
     "div",
     { class: "frame" },
@@ -48,6 +49,7 @@ function makeHeatmap(view) {
     readout,
     frame,
     legend,
+    why,
   );
   byId("heatmaps").append(figure);
 
@@ -62,7 +64,23 @@ function makeHeatmap(view) {
       : say("{name} has no layer {layer}, head {head}.", { ...selection, name: view.name });
     for (const part of [readout, frame, legend]) part.hidden = !there;
     matrix = there ? matrixOf(view, selection) : null;
+    tellWhyZero();
     return there ? boundOf(view, selection, matrix) : 0;
+  }
+
+  /** Why a difference is 0, from the first query on or everywhere. */
+  function tellWhyZero() {
+    why.textContent = "";
+    if (!matrix || !view.isDifference) return;
+    const first = matrix.findIndex((x) => x !== 0 && !Number.isNaN(x));
+    const i = first < 0 ? view.T : Math.floor(first / view.Tk);
+    const isSame = ([a, b]) => traces[0].tokens[a]?.symbol === traces[1].tokens[b]?.symbol;
+    if (i === view.T) why.textContent = say("0 everywhere: what this head sees is the same in A and B.");
+    else if (i && view.queries.slice(0, i).every(isSame) && !places.queries.every(isSame))
+      why.textContent = say(
+        "0 up to query {i}: so far both texts are the same, and no query sees what comes later.",
+        { i: positionIn(view.queries[i - 1]) },
+      );
   }
 
   function colour(bound) {

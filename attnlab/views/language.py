@@ -324,6 +324,17 @@ WORDS = {
     "the same token, earlier": "更早出现的同一词元",
     "what followed it there": "它当时后面的词元",
     "({even} if evenly)": "（平均分配则为 {even}）",
+    "0 everywhere: what this head sees is the same in A and B.": (
+        "处处为 0：这个头看到的内容在 A 和 B 中相同。"
+    ),
+    "0 up to query {i}: so far both texts are the same, and no query sees what comes later.": (
+        "到查询 {i} 为止都是 0：到此两段文本相同，而查询看不到后面的内容。"
+    ),
+    "How the way makes it": "它在这条路上是怎么算出来的",
+    "its row": "它的行",
+    "‖x‖ is a row's size: the root of the sum of its numbers' squares.": (
+        "‖x‖ 是一行的长度：各数平方和的平方根。"
+    ),
     "Of {n} heads that are chosen this is one; lines show all of them.": (
         "这是所选 {n} 个头中的一个；连线视图显示全部。"
     ),

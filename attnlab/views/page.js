@@ -162,12 +162,11 @@ function repaint() {
 
 function makeSteps() {
   for (const step of MATRICES) {
-    const radio = make("input", { type: "radio", name: "step", value: step });
-    radio.addEventListener("change", () => {
+    const radio = radioOf("step", step, () => {
       selection.step = step;
       openHead(selection.layer, selection.head);
     });
-    byId("steps").append(make("label", {}, radio, make("span", {}, step)));
+    byId("steps").append(radio);
   }
 }
 
@@ -181,11 +180,8 @@ function chooseLook(look) {
 
 function makeLooks() {
   const words = { map: say("map"), lines: say("lines"), strips: "q · k" };
-  for (const look of Object.keys(LOOKS)) {
-    const radio = make("input", { type: "radio", name: "look", value: look });
-    radio.addEventListener("change", () => chooseLook(look));
-    byId("looks").append(make("label", {}, radio, make("span", {}, words[look])));
-  }
+  for (const look of Object.keys(LOOKS))
+    byId("looks").append(radioOf("look", words[look], () => chooseLook(look), look));
 }
 
 function zoom(factor) {

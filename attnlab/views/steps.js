@@ -31,14 +31,15 @@ const affine = (row, { column, bias }) => added(products(row, column)) + bias;
 
 const sigmoid = (x) => 0.5 * (1 + Math.tanh(0.5 * x));
 
-const geluTanh = (x) => Math.tanh(Math.sqrt(2 / Math.PI) * ((1 + 0.044715 * x ** 2) * x));
+/** What GELU takes tanh of. */
+const insideTanh = (x) => Math.sqrt(2 / Math.PI) * ((1 + 0.044715 * x ** 2) * x);
 
 /** Of a normal distribution what lies below x. */
 const normalShare = (x) => 0.5 * (1 + erf(x / Math.SQRT2));
 
 // What share of x an activation lets pass, by the names that formulas have for them: it makes x · share.
 const SHARES = {
-  GELU: (x) => 0.5 * (1 + geluTanh(x)),
+  GELU: (x) => 0.5 * (1 + Math.tanh(insideTanh(x))),
   "exact GELU": normalShare,
   "quick GELU": (x) => sigmoid(1.702 * x),
   SiLU: sigmoid,

@@ -6,7 +6,7 @@ const TERMS_SHOWN = 8; // of a longer one, the largest
 
 const walk = { trace: 0, path: "embedding", component: 0 };
 
-let walked; // what is shown: { trace, position, stops, rows, heads }
+let walked; // what is shown: as `readWay` makes it, with `stop` and the `part` that it belongs to
 let asked = 0; // how often something else was chosen; what comes for an earlier choice is let go
 
 /** Begin again, with other traces. */
@@ -18,12 +18,12 @@ function openWay() {
     .querySelectorAll("label")
     .forEach((label) => label.remove());
   for (const { number: n, name } of traces) {
-    choice.append(
-      radioOf("way-trace", name, n === walk.trace, () => {
-        walk.trace = n;
-        openWay();
-      }),
-    );
+    const radio = radioOf("way-trace", name, () => {
+      walk.trace = n;
+      openWay();
+    });
+    radio.firstElementChild.checked = n === walk.trace;
+    choice.append(radio);
   }
   const trace = traces[walk.trace];
   const stops = stopsOf(trace.layers);
@@ -35,7 +35,7 @@ function openWay() {
   ];
   const choices = parts.map(([part, words]) => {
     const first = stops.find((stop) => partOfWay(stop) === part);
-    const radio = radioOf("way-part", words, false, () => goTo(first.path));
+    const radio = radioOf("way-part", words, () => goTo(first.path));
     radio.dataset.part = part;
     return radio;
   });
@@ -46,18 +46,26 @@ function openWay() {
 const partOfWay = ({ layer, name }) =>
   layer ?? (/^(final|logits|probabilities)$/.test(name) ? "end" : "");
 
-function radioOf(group, words, checked, onChoice) {
-  const radio = make("input", { type: "radio", name: group });
-  radio.checked = checked;
-  radio.addEventListener("change", onChoice);
-  return make("label", {}, radio, make("span", {}, words));
-}
-
 /** Go to a stop, and to one of its numbers. */
 function goTo(path, component = walk.component) {
   Object.assign(walk, { path, component, isLinked: true });
   tellLink();
   return showWay();
+}
+
+/** Go to a number of a token's vector in a head, which the way makes. */
+async function goToVector(trace, position, name, component) {
+  if (queryIn(trace) !== position)
+    select(places.queries.findIndex((place) => place[trace.number] === position));
+  if (walk.trace !== trace.number) {
+    walk.trace = trace.number;
+    openWay();
+  }
+  await new Promise(requestAnimationFrame); // by then the way has followed the selection
+  const { layer, head } = opened;
+  await goTo(`blocks.${layer}.attention.${name}`, head * trace.Dh + component);
+  byId("way").scrollIntoView();
+  strip.focus();
 }
 
 /** What a link says of the way: where the reader has gone, or nothing. */
@@ -624,8 +632,10 @@ const ARITHMETIC = {
     const result = resultOf(isEditedAt(way, stop), x * share, way.rows.get(stop.path)[c]);
     return linesOf(
       lineOf(`x = hidden[${c}]`, numberOf(from, c), " = ", number(x)),
+      ...(activation === "GELU" ? linesOfTanh(x) : []),
       lineOf(
         say("share of x that passes = {share}", { share: SHARES_IN_WORDS[activation] }),
+        ...(activation === "GELU" ? ["½ (1 + ", bracketed(Math.tanh(insideTanh(x))), ") = "] : []),
         number(share),
       ),
       lineOf(`${headingOf(stop)} = x · share`, number(x), " · ", number(share), " = ", result),
@@ -648,6 +658,24 @@ async function ofColumn(way, stop, c, column) {
     bias: stop.equation === "affine" && [`${W.replace("W", "b")}[${column}]`, found.bias],
     result: resultOf(isEditedAt(way, stop), added(terms) + found.bias, rowAt(way, stop)[c]),
   });
+}
+
+/** What GELU makes of x before the share: tanh's argument, and its value. */
+function linesOfTanh(x) {
+  const inside = insideTanh(x);
+  return [
+    lineOf(
+      "√(2/π) (x + 0.044715 x³)",
+      number(Math.sqrt(2 / Math.PI)),
+      " · (",
+      number(x),
+      " + 0.044715 · ",
+      bracketed(x ** 3),
+      ") = ",
+      number(inside),
+    ),
+    lineOf("tanh(√(2/π) (x + 0.044715 x³))", "tanh(", number(inside), ") = ", number(Math.tanh(inside))),
+  ];
 }
 
 const SHARES_IN_WORDS = {

@@ -223,6 +223,7 @@ def _declared(trace: Result, name: str, language: str) -> dict[str, str]:
 
 
 def _at(trace: Result, path: str) -> Any:
+    """What a path leads to: `attnlab.steps.at` for this room, which stands below that one."""
     found = trace
     for name in path.split("."):
         found = found[int(name)] if name.isdecimal() else getattr(found, name)
