@@ -406,6 +406,8 @@ def test_a_silenced_heads_own_views_are_marked(explorer: Explorer, open_live: Op
         assert label.inner_text() == "layer 0, head 2: silenced"
         assert part.locator(of).get_attribute("aria-describedby") == "is-silent"
     assert page.locator("#texts .silence").inner_text() == "layer 0, head 2: silenced"
+    page.locator("#strips .row-button").first.click()
+    assert page.locator("#sums .silence").inner_text() == "layer 0, head 2: silenced"
     grey = "(one) => getComputedStyle(one).filter"
     for shown in ("#texts canvas", ".map.silenced canvas", "#heatmaps .plot"):
         assert page.locator(shown).evaluate(grey) == "grayscale(1)"

@@ -282,20 +282,24 @@ function markViews() {
   const { layer, head } = selection;
   const isSilent = ({ isDifference, traces: [trace] }) =>
     !isDifference && isAmong(trace.silenced, [layer, head]);
+  const name = nameOfPlace([layer, head]);
+  const mark = (part, isSilent, of) => {
+    part.classList.toggle("silent", isSilent);
+    part.querySelector(".silence")?.remove();
+    of.removeAttribute("aria-describedby");
+    if (!isSilent) return;
+    of.setAttribute("aria-describedby", "is-silent");
+    of.before(make("p", { class: "silence" }, say("{name}: silenced", { name })));
+  };
   const own = views.filter((view) => !view.isDifference);
   for (const [id, shown] of Object.entries({ heatmaps: views, lines: own, strips: own, texts: own }))
-    shown.forEach((view, n) => {
-      const part = byId(id).children[n];
-      if (!part) return; // strips are made when they are looked at
-      part.classList.toggle("silent", isSilent(view));
-      part.querySelector(".silence")?.remove();
+    // Strips are made when they are looked at.
+    [...byId(id).children].forEach((part, n) => {
       const of = part.querySelector(".scroller, .all-lines, .table, .flow");
-      of.removeAttribute("aria-describedby");
-      if (!isSilent(view)) return;
-      of.setAttribute("aria-describedby", "is-silent");
-      const words = say("{name}: silenced", { name: nameOfPlace([layer, head]) });
-      of.before(make("p", { class: "silence" }, words));
+      mark(part, isSilent(shown[n]), of);
     });
+  for (const part of byId("sums").querySelectorAll("article[data-trace]"))
+    mark(part, isSilent(own[part.dataset.trace]), part.querySelector(".chain"));
 }
 
 // ---- what the page has for all this -------------------------------------------------------------
@@ -384,7 +388,7 @@ function makeExplorer() {
     });
   // Whoever has opened a head, its title says which it is.
   const opened = new MutationObserver(markToggles);
-  for (const id of ["head-title", "strips"]) opened.observe(byId(id), { childList: true });
+  for (const id of ["head-title", "strips", "sums"]) opened.observe(byId(id), { childList: true });
   showSettings();
   looks.push(...description.traces);
   prompt.value = looks[0].text;
