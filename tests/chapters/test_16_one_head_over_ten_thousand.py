@@ -105,6 +105,7 @@ def test_behind_the_last_comma_stands_the_number_before_this_one() -> None:
     )
     commas = [i for i, symbol in enumerate(tokens.symbols) if symbol == ","]
     targets = induction(tokens)
+    assert len(commas) == 2
     assert np.flatnonzero(targets.any(axis=-1)).tolist() == commas[1:]
     assert targets[commas[1]].nonzero()[0].tolist() == [commas[1] - 1]
 
