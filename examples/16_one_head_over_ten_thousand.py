@@ -254,7 +254,8 @@ pocket.trace(top.ids).head(*ONE)
 # previous-token head of the model. Random words said twice are the better test: there, what came
 # after a word the last time stands far away.
 #
-# And the other head, where does it do its job most, and least?
+# And the other head, where does it do its job most, and least? (`atlas.explore(pocket)` shows all
+# of this in a browser, each text a link to its trace.)
 
 # %%
 print(f"\nInduction of {names[1]}: most, and least\n")
@@ -382,6 +383,9 @@ print(
 # untrained head looks at all tokens alike, and so has 0.045 where induction would look. Beside that
 # the 0.024 of head 1 of layer 0 is not "a little induction". It has learned to look elsewhere.
 # **Without something to hold it against, a number is neither large nor small.**
+#
+# (Two models over the same texts, such as one before and after fine-tuning, share what is special
+# in a text. Then `compare` goes by the differences in the texts.)
 
 # %% [markdown]
 # ## 16.8 What an atlas does not say
