@@ -2,11 +2,13 @@
 
 python atlas_runs.py DIRECTORY            kills itself at each write, goes on, prints how often
 python atlas_runs.py DIRECTORY --once     one run, to be killed by somebody else
+python atlas_runs.py DIRECTORY --mpi      one run of 20 texts by MPI's processes
 """
 
 import os
 import signal
 import sys
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +36,15 @@ def bits(atlas: Atlas) -> dict[str, object]:
     return {**tensors, **atlas._tally.words()}
 
 
-def run(directory: Path | None, count: int = 7) -> Atlas:
+def run(directory: Path | None, count: int = 7, executor: Executor | None = None) -> Atlas:
     return attnlab.atlas(
-        "pocket", texts(count), MEASURES, chunk=3, directory=directory, progress=False
+        "pocket",
+        texts(count),
+        MEASURES,
+        executor=executor,
+        chunk=3,
+        directory=directory,
+        progress=False,
     )
 
 
@@ -59,5 +67,10 @@ def main(top: Path) -> None:
 if __name__ == "__main__":
     if "--once" in sys.argv:
         run(Path(sys.argv[1]), 400)
+    elif "--mpi" in sys.argv:
+        from mpi4py.futures import MPIPoolExecutor
+
+        with MPIPoolExecutor(2) as executor:
+            run(Path(sys.argv[1]), 20, executor)
     else:
         main(Path(sys.argv[1]))

