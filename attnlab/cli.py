@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -368,17 +369,25 @@ def _named(given: str) -> int | str:
     return int(given) if NUMBER.fullmatch(given) else given
 
 
-def _which_head(options: argparse.Namespace, model: GPT2) -> dict[str, int]:
-    """Layer and head from the front, where they were counted from the end."""
-    layer, head = options.layer % model.config.n_layer, options.head % model.config.n_head
-    return {"layer": layer, "head": head}
+def _which_head(part: Result) -> dict[str, int]:
+    """The layer and the head that a part of a trace is of; without what it is not of."""
+    names = {"blocks": "layer", "heads": "head"}
+    return {
+        names[place]: int(number)
+        for place, number in itertools.pairwise(part.path.split("."))
+        if place in names
+    }
 
 
 def _trace(options: argparse.Namespace) -> Report:
     model, trace = _model_and_trace(options)
     head = trace.head(options.layer, options.head)
     names = options.step or [n for n in PER_HEAD if n != "dropout_mask"]
-    steps = [_shown_at(trace, head, name) for name in names]
+    places = [_step_at(trace, head, name) for name in names]
+    steps = [
+        _shown_at(part, name, is_path="." in given)
+        for given, (part, name) in zip(names, places, strict=True)
+    ]
 
     def draw(terminal: Terminal) -> None:
         terminal.heading(head.title if all(n in head.parts for n in names) else trace.title)
@@ -386,10 +395,18 @@ def _trace(options: argparse.Namespace) -> Report:
         for step in steps:
             terminal.step(step)
 
+    first, *others = (_which_head(part) for part, _ in places)
     content = {
         **_traced(model, trace, options),
-        **_which_head(options, model),
-        "steps": [{**_step(step), "axes": [axis.name for axis in step.axes]} for step in steps],
+        **{kind: n for kind, n in first.items() if all(one.get(kind) == n for one in others)},
+        "steps": [
+            {
+                **_step(step),
+                "path": _path(part, name),
+                "axes": [axis.name for axis in step.axes],
+            }
+            for step, (part, name) in zip(steps, places, strict=True)
+        ],
     }
     return Report(content, draw)
 
@@ -420,14 +437,17 @@ def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
     return part, name
 
 
-def _shown_at(trace: Trace, head: Head, path: str) -> Shown:
-    """A step as a table, headed with what it is of where that is not the head."""
-    part, name = _step_at(trace, head, path)
+def _path(part: Result, name: str) -> str:
+    """A step's path from the whole trace."""
+    return f"{part.path}.{name}".lstrip(".")
+
+
+def _shown_at(part: Result, name: str, *, is_path: bool) -> Shown:
+    """A step as a table; one that was given by its path is headed with what it is of."""
     step = shown(part, name)
-    if "." not in path:
+    if not is_path:
         return step
-    path = f"{part.path}.{name}"
-    return replace(step, name=path, heading=f"{part.title}: {step.heading}")
+    return replace(step, name=_path(part, name), heading=f"{part.title}: {step.heading}")
 
 
 def _explain(options: argparse.Namespace) -> Report:
@@ -441,7 +461,8 @@ def _explain(options: argparse.Namespace) -> Report:
 
     content = {
         **_traced(model, trace, options),
-        **_which_head(options, model),
+        **_which_head(part),
+        "step": _path(part, name),
         "title": explanation.title,
         "numbers": explanation.numbers,
     }
@@ -460,7 +481,8 @@ def _walkthrough(options: argparse.Namespace) -> Report:
     content = {
         "model": _title(model),
         "prompt": walkthrough.PROMPT,
-        **_which_head(options, model),
+        "layer": options.layer % model.config.n_layer,
+        "head": options.head % model.config.n_head,
         "steps": [_step(step) for step in steps],
     }
     return Report(content, draw)

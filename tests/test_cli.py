@@ -1,6 +1,7 @@
 """The command `attnlab` as a subprocess: output, JSON, exit statuses, odd terminals."""
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from conftest import REFERENCE, posix
 
 import attnlab
 from attnlab import GPT2
+from attnlab.cli import main
 from attnlab.tables import display_width
 from attnlab.views.page import is_page
 
@@ -57,17 +59,29 @@ def run(
 
 def answer(*arguments: str, status: int = 0, **changes: str) -> Any:
     """What a command prints with --json, once it fits the schema."""
+    return fitting(run(*arguments, "--json", status=status, **changes)[0], arguments[0])
+
+
+def in_process(*arguments: str) -> Any:
+    """The same without a process of its own, which takes longer than most commands."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main([*arguments, "--model", ODD, "--json"]) == 0
+    return fitting(out.getvalue(), arguments[0])
+
+
+def fitting(out: str, command: str) -> Any:
+    """The object that was printed, once it fits the schema."""
     import jsonschema
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
 
-    out, _ = run(*arguments, "--json", status=status, **changes)
     content = json.loads(out, parse_constant=refuse)
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(content, schema)
-    assert content["command"] == arguments[0]
+    assert content["command"] == command
     return content
 
 
@@ -164,7 +178,7 @@ def test_explain_any_step(options: tuple[str, ...], path: str | None, places: An
     out, _ = run("explain", "t h e n", *options)
     assert out.strip() == wanted.text(80)
     content = answer("explain", "t h e n", *options)
-    assert content["numbers"]["step"] == path
+    assert content["numbers"]["step"] == content["step"] == path
     assert content["title"] == wanted.title
     value = wanted.numbers["value"]
     assert content["numbers"]["value"] == (None if value == -np.inf else value)
@@ -179,6 +193,32 @@ def test_a_step_of_all_heads_is_that_of_the_head() -> None:
     assert np.array(content["values"]) == pytest.approx(head.weights)
     out, _ = run("explain", "the hen", "--step", step, "--head", "3")
     assert out.strip() == head.explain().text(80)
+
+
+def test_json_names_the_head_that_the_step_is_of() -> None:
+    """Whatever --layer and --head say, which a whole path does not need."""
+    given = ("the hen", "--layer", "-1", "--head", "3")
+
+    def of(content: dict[str, Any]) -> dict[str, int]:
+        return {kind: content[kind] for kind in ("layer", "head") if kind in content}
+
+    for step, path, expected in (
+        ("weights", "blocks.2.attention.heads.3.weights", {"layer": 2, "head": 3}),
+        (
+            "blocks.1.attention.weights",
+            "blocks.1.attention.heads.3.weights",
+            {"layer": 1, "head": 3},
+        ),
+        ("blocks.1.attention.heads.2.K", "blocks.1.attention.heads.2.K", {"layer": 1, "head": 2}),
+        ("blocks.1.mlp.hidden", "blocks.1.mlp.hidden", {"layer": 1}),
+        ("logits", "logits", {}),
+    ):
+        explained = in_process("explain", *given, "--step", step)
+        traced = in_process("trace", *given, "--step", step)
+        assert of(explained) == of(traced) == expected
+        assert explained["step"] == traced["steps"][0]["path"] == path
+    both = in_process("trace", *given, "--step", "V", "--step", "blocks.2.mid")
+    assert of(both) == {"layer": 2}
 
 
 def test_next() -> None:
