@@ -158,6 +158,17 @@ def test_long_texts_are_cut_with_a_word(walkthrough_model: GPT2) -> None:
     assert f"first 16 and the last 16 of {T}" in trace.plot().axes.get_title(loc="left")
 
 
+def test_lines_of_a_long_text_say_where_their_tokens_stand() -> None:
+    pocket = GPT2.from_pretrained("pocket")
+    trace = pocket.trace("The dog ran. " * 10)
+    largest = np.sort(np.argsort(-trace.head(1, 2).weights[-1], kind="stable")[:24])
+    texts = [text.get_text() for text in trace.plot_tokens(1, 2).axes.texts]
+    symbols = trace.tokens.symbols
+    assert [text.partition("  ")[0] for text in texts[:24]] == [
+        f"{n} {symbols[n]}" for n in largest
+    ]
+
+
 def test_tokens_are_no_formulas(tmp_path: Path) -> None:
     hostile = ("$x_1^2$", r"$\frac$", "a_b", "x^2", "<b>&", "\x1b[0m", "\u202eabc", "\n", "z" * 999)
     picture = with_tokens(*hostile).plot()
@@ -333,6 +344,26 @@ def test_the_tokens_that_are_asked_for(tokens: slice, places: range) -> None:
     title = picture.axes.get_title(loc="left")
     assert ("shown:" in title) == (len(places) < 30)
     assert "tokens=slice(None)" not in title
+    if len(places) < 30:
+        told = f"{len(places)} of 30 (key), {places[0]} to {places[-1]}"
+        assert f"shown: {told}" in title
+        assert picture.alt.endswith(f"; shown: {told}")
+    cells = result.weights[np.ix_(places, places)]
+    q, k = np.unravel_index(cells.argmax(), cells.shape)
+    assert f": {len(places)} x {len(places)}, query by key" in picture.alt
+    largest = f"{cells.max():.4g} at query {places[q]} (t{places[q]}), key {places[k]} "
+    assert f"the largest is {largest}" in picture.alt
+
+
+def test_columns_that_are_left_out_and_how_to_see_them(odd: GPT2) -> None:
+    wide = attnlab.attention(*np.ones((3, 4, 40)), tokens=["a", "b", "c", "d"])
+    ax = wide.plot("Q").axes
+    assert ax.get_title(loc="left").endswith(
+        "shown: the first 23 and the last of 40 (Dk)\ntokens=slice(None) shows all"
+    )
+    assert drawn(wide.plot("Q", tokens=slice(None)).axes).shape == (4, 40)
+    one = odd.trace("the hen").head(0, 0).plot(tokens=slice(1, 2))
+    assert "shown: 1 of 4 (query), 1; shown: 1 of 4 (key), 1" in one.alt
 
 
 def test_all_of_a_long_text_fits_a_picture() -> None:

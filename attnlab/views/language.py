@@ -52,7 +52,8 @@ WORDS = {
     "the first {first} and the last of {count}{named}": (
         "前 {first} 个和最后 1 个，共 {count} 个{named}"
     ),
-    "{shown} of {count}{named}": "{count} 个中的 {shown} 个{named}",
+    "{shown} of {count}{named}, {which}": "{count} 个中的 {shown} 个{named}：{which}",
+    "{first} to {last}": "{first} 至 {last}",
     # pictures
     "shown: {word}": "显示：{word}",
     "Shown: {word}": "显示：{word}",
@@ -67,6 +68,7 @@ WORDS = {
     "symbols stand for characters that no font here has": "此处没有字体的字符以符号代替",
     " by ": " × ",
     ", ": "，",
+    "; ": "；",
     "Heatmap{of}: {size}; the largest is {largest} at {place}": (
         "热力图{of}：{size}；最大值 {largest}，位于 {place}"
     ),
@@ -394,7 +396,6 @@ WORDS = {
     "{symbol} is a part of a character, which tokens after it complete": (
         "{symbol} 是一个字符的一部分，由其后的词元补全"
     ),
-    "; ": "；",
     "Tokens{of}": "词元{of}",
     "cached {n}": "缓存 {n}",
     "{symbol}, found in the cache": "{symbol}，来自缓存",

@@ -44,7 +44,6 @@ from attnlab.views.language import (
 from attnlab.views.places import place_of
 from attnlab.views.shown import (
     ALL_OF_IT,
-    TOKEN_AXES,
     TOKENS_SHOWN,
     Axis,
     Result,
@@ -255,13 +254,14 @@ def plot_matrix(
         set_ticks(at, texts, parse_math=False, family=words.fonts, **turned)
     ax.set_xlabel(say(columns.name), family=words.fonts)
     ax.set_ylabel(say(rows.name), family=words.fonts)
-    cut = _cut_note([(rows, shown_rows), (columns, shown_columns)], tokens)
-    largest, cell = _largest(array)
-    both = ((rows, cell[0]), (columns, cell[1]))
-    told = [(axis, i) for axis, i in both if axis.name or len(axis.positions) > 1] or both[1:]
-    size = " x ".join(str(len(axis.positions)) for axis, _ in told)
-    names = say(" by ").join(say(axis.name) for axis, _ in told if axis.name)
-    place = say(", ").join(axis.called(i) for axis, i in told)
+    cut, hint = _cut_note([(rows, shown_rows), (columns, shown_columns)], tokens)
+    kept = [[n for n in places if n is not None] for places in (shown_rows, shown_columns)]
+    largest, cell = _largest(array[np.ix_(*kept)])
+    both = [*zip((rows, columns), kept, cell, strict=True)]
+    told = [one for one in both if one[0].name or len(one[0].positions) > 1] or both[1:]
+    size = " x ".join(str(len(places)) for _, places, _ in told)
+    names = say(" by ").join(say(axis.name) for axis, _, _ in told if axis.name)
+    place = say(", ").join(axis.called(places[i]) for axis, places, i in told)
     size = say(", ").join(filter(None, (size, names)))
     alt = say(
         "Heatmap{of}: {size}; the largest is {largest} at {place}",
@@ -270,7 +270,8 @@ def plot_matrix(
         largest=largest,
         place=place,
     )
-    return finished(ax, given, words, title, cut, alt)
+    alt = say("; ").join([alt, *cut])
+    return finished(ax, given, words, title, [*cut, *hint], alt)
 
 
 def plot_heads(
@@ -337,7 +338,7 @@ def plot_tiles(
     ax.set_xlabel(across, family=words.fonts)
     ax.set_ylabel(down, family=words.fonts)
     shown = [(axis, places_of(axis, TILE_SHOWN, tokens)) for axis in (rows, columns)]
-    cut = _cut_note(shown, tokens)
+    cut, hint = _cut_note(shown, tokens)
     largest, at = _largest(array)
     alt = say(
         "Heatmaps{of}: {L} layers of {H} heads; the largest is {largest} in layer {layer}, "
@@ -349,7 +350,8 @@ def plot_tiles(
         layer=at[0] // high,
         head=at[1] // wide,
     )
-    return finished(ax, given, words, title, cut, alt)
+    alt = say("; ").join([alt, *cut])
+    return finished(ax, given, words, title, [*cut, *hint], alt)
 
 
 def plot_tokens(
@@ -373,7 +375,8 @@ def plot_tokens(
     for y, key in enumerate(largest):
         colour = LIGHT.faint if masked[key] else LIGHT.ink
         number = say("masked") if masked[key] else f"{weights[key]:.2f}"
-        text = f"{words.of(keys)[key]}  {number}"
+        number_of_key = f"{keys.positions[key]} " if rest else ""
+        text = f"{number_of_key}{words.of(keys)[key]}  {number}"
         ax.text(-0.02, y, text, ha="right", color=colour, **settings)
         if not masked[key]:
             strength = float(np.clip(weights[key], 0, 1))
@@ -516,12 +519,12 @@ def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
 
 def _cut_note(
     shown: Sequence[tuple[Axis, Sequence[int | None]]], tokens: slice | None
-) -> list[str]:
-    """Lines on what is left out."""
+) -> tuple[list[str], list[str]]:
+    """Lines on what is left out, and one on how to see it, where there is a way."""
     words = filter(None, (cut_word(axis, places) for axis, places in shown))
     cut = [say("shown: {word}", word=word) for word in words]
-    of_tokens = any(axis.name in TOKEN_AXES.values() for axis, places in shown if None in places)
-    return [*cut, say(ALL_OF_IT)] if of_tokens and tokens is None else cut
+    can_be_asked = tokens is None and any(axis.name for axis, places in shown if None in places)
+    return cut, [say(ALL_OF_IT)] * can_be_asked
 
 
 def _cut(array: AnyArray, rows: Sequence[int | None], columns: Sequence[int | None]) -> AnyArray:

@@ -266,7 +266,14 @@ def cut_word(axis: Axis, places: Sequence[int | None]) -> str:
         )
     if len(places) == count:
         return ""
-    return say("{shown} of {count}{named}", shown=len(places), count=count, named=named)
+    first, last = (axis.positions[place] for place in (places[0], places[-1]) if place is not None)
+    return say(
+        "{shown} of {count}{named}, {which}",
+        shown=len(places),
+        count=count,
+        named=named,
+        which=first if first == last else say("{first} to {last}", first=first, last=last),
+    )
 
 
 def per_head(attention: Result) -> tuple[str, ...]:
