@@ -492,12 +492,14 @@ def test_the_masthead_names_model_and_text(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT))
     assert page.locator("#about").inner_text() == f"odd {TEXT}"
     assert page.title() == f"attnlab odd: {TEXT}"
-    assert page.locator("#letters").inner_text() == "Ġ is a space"
+    letters = page.locator("#letters").inner_text()
+    # Which bytes are among what may follow, its own tests tell.
+    assert letters.startswith("Ġ is a space; other letters, as in ")
     one_head = GPT2.from_pretrained(REFERENCE / "one_head")
     page = open_page(odd.trace("hen"), one_head.trace("a’\nhen"))
-    assert page.locator("#about").inner_text() == "A: odd hen · B: one_head a’\\nhen"
+    assert page.locator("#about").inner_text() == "A: odd hen · B: one_head a’ hen"
     letters = page.locator("#letters").inner_text()
-    assert letters == "Ċ is a new line; other letters, as in â, are bytes, here e2 of ’"
+    assert letters.startswith("Ċ is a new line; other letters, as in â, are bytes, here e2 of ’; ")
 
 
 def test_a_models_name(tmp_path: Path) -> None:
