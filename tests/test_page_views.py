@@ -764,6 +764,36 @@ def test_a_printed_page_is_laid_out_for_paper(odd: GPT2, open_page: Open) -> Non
     assert page.evaluate("document.querySelector('.plot').width") == width
 
 
+def test_paper_cuts_no_row_and_no_heading_from_what_it_heads(odd: GPT2, open_page: Open) -> None:
+    page = open_page(odd.trace(TEXT), odd.trace(OTHER))
+    for n in (3, 7):
+        page.locator(".map").nth(n).click(modifiers=["Control"])
+    to_cell(page, 9, 3)
+    page.keyboard.press("Enter")
+    page.emulate_media(media="print")
+    until(page, "isPrinted()")
+    style = "(all, name) => [...new Set(all.map((x) => getComputedStyle(x)[name]))]"
+    for whole in ("tr", "figure", ".chain li", ".text", ".grid", "#grids > div", "#strip"):
+        assert page.locator(whole).evaluate_all(style, "breakInside") == ["avoid"], whole
+    for part in ("#heads", "#head", "#arithmetic", "#way", "#prediction"):
+        # What stands between a section's title and the first thing that it is the title of.
+        between = page.locator(part).evaluate(
+            """(section) => {
+                const all = [...section.querySelectorAll('h2, h3, p, .titled, #laid, #jobs')];
+                const first = section.querySelector('.grid, figure, article, li, table');
+                return all
+                    .filter((x) => x.getClientRects().length && !x.contains(first)
+                        && x.compareDocumentPosition(first) & Node.DOCUMENT_POSITION_FOLLOWING
+                        && !x.closest('.titled > *') && !x.matches('.unseen'))
+                    .map((x) => [x.id || x.className || x.tagName, getComputedStyle(x).breakAfter]);
+            }"""
+        )
+        assert between, part
+        assert {after for _, after in between} == {"avoid"}, between
+    # Heads of a table that are on the next page again are text.
+    assert page.locator("thead button").count() == 0
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_high_contrast_keeps_what_colours_mean(odd: GPT2, open_page: Open, scheme: str) -> None:
     page = open_page(odd.trace(TEXT), forced_colors="active", color_scheme=scheme)

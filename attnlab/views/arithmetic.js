@@ -221,10 +221,13 @@ function arithmeticOf(trace) {
   // A vector's name, which leads to how the way makes it, of a token of this text.
   const vector = (name, position, words) => {
     if (position < 0) return words;
-    const button = make("button", { type: "button", class: "leads" }, words);
-    button.title = say("How the way makes it");
-    button.addEventListener("click", () => goToVector(trace, position, name, chosen));
-    return button;
+    // No button: of the heads that paper has again on its next page, browsers leave those out.
+    const link = make("a", { href: "#way", class: "leads", title: say("How the way makes it") }, words);
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      goToVector(trace, position, name, chosen);
+    });
+    return link;
   };
   const components = table(
     say("The {Dh} components of query {i} and key {j}", { Dh, i, j }),
