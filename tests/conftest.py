@@ -74,7 +74,7 @@ def browser() -> Iterator[Any]:
 def pure(browser: Any) -> Iterator[Any]:
     """A page with those of the page's functions that draw nothing, and nothing else."""
     page = browser.new_page()
-    for name in ("source.js", "chain.js", "next.js", "steps.js"):
+    for name in ("source.js", "chain.js", "next.js", "change.js", "steps.js"):
         page.add_script_tag(content=source(name))
     yield page
     page.close()

@@ -95,6 +95,38 @@ def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) ->
             assert [not by for by in one["cutBy"]] == (wanted[ids[0]] > 0).tolist(), chosen
 
 
+@pytest.mark.parametrize("logits", list(logits_of_many_kinds()))
+def test_shares_of_tokens_that_are_not_carried(pure: Any, logits: NDArray[Any]) -> None:
+    """As the explorer's table of changes has them: a token that is likely in the other text."""
+    logits = logits.astype(np.float32)
+    trace = with_logits(logits)
+    packs = [
+        np.frombuffer(pack(trace, f"{name}.2"), "<f4").tolist() for name in ("prediction", "logits")
+    ]
+    some = np.random.default_rng(1).permutation(logits.size)[:40].tolist()
+    every = [
+        {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        for temperature in (0, 0.1, 0.7, 1, 2)
+        for top_k in (None, min(TOKENS, logits.size))
+        for top_p in (None, 0.5, 0.99)
+    ]
+    found = pure.evaluate(
+        """([vocab, stops, [values, logits], ids, every]) => {
+            const at = positionOf(Float32Array.from(values), vocab, stops);
+            return every.map((one) => {
+                Object.assign(settings, one);
+                const all = Float32Array.from(logits);
+                const found = { ...at, ...probabilitiesOf(at, settings), all };
+                return ids.map((id) => shareOf(id, found));
+            });
+        }""",
+        [logits.size, STOPS, packs, some, every],
+    )
+    for chosen, shares in zip(every, found, strict=True):
+        wanted = Sampling(**chosen).probabilities(logits.astype(np.float64))[some]
+        assert shares == pytest.approx(wanted, rel=1e-5, abs=1e-12), chosen
+
+
 def test_a_token_is_drawn_by_the_cumulated_probabilities(pure: Any) -> None:
     shares = [0.5, 0.125, 0.375]
     us = [0.0, 0.25, 0.4999, 0.5, 0.6, 0.625, 0.9999]

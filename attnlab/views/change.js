@@ -1,11 +1,15 @@
-// What may follow a token, before and now: of the two looks that were taken last, which the page asks
-// for all logits, as a token that is likely in one of them may be any in the other.
+// What may follow a token, before and now: of the two looks that were taken last. Of both all logits
+// are asked for, as a token that is likely in one of them may be any in the other.
 
-/** What is known after a position where all logits are, the largest first, as `positionOf` has it. */
-function wholePositionOf(values) {
-  const ids = [...values.keys()].sort((a, b) => values[b] - values[a] || a - b);
-  const logits = ids.map((id) => values[id]);
-  return { vocab: ids.length, ids, logits, ties: 0, others: () => 0 };
+/** The probability that a token is drawn with: also of one that a position does not carry. */
+function shareOf(id, { ids, logits, all, renewed, count, left }) {
+  const n = ids.indexOf(id);
+  if (n >= 0) return renewed[n];
+  // In the order in which they are cut: of equal ones the higher ids first.
+  const isAhead = (logit, other) => logit > all[id] || (logit === all[id] && other > id);
+  const rank = all.reduce((sum, logit, other) => sum + isAhead(logit, other), 0);
+  const { temperature } = settings;
+  return temperature && rank < count ? Math.exp((all[id] - logits[0]) / temperature) / left : 0;
 }
 
 /** Where a trace before stands when the one of now is at a place: there, or at the last one before. */
@@ -15,14 +19,13 @@ function placeBefore(pairs, place) {
   return there;
 }
 
-/** The likeliest tokens of both, by how probable they are now: [id, before, now] of each. */
-function changesOf(before, now) {
-  const shares = [before, now].map(({ ids, renewed }) => new Map(ids.map((id, n) => [id, renewed[n]])));
-  const likely = [before, now].flatMap(({ ids, renewed }) =>
+/** The likeliest tokens of all, by how probable they are now: [id, before, now] of each. */
+function changesOf(found) {
+  const likely = found.flatMap(({ ids, renewed }) =>
     ids.slice(0, CANDIDATES).filter((_, n) => renewed[n] > 0),
   );
   return [...new Set(likely)]
-    .map((id) => [id, ...shares.map((share) => share.get(id))])
+    .map((id) => [id, shareOf(id, found[0]), shareOf(id, found.at(-1))])
     .sort((a, b) => b[2] - a[2] || b[1] - a[1]);
 }
 
@@ -40,21 +43,28 @@ function makeChange(before, now) {
     : [say("now")];
   const placeIn = (trace) =>
     traces.includes(trace) ? queryIn(trace) : placeBefore(pairs, queryIn(now));
+  const read = async (trace, place) => {
+    const names = [`prediction.${place}`, `logits.${place}`];
+    const [values, all] = await Promise.all(names.map((name) => numbersOf(trace, name)));
+    return { ...positionOf(values, trace.prediction.vocab, description.stops), all };
+  };
   let known = { places: [] }; // what was read last, kept as sliders are moved
   const draw = onceAFrame(async () => {
     const places = both.map(placeIn);
+    box.hidden = both.some((trace, n) => places[n] < trace.prediction.first); // of a long text
+    if (box.hidden) return;
     if (known.places.join() !== places.join()) {
-      const read = await Promise.all(both.map((trace, n) => numbersOf(trace, `logits.${places[n]}`)));
+      const positions = await Promise.all(both.map((trace, n) => read(trace, places[n])));
       // Another place may have been chosen since, or another text.
       if (traces.at(-1) !== now || both.map(placeIn).join() !== places.join()) return;
-      known = { places, positions: read.map(wholePositionOf) };
+      known = { places, positions };
     }
     const place = places.at(-1);
     const found = known.positions.map((position) => ({
       ...position,
       ...probabilitiesOf(position, settings),
     }));
-    const rows = changesOf(found[0], found.at(-1)).map(([id, then, here]) =>
+    const rows = changesOf(found).map(([id, then, here]) =>
       make(
         "tr",
         {},
