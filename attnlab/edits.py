@@ -22,7 +22,7 @@ from attnlab.chain import columns_of_head, one_of_heads
 from attnlab.checks import as_array
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
-from attnlab.names import hint_for
+from attnlab.names import dotted, hint_for, written
 from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 
 # What takes the place of a step: an array, a number, or a function of what would have been there.
@@ -402,8 +402,10 @@ def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, wh
     form = re.sub(NUMBER, "#", path)
     if form in known and path == numbered(form, path, counts):
         return
-    near = ", ".join(numbered(other, path, counts) for other in nearest(form, known))
-    hint = hint_for(path.rpartition(".")[2])
+    meant = dotted(path)
+    others = nearest(re.sub(NUMBER, "#", meant), known)
+    near = ", ".join(numbered(other, meant, counts) for other in others)
+    hint = hint_for(path.rpartition(".")[2]) + written(path)
     raise InvalidValueError(f"{shown(path)} is no {what}; near it are {near}{hint}")
 
 

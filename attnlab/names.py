@@ -5,6 +5,9 @@ Asking a result for one of these names is answered by the name that it has here.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Container
+
 # Their name, whose it is, and where it is found here, from a trace on; l is a layer, h a head.
 NAMES = (
     ("hook_embed", "TransformerLens", "token_embedding"),
@@ -34,13 +37,55 @@ NAMES = (
     ("c_proj", "transformers", "blocks[l].attention.W_O, blocks[l].mlp.W_2"),
 )
 
+# How the parts that have numbers stand in those paths.
+NUMBERED = {"blocks": "blocks[l]", "heads": "heads[h]"}
 
-def hint_for(name: str) -> str:
-    """Where to find here what another tool calls `name`, as the end of a message; "" if unknown."""
+
+def hint_for(name: str, place: str = "", of_layer: Container[str] = ()) -> str:
+    """Where to find here what another tool calls `name`, as the end of a message; "" if unknown.
+
+    Parameters
+    ----------
+    place : where in a trace the result stands that was asked, such as blocks.1.attention.heads.2
+    of_layer : names of the layer's steps that the result has its part of
+    """
     bare = name.removeprefix("hook_")
-    found = [
-        f"; {tool}'s {bare} is {ours} here"
-        for theirs, tool, ours in NAMES
-        if bare in theirs.removeprefix("hook_").split(", ")
-    ]
-    return "".join(found)
+    place = re.sub(r"(blocks|heads)\.\d+", lambda found: NUMBERED[found[1]], place)
+    hints = []
+    for theirs, tool, ours in NAMES:
+        names = theirs.removeprefix("hook_").split(", ")
+        if bare in names:
+            there = _from(place, _one_of(ours, names.index(bare), len(names)), of_layer)
+            hints.append(f"; {tool}'s {bare} is {there} here")
+    return "".join(hints)
+
+
+def _one_of(ours: str, index: int, count: int) -> str:
+    """Of several paths, the one that belongs to one of as many names; all where they are not."""
+    paths = ours.split(", ")
+    if len(paths) != count:
+        return ours
+    place = paths[0].rpartition(".")[0]
+    return f"{place}{paths[index]}" if paths[index].startswith(".") else paths[index]
+
+
+def _from(place: str, path: str, of_layer: Container[str]) -> str:
+    """A path as it is typed behind the result at a place, where that is above or beside it."""
+    if place and path.startswith(f"{place}."):
+        return path.removeprefix(f"{place}.")
+    layer, _, name = path.rpartition(".")
+    return name if place.startswith(f"{layer}.heads") and name in of_layer else path
+
+
+def dotted(path: str) -> str:
+    """A path that has its numbers as Python's indices, blocks[1].mid, as it is written here."""
+    return re.sub(r"\[(-?\d+)\]", r".\1", path)
+
+
+def written(path: str) -> str:
+    """How such a path is written, as the end of a message; "" of any other."""
+    here = dotted(path)
+    if here == path:
+        return ""
+    example = "such as blocks.0.mid" if ".-" in here else here
+    return f"; numbers in a path stand between dots, from 0 on: {example}"

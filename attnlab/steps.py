@@ -41,7 +41,7 @@ from attnlab.checks import as_number, is_integer
 from attnlab.console import PrintedAnywhere
 from attnlab.equations import AnyArray, same
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, OutOfRangeError, shown
-from attnlab.names import hint_for
+from attnlab.names import hint_for, written
 from attnlab.tables import align
 
 if TYPE_CHECKING:
@@ -557,7 +557,17 @@ class Result(PrintedAnywhere):
         )
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{type(self).__name__} has no {name}{hint_for(name)}")
+        raise AttributeError(f"{type(self).__name__} has no {name}{self._hint_for(name)}")
+
+    def _hint_for(self, name: str) -> str:
+        """Where to find from here what another tool calls `name`, as the end of a message."""
+        state = vars(self)  # empty where it is only just being copied
+        run, place = state.get("_run"), state.get("path", "")
+        if run is not None and "blocks" not in run.graph.root.children:  # of no model
+            is_layer = "heads" in run.graph.root.children
+            place = f"blocks.0.attention.{place if is_layer else 'heads.0'}".rstrip(".")
+        own = [n for n, step in self.steps.items() if step.of_whole or not state.get("path")]
+        return hint_for(name, place, own)
 
     def __getstate__(self) -> dict[str, Any]:  # what it makes once, it makes again
         return {
@@ -677,7 +687,7 @@ class Result(PrintedAnywhere):
             hint = ""
             if isinstance(name, str):
                 below = ", ".join(paths_below(type(self), name))
-                hint = f"; of its parts there are {below}" if below else hint_for(name)
+                hint = f"; of its parts there are {below}" if below else self._hint_for(name)
             raise InvalidValueError(
                 f"{self.title} has no step {shown(name)}; its steps are "
                 f"{', '.join(self.steps)}{hint}"
@@ -792,6 +802,8 @@ def step_at(result: Result, path: str) -> tuple[Result, str]:
         There is no such part, or the path leads to no step; whether the part has a step of that
         name is not looked at.
     """
+    if isinstance(path, str) and (hint := written(path)):
+        raise InvalidValueError(f"there is no step {shown(path)}{hint}")
     *place, name = path.split(".") if isinstance(path, str) else [""]
     part = at(result, ".".join(place)) if place else result
     if not isinstance(path, str) or not isinstance(part, Result):
@@ -824,6 +836,8 @@ def at(result: Result, path: str) -> Any:
     """
     if not isinstance(path, str):
         raise InvalidTypeError(f"a path is a str, such as 'blocks.0.mid'; given {shown(path)}")
+    if hint := written(path):
+        raise InvalidValueError(f"there is no part {shown(path)}{hint}")
     found: Any = result
     gone: list[str] = []
     for name in path.split("."):
@@ -831,7 +845,8 @@ def at(result: Result, path: str) -> Any:
         if name not in there:
             where = ".".join(gone) or "it"
             has = f"; {where} has {', '.join(there)}" if there else ""
-            raise InvalidValueError(f"there is no part {shown(path)}{has}{hint_for(name)}")
+            hint = found._hint_for(name) if isinstance(found, Result) else hint_for(name)
+            raise InvalidValueError(f"there is no part {shown(path)}{has}{hint}")
         found = found[int(name)] if isinstance(found, Numbered) else getattr(found, name)
         gone.append(name)
     return found

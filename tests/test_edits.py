@@ -690,10 +690,7 @@ def test_paths_that_lead_to_no_step(odd: GPT2, path: str, told: str) -> None:
         ("blocks.00.mid", "blocks has 0, 1, 2"),
         (f"blocks.{'9' * 5000}", "blocks has 0, 1, 2"),
         ("blocks.0.attn", "blocks.0 has attention, mlp"),
-        (
-            "blocks.0.attention.pattern",
-            r"TransformerLens's pattern is blocks\[l\].attention.weights",
-        ),
+        ("blocks.0.attention.pattern", "TransformerLens's pattern is weights here"),
         ("", "it has blocks"),
         ("embedding.0", "there is no part 'embedding.0'$"),
         ("_run", "it has blocks"),

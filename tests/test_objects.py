@@ -591,3 +591,60 @@ def test_parameters_are_compared_and_searched_without_reading_them() -> None:
     assert "blocks.3.mlp.W_1" not in parameters
     assert "W_1" not in parameters
     assert not parameters._kept
+
+
+# ---- names of other tools ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "theirs", "ours"),
+    [
+        ("", "pattern", "blocks[l].attention.weights"),
+        ("", "v", "blocks[l].attention.V"),
+        ("blocks.1", "pattern", "attention.weights"),
+        ("blocks.1", "ln_2", "mlp.X"),
+        ("blocks.1.attention", "pattern", "weights"),
+        ("blocks.1.attention", "result", "heads[h].output"),
+        ("blocks.1.attention", "c_proj", "W_O, blocks[l].mlp.W_2"),
+        ("blocks.1.attention.heads.2", "pattern", "weights"),
+        ("blocks.1.attention.heads.2", "hook_q", "Q"),
+        ("blocks.1.attention.heads.2", "result", "output"),
+        ("blocks.1.attention.heads.2", "attn_out", "blocks[l].attention.output"),
+        ("blocks.1.mlp", "W_out", "W_2"),
+    ],
+)
+def test_another_tools_name_is_answered_as_it_is_typed_from_there(
+    place: str, theirs: str, ours: str
+) -> None:
+    trace = odd().trace("the hen")
+    result = attnlab.at(trace, place) if place else trace
+    told = f"{theirs.removeprefix('hook_')} is {ours} here"
+    with pytest.raises(AttributeError, match=f"has no {theirs}; .*'s {re.escape(told)}$"):
+        getattr(result, theirs)
+
+
+def test_another_tools_name_of_matrices_that_belong_to_no_model() -> None:
+    Q = np.ones((3, 4))
+    for result in (attention(Q, Q, Q), layer(3), layer(3).heads[0]):
+        with pytest.raises(AttributeError, match=r"'s pattern is weights here$"):
+            result.pattern  # noqa: B018
+    with pytest.raises(AttributeError, match=r"is blocks\[l\].attention.output here$"):
+        attention(Q, Q, Q).attn_out  # noqa: B018
+    with pytest.raises(AttributeError, match=r"attn_out is output here$"):
+        layer(3).attn_out  # noqa: B018
+
+
+def test_how_a_path_is_written_that_was_given_with_brackets() -> None:
+    trace = odd().trace("the hen")
+    written = "numbers in a path stand between dots, from 0 on: "
+    for look in (
+        lambda: attnlab.at(trace, "blocks[1].mid"),
+        lambda: trace.explain("blocks[1].mid"),
+        lambda: trace.edited({"blocks[1].mid": 0}),
+    ):
+        with pytest.raises(AttnlabError, match=f"'blocks.1..mid'.*; {written}blocks.1.mid$"):
+            look()
+    with pytest.raises(AttnlabError, match=r"near it are blocks.1.mid, "):
+        trace.edited({"blocks[1].mid": 0})
+    with pytest.raises(AttnlabError, match=f"near it are blocks.2.mid, .*; {written}such as "):
+        trace.edited({"blocks[-1].mid": 0})

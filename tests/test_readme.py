@@ -48,12 +48,13 @@ def test_the_names_of_other_tools() -> None:
 @pytest.mark.parametrize(("theirs", "ours"), [(theirs, ours) for theirs, _, ours in NAMES])
 def test_what_is_named_is_there(theirs: str, ours: str) -> None:
     trace = GPT2.from_pretrained(REFERENCE / "odd").trace("the hen")
-    before = ""
+    before, paths, names = "", [], theirs.split(", ")
     for place in re.split(", and |, ", ours):
         path = before + place if place.startswith(".") else place
         before = path.rpartition(".")[0]
+        paths.append(path)
         assert eval(f"trace.{path}", {"trace": trace, "l": 1, "h": 2}).size
-    for name in theirs.split(", "):
+    for name, path in zip(names, paths if len(names) == len(paths) else [ours], strict=True):
         if not hasattr(type(trace), name):
-            with pytest.raises(AttributeError, match=re.escape(f"is {ours} here")):
+            with pytest.raises(AttributeError, match=re.escape(f"is {path} here")):
                 getattr(trace, name)
