@@ -359,11 +359,6 @@ def _model_and_trace(options: argparse.Namespace) -> tuple[GPT2, Trace]:
     return model, model.trace(text).edited(dict(options.edit))
 
 
-def _place(tokens: Tokens, given: int | str) -> int:
-    """Where among the tokens one stands that was given by its number or its text."""
-    return tokens.find(given) if isinstance(given, str) else given
-
-
 def _named(given: str) -> int | str:
     """A token by its number or its text."""
     return int(given) if NUMBER.fullmatch(given) else given
@@ -635,7 +630,7 @@ def _lens(options: argparse.Namespace) -> Report:
     if options.token is not None:
         lens = every.of(options.token)
     elif options.position is not None:
-        lens = every.top(options.k, _place(trace.tokens, options.position))
+        lens = every.top(options.k, options.position)
 
     def draw(terminal: Terminal) -> None:
         terminal.heading(lens.title)
@@ -660,8 +655,7 @@ def _lens(options: argparse.Namespace) -> Report:
 
 def _attribution(options: argparse.Namespace) -> Report:
     model, trace = _model_and_trace(options)
-    position = _place(trace.tokens, options.position)
-    found = trace.attribution(options.token, options.against, position)
+    found = trace.attribution(options.token, options.against, options.position)
     rest = ("token_embedding", "position_embedding", "bias", "total")
 
     def draw(terminal: Terminal) -> None:

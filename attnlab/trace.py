@@ -315,7 +315,7 @@ class Trace(ForwardPass):
         return LogitLens(self)
 
     def attribution(
-        self, token: Named, against: Named | None = None, position: int = -1
+        self, token: Named, against: Named | None = None, position: int | str = -1
     ) -> Attribution:
         """What each head, MLP, embedding and bias adds to a logit, or to a difference of two.
 
@@ -325,7 +325,8 @@ class Trace(ForwardPass):
         ----------
         token : its id, its text, such as " dog", its symbol, or a Token
         against : whose logit is taken away, as `token`; None for none
-        position : whose logits, negative ones count from the end
+        position : whose logits: its number, negative ones count from the end, or its token's
+            text, such as "it"
 
         Returns
         -------
@@ -336,8 +337,8 @@ class Trace(ForwardPass):
         Raises
         ------
         InvalidTypeError, InvalidValueError
-            It is not exactly one token of the vocabulary; both are the same; or an edit put
-            something else in the place of a sum.
+            It is not exactly one token of the vocabulary; both are the same; no token of the text
+            is called so, or several are; or an edit put something else in the place of a sum.
         OutOfRangeError
             There is no such position.
         """
@@ -346,7 +347,7 @@ class Trace(ForwardPass):
         return Attribution(self, token, against, position)
 
     def gradients(
-        self, of: Named | None = None, against: Named | None = None, position: int = -1
+        self, of: Named | None = None, against: Named | None = None, position: int | str = -1
     ) -> Gradients:
         """How a logit, a difference of two, or the loss changes with every step.
 
@@ -357,7 +358,8 @@ class Trace(ForwardPass):
         of : a token, whose logit it is: its id, its text, such as " dog", its symbol, or a Token;
             None for the loss, the mean of -log p of each token that follows another
         against : whose logit is taken away, as `of`; None for none
-        position : whose logits, negative ones count from the end
+        position : whose logits: its number, negative ones count from the end, or its token's
+            text, such as "it"
 
         Returns
         -------
@@ -368,8 +370,9 @@ class Trace(ForwardPass):
         Raises
         ------
         InvalidTypeError, InvalidValueError
-            It is not exactly one token of the vocabulary; both are the same; or there is one token
-            and so no loss. When a gradient is looked at: see `Gradients`.
+            It is not exactly one token of the vocabulary; both are the same; no token of the text
+            is called so, or several are; or there is one token and so no loss. When a gradient is
+            looked at: see `Gradients`.
         OutOfRangeError
             There is no such position.
         """

@@ -47,7 +47,7 @@ class Attribution(Analysis):
     mlps: Array
 
     def __init__(
-        self, trace: Trace, token: Named, against: Named | None = None, position: int = -1
+        self, trace: Trace, token: Named, against: Named | None = None, position: int | str = -1
     ) -> None:
         self.target = target = Target.of(trace, token, against, position)
         self.title = f"Direct logit attribution{trace.note}: {target}"

@@ -13,7 +13,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.steps import at
 from attnlab.tables import table
 from attnlab.tokens import Token
-from attnlab.views.places import place
+from attnlab.views.places import place, place_of
 from attnlab.views.shown import Axis, axis_of
 
 if TYPE_CHECKING:
@@ -119,13 +119,13 @@ class Target:
     position: int
 
     @classmethod
-    def of(cls, trace: Trace, token: Named, against: Named | None, position: int) -> Self:
+    def of(cls, trace: Trace, token: Named, against: Named | None, position: int | str) -> Self:
         """The target that a caller names.
 
         Raises
         ------
         InvalidTypeError, InvalidValueError
-            As `Vocabulary.named` does; or both tokens are the same.
+            As `Vocabulary.named` and `Tokens.find` do; or both tokens are the same.
         OutOfRangeError
             There is no such position.
         """
@@ -133,7 +133,8 @@ class Target:
         other = None if against is None else trace.vocabulary.named(against)
         if one == other:
             raise InvalidValueError(f"{one.symbol} against itself is 0: give two different tokens")
-        return cls(one, other, place(position, "position", len(trace.tokens)))
+        at_row = place_of(trace, "position", position, len(trace.tokens))
+        return cls(one, other, at_row)
 
     def difference(self, logits: Array) -> Array:
         """Of logits, or of columns of W_U, (..., vocab) -> (...).

@@ -17,7 +17,7 @@ from attnlab.fast import ROWS
 from attnlab.steps import Part, at, read_only
 from attnlab.tables import ELLIPSIS, align, elide
 from attnlab.tokens import Token
-from attnlab.views.places import place
+from attnlab.views.places import place_of
 from attnlab.views.shown import Axis, label
 
 # How many columns of tokens a table shows.
@@ -140,18 +140,24 @@ class LogitLens(Lens):
         title = f"Logit lens{self._trace.note}: probability and rank of {one.symbol}"
         return OneToken(title, self._trace, positions_of(self._trace), found)
 
-    def top(self, k: int = 5, position: int = -1) -> Lens:
+    def top(self, k: int = 5, position: int | str = -1) -> Lens:
         """The k most probable tokens of every stop, at one position.
+
+        Parameters
+        ----------
+        k : how many
+        position : its number, negative ones count from the end, or its token's text, such as "it"
 
         Raises
         ------
         InvalidValueError
-            k is not an integer from 1 to the size of the vocabulary.
+            k is not an integer from 1 to the size of the vocabulary; no token has that text, or
+            several have.
         OutOfRangeError, InvalidTypeError
             There is no such position.
         """
         k = as_count(k, "k", least=1, most=self._trace.config.vocab_size)
-        at_row = place(position, "position", len(self._trace.tokens))
+        at_row = place_of(self._trace, "position", position, len(self._trace.tokens))
         ids, probabilities = self._most_probable(k, slice(at_row, at_row + 1))
         ranks = np.broadcast_to(np.arange(1, k + 1), ids[:, 0].shape).copy()
         title = f"Logit lens{self._trace.note}: the most probable tokens at position {at_row}"
