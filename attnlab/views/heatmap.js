@@ -68,10 +68,10 @@ function makeHeatmap(view) {
     return there ? boundOf(view, selection, matrix) : 0;
   }
 
-  /** Why a difference is 0, from the first query on or everywhere. */
+  /** Why a difference is 0, from the first query on or everywhere, unless its name tells. */
   function tellWhyZero() {
     why.textContent = "";
-    if (!matrix || !view.isDifference) return;
+    if (!matrix || !view.isDifference || view.told) return;
     const first = matrix.findIndex((x) => x !== 0 && !Number.isNaN(x));
     const i = first < 0 ? view.T : Math.floor(first / view.Tk);
     const isSame = ([a, b]) => traces[0].tokens[a]?.symbol === traces[1].tokens[b]?.symbol;
