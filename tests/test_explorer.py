@@ -339,6 +339,7 @@ def test_how_much_of_a_long_text_fits(explorer: Explorer) -> None:
     [
         ("The dog", []),
         ("a’b", []),  # which is a token
+        ("b\u202e", []),  # of which two bytes are one
         ("   ", ["This text is white space alone: 3 of its tokens."]),
         ("a猫b Ω", ["The model has no token for 猫 Ω: it reads their bytes, one by one."]),
         ("Ω\x85", [r"The model has no token for Ω \x85: it reads their bytes, one by one."]),
