@@ -17,6 +17,7 @@ import json
 import multiprocessing
 import os
 import re
+import shlex
 import sys
 import tempfile
 import webbrowser
@@ -758,6 +759,8 @@ def _atlas(options: argparse.Namespace) -> Report:
         terminal.table(found.lines(), left=())
         if found.loss:
             terminal.write(found.loss)
+        if found.caution:
+            terminal.write(found.caution)
         for name, reason in found.faults:
             terminal.write(f"{name} could not be measured: {reason}")
         terminal.write(Measured.note)
@@ -766,6 +769,10 @@ def _atlas(options: argparse.Namespace) -> Report:
             terminal.write(f"attnlab.open_atlas({str(place / RESULT)!r}) opens it")
             if (place / PAGE).exists():
                 terminal.write(f"{place / PAGE} shows it, with texts of every head")
+            if found.model_given:
+                given, where = map(shlex.quote, (found.model_given, str(place)))
+                command = f"attnlab explore --model {given} --atlas {where}"
+                terminal.write(f"{command} opens their traces")
 
     content = {
         "model": _title(model),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -30,6 +31,17 @@ def display_width(text: str) -> int:
 def printable(text: str) -> str:
     """`text` with line ends and control characters as escapes."""
     return text if text.isprintable() else repr(text)[1:-1]
+
+
+def with_error(number: float, error: float) -> tuple[str, str]:
+    """A number and its standard error, with so many decimals that two digits of the error show.
+
+    Without an error, or with one of 0, a number has three digits, and what there is not is "".
+    """
+    if not 0 < error < math.inf:
+        return f"{number:.3g}", "0" if error == 0 else ""
+    decimals = max(0, 1 - math.floor(math.log10(error)))
+    return f"{number:.{decimals}f}", f"{error:.{decimals}f}"
 
 
 def align(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:

@@ -42,6 +42,7 @@ from attnlab.errors import (
 from attnlab.hub import POCKET_DIRECTORY
 from attnlab.pocket.grammar import HELD_OUT_SEED, sample
 from attnlab.pocket.jobs import MEASURED, TEXTS
+from attnlab.tables import with_error
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +127,20 @@ def test_one_text_has_no_error(pocket: GPT2) -> None:
     assert np.isnan(found["first"].error).all()
     assert "no error, of one text" in found["first"].table()
     assert np.isnan(found["loss"].error)
+
+
+def test_few_long_texts_are_told(pocket: GPT2) -> None:
+    """Of 1, 1 and 10 windows, that are worth as much as 144 / 102 texts of one length."""
+    long = pocket.tokenizer.decode(pocket.tokenizer.encode(" ball") * 20)
+    given = ["The", "The", long]
+    found = attnlab.atlas(pocket, given, [lengths], window=2, progress=False)
+    assert found["lengths"].places[0, 0] == 12
+    assert "means are as of 1.4 texts of one length, and their errors tell little" in repr(found)
+    assert f'<p class="warning">{found.caution}</p>' in found.to_html(language="en")
+    assert not attnlab.atlas(pocket, ["The", "The dog"], [lengths], progress=False).caution
+    # Of many texts, one of them long, the rest is enough.
+    many = ["The"] * 100 + [long * 2]
+    assert not attnlab.atlas(pocket, many, [lengths], window=2, progress=False).caution
 
 
 class Backwards(Executor):
@@ -607,8 +622,8 @@ def test_pictures(alone: Atlas) -> None:
     assert picture.alt.startswith("Heatmap of induction: mean of 20 texts")
     assert "layer 1, head" in picture.alt
     profile = alone.head(1, 2).plot()
-    error = alone["induction"].error[1, 2]
-    assert f"induction {alone['induction'].mean[1, 2]:.3g} ± {error:.2g}; entropy" in profile.alt
+    told = " ± ".join(with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2]))
+    assert f"induction {told}; entropy" in profile.alt
     dots, *_ = profile.axes.lines
     assert len(dots.get_xdata()) == 8
     assert (dots.get_xdata().min(), dots.get_xdata().max()) == (0, 1)
@@ -631,8 +646,8 @@ def test_the_page_without_a_browser(alone: Atlas, pocket: GPT2) -> None:
     assert page.count('<section class="head"') == 8
     anchors = set(re.findall(r'href="#([\w-]+)"', page))
     assert anchors == set(re.findall(r'id="([\w-]+)"', page))
-    mean, error = alone["induction"].mean[1, 2], alone["induction"].error[1, 2]
-    assert f'title="layer 1 head 2: {mean:.3g} ± {error:.2g}"' in page
+    told = " ± ".join(with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2]))
+    assert f'title="layer 1 head 2: {told}"' in page
     assert html.escape(alone["induction"].most(1, 2)[0].content[:100]) in page
     assert "<script" not in page
     assert "损失" in alone.to_html(language="zh")

@@ -836,6 +836,8 @@ def test_atlas(tmp_path: Path) -> None:
     (opened,) = re.findall(r"attnlab.open_atlas\('(.*)'\) opens it", out)
     assert repr(attnlab.open_atlas(opened)) == repr(found)
     assert f"{tmp_path / 'out' / 'atlas.html'} shows it" in out
+    opens = f"attnlab explore --model {ODD} --atlas {tmp_path / 'out'} opens their traces"
+    assert opens in out
     assert is_page(tmp_path / "out" / "atlas.html")
     whole, _ = run("atlas", str(corpus), COLUMNS="40")
     assert "writer" in whole

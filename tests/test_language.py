@@ -177,6 +177,7 @@ def titles(odd: GPT2) -> dict[str, str]:
     patched = attnlab.patch(trace, other_trace, parts, **settings)
     by_position = attnlab.patch(trace, other_trace, "blocks.*.output", by_position=True, **settings)
     atlas = attnlab.atlas(odd, ["the hen in"] * 2, ["first"], progress=False)
+    long = attnlab.atlas(odd, ["the hen", "the hen", "the hen in a thin inn" * 4], progress=False)
     apart = attnlab.atlas(odd, ["the hen"], ["first"], progress=False)
     attribution, one_head = trace.attribution(*metric), "第 0 层，注意力，头 1"
     return {
@@ -196,6 +197,10 @@ def titles(odd: GPT2) -> dict[str, str]:
         atlas.title.splitlines()[0]: "2 篇文本、12 个词元的图谱",
         f"{atlas.title.splitlines()[0]}, 3 could not be measured": (
             "2 篇文本、12 个词元的图谱，另有 3 篇无法测量"
+        ),
+        long.caution: (
+            "少数几篇文本占了大部分词元：均值只相当于 1.4 篇等长文本的均值，"
+            "误差说明不了多少。请把长文本分段给出。"
         ),
         "loss 1.640 ± 0.133 nats per token": "损失：每个词元 1.640 ± 0.133 纳特",
         atlas.head(1, 2).title: "第 1 层，头 2：2 篇文本、12 个词元的均值",

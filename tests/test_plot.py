@@ -16,6 +16,7 @@ from runs import plant_tokens
 
 import attnlab
 from attnlab import GPT2, AttnlabError, Token, Tokens, causal_mask
+from attnlab.analysis.base import named
 from attnlab.chain import Attention
 
 
@@ -547,3 +548,18 @@ def test_a_long_title_stays_inside_the_picture(odd: GPT2) -> None:
     ax.figure.draw_without_rendering()
     assert title.get_text().count("\n") > 1
     assert title.get_window_extent().x1 <= ax.figure.bbox.x1
+
+
+def test_a_title_beside_long_labels_is_whole() -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    from attnlab.views.plot import plot_table
+
+    title = "The second atlas minus the first over the same texts, in standard errors"
+    names = tuple(f"layer {n} head {n}" for n in range(8))
+    rows, columns = named("head", names), named("measure", ("induction", "entropy"))
+    picture = plot_table(np.zeros((8, 2)), rows, columns, title, None, None)
+    FigureCanvasAgg(picture.figure).draw()
+    (drawn,) = (text for text in picture.axes.findobj(Text) if "second" in text.get_text())
+    assert drawn.get_window_extent().x1 <= picture.figure.bbox.x1

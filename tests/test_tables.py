@@ -100,3 +100,21 @@ class Contrary:
 def test_what_no_table_can_be_made_of(values: Any, settings: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         table(values, **settings)
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "told"),
+    [
+        (0.05713, 0.00334, ("0.0571", "0.0033")),
+        (17.902, 0.872, ("17.90", "0.87")),
+        (1.0, 0.021, ("1.000", "0.021")),
+        (-1234.5, 56.7, ("-1234", "57")),
+        (-12345.6, 567.8, ("-12346", "568")),
+        (0.5, 0.1, ("0.50", "0.10")),
+        (2 / 3, 0.0, ("0.667", "0")),
+        (2 / 3, float("nan"), ("0.667", "")),
+    ],
+    ids=str,
+)
+def test_a_number_with_its_error(number: float, error: float, told: tuple[str, str]) -> None:
+    assert tables.with_error(number, error) == told

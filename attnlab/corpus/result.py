@@ -22,7 +22,7 @@ from attnlab.files import Given, as_path
 from attnlab.model import GPT2
 from attnlab.sealed import read_sealed, write_sealed
 from attnlab.steps import Numbered, read_only
-from attnlab.tables import align, printable
+from attnlab.tables import align, printable, with_error
 from attnlab.views.shown import Axis
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ FORMAT = "2"
 
 # What a run writes into its directory.
 RESULT = "atlas.safetensors"
+
+# Of fewer texts errors tell little.
+FEW = 10
 
 # How much of a passage is shown.
 SHOWN = 60
@@ -276,8 +279,11 @@ class Difference(Analysis):
             times = self._times(name)
             for at in np.ndindex(times.shape):
                 place = f"layer {at[0]} head {at[1]}" if at else ""
-                numbers = (self.difference[name][at], self.error[name][at])
-                cells = [name, place, f"{numbers[0]:+.3f}", f"{numbers[1]:.3f}"]
+                difference, error = with_error(
+                    float(self.difference[name][at]), float(self.error[name][at])
+                )
+                sign = "" if difference.startswith("-") else "+"
+                cells = [name, place, f"{sign}{difference}", error]
                 if not np.isnan(times[at]):
                     lines.append((-abs(times[at]), [*cells, f"{times[at]:+.1f}"]))
         lines.sort(key=lambda line: line[0])
@@ -415,7 +421,7 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         return lines
 
     def __repr__(self) -> str:
-        words = [self.title, align(self.lines()), *filter(None, [self.loss])]
+        words = [self.title, align(self.lines()), *filter(None, [self.loss, self.caution])]
         if others := [name for name in self.measures if split(name)[1]]:
             words.append(f"atlas[name] shows one with its errors, also {', '.join(others)}")
         return "\n".join([*words, Measured.note])
@@ -435,6 +441,22 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         mean, error = self["loss"].mean, self["loss"].error
         told = "" if np.isnan(error) else f" ± {error:.3f}"
         return f"loss {mean:.3f}{told} nats per token"
+
+    @property
+    def caution(self) -> str:
+        """What is to be known where few texts have most of the tokens; else nothing.
+
+        Texts of n places each are worth (Σ n)² / Σ n² texts of one length (Kish, “Survey Sampling”,
+        1965).
+        """
+        _, _, n, _, _, nn = self._tally.moments
+        worth = float((n**2 / np.maximum(nn, 1.0)).max())
+        if worth >= FEW or self.texts < 2 * worth:
+            return ""
+        return (
+            f"Few texts have most of the tokens: means are as of {worth:.1f} texts of one length, "
+            "and their errors tell little. Give long texts in parts."
+        )
 
     @property
     def dataset(self) -> Dataset:

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from attnlab.tables import printable
+from attnlab.tables import printable, with_error
 from attnlab.views.colours import DARK, LIGHT, shades
 from attnlab.views.language import CHINESE, language_of, say, titled
 from attnlab.views.page import MARK, digest, source
@@ -96,6 +96,8 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
     yield from (f'<p class="note">{_escaped(titled(line, language))}</p>' for line in model)
     if atlas.loss:
         yield f"<p>{_escaped(titled(atlas.loss, language))}</p>"
+    if atlas.caution:
+        yield f'<p class="warning">{_escaped(titled(atlas.caution, language))}</p>'
     yield f'<p class="note">{_of_traces(atlas, language, is_beside, served)}</p>'
     if served and not served.is_its_model:
         other = say(
@@ -106,7 +108,7 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
     for name, reason in atlas.faults[:FAULTS_NAMED]:
         yield f'<p class="note">{_escaped(name)}: {_escaped(reason)}</p>'
     maps = [one for one in atlas.values() if one.mean.ndim]
-    yield f"<h2>{say('Heads', language)}</h2>"
+    yield f'<h2 id="heads">{say("Heads", language)}</h2>'
     yield f'<p class="note">{say("A cell leads to its head, below.", language)}</p>'
     yield '<div class="maps">'
     for one in maps:
@@ -115,6 +117,7 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
     for layer, head in np.ndindex(atlas.n_layer, atlas.n_head):
         yield f'<section class="head" id="{_anchor(layer, head)}">'
         yield f"<h2>{_escaped(titled(f'layer {layer} head {head}', language))}</h2>"
+        yield f'<p class="note"><a href="#heads">↑ {say("Heads", language)}</a></p>'
         if not served:
             code = f'model.trace(atlas["{maps[0].name}"].most({layer}, {head})[0].ids)'
             words = say("To look into a text:", language)
@@ -149,8 +152,9 @@ def _map(one: Measured, language: str) -> Iterator[str]:
     there = one.mean[~np.isnan(one.mean)]
     low, high = min(0.0, *there.tolist(), 0.0), max([0.0, *there.tolist()])
     yield f'<div class="map"><h3>{_escaped(one.name)}</h3>'
-    says = f"{say(one.says, language)}; {low:.3g} … {high:.3g}"
-    yield f'<p class="note">{_escaped(says)}</p><table>'
+    bounds = f'<span class="bounds">{low:.3g} … {high:.3g}</span>'
+    says = _escaped(say(one.says, language))
+    yield f'<p class="note">{says}; {bounds}</p><table>'
     for layer, row in enumerate(one.mean.tolist()):
         cells = []
         for head, mean in enumerate(row):
@@ -200,7 +204,7 @@ def _told(one: Measured, layer: int, head: int) -> str:
     mean, error = one.mean[layer, head], one.error[layer, head]
     if np.isnan(mean):
         return "–"
-    return f"{mean:.3g}" if np.isnan(error) else f"{mean:.3g} ± {error:.2g}"
+    return " ± ".join(filter(None, with_error(mean, error)))
 
 
 def _anchor(layer: int, head: int) -> str:

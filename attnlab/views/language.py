@@ -784,6 +784,11 @@ TITLES = {
         "{texts} 篇文本、{tokens} 个词元的图谱，另有 {faults} 篇无法测量"
     ),
     "Atlas of {texts} texts, {tokens} tokens": "{texts} 篇文本、{tokens} 个词元的图谱",
+    "Few texts have most of the tokens: means are as of {count} texts of one length, and their "
+    "errors tell little. Give long texts in parts.": (
+        "少数几篇文本占了大部分词元：均值只相当于 {count} 篇等长文本的均值，"
+        "误差说明不了多少。请把长文本分段给出。"
+    ),
     "loss {loss} nats per token": "损失：每个词元 {loss} 纳特",
     "{title}: mean of {texts} texts, {tokens} tokens": (
         "{title}：{texts} 篇文本、{tokens} 个词元的均值"

@@ -29,7 +29,7 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
 from attnlab.errors import shown as quoted
 from attnlab.files import as_path, write_whole
-from attnlab.tables import ELLIPSIS, display_width, printable
+from attnlab.tables import ELLIPSIS, display_width, printable, with_error
 from attnlab.views.colours import LIGHT, shades
 from attnlab.views.language import (
     CHINESE,
@@ -72,6 +72,9 @@ INCHES_PER_LABEL = 0.28
 
 # How many characters of a title fit above an inch of a figure, beside the labels of its rows.
 TITLE_PER_INCH = 11
+
+# And where these are long: what their characters and their axis's name take, and what then fits.
+LABEL_INCHES, AXIS_INCHES, TITLE_PER_OPEN_INCH = 0.085, 0.3, 13
 
 # A picture is no larger than this; where its labels would be smaller than that, some are left out.
 MOST_INCHES, LEAST_INCHES = 24, 0.1
@@ -468,9 +471,9 @@ def plot_profile(
             continue
         bar = np.nan_to_num(error) / width[row]
         ax.errorbar(along[row, one], row, xerr=bar, fmt="o", color=LIGHT.positive, capsize=3)
-        beside = "" if np.isnan(error) else f" ± {error:.2g}"
-        ax.annotate(f"{number:.3g}{beside}", (1.13, row), va="center", annotation_clip=False)
-        told.append(f"{name} {number:.3g}{beside}")
+        beside = " ± ".join(filter(None, with_error(number, error)))
+        ax.annotate(beside, (1.13, row), va="center", annotation_clip=False)
+        told.append(f"{name} {beside}")
     ax.set_yticks(range(len(names)), names, parse_math=False, family=words.fonts)
     ax.invert_yaxis()
     ax.set_xlim(-0.08, 1.5)
@@ -497,7 +500,10 @@ def finished(
     told = "\n".join(filter(None, [words.drawn(title), *notes, words.note]))
     figure = ax.get_figure()
     assert figure is not None
-    width = max(20, int(figure.bbox.width / figure.dpi * TITLE_PER_INCH))
+    longest = max((len(label.get_text()) for label in ax.get_yticklabels()), default=0)
+    inches = figure.bbox.width / figure.dpi
+    beside = (inches - LABEL_INCHES * longest - AXIS_INCHES) * TITLE_PER_OPEN_INCH
+    width = max(20, int(min(inches * TITLE_PER_INCH, beside)))
     lines = [line for part in told.split("\n") for line in textwrap.wrap(part, width)]
     ax.set_title(
         "\n".join(lines), fontsize="small", loc="left", parse_math=False, family=words.fonts
