@@ -240,8 +240,8 @@ class Difference(Analysis):
         "chance."
     )
     source: ClassVar[str] = (
-        "Cochran, “Sampling Techniques” (1977), chapter 6: the comparison of two ratios; Wolter, "
-        "“Introduction\nto Variance Estimation” (2007), chapter 2: random groups, here batches"
+        "Cochran, “Sampling Techniques” (1977), chapter 6: two ratios; Wolter, “Introduction to "
+        "Variance Estimation” (2007), chapter 2: batches"
     )
     shown: ClassVar[int] = 20
 
