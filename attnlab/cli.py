@@ -618,7 +618,7 @@ def _generate(options: argparse.Namespace) -> Report:
         "model": _title(model),
         "tokens": _token_list(written.prompt),
         "edits": edits,
-        "new": list(map(_next_token, written.chosen)),
+        "new": [{**_next_token(token), "share": token.share} for token in written.chosen],
         "text": written.text,
     }
     return Report(content, lambda terminal: terminal.write(written.whole_text))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attnlab import equations
 from attnlab.checks import as_count, as_texts
 from attnlab.edits import Edit
 from attnlab.equations import Array
@@ -59,7 +60,8 @@ class Generation:
     prompt, new, tokens : Tokens, what was given, what was written, and both
     text : what was written
     whole_text : prompt and continuation as one, as `print` shows them
-    chosen : the new tokens, each with its logit, and its probability when it was chosen
+    chosen : the new tokens, each with its logit, the `probability` that it was drawn with, 1 at
+        temperature 0, and its `share`, the model's own probability
     trace : with `trace=True` one Trace over prompt and new tokens, else None
     steps : with `trace=True` each step by itself, one for each new token and one that computes the
         last token's own rows; else empty
@@ -78,9 +80,11 @@ class Generation:
         return self.whole_text
 
     def __repr__(self) -> str:
-        lines = [("", "id", "symbol", "text", "logit", "drawn with")]
+        lines: list[tuple[str, ...]] = [
+            ("", "id", "symbol", "text", "logit", "probability", "drawn with")
+        ]
         for i, token in enumerate(self.chosen, start=len(self.prompt)):
-            numbers = (f"{token.logit:.4f}", f"{token.probability:.4f}")
+            numbers = (f"{x:.4f}" for x in (token.logit, token.share, token.probability))
             lines.append((str(i), str(token.id), token.symbol, repr(token.text), *numbers))
         heading = f"{len(self.new)} tokens after a prompt of {len(self.prompt)}"
         return f"{heading}\n{align(lines, left=(2, 3))}"
@@ -136,7 +140,9 @@ def generation_steps(
     for _ in range(max_new_tokens):
         trace = run(ids)
         drawn, probability = sampling.draw(trace.next_logits[named], rng)
-        token = trace.candidate(int(named[drawn]), probability)
+        id = int(named[drawn])
+        share = float(equations.softmax(trace.next_logits)[id])
+        token = trace.candidate(id, probability, share)
         yield GenerationStep(trace, token)
         ids.append(token.id)
         written = vocabulary.decode_bytes(ids[len(prompt) :]) if stops else b""

@@ -491,17 +491,25 @@ class Trace(ForwardPass):
             return ValueWeightedHeads(self)
         return ValueWeighted(self, layer, head)
 
-    def candidate(self, id: int, probability: float) -> NextToken:
+    def candidate(self, id: int, probability: float, share: float | None = None) -> NextToken:
         """A token that may follow the last one, with the probability that it was given.
+
+        Parameters
+        ----------
+        id, probability : of the token
+        share : the model's own probability, where it was drawn with another one
 
         Raises
         ------
         InvalidValueError
-            There is no such token; `probability` is no number of at least 0.
+            There is no such token; a probability is no number of at least 0.
         """
         token = self.vocabulary.token(id)
         return NextToken(
-            **vars(token), logit=float(self.next_logits[token.id]), probability=probability
+            **vars(token),
+            logit=float(self.next_logits[token.id]),
+            probability=probability,
+            share=probability if share is None else share,
         )
 
     def to_html(self, other: Trace | None = None, *, language: str | None = None) -> str:
@@ -620,6 +628,13 @@ def open_trace(path: Given) -> Trace:
 class NextToken(Token):
     """A token that may come next, with its logit and its probability.
 
+    Attributes
+    ----------
+    logit : its logit
+    probability : of a token that was drawn, what it was drawn with, which temperature, top_k and
+        top_p have made: 1 at temperature 0. Else the model's own.
+    share : the model's own, softmax(logits)
+
     Raises
     ------
     InvalidTypeError, InvalidValueError
@@ -628,11 +643,13 @@ class NextToken(Token):
 
     logit: float
     probability: float
+    share: float
 
     def __post_init__(self) -> None:
         super().__post_init__()
         as_float(self.logit, "logit", least=-sys.float_info.max)
         as_float(self.probability, "probability")
+        as_float(self.share, "share")
 
 
 class NextTokens(PrintedAnywhere, tuple[NextToken, ...]):

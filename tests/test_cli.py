@@ -242,6 +242,7 @@ def test_generate() -> None:
     assert [token["id"] for token in content["new"]] == expected.new.ids.tolist()
     assert content["text"] == expected.text
     assert content["new"][1]["probability"] == pytest.approx(expected.chosen[1].probability)
+    assert content["new"][1]["share"] == pytest.approx(expected.chosen[1].share)
     greedy = ("generate", "the hen", "--temperature", "0", "-n", "3")
     assert answer(*greedy)["new"][0]["id"] == answer("next", "the hen")["next"][0]["id"]
     edited = model.generate("the hen", 3, temperature=0, edits={"positions": 0})

@@ -39,6 +39,13 @@ def test_greedy_continuations_are_those_of_transformers(name: str, dtype: str) -
         tolerance = {"float32": 2e-5, "float64": 1e-10}[dtype]
         assert [t.logit for t in generated.chosen] == pytest.approx(best, abs=tolerance)
         assert {token.probability for token in generated.chosen} == {1.0}
+        whole = model.trace(generated.tokens.ids).logits[len(generated.prompt) - 1 : -1]
+        shares = [softmax(row)[t.id] for row, t in zip(whole, generated.chosen, strict=True)]
+        assert [t.share for t in generated.chosen] == pytest.approx(shares, rel=1e-3)
+        assert max(shares) < 1
+        header, first, *_ = repr(generated).splitlines()[1:]
+        assert header.split() == ["id", "symbol", "text", "logit", "probability", "drawn", "with"]
+        assert first.endswith(f"  {shares[0]:.4f}      1.0000")
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -340,7 +340,13 @@ def test_other_views_hold_what_print_shows(odd: GPT2) -> None:
     written = odd.generate("the hen in", 3, seed=1)
     shown = page(written).text
     assert f"{written.prompt.texts[0]}" in shown
-    assert all(f"{token.probability:.4f}" in shown for token in written.chosen)
+    assert "drawn with" in shown
+    written = odd.generate("the hen in", 3, seed=1, temperature=0.5)
+    shown = page(written).text
+    for token in written.chosen:
+        assert token.share != token.probability
+        assert f"{token.share:.4f}" in shown
+        assert f"{token.probability:.4f}" in shown
     assert "GPT2: 3 layers of 5 heads" in page(odd).text
     assert "55,335 parameters" in page(odd).text
     assert page(trace.blocks).text.count("Block ") == 3

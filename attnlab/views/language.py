@@ -173,6 +173,7 @@ WORDS = {
     "… {more} more …": "…… 还有 {more} 个 ……",
     "steps": "步骤",
     "probability": "概率",
+    "drawn with": "抽取时的概率",
     "Next tokens": "下一个词元",
     "What may follow {last}": "{last} 之后可能是",
     "{new} after a prompt of {prompt}": "提示词（{prompt} 个词元）之后写出 {new}",

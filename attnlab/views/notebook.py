@@ -264,8 +264,8 @@ def candidates_view(tokens: Any) -> str:
 
 
 def _candidates(tokens: Any, start: int | None = None) -> str:
-    """A table of tokens with bars, numbered from `start` on where it is given."""
-    bars = [f'<i class=bar style="--v:{100 * token.probability:.4g}"></i>' for token in tokens]
+    """A table of tokens with bars; those that were drawn are numbered from `start` on."""
+    bars = [f'<i class=bar style="--v:{100 * token.share:.4g}"></i>' for token in tokens]
     header = [say("id"), say("symbol"), say("text"), "logit", say("probability"), ""]
     rows = [
         [
@@ -273,14 +273,17 @@ def _candidates(tokens: Any, start: int | None = None) -> str:
             safe(token.symbol, 24),
             safe(repr(token.text), 24),
             f"{token.logit:.4f}",
-            f"{token.probability:.4f}",
+            f"{token.share:.4f}",
             bar,
         ]
         for token, bar in zip(tokens, bars, strict=True)
     ]
     if start is not None:
-        header = ["", *header]
-        rows = [[str(i), *row] for i, row in enumerate(rows, start)]
+        header = ["", *header, say("drawn with")]
+        rows = [
+            [str(i), *row, f"{token.probability:.4f}"]
+            for i, (token, row) in enumerate(zip(tokens, rows, strict=True), start)
+        ]
     return _table(header, [rows[i] if i is not None else [ELLIPSIS] for i in _cut(len(rows))])
 
 
