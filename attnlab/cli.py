@@ -246,6 +246,11 @@ def _parser() -> Parser:
     generate.add_argument("--top-p", type=float, help="draw from the fewest that add up to this")
     generate.add_argument("--seed", type=int, help="makes the draws repeatable")
     generate.add_argument(
+        "--drop-oldest",
+        action="store_true",
+        help="go on without the oldest tokens where the model has no room for all",
+    )
+    generate.add_argument(
         "--stop", action="append", help="a text to end with; may be given several times"
     )
     lens = command("lens", _lens, "what each stop of the residual stream would predict")
@@ -336,10 +341,11 @@ def _texts(options: argparse.Namespace, most: int = 1) -> list[str]:
     """
     count = len(options.texts) + len(options.files)
     if not 1 <= count <= most:
+        option = "--text " * (options.command == "check")
         raise InvalidValueError(
             f"{'one text or two are' if most > 1 else 'one text is'} taken, and {count} "
-            f"given: a text of several words stands between quotes, such as "
-            "“The dog chased the ball”, or comes from --file FILE, or with - from stdin"
+            f"given: a text of several words stands between quotes, such as {option}"
+            f"“The dog chased the ball”, or comes from --file FILE, or with {option}- from stdin"
         )
     texts = [_of_stdin() if text == "-" else text for text in options.texts]
     return texts + [read_text(file, InvalidValueError).removesuffix("\n") for file in options.files]
@@ -440,6 +446,11 @@ def _path(part: Result, name: str) -> str:
 
 def _shown_at(part: Result, name: str, *, is_path: bool) -> Shown:
     """A step as a table; one that was given by its path is headed with what it is of."""
+    if name == PROBABILITIES and not part.path:
+        raise InvalidValueError(
+            "probabilities are no step, and have no table: attnlab next shows the largest, attnlab "
+            "explain --step probabilities the arithmetic of one"
+        )
     step = shown(part, name)
     if not is_path:
         return step
@@ -509,6 +520,8 @@ def _html(options: argparse.Namespace) -> Report:
     texts, edits = _texts(options, most=2), dict(options.edit)
     if len(texts) > 1 and edits:
         raise InvalidValueError("a page is of two texts, or of one with and without edits")
+    if options.output == "-":
+        raise InvalidValueError("a page is written to a file, such as -o page.html; given -o -")
     file = as_path(options.output).absolute()
     if file.is_file() and not options.force and not is_page(file):
         _ask_to_replace(file)
@@ -516,7 +529,7 @@ def _html(options: argparse.Namespace) -> Report:
     traces = [model.trace(text) for text in texts]
     if edits:
         traces.append(traces[0].edited(edits))
-    traces[0].save(file, traces[1] if len(traces) > 1 else None)
+    traces[0].save(options.output, traces[1] if len(traces) > 1 else None)
     if options.open:
         _show_in_browser(file)
     content = {"model": _title(model), "edits": edits, "path": str(file)}
@@ -609,6 +622,7 @@ def _generate(options: argparse.Namespace) -> Report:
         options.tokens,
         stop=options.stop,
         edits=edits or None,
+        drop_oldest=options.drop_oldest,
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
@@ -691,7 +705,14 @@ def _check(options: argparse.Namespace) -> Report:
         result = trace.blocks[options.layer or 0].attention
     if options.head is not None:
         result = trace.head(options.layer or 0, options.head)
-    verdict = check(mine, result)
+    try:
+        verdict = check(mine, result)
+    except InvalidValueError as error:
+        if result is not trace or not {*mine} & {*Head.steps}:
+            raise
+        raise InvalidValueError(
+            f"{error}; steps of one head go with --layer and --head, of all heads with --layer"
+        ) from None
 
     def draw(terminal: Terminal) -> None:
         terminal.write(verdict.heading)

@@ -200,7 +200,8 @@ def checked_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_old
     if wanted > positions and not drop_oldest:
         raise InvalidValueError(
             f"a prompt of {len(prompt)} tokens and {max_new_tokens} new ones are {wanted}, more "
-            f"than the model's {positions} positions; drop_oldest=True goes on without the oldest"
+            f"than the model's {positions} positions; drop_oldest=True, --drop-oldest in a "
+            "terminal, goes on without the oldest"
         )
     return max_new_tokens
 

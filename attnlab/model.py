@@ -261,10 +261,11 @@ class GPT2:
                 "nothing to trace: no tokens; give a text, such as “The dog chased the ball”, or "
                 "token ids"
             )
-        if len(tokens) > self.config.n_positions:
+        positions = self.config.n_positions
+        if len(tokens) > positions:
             raise InvalidValueError(
-                f"{len(tokens)} tokens are too many: the model has {self.config.n_positions} "
-                "positions; model.tokenizer.encode(text)[:n] gives the first n ids"
+                f"{len(tokens)} tokens are too many: the model has {positions} "
+                f"positions; give a shorter text, or model.tokenizer.encode(text)[:{positions}]"
             )
         return Trace(tokens, self.tokenizer.vocabulary, self.parameters)
 

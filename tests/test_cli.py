@@ -550,6 +550,28 @@ def test_bad_usage_is_status_2(arguments: tuple[str, ...], message: str) -> None
     assert "\x1b" not in err
 
 
+def test_errors_lead_on_in_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ATTNLAB_MODEL", ODD)
+    monkeypatch.chdir(tmp_path)
+    np.savez("head.npz", weights=np.eye(2))
+    for arguments, told in (
+        ("generate hen -n 90", "--drop-oldest in a terminal, goes on without the oldest"),
+        ("check head.npz", "such as --text “The dog chased the ball”.* with --text - from stdin"),
+        ("check head.npz --text hen", "of one head go with --layer and --head, of all heads with"),
+        ("html hen -o -", "a page is written to a file, such as -o page.html"),
+        ("html hen -o pages/", "pages/ is the name of a directory: give that of a file"),
+        ("html hen -o page.pdf", "A picture is written in Python"),
+        ("trace hen --step probabilities", "attnlab next shows the largest, attnlab explain"),
+        ("next " + 30 * "hen", r"give a shorter text, or model.tokenizer.encode\(text\)\[:17\]"),
+    ):
+        assert main(arguments.split()) == 2
+        assert re.search(told, capsys.readouterr().err), arguments
+    assert [*tmp_path.iterdir()] == [tmp_path / "head.npz"]
+    assert len(in_process("generate", "hen", "-n", "20", "--drop-oldest")["new"]) == 20
+
+
 @posix
 def test_bytes_that_are_no_text() -> None:
     finished = subprocess.run(

@@ -133,10 +133,14 @@ def save(
 ) -> None:
     """Write the page to a file, whole or not at all; announce a large one before it is made."""
     file = as_path(path)
+    if os.fspath(path).endswith(("/", os.sep)) and not os.path.isdir(file):
+        raise InvalidValueError(
+            f"{os.fspath(path)} is the name of a directory: give that of a file"
+        )
     if file.suffix.lower() not in ENDINGS:
         raise InvalidValueError(
-            f"a page is written to a file that ends in .html; given {quoted(file.name)}. Pictures "
-            'are written by trace.plot().save("weights.pdf")'
+            f"a page is written to a file that ends in .html; given {quoted(file.name)}. A "
+            'picture is written in Python: trace.plot().save("weights.pdf")'
         )
     # Told now, not after all layers have been computed.
     if os.path.isdir(file):
