@@ -37,6 +37,9 @@ PER_HEAD = (
     *("dropout_mask", "weights", "context"),
 )
 
+# What is added where it is given.
+BIASES = ("b_Q", "b_K", "b_V", "b_O")
+
 SPLIT = ", split into heads"
 
 # The largest T x T array (all heads together) that is computed only because a table shows it.
@@ -264,6 +267,9 @@ class SelfAttention(Attention):
 
     def formula_of(self, name: str) -> str:
         formula = super().formula_of(name)
+        for bias in BIASES:
+            if f" + {bias}" in formula and self._run.values.get(self._layer + bias, bias) is None:
+                formula = formula.replace(f" + {bias}", "")
         if not self._is_to_itself():
             return formula
         return "X" if name == "memory" else formula.replace("memory", "X")
@@ -272,8 +278,13 @@ class SelfAttention(Attention):
         hidden = {"memory"} if self._is_to_itself() else set()
         return tuple(name for name in self.parts if name not in hidden)
 
+    @property
+    def _layer(self) -> str:
+        """What the paths of the layer's steps begin with."""
+        return self._prefix
+
     def _is_to_itself(self) -> bool:
-        return is_to_itself(self._run, self._prefix)
+        return is_to_itself(self._run, self._layer)
 
 
 def is_to_itself(run: Run, prefix: str) -> bool:
@@ -373,8 +384,9 @@ class Head(SelfAttention):
         *leading, _, queries, keys = super().scores_shape
         return (*leading, queries, keys)
 
-    def _is_to_itself(self) -> bool:
-        return is_to_itself(self._run, self._prefix.rpartition("heads.")[0])
+    @property
+    def _layer(self) -> str:
+        return self._prefix.rpartition("heads.")[0]
 
 
 class MultiHeadAttention(SelfAttention):

@@ -614,13 +614,25 @@ def test_edits_that_change_another_step(odd: GPT2) -> None:
 # ---- other results -------------------------------------------------------------------------------
 
 
+def test_a_bias_that_was_not_given_is_in_no_formula() -> None:
+    eye = np.eye(2)
+    one = attnlab.self_attention(eye, eye, eye, eye, b_K=np.ones(2))
+    assert [one.formula_of(name) for name in "QKV"] == ["X W_Q", "X W_K + b_K", "X W_V"]
+    layer = attnlab.multi_head_attention(eye, eye, eye, eye, W_O=eye, b_V=np.ones(2), n_head=2)
+    assert layer.formula_of("Q") == "X W_Q, split into heads"
+    assert layer.formula_of("output") == "concat W_O"
+    assert [layer.heads[1].formula_of(name) for name in "QV"] == ["X W_Q", "X W_V + b_V"]
+    other = attnlab.cross_attention(eye, np.ones((3, 2)), eye, eye, eye)
+    assert other.formula_of("K") == "memory W_K"
+
+
 def test_matrices_of_ones_own() -> None:
     """Q = K = V = [[2, 0], [0, 2], [2, 1]]."""
     one = attnlab.self_attention(X, W, W, W, mask=causal_mask(3))
     text = str(one.explain(2, step="Q", component=0))
-    assert "\nQ = X W_Q + b_Q: the 3 products\ni    X[2, i]  W_Q[i, 0]  product\n" in text
+    assert "\nQ = X W_Q: the 3 products\ni    X[2, i]  W_Q[i, 0]  product\n" in text
     assert re.search(r"\nsum +2\n", text)
-    assert "K = X W_K + b_K: the 3 products\ni    X[1, i]" in str(one.explain(1, step="K"))
+    assert "K = X W_K: the 3 products\ni    X[1, i]" in str(one.explain(1, step="K"))
     assert re.search(r"\nsum +4\n", str(one.explain(2, 0, step="raw_scores")))
     assert "\n  4 / 1.4142 = 2.8284\n" in str(one.explain(2, 0, step="scores"))
     assert "\n  mask[2, 0] is True: scores[2, 0] = 2.8284\n" in str(
