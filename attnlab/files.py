@@ -392,7 +392,9 @@ def _decoded(content: bytes, where: object, unreadable: type[AttnlabError]) -> s
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise unreadable(f"{where} can't be read: {error}") from None
+        raise unreadable(
+            f"{where} can't be read: it is not UTF-8, {error}; save it as UTF-8"
+        ) from None
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

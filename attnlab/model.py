@@ -32,7 +32,7 @@ from attnlab.generation import (
 )
 from attnlab.hub import HOW_TO_GET_GPT2, POCKET, config_and_tokenizer, find_model
 from attnlab.parameters import Parameters, parameter_count
-from attnlab.sampling import Sampling, SamplingSettings
+from attnlab.sampling import Sampling, SamplingSettings, sampling_of
 from attnlab.steps import graph_of
 from attnlab.tokenizer import Tokenizer
 from attnlab.tokens import Tokens
@@ -320,7 +320,7 @@ class GPT2:
         tokens, steps = self._steps(
             prompt,
             max_new_tokens,
-            Sampling(**sampling),
+            sampling_of(sampling),
             stop,
             drop_oldest,
             trace,
@@ -370,7 +370,7 @@ class GPT2:
         _, steps = self._steps(
             prompt,
             max_new_tokens,
-            Sampling(**sampling),
+            sampling_of(sampling),
             stop,
             as_flag(drop_oldest, "drop_oldest"),
             False,
@@ -379,6 +379,13 @@ class GPT2:
         return (step.token for step in steps if step.token is not None)
 
     def _tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
+        if text_or_ids is None:
+            raise InvalidTypeError("a text or token ids are traced; given None")
+        if isinstance(text_or_ids, list | tuple) and any(isinstance(x, str) for x in text_or_ids):
+            raise InvalidTypeError(
+                f"one text is traced at a time, such as model.trace(texts[0]); given "
+                f"{shown(text_or_ids)}"
+            )
         if not isinstance(text_or_ids, str | Tokens):
             text_or_ids = one_row(text_or_ids)
         return self.tokenizer.tokens(text_or_ids)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +21,7 @@ from attnlab.checks import (
     is_real,
 )
 from attnlab.equations import Array
-from attnlab.errors import InvalidValueError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 
 
 class SamplingSettings(TypedDict, total=False):
@@ -30,6 +31,26 @@ class SamplingSettings(TypedDict, total=False):
     top_k: int | None
     top_p: float | None
     seed: int | None
+
+
+def sampling_of(settings: Mapping[str, Any]) -> Sampling:
+    """How tokens are drawn by settings that were given by name.
+
+    Raises
+    ------
+    InvalidTypeError
+        There is no such setting.
+    InvalidValueError
+        As `Sampling` does.
+    """
+    for name in settings:
+        if name not in SamplingSettings.__annotations__:
+            raise InvalidTypeError(
+                f"nothing is drawn by {shown(name)}: settings are "
+                f"{', '.join(SamplingSettings.__annotations__)}; temperature=0 takes the most "
+                "probable token always"
+            )
+    return Sampling(**settings)
 
 
 @dataclass(frozen=True)

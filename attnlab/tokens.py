@@ -144,6 +144,21 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
             start = end
         return tuple(shared)
 
+    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
+        """The place of a token, as of any sequence; `find` takes a text.
+
+        Raises
+        ------
+        InvalidValueError
+            It is not among the tokens.
+        """
+        try:
+            return super().index(value, start, stop if stop is not None else len(self))
+        except ValueError:
+            raise InvalidValueError(
+                f"{shown(value)} is no Token among these; tokens.find(text) finds one by its text"
+            ) from None
+
     def find(self, text: str) -> int:
         """The place of the one token that has this text or symbol.
 

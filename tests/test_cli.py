@@ -318,7 +318,7 @@ def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
         assert "blocks.0.input" in run(*arguments, status=2, stdin="the hen")[1]
     assert "nothing to trace: no tokens; give a text" in run("next", "-", status=2, stdin="")[1]
     file.write_bytes(b"\xff")
-    assert "can't be read" in run("next", "--file", str(file), status=2)[1]
+    assert "save it as UTF-8" in run("next", "--file", str(file), status=2)[1]
 
 
 @posix

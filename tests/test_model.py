@@ -81,6 +81,25 @@ def test_arrays_by_the_paths_of_parameters(model: str) -> None:
         np.testing.assert_array_equal(again.parameters[path], paths[path])
 
 
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (lambda m: m.trace(["a dog", "a cat"]), r"one text .* at a time, .*given \['a dog'"),
+        (lambda m: m.trace(None), "a text or token ids are traced; given None"),
+        (lambda m: m.generate("a", 3, do_sample=False), "by 'do_sample': settings are temperature"),
+        (lambda m: m.stream("a", 3, temprature=0), "by 'temprature': settings are temperature"),
+        (lambda m: m.trace("the hen").tokens.index("n"), r"tokens.find\(text\) finds one"),
+        (
+            lambda m: m.trace("the hen").explain("blocks.1.attention.scores"),
+            "blocks.1.attention.heads.0.scores as a path",
+        ),
+    ],
+)
+def test_what_is_given_in_another_tools_way(ask: Any, told: str) -> None:
+    with pytest.raises(AttnlabError, match=told):
+        ask(GPT2.from_pretrained(REFERENCE / "odd"))
+
+
 def test_an_output_matrix_that_is_square() -> None:
     """No shape tells which way it lies: its name does."""
     sizes = {"vocab_size": 6, "n_positions": 3, "n_embd": 6, "n_layer": 1, "n_head": 2}

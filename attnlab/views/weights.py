@@ -195,9 +195,11 @@ class Row:
 
 def of_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValueError:
     """What to raise where one number of a step is one of several heads or sequences."""
+    path = f"{result.path}.heads.0.{name}".lstrip(".")
+    of_head = f", {path} as a path" if "heads" in result.children else ""
     return InvalidValueError(
         f"{result.title} has {name} of shape {shape}; to explain one, first take one head, as "
-        ".heads[h] of several, or one sequence, as attention(Q[0], K[0], V[0])"
+        f".heads[h] of several{of_head}, or one sequence, as attention(Q[0], K[0], V[0])"
     )
 
 
