@@ -14,7 +14,8 @@ import pytest
 from conftest import Watched, needs
 from pages import agrees, drawn, to_cell, until
 
-from attnlab import GPT2, Sampling, Trace
+from attnlab import GPT2, GPT2Config, Sampling, Trace
+from attnlab.training import initial_parameters
 
 needs("starlette", "explore")
 needs("uvicorn", "explore")
@@ -789,3 +790,42 @@ def test_in_no_other_site(explorer: Explorer, browser: Any, tmp_path: Path) -> N
     page.wait_for_timeout(100)
     assert any("frame-ancestors" in words for words in said)
     page.close()
+
+
+def test_of_a_long_texts_early_tokens_it_says_from_where_it_has_logits(
+    pocket: GPT2, open_live: Open
+) -> None:
+    config = GPT2Config(
+        vocab_size=pocket.config.vocab_size, n_positions=200, n_embd=8, n_layer=1, n_head=2
+    )
+    parameters = initial_parameters(config, np.random.default_rng(0))
+    model = GPT2.from_arrays(config, parameters, pocket.tokenizer)
+    with model.explore([300] * 140) as explorer:
+        page = open_live(explorer)
+        page.locator(".flow .chip").nth(10).click()
+        until(page, "!document.querySelector('#change table')")
+        assert page.locator("#change").inner_text() == "This page has logits from position 12 on."
+        page.locator("#head-toggle").click()
+        idle(page)
+        page.locator(".flow .chip").nth(139).click()
+        until(page, "document.querySelector('#change table') !== null")
+        assert "position 139" in page.locator("#change caption").inner_text()
+
+
+def test_what_is_chosen_while_numbers_are_on_their_way_is_chosen_everywhere(
+    explorer: Explorer, open_live: Open
+) -> None:
+    page = open_live(explorer)
+    held: list[Any] = []
+    page.route(re.compile("name=attention[.]1"), lambda route: held.append(route))
+    ask(page, "the dog and the cat")
+    page.locator(".map").nth(6).click()
+    until(page, "document.querySelector('main').ariaBusy === 'true'")
+    page.locator(".flow .chip").nth(2).click()
+    page.locator(".scroller").first.hover()
+    for route in held:
+        route.continue_()
+    idle(page)
+    for part in ("#predictions", "#change caption"):
+        assert "position 2" in page.locator(part).first.inner_text()
+    assert "query 2" in page.locator("#strongest").inner_text()

@@ -51,8 +51,15 @@ function makeChange(before, now) {
   let known = { places: [] }; // what was read last, kept as sliders are moved
   const draw = onceAFrame(async () => {
     const places = both.map(placeIn);
-    box.hidden = both.some((trace, n) => places[n] < trace.prediction.first); // of a long text
-    if (box.hidden) return;
+    const early = both.find((trace, n) => places[n] < trace.prediction.first); // of a long text
+    if (early) {
+      known = { places: [] };
+      const words = say("This page has logits from position {first} on.", {
+        first: early.cached + early.prediction.first,
+      });
+      box.replaceChildren(make("p", { class: "note" }, words));
+      return;
+    }
     if (known.places.join() !== places.join()) {
       const positions = await Promise.all(both.map((trace, n) => read(trace, places[n])));
       // Another place may have been chosen since, or another text.

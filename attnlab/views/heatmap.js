@@ -233,7 +233,7 @@ function makeHeatmap(view) {
 
   /** Put the cursor on the chosen cell, and say what is in it, or in the one under the pointer. */
   function place() {
-    if (!matrix) return;
+    if (!matrix || !isReadIn(view, selection)) return; // another head's are on their way
     const { query, key } = chosen();
     put(cursor, query, key);
     const isOpen = opened?.layer === selection.layer && opened.head === selection.head;

@@ -151,7 +151,7 @@ WORDS = {
     ),
     # pictures of a reader's own numbers
     "before": "之前",
-    "after": "变换后",
+    "after": "之后",
     "not drawn: {lost} that are NaN or infinite": "未画出：{lost} 个 NaN 或无穷大",
     "Maps of the plane{of}: {told}": "平面的变换{of}：{told}",
     "{name} takes (1, 0) to {first} and (0, 1) to {second}": (

@@ -215,7 +215,8 @@ function goBack() {
 /** Tell whether what stands in the box is what is shown. */
 function markUnsent() {
   const { typed, text } = looks.at(-1);
-  byId("unsent").hidden = [typed, text].includes(byId("prompt").value);
+  const asTyped = (words) => words?.replace(/\r\n?/g, "\n"); // as a box for text has it
+  byId("unsent").hidden = [typed, text].map(asTyped).includes(byId("prompt").value);
 }
 
 function markLook() {

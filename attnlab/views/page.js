@@ -1,7 +1,7 @@
 // What the reader does. One selection (layer, head, step, query, key) is shared by all views.
 
 /** Choose a query and a key: by click, by keys, by token; of a query alone the key it looks at most. */
-function select(query, key = strongestKey(query)) {
+function select(query, key = strongestKey(query) ?? selection.key) {
   pointed = null;
   Object.assign(selection, { query, key });
   drawPlaces();
