@@ -96,6 +96,19 @@ def test_arithmetic_opens_beside_the_map(odd: GPT2, open_page: Open, size: tuple
     assert box_of(page, ".scroller") == closed[1]
 
 
+def test_an_opened_arithmetic_is_seen_from_its_title_on(odd: GPT2, open_page: Open) -> None:
+    """Also where the map, which is smaller then, had been scrolled to its end."""
+    page = open_page(odd.trace(TEXT), viewport={"width": 1366, "height": 600})
+    page.evaluate("scrollTo(0, document.querySelector('.legend').offsetTop)")
+    to_cell(page, 11, 3)
+    page.evaluate("scrollBy(0, 300)")
+    page.keyboard.press("Enter")
+    drawn(page)
+    title, cell = box_of(page, "#arithmetic-title"), box_of(page, ".cursor")
+    assert 0 <= title["top"] <= title["bottom"] <= 600
+    assert 0 <= cell["top"] <= cell["bottom"] <= 600
+
+
 def test_the_panel_is_as_high_as_there_is_room(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT))
     click_cell(page, 9, 3)

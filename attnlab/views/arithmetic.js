@@ -11,6 +11,7 @@ function openArithmetic(cursor) {
   byId("panel").scrollTop = 0;
   byId("arithmetic-title").focus({ preventScroll: true });
   if (!isBeside.matches) return byId("arithmetic").scrollIntoView();
+  scrollBy(0, Math.min(0, byId("panel").getBoundingClientRect().top - 16)); // it ends with its row
   const cell = cursor.getBoundingClientRect();
   if (cell.top >= -1 && cell.bottom <= innerHeight + 1) return; // but for a fraction
   for (const part of [cursor.closest("figure"), cursor])

@@ -137,6 +137,7 @@ function makeHeatmap(view) {
     scroller.style.width = `${Math.min(room, view.Tk * cell)}px`;
     const tallest = isPrinted() ? Infinity : Math.max(320, innerHeight * 0.8);
     scroller.style.height = `${Math.min(tallest, view.T * cell)}px`;
+    figure.style.setProperty("--height", scroller.style.height); // the labels are drawn later
     figure.style.setProperty("--label", `${labelWidth}px`);
     figure.style.setProperty("--label-height", `${labelHeight}px`);
     place();
