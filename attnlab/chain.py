@@ -268,7 +268,7 @@ class SelfAttention(Attention):
     def formula_of(self, name: str) -> str:
         formula = super().formula_of(name)
         for bias in BIASES:
-            if f" + {bias}" in formula and self._run.values.get(self._layer + bias, bias) is None:
+            if self._run.values.get(self._layer + bias, "a parameter") is None:
                 formula = formula.replace(f" + {bias}", "")
         if not self._is_to_itself():
             return formula
@@ -281,7 +281,8 @@ class SelfAttention(Attention):
     @property
     def _layer(self) -> str:
         """What the paths of the layer's steps begin with."""
-        return self._prefix
+        layer: str = self._prefix
+        return layer
 
     def _is_to_itself(self) -> bool:
         return is_to_itself(self._run, self._layer)
@@ -386,7 +387,8 @@ class Head(SelfAttention):
 
     @property
     def _layer(self) -> str:
-        return self._prefix.rpartition("heads.")[0]
+        layer: str = self._prefix.rpartition("heads.")[0]
+        return layer
 
 
 class MultiHeadAttention(SelfAttention):

@@ -654,7 +654,7 @@ def test_another_text_and_several_heads_of_ones_own() -> None:
     crossed = attnlab.cross_attention(X, memory, *weights, memory_tokens=["a", "b", "c"])
     numbers = crossed.explain("b", step="V", component=4).numbers
     assert (numbers["key"], numbers["value"]) == (1, crossed.V[1, 4])
-    assert "V = memory W_V + b_V: the 6 products\ni    memory[1, i]" in str(
+    assert "V = memory W_V: the 6 products\ni    memory[1, i]" in str(
         crossed.explain("b", step="V")
     )
     square = [rng.standard_normal((4, 4)) for _ in range(4)]
