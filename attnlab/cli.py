@@ -486,7 +486,7 @@ def _walkthrough(options: argparse.Namespace) -> Report:
             terminal.step(step)
 
     content = {
-        "model": _title(model),
+        **_of_model(model),
         "prompt": walkthrough.PROMPT,
         "layer": options.layer % model.config.n_layer,
         "head": options.head % model.config.n_head,
@@ -507,7 +507,7 @@ def _verify(options: argparse.Namespace) -> Report:
 
     tables = [{**asdict(table), "agrees": table.agrees} for table in verdict.tables]
     content = {
-        "model": _title(model),
+        **_of_model(model),
         "prompt": verdict.prompt,
         "agrees": verdict.agrees,
         "reason": verdict.reason,
@@ -532,7 +532,7 @@ def _html(options: argparse.Namespace) -> Report:
     traces[0].save(options.output, traces[1] if len(traces) > 1 else None)
     if options.open:
         _show_in_browser(file)
-    content = {"model": _title(model), "edits": edits, "path": str(file)}
+    content = {**_of_model(model), "edits": edits, "path": str(file)}
     return Report(content, lambda terminal: terminal.write(str(file)))
 
 
@@ -577,7 +577,7 @@ def _explore(options: argparse.Namespace) -> Report:
             raise
         print("The explorer has ended: its page asked for it.", file=sys.stderr)
 
-    return Report({"model": _title(model), "url": explorer.url}, draw, then=serve)
+    return Report({**_of_model(model), "url": explorer.url}, draw, then=serve)
 
 
 @contextlib.contextmanager
@@ -629,9 +629,10 @@ def _generate(options: argparse.Namespace) -> Report:
         seed=options.seed,
     )
     content = {
-        "model": _title(model),
+        **_of_model(model),
         "tokens": _token_list(written.prompt),
         "edits": edits,
+        **{name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "seed")},
         "new": [{**_next_token(token), "share": token.share} for token in written.chosen],
         "text": written.text,
     }
@@ -720,7 +721,7 @@ def _check(options: argparse.Namespace) -> Report:
         terminal.write(verdict.reasons)
 
     content = {
-        "model": _title(model),
+        **_of_model(model),
         "tokens": _token_list(trace.tokens),
         "title": verdict.title,
         "agrees": verdict.agrees,
@@ -796,7 +797,7 @@ def _atlas(options: argparse.Namespace) -> Report:
                 terminal.write(f"{command} opens their traces")
 
     content = {
-        "model": _title(model),
+        **_of_model(model),
         "texts": found.texts,
         "tokens": found.tokens,
         "faults": [{"text": name, "reason": reason} for name, reason in found.faults],
@@ -820,8 +821,6 @@ def _download(options: argparse.Namespace) -> Report:
 def _info(options: argparse.Namespace) -> Report:
     model = _model(options)
     config = asdict(model.config)
-    parameters = model.parameters
-    directory = str(parameters.directory) if isinstance(parameters, Checkpoint) else None
 
     def draw(terminal: Terminal) -> None:
         terminal.write(repr(model))
@@ -829,11 +828,10 @@ def _info(options: argparse.Namespace) -> Report:
         terminal.write(align(settings, left=(0, 1)))
 
     content = {
-        "model": _title(model),
+        **_of_model(model),
         "config": config,
         "parameters": parameter_count(model.config),
-        "dtype": str(parameters.dtype),
-        "directory": directory,
+        "dtype": str(model.parameters.dtype),
     }
     return Report(content, draw)
 
@@ -841,10 +839,17 @@ def _info(options: argparse.Namespace) -> Report:
 def _traced(model: GPT2, trace: Trace, options: argparse.Namespace) -> dict[str, Any]:
     """What was traced, for machines."""
     return {
-        "model": _title(model),
+        **_of_model(model),
         "tokens": _token_list(trace.tokens),
         "edits": dict(options.edit),
     }
+
+
+def _of_model(model: GPT2) -> dict[str, Any]:
+    """Which model it was, for machines."""
+    parameters = model.parameters
+    directory = str(parameters.directory) if isinstance(parameters, Checkpoint) else None
+    return {"model": _title(model), "directory": directory}
 
 
 def _title(model: GPT2) -> str:

@@ -241,6 +241,9 @@ def test_generate() -> None:
     content = answer("generate", "the hen", *options)
     assert [token["id"] for token in content["new"]] == expected.new.ids.tolist()
     assert content["text"] == expected.text
+    settings = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "seed": 3}
+    assert {name: content[name] for name in settings} == settings
+    assert content["directory"] == ODD
     assert content["new"][1]["probability"] == pytest.approx(expected.chosen[1].probability)
     assert content["new"][1]["share"] == pytest.approx(expected.chosen[1].share)
     greedy = ("generate", "the hen", "--temperature", "0", "-n", "3")
