@@ -202,8 +202,9 @@ print(
 #
 # `attnlab.atlas` does this for all heads and many measures, in one process or on a cluster. It
 # reads texts as a stream, and what it keeps does not grow with the corpus: of each measure and head
-# six sums over texts, from which mean and error follow, and the three texts that have most of it
-# and least. `attnlab.corpus.MEASURES` says what can be measured.
+# six sums over texts, from which mean and error follow; two sums of each of at most 128 batches of
+# texts, so that two atlases can be compared; and the three texts that have most of it and least.
+# `attnlab.corpus.MEASURES` says what can be measured.
 
 # %%
 texts = [draw.text for draw in draws]

