@@ -356,6 +356,20 @@ def test_the_tokens_that_are_asked_for(tokens: slice, places: range) -> None:
     assert f"the largest is {largest}" in picture.alt
 
 
+def test_tokens_of_the_lens_stand_in_its_cells() -> None:
+    lens = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it").logit_lens()
+
+    def texts(picture: Any) -> list[str]:
+        return [text.get_text() for text in picture.axes.texts]
+
+    symbols = [[token.readable for token in row] for row in lens.tokens]
+    assert texts(lens.plot()) == [symbol for row in symbols for symbol in row]
+    assert texts(lens.plot(tokens=slice(6, 8))) == [s for row in symbols for s in row[6:]]
+    assert texts(lens.top(2).plot())[-2:] == [t.readable for t in lens.top(2).tokens[-1]]
+    assert texts(lens.of(" rolled").plot()) == []
+    assert texts(lens.plot(lens.of(" dog").plot().axes)) == []  # no room is known there
+
+
 def test_columns_that_are_left_out_and_how_to_see_them(odd: GPT2) -> None:
     wide = attnlab.attention(*np.ones((3, 4, 40)), tokens=["a", "b", "c", "d"])
     ax = wide.plot("Q").axes

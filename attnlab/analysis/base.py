@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
@@ -47,6 +48,10 @@ class Analysis(PrintedAnywhere):
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         """The numbers that are shown, (m, n), with what stands along rows and columns."""
 
+    def _in_cells(self) -> Sequence[Sequence[Token]]:
+        """The token that each number is of, a row for each row; () where they are of none."""
+        return ()
+
     def table(self) -> str:
         """The numbers as text."""
         numbers, rows, columns = self._grid()
@@ -86,7 +91,7 @@ class Analysis(PrintedAnywhere):
         from attnlab.views.plot import drawn_in, plot_table
 
         with drawn_in(language):
-            return plot_table(*self._grid(), self.title, ax, tokens)
+            return plot_table(*self._grid(), self.title, ax, tokens, self._in_cells())
 
 
 def numbered(name: str, count: int) -> Axis:

@@ -64,6 +64,9 @@ class Lens(Analysis):
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return self.probabilities, named("stop", self.stops), self._columns
 
+    def _in_cells(self) -> tuple[tuple[Token, ...], ...]:
+        return self.tokens
+
     def _cell(self, stop: int, column: int) -> str:
         symbol = label(self.tokens[stop][column].symbol)
         return f"{symbol} {self.probabilities[stop, column]:.2f}"
@@ -83,6 +86,9 @@ class Lens(Analysis):
 
 class OneToken(Lens):
     """One token through the lens: how probable it is at every stop and position."""
+
+    def _in_cells(self) -> tuple[tuple[Token, ...], ...]:
+        return ()  # the title says which
 
     def _cell(self, stop: int, column: int) -> str:
         return f"{self.probabilities[stop, column]:.2f} #{self.ranks[stop, column]}"

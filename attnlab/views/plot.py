@@ -70,6 +70,9 @@ TILE_SHOWN = 32
 
 INCHES_PER_LABEL = 0.28
 
+# Of a token that stands in a cell.
+INCHES_PER_LETTER = 0.085
+
 # How many characters of a title fit above an inch of a figure, beside the labels of its rows.
 TITLE_PER_INCH = 11
 
@@ -210,13 +213,19 @@ def plot_step(
 
 
 def plot_table(
-    array: AnyArray, rows: Axis, columns: Axis, title: str, ax: Axes | None, tokens: slice | None
+    array: AnyArray,
+    rows: Axis,
+    columns: Axis,
+    title: str,
+    ax: Axes | None,
+    tokens: slice | None,
+    cells: Sequence[Sequence[Token]] = (),
 ) -> Picture:
-    """What an analysis found out as a heatmap."""
+    """What an analysis found out as a heatmap, in its cells the tokens that the numbers are of."""
     rows, columns = (
         replace(axis, names=tuple(map(titled, axis.names))) for axis in (rows, columns)
     )
-    return plot_matrix(array, rows, columns, titled(title), ax, tokens)
+    return plot_matrix(array, rows, columns, titled(title), ax, tokens, cells=cells)
 
 
 def plot_matrix(
@@ -228,17 +237,24 @@ def plot_matrix(
     tokens: slice | None = None,
     *,
     by_root: bool = False,
+    cells: Sequence[Sequence[Token]] = (),
 ) -> Picture:
     """Numbers (m, n) as a heatmap, labelled along both axes; NaN is hatched.
 
-    With `by_root` they are weights, 0 to 1, and coloured by their roots.
+    With `by_root` they are weights, 0 to 1, and coloured by their roots. `cells` are tokens that
+    stand in the cells, where all have room.
     """
     shown_rows, shown_columns = (places_of(axis, TOKENS_SHOWN, tokens) for axis in (rows, columns))
     each = min(INCHES_PER_LABEL, MOST_INCHES / max(len(shown_rows), len(shown_columns)))
     step = math.ceil(LEAST_INCHES / each)  # so many labels share a place
-    height, width = (len(shown) * each for shown in (shown_rows, shown_columns))
-    ax = axes_for(given, width + 2.5, height + 2)
-    words = Words([rows, columns], title)
+    in_cells = [Axis("", range(len(row)), tuple(row)) for row in cells]
+    words = Words([rows, columns, *in_cells], title)
+    texts_in = [words.of(axis) for axis in in_cells]
+    wide = max((display_width(text) for row in texts_in for text in row), default=0)
+    across = max(each, INCHES_PER_LETTER * (wide + 1))
+    if across * len(shown_columns) > MOST_INCHES or given is not None:
+        texts_in, across = [], each
+    ax = axes_for(given, len(shown_columns) * across + 2.5, len(shown_rows) * each + 2)
     _image(ax, _cut(array, shown_rows, shown_columns), array, words, by_root)
     for places, span in ((shown_rows, ax.axhspan), (shown_columns, ax.axvspan)):
         for gap in (n for n, index in enumerate(places) if index is None):
@@ -255,6 +271,20 @@ def plot_matrix(
             turned["fontsize"] = min(step * each, INCHES_PER_LABEL) * LABEL_POINTS
         at = range(0, len(places), step)
         set_ticks(at, texts, parse_math=False, family=words.fonts, **turned)
+    strongest = float(np.nanmax(array)) if texts_in else 0.0
+    for y, i in enumerate(shown_rows if texts_in else ()):
+        for x, j in enumerate(shown_columns):
+            if i is not None and j is not None:
+                is_dark = array[i, j] > 0.7 * strongest
+                ax.text(
+                    *(x, y, texts_in[i][j]),
+                    ha="center",
+                    va="center",
+                    fontsize="small",
+                    color=LIGHT.paper if is_dark else LIGHT.ink,
+                    parse_math=False,
+                    family=words.fonts,
+                )
     ax.set_xlabel(say(columns.name), family=words.fonts)
     ax.set_ylabel(say(rows.name), family=words.fonts)
     cut, hint = _cut_note([(rows, shown_rows), (columns, shown_columns)], tokens)
