@@ -651,7 +651,7 @@ def _lens(options: argparse.Namespace) -> Report:
     def draw(terminal: Terminal) -> None:
         terminal.heading(lens.title)
         terminal.table(lens.lines(), left=(0,))
-        terminal.write(lens.note)
+        terminal.write(lens.note.replace("\n", " "))
 
     stops = []
     for i, stop in enumerate(lens.stops):
@@ -683,7 +683,7 @@ def _attribution(options: argparse.Namespace) -> Report:
         terminal.table(lines, left=())
         others = [[name.replace("_", " "), f"{getattr(found, name):z.2f}"] for name in rest]
         terminal.table([["the rest", ""], *others], left=(0,))
-        terminal.write(found.note)
+        terminal.write(found.note.replace("\n", " "))
 
     content = {
         **_traced(model, trace, options),

@@ -1192,3 +1192,9 @@ def test_a_position_by_its_tokens_text(it: Trace) -> None:
     for look in (it.attribution, it.gradients):
         with pytest.raises(AttnlabError, match="'cat' is not among the tokens"):
             look(" rolled", position="cat")
+
+
+def test_a_job_that_no_token_has_is_told_below_the_table(it: Trace, pocket: GPT2) -> None:
+    told = "no token has a place for the job induction: its column is empty"
+    assert it.jobs().table().endswith(f"\n{told}")
+    assert "its column is empty" not in pocket.trace("The dog saw the dog saw").jobs().table()

@@ -115,7 +115,10 @@ class HeadJobs(Analysis):
         lines = [["layer", "head", *self.jobs]]
         for layer, head in np.ndindex(*self.attention.shape[1:]):
             lines.append([str(layer), str(head), *shares(self.attention[:, layer, head])])
-        return align([*lines, ["evenly", "", *shares(self.even)]])
+        table = align([*lines, ["evenly", "", *shares(self.even)]])
+        nowhere = [job for job, even in zip(self.jobs, self.even, strict=True) if np.isnan(even)]
+        told = [f"no token has a place for the job {job}: its column is empty" for job in nowhere]
+        return "\n".join([table, *told])
 
 
 def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJobs:
