@@ -359,8 +359,8 @@ class GPT2:
         Returns
         -------
         iterator of NextToken
-            with id, symbol, text, bytes, logit, probability. A character may be spread over several
-            tokens: join their bytes, not their texts.
+            with id, symbol, text, bytes, logit, probability, share. A character may be spread over
+            several tokens: join their bytes, not their texts.
 
         Raises
         ------
