@@ -421,6 +421,69 @@ def test_chunks_of_another_run_are_refused(tmp_path: Path) -> None:
         run(tmp_path, 7)
 
 
+# Functions with all that a digest looks at. Sets have no order, and one closes over itself.
+SOURCE = """
+import functools
+import numpy as np
+from attnlab.corpus.functions import digest_of
+def made(scale, names=frozenset({"one", "two", "three"}), weights=np.ones(3), own=None):
+    def mine(trace, *, least=0.5):
+        if own is mine or "a" in {"x", "y", "z"}:
+            return None
+        return [scale * value * len(names) * weights for value in range(4)]
+    return mine
+def decorated(function):
+    @functools.wraps(function)
+    def wrapped(trace):
+        return function(trace)
+    return wrapped
+class Called:
+    def __call__(self, trace):
+        return 1
+first = [made(2), decorated(made(2)), functools.cache(made(2)), Called(), Called().__call__]
+"""
+
+
+def test_which_function_it_is() -> None:
+    """In another process, file and line it is the same; whatever is changed makes another one."""
+
+    def digests(source: str, lines: int = 0) -> list[str]:
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile("\n" * lines + source, f"{lines}.py", "exec"), names)
+        return [names["digest_of"](one) for one in names["first"]]
+
+    own = digests(SOURCE)
+    assert len(set(own)) == len(own)
+    assert digests(SOURCE, 7) == own
+    program = SOURCE + "\nfor one in first: print(digest_of(one))"
+    command, env = [sys.executable, "-c", program], os.environ | {"PYTHONHASHSEED": "7"}
+    printed = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert printed.stdout.split() == own
+    for before, after in {
+        "made(2)": "made(3)",
+        '"two", ': "",
+        "np.ones(3)": "2 * np.ones(3)",
+        "least=0.5": "least=0.6",
+        '"z"}': '"y"}',
+        "range(4)": "range(5)",
+        "scale * value *": "scale * value +",
+    }.items():
+        changed = digests(SOURCE.replace(before, after))
+        assert [one != other for one, other in zip(own, changed, strict=True)] == [1, 1, 1, 0, 0]
+    changed = digests(SOURCE.replace("return 1", "return 2"))
+    assert [one != other for one, other in zip(own, changed, strict=True)] == [0, 0, 0, 1, 1]
+
+
+def test_a_function_that_was_changed_is_another_run(tmp_path: Path, pocket: GPT2) -> None:
+    def once(measure: Any) -> Atlas:
+        given = {"directory": tmp_path, "progress": False}
+        return attnlab.atlas(pocket, texts(3), ["first", measure], **given)
+
+    assert bits(once(lengths)) == bits(once(lengths))
+    with pytest.raises(ResumeError, match=r"there first, lengths \(sha256 \w+\), here first, leng"):
+        once(twice)
+
+
 def test_two_runs_in_one_directory(tmp_path: Path) -> None:
     def inside() -> Iterator[str]:
         yield "The dog barked."

@@ -25,6 +25,7 @@ from attnlab.blas import one_thread
 from attnlab.checkpoint import Checkpoint
 from attnlab.checks import as_count, as_flag, check_kind
 from attnlab.console import progress_bar
+from attnlab.corpus.functions import digest_of
 from attnlab.corpus.measures import Measure, checked_measures, is_of_heads
 from attnlab.corpus.result import RESULT, Atlas
 from attnlab.corpus.tally import Tally
@@ -98,7 +99,9 @@ def atlas(
     directory : where the tally of each chunk is written when it is known. A run that was killed
         goes on from there when it is started again with the same arguments, and counts no text
         twice; in the end `atlas.safetensors` is there, as `Atlas.save` writes it, and its page,
-        `atlas.html`.
+        `atlas.html`. A function is the same if its code, its defaults and the values that it closes
+        over are; what it reaches by a global name, such as functions that it calls, is not seen:
+        after a change there, give the run another directory.
     progress : whether a bar shows texts and tokens per second, on stderr
 
     Returns
@@ -111,7 +114,7 @@ def atlas(
     InvalidTypeError, InvalidValueError, MissingFileError
         Something can't be used, which is told before any work; or no text could be measured.
     ResumeError
-        The directory holds chunks of another model, corpus, or of other settings.
+        The directory holds chunks of another model, corpus, function, or of other settings.
     WorkerError
         The executor broke and can't be made anew.
     WriteError
@@ -376,7 +379,10 @@ def identity(task: Task, chunk: int) -> dict[str, str]:
         "dtype": parameters.dtype,
         "parameters": f"sha256 {sha256(parameters[path].tobytes() for path in parameters)}",
         "vocabulary": f"sha256 {sha256([repr(words).encode()])}",
-        "measures": ", ".join(task.measures),
+        "measures": ", ".join(
+            name if function is None else f"{name} (sha256 {digest_of(function)[:16]})"
+            for name, function in task.measures.items()
+        ),
         "window": task.window,
         "chunk": chunk,
     }
