@@ -585,6 +585,18 @@ def test_compared(alone: Atlas) -> None:
         alone.compare(losses)
 
 
+def test_of_other_windows_nothing_is_compared(pocket: GPT2) -> None:
+    """A longer window has more to look at: the same model would differ from itself."""
+    long, short = (
+        attnlab.atlas(pocket, texts(3), ["first"], window=window, progress=False)
+        for window in (128, 32)
+    )
+    told = "windows of 128 and of 32 tokens can't be compared, .* the same `window=`"
+    with pytest.raises(InvalidValueError, match=told):
+        long.compare(short)
+    assert short.title.startswith(f"Atlas of 3 texts, {short.tokens} tokens in windows of 32\n")
+
+
 def twice(trace: Trace) -> Any:
     """Another measure than `lengths`, called the same."""
     return 2 * lengths(trace) + trace.ids[0] % 5

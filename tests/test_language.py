@@ -194,9 +194,9 @@ def titles(odd: GPT2) -> dict[str, str]:
         attribution.by_token().title: f"直接 logit 归因：{minus}，逐头逐词元",
         trace.jobs().title: "头的任务",
         atlas["first"].title: "first：2 篇文本、12 个词元的均值",
-        atlas.title.splitlines()[0]: "2 篇文本、12 个词元的图谱",
+        atlas.title.splitlines()[0]: "2 篇文本、12 个词元的图谱，窗口为 17 个词元",
         f"{atlas.title.splitlines()[0]}, 3 could not be measured": (
-            "2 篇文本、12 个词元的图谱，另有 3 篇无法测量"
+            "2 篇文本、12 个词元的图谱，窗口为 17 个词元，另有 3 篇无法测量"
         ),
         long.caution: (
             "少数几篇文本占了大部分词元：均值只相当于 1.4 篇等长文本的均值，"

@@ -398,13 +398,19 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         Raises
         ------
         InvalidTypeError, InvalidValueError
-            It is no atlas, has other sizes, or no measure of heads in common.
+            It is no atlas, has other sizes or windows, or no measure of heads in common.
         """
         check_kind(other, Atlas, "other")
         if (self.n_layer, self.n_head) != (other.n_layer, other.n_head):
             raise InvalidValueError(
                 f"atlases of {self.n_layer} layers of {self.n_head} heads and of {other.n_layer} "
                 f"of {other.n_head} can't be compared"
+            )
+        if self.window != other.window:  # a longer one has more to look at
+            raise InvalidValueError(
+                f"atlases of windows of {self.window:,} and of {other.window:,} tokens can't be "
+                "compared, as what a head does depends on how much it can look at: make both with "
+                "the same `window=`"
             )
         if not any(is_of_heads(name) for name in self.measures if name in other.measures):
             raise InvalidValueError("the two atlases have no measure of heads in common")
@@ -431,7 +437,8 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         """What it is of."""
         faults = f", {len(self.faults):,} could not be measured" if self.faults else ""
         model = self.model.partition("\n")[0]
-        return f"Atlas of {self.texts:,} texts, {self.tokens:,} tokens{faults}\n{model}"
+        tokens = f"{self.tokens:,} tokens in windows of {self.window:,}"
+        return f"Atlas of {self.texts:,} texts, {tokens}{faults}\n{model}"
 
     @property
     def loss(self) -> str:

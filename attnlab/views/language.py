@@ -781,10 +781,13 @@ TITLES = {
     "{title}, head by head and token by token": "{title}，逐头逐词元",
     "Direct logit attribution{title}: {target}": "直接 logit 归因{title}：{target}",
     "Jobs of heads": "头的任务",
-    "Atlas of {texts} texts, {tokens} tokens, {faults} could not be measured": (
-        "{texts} 篇文本、{tokens} 个词元的图谱，另有 {faults} 篇无法测量"
+    "Atlas of {texts} texts, {tokens} tokens in windows of {window}, {faults} could not be "
+    "measured": (
+        "{texts} 篇文本、{tokens} 个词元的图谱，窗口为 {window} 个词元，另有 {faults} 篇无法测量"
     ),
-    "Atlas of {texts} texts, {tokens} tokens": "{texts} 篇文本、{tokens} 个词元的图谱",
+    "Atlas of {texts} texts, {tokens} tokens in windows of {window}": (
+        "{texts} 篇文本、{tokens} 个词元的图谱，窗口为 {window} 个词元"
+    ),
     "Few texts have most of the tokens: means are as of {count} texts of one length, and their "
     "errors tell little. Give long texts in parts.": (
         "少数几篇文本占了大部分词元：均值只相当于 {count} 篇等长文本的均值，"
