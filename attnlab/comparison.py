@@ -195,8 +195,9 @@ def compare(a: Result, b: Result) -> Differences:
     """
     for result in (a, b):
         if not isinstance(result, Result):
+            own = ": hold it against another by its own `.compare`" * hasattr(result, "compare")
             raise InvalidTypeError(
-                f"what is compared are two traces, or parts of them; given {shown(result)}"
+                f"what is compared are two traces, or parts of them; given {shown(result)}{own}"
             )
         refuse_cached(result)
     if type(a) is not type(b):

@@ -60,6 +60,12 @@ class UnknownParameterError(AttnlabError, KeyError):
     __str__ = Exception.__str__  # KeyError's would be the message's repr
 
 
+class UnknownMeasureError(AttnlabError, KeyError):
+    """A measure that an atlas does not have."""
+
+    __str__ = Exception.__str__
+
+
 class MissingFileError(AttnlabError, FileNotFoundError):
     """A directory, one of its files, or a repository on the hub is not there."""
 

@@ -536,10 +536,47 @@ def test_a_head_and_its_texts(alone: Atlas) -> None:
             alone.head(layer, head)
         with pytest.raises(OutOfRangeError):
             induction.most(layer, head)
-    with pytest.raises(InvalidValueError, match="there is no measure 'first' in it; there are ind"):
+    with pytest.raises(KeyError, match="there is no measure 'first' in it; there are induction"):
         alone["first"]
+    assert alone.get("first") is None
     assert list(alone) == list(MEASURES)
-    assert len(alone["loss"].most(0, 0)) == EXTREMES
+    assert profile.measures == ("induction", "entropy", "writer")
+    for passages_of in (induction.most, induction.least):
+        with pytest.raises(InvalidTypeError, match="induction is of heads: give a layer and a hea"):
+            passages_of()
+    loss = alone["loss"]
+    for passages_of in (loss.most, loss.least):
+        assert len(passages_of()) == EXTREMES
+        with pytest.raises(InvalidTypeError, match="of the model: leave out layer and head"):
+            passages_of(0, 0)
+    of_the_worst = GPT2.from_pretrained("pocket").trace(loss.most()[0].ids)
+    ids, logits = of_the_worst.ids[1:], np.asarray(of_the_worst.logits, np.float64)[:-1]
+    nats = np.log(np.exp(logits).sum(axis=1)) - logits[range(len(ids)), ids]
+    np.testing.assert_allclose(loss.most()[0].value, nats.mean(), rtol=1e-5)
+
+
+def test_of_loss_alone(alone: Atlas, pocket: GPT2) -> None:
+    """There is a number and how it differs; nothing of heads."""
+    losses, others = (
+        attnlab.atlas(pocket, texts(20, seed), ["loss"], progress=False) for seed in (0, 1)
+    )
+    assert "layer  head" not in repr(losses)
+    assert losses.loss in repr(losses)
+    found = losses.compare(others)
+    assert found.difference["loss"] == others["loss"].mean - losses["loss"].mean
+    _, line = found.table().splitlines()
+    assert line.split()[:2] == ["loss", f"{found.difference['loss']:+.2f}"]
+    grid, _, _ = found._grid()
+    assert grid == [[found.difference["loss"] / found.error["loss"]]]
+    told = "no measure of heads in it: there is loss alone"
+    for asked in (
+        losses.to_html,
+        lambda: losses.head(0, 0),
+        lambda: losses.dataset,
+        lambda: losses.explore(pocket),
+    ):
+        with pytest.raises(InvalidValueError, match=told):
+            asked()
 
 
 def test_saved_and_opened(tmp_path: Path, alone: Atlas) -> None:
@@ -554,6 +591,9 @@ def test_saved_and_opened(tmp_path: Path, alone: Atlas) -> None:
     GPT2.from_pretrained("pocket").trace("The dog").record(tmp_path / "a.trace")
     with pytest.raises(RecordingError, match="no atlas of this version"):
         attnlab.open_atlas(tmp_path / "a.trace")
+    (tmp_path / "atlas.html").write_text(alone.to_html(), encoding="utf-8")
+    with pytest.raises(RecordingError, match=r"html can't .* An atlas is .* as atlas\.safetensors"):
+        attnlab.open_atlas(tmp_path / "atlas.html")
     with pytest.raises(MissingFileError):
         attnlab.open_atlas(tmp_path / "none")
 
@@ -580,9 +620,11 @@ def test_compared(alone: Atlas) -> None:
     assert len(times) == found.shown
     with pytest.raises(InvalidTypeError, match="other must be Atlas; given 3"):
         alone.compare(3)  # type: ignore[arg-type]
-    losses = attnlab.atlas("pocket", texts(2), ["loss"], progress=False)
-    with pytest.raises(InvalidValueError, match="no measure of heads in common"):
-        alone.compare(losses)
+    first = attnlab.atlas("pocket", texts(2), ["first"], progress=False)
+    with pytest.raises(InvalidValueError, match="no measure in common"):
+        alone.compare(first)
+    with pytest.raises(InvalidTypeError, match=r"(?s)two traces.*: hold it .* its own `\.compare`"):
+        attnlab.compare(alone, alone)  # type: ignore[arg-type]
 
 
 def test_of_other_windows_nothing_is_compared(pocket: GPT2) -> None:
@@ -731,9 +773,6 @@ def test_the_page_without_a_browser(alone: Atlas, pocket: GPT2) -> None:
     hostile = attnlab.atlas(pocket, ["<b>x</b><script>y()</script>"], ["first"], progress=False)
     assert "<b>x" not in hostile.to_html()
     assert "&lt;b&gt;x&lt;/b&gt;&lt;script&gt;" in hostile.to_html()
-    losses = attnlab.atlas(pocket, texts(2), ["loss"], progress=False)
-    with pytest.raises(InvalidValueError, match="there is loss alone"):
-        losses.to_html()
 
 
 def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> None:

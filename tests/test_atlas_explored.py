@@ -178,6 +178,12 @@ def test_a_model_with_other_numbers_is_told(atlas: Atlas, pocket: GPT2, tmp_path
     assert attnlab.atlas(pocket, ["The dog"], [counted], progress=False).is_of(
         tuned
     )  # nobody knows
+    with pytest.raises(InvalidTypeError, match="model must be a GPT2; given 'pocket'"):
+        atlas.is_of("pocket")  # type: ignore[arg-type]
+    # The passage told of most often is told of a measure that nobody else knows.
+    mixed = attnlab.atlas(pocket, texts(80), ["loss", counted], progress=False)
+    assert mixed.is_of(pocket)
+    assert not mixed.is_of(tuned)
     words = "Traces are of another model than the atlas"
     with atlas.explore(tuned, language="en") as explorer:
         assert words in page_of(explorer, explorer.url)
@@ -187,6 +193,19 @@ def test_a_model_with_other_numbers_is_told(atlas: Atlas, pocket: GPT2, tmp_path
     assert "模型与图谱" not in page
     assert "探索自己的文本" in page
     assert "从词元 0 起" in page
+
+
+def test_an_atlas_without_passages(pocket: GPT2) -> None:
+    """A single token has no place for it."""
+    bare = attnlab.atlas(pocket, ["The", "A"], ["induction"], progress=False)
+    assert bare["induction"].most(0, 0) == ()
+    assert bare.is_of(pocket)
+    assert not bare.caution
+    assert "most(" not in bare.to_html()
+    with bare.explore(pocket, language="en") as explorer:
+        page = page_of(explorer, explorer.url)
+    assert page.count('<section class="head"') == 8
+    assert not links_of(page)
 
 
 def test_a_file_tells_how(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:

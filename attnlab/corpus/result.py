@@ -17,7 +17,14 @@ from attnlab.console import PrintedAnywhere
 from attnlab.corpus.measures import AS_THEY_ARE, MEASURES, is_of_heads, measured, split
 from attnlab.corpus.tally import NONE, TOKEN_BITS, Tally
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidValueError, MissingFileError, RecordingError, shown
+from attnlab.errors import (
+    InvalidTypeError,
+    InvalidValueError,
+    MissingFileError,
+    RecordingError,
+    UnknownMeasureError,
+    shown,
+)
 from attnlab.files import Given, as_path
 from attnlab.model import GPT2
 from attnlab.sealed import read_sealed, write_sealed
@@ -118,33 +125,44 @@ class Measured(Analysis):
         shape = 2, *self.mean.shape
         return {number: sums[:, self._columns].reshape(shape) for number, sums in batches.items()}
 
-    def most(self, layer: int, head: int) -> tuple[Passage, ...]:
+    def most(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
         """The passages in which a head has most of it, the first one above all.
+
+        They are three at most. Windows of one text may be among them more than once, and texts
+        that say the same.
+
+        Parameters
+        ----------
+        layer, head : of which head; left out of loss, which is the model's
 
         Raises
         ------
         OutOfRangeError, InvalidTypeError
-            There is no such layer or head.
+            There is no such layer or head; none is given, or one of loss.
         """
         return self._extremes(0, layer, head)
 
-    def least(self, layer: int, head: int) -> tuple[Passage, ...]:
-        """The passages in which a head has least of it.
+    def least(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
+        """The passages in which a head has least of it, as `most` has those with most.
 
         Raises
         ------
         OutOfRangeError, InvalidTypeError
-            There is no such layer or head.
+            There is no such layer or head; none is given, or one of loss.
         """
         return self._extremes(1, layer, head)
 
-    def _extremes(self, which: int, layer: int, head: int) -> tuple[Passage, ...]:
+    def _extremes(self, which: int, layer: int | None, head: int | None) -> tuple[Passage, ...]:
         tally = self._atlas._tally
         column = self._columns.start
         if is_of_heads(self.name):
+            if layer is None or head is None:
+                raise InvalidTypeError(f"{self.name} is of heads: give a layer and a head")
             heads = range(self._atlas.n_head)
             layer = Numbered("layer", range(self._atlas.n_layer)).one(layer)
             column += layer * len(heads) + Numbered("head", heads).one(head)
+        elif layer is not None or head is not None:
+            raise InvalidTypeError(f"{self.name} is of the model: leave out layer and head")
         found = zip(tally.passages[which, :, column], tally.ranks[which, :, column], strict=True)
         return tuple(
             self._atlas._passage(int(number), float(rank if which else -rank))
@@ -167,6 +185,7 @@ class HeadProfile(Analysis):
 
     Attributes
     ----------
+    measures : their names, those of the atlas without loss, which has no heads
     mean, error : (M,), by measure
     """
 
@@ -174,7 +193,8 @@ class HeadProfile(Analysis):
     source: ClassVar[str] = Measured.source
 
     def __init__(self, atlas: Atlas, layer: int, head: int) -> None:
-        self._of = [atlas[name] for name in atlas.measures if is_of_heads(name)]
+        self.measures = atlas._of_heads()
+        self._of = [atlas[name] for name in self.measures]
         self._at = at = (
             Numbered("layer", range(atlas.n_layer)).one(layer),
             Numbered("head", range(atlas.n_head)).one(head),
@@ -186,8 +206,7 @@ class HeadProfile(Analysis):
         )
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        names = tuple(one.name for one in self._of)
-        return self.mean[:, np.newaxis], named("measure", names), named("", ("mean",))
+        return self.mean[:, np.newaxis], named("measure", self.measures), named("", ("mean",))
 
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
@@ -199,9 +218,8 @@ class HeadProfile(Analysis):
             np.stack([getattr(one, kind).ravel() for one in self._of]) for kind in ("mean", "error")
         )
         one = int(np.ravel_multi_index(self._at, self._of[0].mean.shape))
-        names = [one.name for one in self._of]
         with drawn_in(language):
-            return plot_profile(names, numbers, errors, one, titled(self.title), ax)
+            return plot_profile([*self.measures], numbers, errors, one, titled(self.title), ax)
 
     def table(self) -> str:
         lines = [["measure", "mean", "error", "rank", "texts"]]
@@ -267,28 +285,32 @@ class Difference(Analysis):
             return np.where(difference == 0, 0.0, difference / error)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        heads = [name for name in self.measures if is_of_heads(name)]
-        L, H = self.difference[heads[0]].shape
-        names = tuple(f"layer {layer} head {head}" for layer in range(L) for head in range(H))
-        grid = np.stack([self._times(name).ravel() for name in heads], axis=1)
-        return grid, named("head", names), named("measure", tuple(heads))
+        # Beside numbers of heads there is no row for the model's loss.
+        shown = tuple(filter(is_of_heads, self.measures)) or self.measures
+        names = tuple(map(_name_of, np.ndindex(self.difference[shown[0]].shape)))
+        grid = np.stack([self._times(name).ravel() for name in shown], axis=1)
+        return grid, named("head", names), named("measure", shown)
 
     def table(self) -> str:
         lines = []
         for name in self.measures:
             times = self._times(name)
             for at in np.ndindex(times.shape):
-                place = f"layer {at[0]} head {at[1]}" if at else ""
                 difference, error = with_error(
                     float(self.difference[name][at]), float(self.error[name][at])
                 )
                 sign = "" if difference.startswith("-") else "+"
-                cells = [name, place, f"{sign}{difference}", error]
+                cells = [name, _name_of(at), f"{sign}{difference}", error]
                 if not np.isnan(times[at]):
                     lines.append((-abs(times[at]), [*cells, f"{times[at]:+.1f}"]))
         lines.sort(key=lambda line: line[0])
         header = ["measure", "head", "difference", "error", "in errors"]
         return align([header, *(cells for _, cells in lines[: self.shown])], left=(0, 1))
+
+
+def _name_of(at: tuple[int, ...]) -> str:
+    """What a number is of: a head, or the model."""
+    return f"layer {at[0]} head {at[1]}" if at else ""
 
 
 def paired_error(one: Measured, other: Measured, width: int) -> Means:
@@ -366,7 +388,7 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
 
     def __getitem__(self, name: str) -> Measured:
         if not isinstance(name, str) or name not in self.measures:
-            raise InvalidValueError(
+            raise UnknownMeasureError(
                 f"there is no measure {shown(name)} in it; there are {', '.join(self.measures)}"
             )
         return self._measured[name]
@@ -380,6 +402,18 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
     def __len__(self) -> int:
         return len(self.measures)
 
+    def _of_heads(self) -> tuple[str, ...]:
+        """The measures of heads.
+
+        Raises
+        ------
+        InvalidValueError
+            There are none.
+        """
+        if not any(map(is_of_heads, self.measures)):
+            raise InvalidValueError("there is no measure of heads in it: there is loss alone")
+        return tuple(filter(is_of_heads, self.measures))
+
     def head(self, layer: int, head: int) -> HeadProfile:
         """All measures of one head.
 
@@ -387,6 +421,8 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         ------
         OutOfRangeError, InvalidTypeError
             There is no such layer or head.
+        InvalidValueError
+            There is no measure of heads.
         """
         return HeadProfile(self, layer, head)
 
@@ -398,7 +434,7 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         Raises
         ------
         InvalidTypeError, InvalidValueError
-            It is no atlas, has other sizes or windows, or no measure of heads in common.
+            It is no atlas, has other sizes or windows, or no measure in common.
         """
         check_kind(other, Atlas, "other")
         if (self.n_layer, self.n_head) != (other.n_layer, other.n_head):
@@ -412,8 +448,8 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
                 "compared, as what a head does depends on how much it can look at: make both with "
                 "the same `window=`"
             )
-        if not any(is_of_heads(name) for name in self.measures if name in other.measures):
-            raise InvalidValueError("the two atlases have no measure of heads in common")
+        if not set(self.measures) & set(other.measures):
+            raise InvalidValueError("the two atlases have no measure in common")
         return Difference(self, other)
 
     def lines(self) -> list[list[str]]:
@@ -427,7 +463,9 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         return lines
 
     def __repr__(self) -> str:
-        words = [self.title, align(self.lines()), *filter(None, [self.loss, self.caution])]
+        lines = self.lines()
+        table = align(lines) if len(lines[0]) > 2 else ""
+        words = [self.title, *filter(None, [table, self.loss, self.caution])]
         if others := [name for name in self.measures if split(name)[1]]:
             words.append(f"atlas[name] shows one with its errors, also {', '.join(others)}")
         return "\n".join([*words, Measured.note])
@@ -458,7 +496,7 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         """
         _, _, n, _, _, nn = self._tally.moments
         worth = float((n**2 / np.maximum(nn, 1.0)).max())
-        if worth >= FEW or self.texts < 2 * worth:
+        if not 0 < worth < FEW or self.texts < 2 * worth:
             return ""
         return (
             f"Few texts have most of the tokens: means are as of {worth:.1f} texts of one length, "
@@ -473,12 +511,14 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
 
         Raises
         ------
+        InvalidValueError
+            There is no measure of heads.
         MissingExtraError
             xarray is not installed.
         """
         from attnlab.views.frames import grid
 
-        heads = [name for name in self.measures if is_of_heads(name)]
+        heads = self._of_heads()
         numbers = {
             kind: np.stack([getattr(self[name], kind) for name in heads])
             for kind in ("mean", "error", "texts", "places")
@@ -486,7 +526,7 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         about = {"texts": self.texts, "tokens": self.tokens, "model": self.model}
         if "loss" in self.measures:
             about |= {"loss": float(self["loss"].mean), "loss_error": float(self["loss"].error)}
-        return grid(numbers, {"measure": heads, "layer": None, "head": None}, about)
+        return grid(numbers, {"measure": [*heads], "layer": None, "head": None}, about)
 
     def to_html(self, *, language: str | None = None) -> str:
         """One page with a map of every measure and, behind each cell, its head and texts.
@@ -505,8 +545,7 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         """
         from attnlab.views.atlas import page
 
-        if not any(map(is_of_heads, self.measures)):
-            raise InvalidValueError("a page shows measures of heads, and there is loss alone")
+        self._of_heads()
         return page(self, language)
 
     def explore(
@@ -535,12 +574,14 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         Raises
         ------
         InvalidTypeError, InvalidValueError
-            The model can't be the one that was measured; or as `GPT2.explore` raises them.
+            The model can't be the one that was measured, or there is no measure of heads; or as
+            `GPT2.explore` raises them.
         MissingExtraError
             Starlette or uvicorn is not installed.
         """
         from attnlab.explorer import START, Explorer
 
+        self._of_heads()
         self._check_model(model)
         start = START if text_or_ids is None else text_or_ids
         return Explorer(model, start, port=port, language=language, atlas=self)
@@ -548,7 +589,8 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
     def _check_model(self, model: GPT2) -> None:
         """Refuse a model that has not the atlas's heads, or other tokens."""
         check_kind(model, GPT2, "model")
-        config, longest = model.config, max(map(len, self._tally.ids.values()))
+        config = model.config
+        longest = max(map(len, self._tally.ids.values()), default=0)
         why = ""
         if (config.n_layer, config.n_head) != (self.n_layer, self.n_head):
             why = f"it has {config.n_layer} layers of {config.n_head} heads"
@@ -568,19 +610,22 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
     def is_of(self, model: GPT2) -> bool:
         """Whether a model has the numbers that are told of a passage, the one told of most often.
 
-        They may differ by rounding, as on another machine.
+        They may differ by rounding, as on another machine. Without passages, or with measures of
+        your own alone, nothing speaks against it.
 
         Raises
         ------
         InvalidTypeError, InvalidValueError
-            The passage can't be traced.
+            It is no model, or the passage can't be traced.
         """
+        check_kind(model, GPT2, "model")
         known = dict.fromkeys(name for name in self.measures if name in MEASURES)
-        if not known:
+        # What is told of a user's own measures alone can't be held against anything.
+        told = [self._tally.passages[:, :, self[name]._columns].ravel() for name in known]
+        every = np.concatenate([np.zeros(0, np.int64), *told])
+        numbers, counts = np.unique(every[every != NONE], return_counts=True)
+        if not numbers.size:
             return True
-        numbers, counts = np.unique(
-            self._tally.passages[self._tally.passages != NONE], return_counts=True
-        )
         number = int(numbers[counts.argmax()])
         found = measured(model.trace(self._tally.ids[number]), known)
         agree = []
@@ -641,7 +686,12 @@ def open_atlas(path: Given) -> Atlas:
                 f"there is no {file}: a run writes it in the end, and goes on when it is started "
                 "again"
             )
-    tensors, words = read_sealed(file, RecordingError)
+    try:
+        tensors, words = read_sealed(file, RecordingError)
+    except RecordingError as error:
+        raise RecordingError(
+            f"{error}. An atlas is a file that `Atlas.save` wrote, or a run, as {RESULT}"
+        ) from None
     if words.get("format") != FORMAT or "about" not in words:
         raise RecordingError(f"{file} is no atlas of this version")
     try:

@@ -118,7 +118,7 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
         yield f'<section class="head" id="{_anchor(layer, head)}">'
         yield f"<h2>{_escaped(titled(f'layer {layer} head {head}', language))}</h2>"
         yield f'<p class="note"><a href="#heads">↑ {say("Heads", language)}</a></p>'
-        if not served:
+        if not served and maps[0].most(layer, head):
             code = f'model.trace(atlas["{maps[0].name}"].most({layer}, {head})[0].ids)'
             words = say("To look into a text:", language)
             yield f'<p class="note">{words} <code>{_escaped(code)}</code></p>'
