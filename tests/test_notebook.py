@@ -379,5 +379,5 @@ def test_the_tokens_that_are_asked_for() -> None:
     )
     last = page(result.show(tokens=slice(-3, None)))
     assert last.titles("i")[0].startswith("27 → 27: ")
-    assert "Shown: 3 of 30 (query), 3 of 30 (key)" in last.text
+    assert "Shown: 3 of 30 (query), 27 to 29, 3 of 30 (key), 27 to 29" in last.text
     assert repr(result.show()) == repr(result)
