@@ -43,7 +43,6 @@ from numpy.typing import ArrayLike
 
 from attnlab.checks import as_count, check_kind, is_integer
 from attnlab.console import PrintedAnywhere
-from attnlab.equations import softmax
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, shown
 from attnlab.sampling import SamplingSettings
 from attnlab.steps import at
@@ -406,13 +405,11 @@ class Desk:
         Of each token there is the probability that it was drawn with, 1 at temperature 0, and the
         `share` that the model gives it, as it is at temperature 1 without a cut.
         """
-        whole = Tokens([*kept.trace.tokens, *chosen])
-        logits = self.kept(whole, kept.silenced).trace.logits[len(kept.trace.tokens) - 1 : -1]
         return {
-            **self._text(whole),
+            **self._text(Tokens([*kept.trace.tokens, *chosen])),
             "chosen": [
-                {**token_of(token), "probability": token.probability, "share": float(row[token.id])}
-                for token, row in zip(chosen, softmax(logits), strict=True)
+                {**token_of(token), "probability": token.probability, "share": token.share}
+                for token in chosen
             ],
         }
 
