@@ -143,6 +143,39 @@ def test_few_long_texts_are_told(pocket: GPT2) -> None:
     assert not attnlab.atlas(pocket, many, [lengths], window=2, progress=False).caution
 
 
+def transposed(trace: Trace) -> Any:
+    return np.zeros((4, 2))
+
+
+def picky(trace: Trace) -> Any:
+    """Fails on each text but those of two tokens."""
+    return np.ones((2, 4)) if len(trace.tokens) == 2 else trace.ids[1000]
+
+
+def test_a_function_that_can_not_work_is_told_before_any_work(
+    pocket: GPT2, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = []
+
+    def given() -> Iterator[str]:
+        for number in range(9):
+            taken.append(number)
+            yield "The dog barked."
+
+    place = tmp_path / "out"
+    for measure, told in {transposed: r"given \(4, 2\)", picky: "picky fails: IndexError"}.items():
+        taken.clear()
+        with pytest.raises(InvalidValueError, match=told):
+            attnlab.atlas(pocket, given(), ["first", measure], chunk=4, directory=place)
+        assert taken == [0, 1, 2, 3]
+    assert not place.exists()
+    assert not capsys.readouterr().err
+    # What works on one text of the first chunk is not to blame.
+    few = ["", "The", "The dog", "The dog barked", "The"]
+    found = attnlab.atlas(pocket, few, [picky], chunk=4, progress=False)
+    assert [name for name, _ in found.faults] == ["text 0", "text 1", "text 3", "text 4"]
+
+
 class Backwards(Executor):
     """Does the last thing first, when all are there that will come."""
 
@@ -482,6 +515,29 @@ def test_a_function_that_was_changed_is_another_run(tmp_path: Path, pocket: GPT2
     assert bits(once(lengths)) == bits(once(lengths))
     with pytest.raises(ResumeError, match=r"there first, lengths \(sha256 \w+\), here first, leng"):
         once(twice)
+
+
+@posix
+def test_what_a_run_writes_is_no_text(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "one.txt").write_text("The dog barked.")
+    (tmp_path / "link").symlink_to(corpus, target_is_directory=True)
+    link, before = tmp_path / "link", sorted(tmp_path.rglob("*"))
+    for given, place in [
+        (corpus, corpus),
+        (corpus, corpus / "a" / "b"),
+        (corpus, link / "a"),
+        (link, corpus),
+        (str(corpus), corpus / ".." / "corpus" / "a"),
+    ]:
+        with pytest.raises(InvalidValueError, match="lies in the directory of texts"):
+            attnlab.atlas("pocket", given, ["loss"], directory=place, progress=False)
+    assert sorted(tmp_path.rglob("*")) == before
+    beside = {"directory": tmp_path / "corpus-atlas", "progress": False}
+    assert attnlab.atlas("pocket", corpus, ["loss"], **beside).texts == 1
+    inside = {"directory": corpus, "progress": False}
+    assert attnlab.atlas("pocket", corpus / "one.txt", ["loss"], **inside).texts == 1
 
 
 def test_two_runs_in_one_directory(tmp_path: Path) -> None:

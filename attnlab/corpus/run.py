@@ -18,6 +18,7 @@ from concurrent.futures import (
 )
 from copy import copy
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +97,12 @@ def atlas(
     chunk : texts that a worker takes at once; fewer where they are long
     window : tokens that are traced at once, with the ids that they have in their text; None for
         128, or fewer where the model has fewer positions
-    directory : where the tally of each chunk is written when it is known. A run that was killed
-        goes on from there when it is started again with the same arguments, and counts no text
-        twice; in the end `atlas.safetensors` is there, as `Atlas.save` writes it, and its page,
-        `atlas.html`. A function is the same if its code, its defaults and the values that it closes
-        over are; what it reaches by a global name, such as functions that it calls, is not seen:
-        after a change there, give the run another directory.
+    directory : where the tally of each chunk is written when it is known, outside of a directory
+        of texts. A run that was killed goes on from there when it is started again with the same
+        arguments, and counts no text twice; in the end `atlas.safetensors` is there, as
+        `Atlas.save` writes it, and its page, `atlas.html`. A function is the same if its code, its
+        defaults and the values that it closes over are; what it reaches by a global name, such as
+        functions that it calls, is not seen: after a change there, give another directory.
     progress : whether a bar shows texts and tokens per second, on stderr
 
     Returns
@@ -112,7 +113,8 @@ def atlas(
     Raises
     ------
     InvalidTypeError, InvalidValueError, MissingFileError
-        Something can't be used, which is told before any work; or no text could be measured.
+        Something can't be used, which is told before any work: also a function that works on no
+        text of the first chunk. Or no text could be measured.
     ResumeError
         The directory holds chunks of another model, corpus, function, or of other settings.
     WorkerError
@@ -138,6 +140,13 @@ def atlas(
     task = Task(Shared(opened, name), checked_measures(measures), size)
     chunks = chunks_of(texts, as_count(chunk, "chunk", least=1))
     place = None if directory is None else as_path(directory, "directory")
+    if place is not None and is_within(place, texts):
+        raise InvalidValueError(
+            f"{place} lies in the directory of texts, where what a run writes would be measured: "
+            "give another one"
+        )
+    if any(function is not None for function in task.measures.values()):
+        chunks = tried(task, chunks)
     if place is not None:
         make_directory(place)
     with one_thread(), contextlib.nullcontext() if place is None else held(place / LOCK):
@@ -168,6 +177,23 @@ def as_path_or_name(model: Any) -> Given:
         check_kind(model, GPT2, "model")
     given: Given = model
     return given
+
+
+def is_within(directory: Path, texts: Any) -> bool:
+    """Whether a directory is that of the texts, or lies in it; links are followed."""
+    if not isinstance(texts, str | os.PathLike):
+        return False
+    corpus = as_path(texts, "texts").resolve()
+    return corpus.is_dir() and directory.resolve().is_relative_to(corpus)
+
+
+def tried(task: Task, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """The chunks, when a user's measures have worked on a text of the first one."""
+    first = next(chunks, None)
+    if first is None:
+        return chunks
+    task.try_measures(first)
+    return chain([first], chunks)
 
 
 def digested(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chunk]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -88,6 +89,33 @@ class Task(NamedTuple):
             except (AttnlabError, MemoryError) as error:
                 whole.faults.append((text.name, str(error) or type(error).__name__))
         return whole
+
+    def try_measures(self, chunk: Chunk) -> None:
+        """Try each of a user's measures on texts' first windows, until it works on one of them.
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            It works on none.
+        """
+        for name, function in self.measures.items():
+            failed = None
+            for ids in self._first_windows(chunk) if function is not None else ():
+                try:
+                    measured(self.shared.model.trace(ids), {name: function})
+                except AttnlabError as error:
+                    failed = error
+                else:
+                    failed = None
+                    break
+            if failed is not None:
+                raise failed
+
+    def _first_windows(self, chunk: Chunk) -> Iterator[Ids]:
+        """Of each text that can be read."""
+        for text in chunk.texts:
+            with contextlib.suppress(AttnlabError):
+                yield next(self._windows(text))[1]
 
     def _of_text(self, number: int, text: Text) -> Tally:
         one = Tally.of(columns(self.shared.model.config, self.measures))
