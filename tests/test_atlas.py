@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -372,7 +373,7 @@ def test_an_empty_corpus(tmp_path: Path, pocket: GPT2) -> None:
             attnlab.atlas(pocket, given, progress=False)
 
 
-def names_and_contents(given: Any) -> list[tuple[str, bytes]]:
+def names_and_contents(given: Any) -> list[tuple[str, str]]:
     return [(text.name, text.content) for text in texts_of(given)]
 
 
@@ -381,17 +382,64 @@ def test_files_and_directories(tmp_path: Path) -> None:
     (tmp_path / "b" / "two.txt").write_text("two\nlines\n")
     (tmp_path / "a.txt").write_text("one")
     (tmp_path / ".hidden").write_text("no")
-    assert names_and_contents(tmp_path) == [("a.txt", b"one"), ("b/two.txt", b"two\nlines\n")]
+    (tmp_path / "b" / ".git").mkdir()
+    (tmp_path / "b" / ".git" / "config").write_text("no")
+    assert names_and_contents(tmp_path) == [("a.txt", "one"), ("b/two.txt", "two\nlines")]
     assert names_and_contents(tmp_path / "b" / "two.txt") == [
-        ("line 1", b"two\n"),
-        ("line 2", b"lines\n"),
+        ("line 1", "two"),
+        ("line 2", "lines"),
     ]
-    assert names_and_contents(text for text in ("x", "y")) == [("text 0", b"x"), ("text 1", b"y")]
+    assert names_and_contents(text for text in ("x", "y")) == [("text 0", "x"), ("text 1", "y")]
     with pytest.raises(MissingFileError, match="there is no 'The dog barked"):
         texts_of("The dog barked.")
     for given in (3, b"bytes", None):
         with pytest.raises(InvalidTypeError, match="texts are a list of them"):
             texts_of(given)
+    for given in ({"text": ["The dog"]}, SimpleNamespace(columns=["text"])):
+        with pytest.raises(InvalidTypeError, match=r"give the texts alone, such as df\['text'\]"):
+            texts_of(given)
+
+
+def test_a_table_is_no_list_of_texts() -> None:
+    needs("pandas", "frames")
+    import pandas
+
+    frame = pandas.DataFrame({"text": ["The dog", "A cat"], "source": ["x", "y"]})
+    with pytest.raises(InvalidTypeError, match="of a DataFrame the names of what is in it"):
+        attnlab.atlas("pocket", frame, progress=False)
+    assert names_and_contents(frame["text"]) == [("text 0", "The dog"), ("text 1", "A cat")]
+
+
+def test_what_is_given_is_measured_as_it_is(pocket: GPT2, tmp_path: Path) -> None:
+    """Texts in Python to the last character; in files line ends are all the same."""
+    given = ["The dog\n", "The\rcat", "\n", "\ufeffThe", " a\r\n"]
+    found = attnlab.atlas(pocket, given, [lengths], progress=False)
+    assert not found.faults
+    encoded = [pocket.tokenizer.encode(text) for text in given]
+    assert found.tokens == sum(map(len, encoded))
+    extremes = found["lengths"].most(0, 0) + found["lengths"].least(0, 0)
+    assert {one.text: one.ids for one in extremes} == {
+        f"text {n}": tuple(ids) for n, ids in enumerate(encoded)
+    }
+
+    def corpora(texts: list[str]) -> set[str]:
+        """Of a file and a directory, however lines end in them."""
+        found = set()
+        for number, end in enumerate(("\n", "\r\n")):
+            directory = tmp_path / str(number)
+            directory.mkdir(exist_ok=True)
+            for name, text in enumerate(texts):
+                (directory / f"{name}").write_bytes(f"{text}{end}".encode())
+            file = tmp_path / f"{number}.txt"
+            file.write_bytes((end.join(texts) + end).encode("utf-8-sig"))
+            for place in (file, directory):
+                found.add(attnlab.atlas(pocket, place, ["loss"], progress=False).corpus)
+        return found
+
+    plain = attnlab.atlas(pocket, ["The dog", "A cat"], ["loss"], progress=False).corpus
+    assert corpora(["The dog", "A cat"]) == {plain}
+    ended = attnlab.atlas(pocket, ["The dog\n", "A cat\n"], ["loss"], progress=False).corpus
+    assert ended != plain
 
 
 def test_one_enormous_line(tmp_path: Path) -> None:
@@ -400,14 +448,14 @@ def test_one_enormous_line(tmp_path: Path) -> None:
     line = words * (3 * LONGEST // len(words.encode()))
     file.write_text(f"first\n{line}\nlast", encoding="utf-8")
     (_, one), *parts, (last, end) = names_and_contents(file)
-    assert (one, last, end) == (b"first\n", "line 3", b"last")
-    assert b"".join(part for _, part in parts).decode() == f"{line}\n"
+    assert (one, last, end) == ("first", "line 3", "last")
+    assert "".join(part for _, part in parts) == line
     assert [name for name, _ in parts] == ["line 2", *(f"line 2, part {n}" for n in (2, 3, 4))]
-    assert all(part.startswith(b" ") and len(part) <= LONGEST for _, part in parts[1:])
-    assert [len(chunk.texts) for chunk in chunks_of(file, 64)] == [2, 2, 2]
+    assert all(part[0] == " " and len(part.encode()) <= LONGEST for _, part in parts[1:])
+    assert [len(chunk.texts) for chunk in chunks_of(file, 64)] == [3, 3]
     unbroken = "ü" * LONGEST
     (_, one), (_, two), (name, three) = names_and_contents([unbroken])
-    assert (one + two + three).decode() == one.decode() + two.decode() + three.decode() == unbroken
+    assert one + two + three == unbroken
     assert name == "text 0, part 3"
 
 
@@ -415,7 +463,7 @@ def test_chunks_are_the_same_however_they_are_read() -> None:
     given = ["a", "b", "c", "d", "e"]
     chunks = [*chunks_of(given, 2)]
     assert [(chunk.number, chunk.first) for chunk in chunks] == [(0, 0), (1, 2), (2, 4)]
-    assert chunks[2].texts == (Text("text 4", b"e"),)
+    assert chunks[2].texts == (Text("text 4", "e"),)
 
 
 def test_a_run_goes_on_where_it_was(tmp_path: Path, alone: Atlas) -> None:

@@ -46,7 +46,7 @@ from attnlab.sealed import read_sealed, sha256, write_sealed
 from attnlab.tables import printable
 from attnlab.views.atlas import page
 
-FORMAT = "2"
+FORMAT = "3"
 
 # Tokens that are traced at once where nothing else is said.
 WINDOW = 128
@@ -85,9 +85,11 @@ def atlas(
     ----------
     model : a GPT2; or a name or directory as `GPT2.from_pretrained` takes it, which each worker
         then opens for itself, where it runs
-    texts : a list of texts or another iterable; a file with a text on each line; or a directory
-        with one in each file. They are read as a stream. What is longer than 1,000,000 bytes is
-        taken for several texts.
+    texts : a list of texts or another iterable, each as it is, counted from 0; a file with a text
+        on each line, counted from 1, blank ones left out; or a directory with one in each file, of
+        its subdirectories too, hidden ones left out. In files each line end is a `\\n`, and that at
+        the end of a text does not count. They are read as a stream. What is longer than 1,000,000
+        bytes is taken for several texts.
     measures : names, see `attnlab.corpus.MEASURES`; and functions of a `Trace` that give a number
         for each head, (L, H), NaN where there is none, which count once for each window. None for
         all that have names.
@@ -200,7 +202,7 @@ def digested(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chunk]:
     """The chunks, of whose texts a digest is taken: the same however many are in a chunk."""
     for chunk in chunks:
         for text in chunk.texts:
-            digest.update(sha256([text.content.removesuffix(b"\n")]).encode())
+            digest.update(sha256([text.content.encode()]).encode())
         yield chunk
 
 

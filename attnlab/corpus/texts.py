@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator
-from itertools import count
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from attnlab.checks import attribute
 from attnlab.errors import InvalidTypeError, InvalidValueError, MissingFileError, shown
 from attnlab.files import as_path, decoded_text, open_regular
 
@@ -22,25 +23,21 @@ class Text(NamedTuple):
     Attributes
     ----------
     name : such as "line 7", "book/one.txt" or "text 0"
-    content : UTF-8; empty where it can't be read
+    content : what is measured; empty where it can't be read
     fault : why not; empty where it can
     """
 
     name: str
-    content: bytes
+    content: str
     fault: str = ""
 
-    def decoded(self) -> str:
-        """What it says; line ends are `\\n`.
-
-        Raises
-        ------
-        InvalidValueError
-            It can't be read.
-        """
-        if self.fault:
-            raise InvalidValueError(self.fault)
-        return decoded_text(self.content, self.name, InvalidValueError).removesuffix("\n")
+    @classmethod
+    def of_file(cls, name: str, content: bytes) -> Text:
+        """As files have it: line ends are `\\n`, and the last one does not count."""
+        try:
+            return cls(name, decoded_text(content, name, InvalidValueError).removesuffix("\n"))
+        except InvalidValueError as error:
+            return cls(name, "", str(error))
 
 
 class Chunk(NamedTuple):
@@ -95,6 +92,11 @@ def texts_of(given: Any) -> Iterator[Text]:
                 "file with one on each line, or a directory with one in each file"
             )
         return _of_lines(path)
+    if isinstance(given, Mapping) or attribute(given, "columns") is not None:
+        raise InvalidTypeError(
+            f"of a {type(given).__name__} the names of what is in it would be measured: give the "
+            "texts alone, such as df['text']"
+        )
     if not isinstance(given, Iterable) or isinstance(given, bytes):
         raise InvalidTypeError(
             "texts are a list of them or another iterable, a file with one on each line, or a "
@@ -107,14 +109,15 @@ def _of_iterable(given: Iterable[Any]) -> Iterator[Text]:
     for number, text in enumerate(given):
         name = f"text {number}"
         if not isinstance(text, str):
-            yield Text(name, b"", f"it is no text: {shown(text)}")
+            yield Text(name, "", f"it is no text: {shown(text)}")
             continue
         try:
             content = text.encode()
         except UnicodeEncodeError:
-            yield Text(name, b"", "it has half of a surrogate pair, which is no character")
+            yield Text(name, "", "it has half of a surrogate pair, which is no character")
             continue
-        yield from _named(name, _parts(io.BytesIO(content).read))
+        for part_name, part in _named(name, _parts(io.BytesIO(content).read)):
+            yield Text(part_name, part.decode())
 
 
 def _of_lines(path: Path) -> Iterator[Text]:
@@ -129,27 +132,28 @@ def _of_lines(path: Path) -> Iterator[Text]:
             if first is None:
                 return
             if first.strip():
-                yield from _named(f"line {number}", parts, first)
+                yield from starmap(Text.of_file, _named(f"line {number}", parts, first))
 
 
 def _of_directory(directory: Path) -> Iterator[Text]:
     for place, folders, files in os.walk(directory):
-        folders.sort()
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         for file in (Path(place, name) for name in sorted(files) if not name.startswith(".")):
             name = file.relative_to(directory).as_posix()
             try:
                 with open_regular(file) as stream:
-                    yield from _named(name, _parts(stream.read))
+                    yield from starmap(Text.of_file, _named(name, _parts(stream.read)))
             except OSError as error:
-                yield Text(name, b"", f"it can't be read: {error.strerror or error}")
+                yield Text(name, "", f"it can't be read: {error.strerror or error}")
 
 
-def _named(name: str, parts: Iterator[bytes], first: bytes | None = None) -> Iterator[Text]:
-    """The parts of one text, the second and further ones numbered."""
-    here = next(parts, b"") if first is None else first
-    yield Text(name, here)
+def _named(
+    name: str, parts: Iterator[bytes], first: bytes | None = None
+) -> Iterator[tuple[str, bytes]]:
+    """The parts of one text with names, the second and further ones numbered."""
+    yield name, next(parts, b"") if first is None else first
     for number, part in enumerate(parts, 2):
-        yield Text(f"{name}, part {number}", part)
+        yield f"{name}, part {number}", part
 
 
 def _parts(read: Callable[[int], bytes], ends: bytes | None = None) -> Iterator[bytes]:

@@ -129,7 +129,9 @@ class Task(NamedTuple):
         return one
 
     def _windows(self, text: Text) -> Iterator[tuple[int, Ids]]:
-        ids = np.array(self.shared.model.tokenizer.encode(text.decoded()), np.int64)
+        if text.fault:
+            raise InvalidValueError(text.fault)
+        ids = np.array(self.shared.model.tokenizer.encode(text.content), np.int64)
         if not len(ids):
             raise InvalidValueError("it has no tokens")
         for start in range(0, len(ids), self.window):
