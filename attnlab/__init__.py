@@ -106,6 +106,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "corpus":  # whose MEASURES say what an atlas measures
+        return import_module("attnlab.corpus")
     if name in LATE:
         return getattr(import_module(LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
