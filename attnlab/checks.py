@@ -158,7 +158,9 @@ def check_kind(value: object, kind: type, name: str) -> None:
         It is of another one.
     """
     if not isinstance(value, kind):
-        article = "" if kind.__name__.endswith("s") else "a "  # no word for several has one
+        article = "an " if kind.__name__[0] in "AEIOU" else "a "
+        if kind.__name__.endswith("s"):  # no word for several has one
+            article = ""
         raise InvalidTypeError(f"{name} must be {article}{kind.__name__}; given {shown(value)}")
 
 

@@ -588,6 +588,15 @@ def test_what_a_run_writes_is_no_text(tmp_path: Path) -> None:
     assert attnlab.atlas("pocket", corpus / "one.txt", ["loss"], **inside).texts == 1
 
 
+def test_no_bar_stays_where_nothing_was_done(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InvalidValueError, match="there are no texts"):
+        attnlab.atlas("pocket", [])
+    *_, last, end = capsys.readouterr().err.split("\r")
+    assert (last.strip(), end) == ("", "")
+    attnlab.atlas("pocket", ["The dog"], ["loss"])
+    assert re.search(r"1 texts \[.*2 tokens", capsys.readouterr().err.split("\r")[-1])
+
+
 def test_two_runs_in_one_directory(tmp_path: Path) -> None:
     def inside() -> Iterator[str]:
         yield "The dog barked."
@@ -852,9 +861,24 @@ def test_pictures(alone: Atlas) -> None:
     assert (dots.get_xdata().min(), dots.get_xdata().max()) == (0, 1)
 
 
+def test_a_model_is_found_again_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page stands in another directory than that in which the run was started."""
+    shutil.copytree(POCKET_DIRECTORY, tmp_path / "mine", ignore=shutil.ignore_patterns("*.py"))
+    monkeypatch.chdir(tmp_path)
+    for given in ("./mine", Path("mine"), GPT2.from_pretrained("mine")):
+        out = {"directory": "out", "progress": False}
+        found = attnlab.atlas(given, ["The dog barked."], ["first"], **out)
+        assert found.model_given == str(tmp_path / "mine")
+        assert f"--model {tmp_path / 'mine'} --atlas ." in Path("out", PAGE).read_text("utf-8")
+    named = attnlab.atlas("pocket", ["The dog barked."], ["first"], progress=False)
+    assert named.model_given == "pocket"
+
+
 def test_what_is_given_is_looked_at_first(pocket: GPT2) -> None:
     for told, given in {
-        "executor must be a Executor": {"executor": 4},
+        "executor must be an Executor": {"executor": 4},
         "chunk must be an integer of at least 1": {"chunk": 0},
         "progress must be True or False": {"progress": 1},
     }.items():

@@ -156,7 +156,8 @@ def atlas(
         with contextlib.closing(Work(task, executor, kept)) as work:
             digest = hashlib.sha256()
             total = _added_up(work, digested(chunks, digest), progress)
-        given = name or directory_of(opened)
+        is_local = name is None or as_path(name).is_dir()
+        given = directory_of(opened) if is_local else str(name)
         found = Atlas.of(opened, given, task.measures, size, total, digest.hexdigest())
         if place is not None:
             found.save(place / RESULT)
@@ -210,12 +211,14 @@ def _added_up(work: Work, chunks: Iterator[Chunk], progress: bool) -> Tally:
     """The tally of all chunks, added in their order."""
     total = work.nothing()
     started, before = time.perf_counter(), 0
-    with progress_bar(unit="text", disable=not progress) as bar:
+    # Until something is done it leaves no line above an error.
+    with progress_bar(unit=" texts", leave=False, disable=not progress) as bar:
         for tally, is_new in work.in_order(chunks):
             total.add(tally)
             before += 0 if is_new else tally.tokens
             speed = (total.tokens - before) / (time.perf_counter() - started)
             bar.set_postfix_str(f"{total.tokens:,} tokens, {speed:,.0f} tokens/s", False)
+            bar.leave = True
             bar.update(tally.texts + len(tally.faults))
     if not total.texts:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in total.faults[:3])
