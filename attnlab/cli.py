@@ -222,7 +222,7 @@ def _parser() -> Parser:
         "--atlas",
         metavar="FILE",
         help="open an atlas, a file or a directory of attnlab atlas, in which each passage is a "
-        "link to its trace",
+        "link to its trace; without --model with the model that it is of",
     )
     explore.add_argument(
         "--port", type=int, default=0, help="where it listens (default: wherever one is free)"
@@ -555,6 +555,8 @@ def _ask_to_replace(file: Path) -> None:
 def _explore(options: argparse.Namespace) -> Report:
     start = _texts(options) if options.texts or options.files else []
     found = None if options.atlas is None else open_atlas(options.atlas)
+    if found is not None and options.model is None:
+        options.model = found.model_given or None  # of a model in memory it knows none
     model = _model(options)
     if found is None:
         explorer = model.explore(*start, port=options.port)

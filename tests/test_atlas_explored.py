@@ -238,16 +238,17 @@ def test_a_directory_is_opened(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     attnlab.atlas("pocket", texts(3), ["first"], directory=tmp_path, progress=False)
-    command = ["explore", "--model", "pocket", "--atlas", str(tmp_path), "--no-browser"]
-    process = start(*command)
-    served = link_of(process)
-    assert urlsplit(served.url).path == "/atlas"
-    assert len(links_of(page_of(served, served.url))) == 8 * 2 * 3
-    assert answer(served, "POST", "/stop")[0] == 200
-    process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0
-    command[2] = str(REFERENCE / "odd")
-    process = start(*command)
+    command = ["explore", "--atlas", str(tmp_path), "--no-browser", "--model"]
+    # Without --model it is the atlas's, whatever ATTNLAB_MODEL says.
+    for asked in (command[:-1], [*command, "pocket"]):
+        process = start(*asked)
+        served = link_of(process)
+        assert urlsplit(served.url).path == "/atlas"
+        assert len(links_of(page_of(served, served.url))) == 8 * 2 * 3
+        assert answer(served, "POST", "/stop")[0] == 200
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+    process = start(*command, str(REFERENCE / "odd"))
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     assert "this is not the model that the atlas is of: it has 3 layers of 5 heads" in err
