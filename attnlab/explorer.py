@@ -15,9 +15,10 @@ With an atlas, each passage of which is a link to its trace:
     GET  /atlas?token=...        the atlas's page
     GET  /?token=...&passage=    the page, which opens with a passage: measure.most.layer.head.rank
 
-What can't be done is answered by {"error": a sentence}, a trace that is no longer kept by 410. Only
-who has the link gets in, which no other site has, and no other user: every request bears its token,
-and what a page of another site sends is told by its Host and Origin.
+What can't be done is answered by {"error": a sentence}, or where a page was asked for by one that
+says it; a trace that is no longer kept by 410. Only who has the link gets in, which no other site
+has, and no other user: every request bears its token, and what a page of another site sends is told
+by its Host and Origin.
 """
 
 from __future__ import annotations
@@ -84,6 +85,9 @@ START = "The dog chased the ball, but it"
 
 # Where an atlas's page is.
 ATLAS = "atlas"
+
+# What is opened by links, which can bear no header.
+PAGES = ("/", f"/{ATLAS}")
 
 # How many bytes a request may have.
 LONGEST_REQUEST = 100_000
@@ -347,9 +351,13 @@ class Desk:
             found = getattr(self.atlas[name], {"most": "most", "least": "least"}[kind])
             passage = found(layer, head)[rank]
         except (AttnlabError, LookupError, TypeError, ValueError):
-            raise HTTPException(404, "There is no such passage in the atlas.") from None
-        where = place_of(passage, self.language)
-        return list(passage.ids), printable(f"{where}; {name} {passage.value:.3f}")
+            raise HTTPException(
+                404, say("There is no such passage in the atlas.", self.language)
+            ) from None
+        told = f"{place_of(passage, self.language)}; {name} {passage.value:.3f}"
+        if not self._is_its_model:
+            told = say("{passage} in the atlas", self.language, passage=told)
+        return list(passage.ids), printable(told)
 
     def atlas_page(self, token: str) -> str:
         """The atlas's page, with links that bear the token."""
@@ -591,21 +599,26 @@ async def content_of(request: Request, too_long: str) -> dict[str, Any]:
     return asked
 
 
-def told(status: int, sentence: str) -> Response:
+def told(request: Request, status: int, sentence: str) -> Response:
+    """A sentence for the page; for who opened a link, as a page of its own."""
+    if request.url.path in PAGES:
+        title = '<!doctype html><meta charset="utf-8"><title>attnlab</title>'
+        return HTMLResponse(f"{title}<p>{escape(sentence)}</p>", status)
     return JSONResponse({"error": sentence}, status)
 
 
 async def refused(request: Request, error: Exception) -> Response:
     """What can't be done, told in the page; of one who has left nobody reads it."""
     if isinstance(error, HTTPException):
-        return told(error.status_code, error.detail)
-    return told(400, str(error))
+        return told(request, error.status_code, error.detail)
+    return told(request, 400, str(error))
 
 
 async def failed(request: Request, error: Exception) -> Response:
     """An error that nobody foresaw: told in the page, and with its traceback on stderr."""
     traceback.print_exception(error)
-    return told(500, f"attnlab failed, and the terminal says where: {type(error).__name__}")
+    name = type(error).__name__
+    return told(request, 500, f"attnlab failed, and the terminal says where: {name}")
 
 
 class Guard:
@@ -629,7 +642,7 @@ class Guard:
 
         request = Request(scope)
         why = self.why_not(request)
-        app = told(403, why) if why else self.app
+        app = told(request, 403, why) if why else self.app
         await app(scope, receive, send_guarded)
 
     def why_not(self, request: Request) -> str:
@@ -639,7 +652,7 @@ class Guard:
             return "The explorer answers under its own address alone."
         if request.method == "POST" and request.headers.get("origin") != f"http://{host}":
             return "The explorer answers its own page alone."
-        if request.url.path in ("/", f"/{ATLAS}"):  # opened as links, which can bear no header
+        if request.url.path in PAGES:
             token = request.query_params.get("token", "")
         else:
             token = request.headers.get("authorization", "").removeprefix("Bearer ")

@@ -123,8 +123,8 @@ def test_passages_that_are_not_there(explorer: Explorer, pocket: GPT2) -> None:
     for place in ("induction", "loss.most.0.0.0", "induction.plot.0.0.0", "induction.most.2.0.0"):
         for asked in (place, place.replace("0.0.0", "0.0.9")):
             status, _, content = answer(explorer, "GET", f"/?token={token}&passage={asked}")
-            told = json.loads(content)["error"] if status == 404 else ""
-            assert told == "There is no such passage in the atlas.", asked
+            assert status == 404, asked
+            assert content.endswith(b"<p>There is no such passage in the atlas.</p>"), asked
     with pocket.explore() as other:
         link = f"/?token={parts_of(other)[1]}&passage=induction.most.0.0.0"
         assert answer(other, "GET", link)[0] == 404
@@ -135,7 +135,10 @@ def test_passages_that_are_not_there(explorer: Explorer, pocket: GPT2) -> None:
 def test_who_may_see_it(explorer: Explorer) -> None:
     path = f"/atlas?token={parts_of(explorer)[1]}"
     assert answer(explorer, "GET", path, authorization=None)[0] == 200
-    assert answer(explorer, "GET", "/atlas?token=other", authorization=None)[0] == 403
+    status, headers, content = answer(explorer, "GET", "/atlas?token=other", authorization=None)
+    assert (status, headers["content-type"]) == (403, "text/html; charset=utf-8")
+    assert b"<p>This link is not of this explorer: open the one that it told when" in content
+    assert headers["content-security-policy"].startswith("default-src 'none'; ")
     assert answer(explorer, "GET", "/atlas")[0] == 403  # its links bear the token of its own
     assert answer(explorer, "GET", path, host="example.com")[0] == 403
     assert answer(explorer, "POST", path, {})[0] == 405
@@ -186,7 +189,11 @@ def test_a_model_with_other_numbers_is_told(atlas: Atlas, pocket: GPT2, tmp_path
     assert not mixed.is_of(tuned)
     words = "Traces are of another model than the atlas"
     with atlas.explore(tuned, language="en") as explorer:
-        assert words in page_of(explorer, explorer.url)
+        page = page_of(explorer, explorer.url)
+        assert words in page
+        link = links_of(page)[0].partition("#")[0]
+        passage = atlas["induction"].most(0, 0)[0]
+        assert opened(explorer, link)["atlas"].endswith(f"{passage.value:.3f} in the atlas")
     with atlas.explore(pocket, language="zh") as explorer:
         page = page_of(explorer, explorer.url)
     assert words not in page
@@ -254,7 +261,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert "this is not the model that the atlas is of: it has 3 layers of 5 heads" in err
 
 
-def test_in_a_browser(explorer: Explorer, atlas: Atlas, browser: Any) -> None:
+def test_in_a_browser(explorer: Explorer, atlas: Atlas, pocket: GPT2, browser: Any) -> None:
     """From a cell to a passage to its trace in a tab of its own, and back, by keys alone."""
     context, said = browser.new_context(), []
     context.on("console", lambda message: said.append(message.text))
@@ -278,11 +285,35 @@ def test_in_a_browser(explorer: Explorer, atlas: Atlas, browser: Any) -> None:
         assert told.startswith("Back to the atlas")
         assert f"{passage.text}, from token {passage.start}; induction {passage.value:.3f}" in told
         assert trace.locator(".flow .symbol").count() == len(passage.ids)
+        passage_is_told = "!document.querySelector('#passage bdi').hidden"
+        trace.locator("#head-toggle").click()
+        until(trace, f"!({passage_is_told})")
+        trace.locator("#head-toggle").click()
+        until(trace, passage_is_told)
+        trace.locator("#prompt").fill("The dog")
+        trace.locator("#prompt").press("Enter")
+        until(trace, f"!({passage_is_told})")
+        assert trace.locator("#passage").inner_text() == "Back to the atlas"
+        # The address has the passage still, and the text that is shown.
+        ids = "new URLSearchParams(location.hash.slice(1)).get('ids')"
+        until(trace, f"{ids} === looks.at(-1).ids.join('.')")
+        assert "&passage=" in trace.url
+        trace.reload()
+        until(trace, "document.querySelector('#prompt').value === 'The dog'")
+        until(trace, f"!({passage_is_told})")
         trace.locator("#passage a").press("Enter")
         trace.wait_for_url("**/atlas?**")
         assert trace.locator("section.head:visible h2").inner_text() == "layer 1 head 3"
         trace.locator("section.head:visible summary").last.press("Enter")
         assert trace.locator("section.head:visible li:visible", has_text="<script>docu").count()
         assert trace.title() == atlas.title.splitlines()[0]
+    with atlas.explore(pocket, language="en") as other:
+        page.goto(other.url)
+        page.goto(page.locator("ol a").first.evaluate("link => link.href"))
+        assert page.locator("#passage a").is_visible()
+        page.locator("#end").click()
+        until(page, "document.querySelector('#passage a').hidden")
+        first = atlas["induction"].most(0, 0)[0]
+        assert page.locator("#passage").inner_text().startswith(f"{first.text}, from token")
     context.close()
     assert said == []

@@ -92,6 +92,8 @@ WORDS = {
         "追踪用的模型与图谱的不同：其数值与这里所写的不一致。"
     ),
     "{text}, from token {start}": "{text}，从词元 {start} 起",
+    "{passage} in the atlas": "{passage}（图谱中的数值）",
+    "There is no such passage in the atlas.": "图谱中没有这一段。",
     "Back to the atlas": "回到图谱",
     "Errors are one standard error of a mean over texts like these.": (
         "误差是这类文本均值的一个标准误差。"
