@@ -780,7 +780,8 @@ def _atlas(options: argparse.Namespace) -> Report:
 
     def draw(terminal: Terminal) -> None:
         terminal.heading(found.title)
-        terminal.table(found.lines(), left=())
+        if lines := found.lines():
+            terminal.table(lines, left=())
         if found.loss:
             terminal.write(found.loss)
         if found.caution:

@@ -673,6 +673,7 @@ def test_of_loss_alone(alone: Atlas, pocket: GPT2) -> None:
     losses, others = (
         attnlab.atlas(pocket, texts(20, seed), ["loss"], progress=False) for seed in (0, 1)
     )
+    assert losses.lines() == []
     assert "layer  head" not in repr(losses)
     assert losses.loss in repr(losses)
     found = losses.compare(others)

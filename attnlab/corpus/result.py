@@ -453,8 +453,13 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         return Difference(self, other)
 
     def lines(self) -> list[list[str]]:
-        """The means, a header and a row for each head, without those of weights seen otherwise."""
+        """The means, a header and a row for each head, without those of weights seen otherwise.
+
+        Nothing where there are none.
+        """
         heads = [n for n in self.measures if is_of_heads(n) and split(n)[1] == AS_THEY_ARE]
+        if not heads:
+            return []
         lines = [["layer", "head", *heads]]
         for at in np.ndindex(self.n_layer, self.n_head):
             means = [self[name].mean[at] for name in heads]
@@ -464,8 +469,8 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
 
     def __repr__(self) -> str:
         lines = self.lines()
-        table = align(lines) if len(lines[0]) > 2 else ""
-        words = [self.title, *filter(None, [table, self.loss, self.caution])]
+        words = [self.title, *([align(lines)] if lines else [])]
+        words += filter(None, [self.loss, self.caution])
         if others := [name for name in self.measures if split(name)[1]]:
             words.append(f"atlas[name] shows one with its errors, also {', '.join(others)}")
         return "\n".join([*words, Measured.note])
