@@ -13,8 +13,11 @@ from attnlab.analysis.gradients import Gradients
 from attnlab.analysis.jobs import HeadJobs
 from attnlab.analysis.lens import LogitLens, OneToken
 from attnlab.analysis.patching import GuessedPatching, Patching
+from attnlab.corpus.result import Atlas, Difference, HeadProfile, Measured, Passage
+from attnlab.explorer import Explorer
 from attnlab.names import NAMES
 from attnlab.products import Product
+from attnlab.steps import Result
 
 # Modules of which the reference tells every public name.
 MODULES = {
@@ -26,10 +29,11 @@ MODULES = {
     "attnlab.errors": "Errors",
 }
 
-# What analyses of a trace return.
+# What analyses, an atlas and `explore` return.
 ANALYSES = (
     *(LogitLens, OneToken, Attribution, ByToken, Patching, GuessedPatching, Gradients, Product),
     *(TokensOfHead, TokensRead, Composition, HeadJobs, Rollout, ValueWeighted, ValueWeightedHeads),
+    *(Atlas, Measured, HeadProfile, Passage, Difference, Explorer),
 )
 
 HEADINGS = {
@@ -59,7 +63,9 @@ def directive(described: Any) -> list[str]:
     path = f"{described.__module__}.{described.__qualname__}"
     if not inspect.isclass(described):
         return ["```{eval-rst}", f".. autofunction:: {path}", "```", ""]
-    options = ("   :members:", "   :show-inheritance:")
+    options = ["   :members:", "   :show-inheritance:"]
+    if issubclass(described, Result):  # such as `explain`, which every part of a trace has
+        options += [f"   :inherited-members: {Result.__name__}", "   :exclude-members: __new__"]
     return ["```{eval-rst}", f".. autoclass:: {path}", *options, "```", ""]
 
 
