@@ -265,7 +265,7 @@ def test_in_a_browser(explorer: Explorer, atlas: Atlas, pocket: GPT2, browser: A
     """From a cell to a passage to its trace in a tab of its own, and back, by keys alone."""
     context, said = browser.new_context(), []
     context.on("console", lambda message: said.append(message.text))
-    context.on("weberror", lambda error: said.append(str(error.error)))
+    context.on("weberror", lambda error: said.append(str(error.error.stack)))
     context.on("dialog", lambda dialog: said.append(dialog.message))
     page = context.new_page()
     with site(explorer._repr_html_()) as notebook:
