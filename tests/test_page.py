@@ -146,7 +146,7 @@ def test_what_can_not_be_written(
         (tmp_path / "page.pdf", ValueError, r"ends in \.html; given 'page\.pdf'.*trace\.plot\(\)"),
         ("", ValueError, "path is empty"),
         (tmp_path / "page.pdf", ValueError, r"file that ends in .html; given 'page.pdf'"),
-        (tmp_path / "page.html.PNG", ValueError, "Pictures are written by"),
+        (tmp_path / "page.html.PNG", ValueError, "A picture is written in Python"),
         (3, TypeError, "path must be a str or a Path; given 3"),
     ):
         with pytest.raises(AttnlabError, match=message) as caught:
