@@ -6,6 +6,7 @@ Data alone. What cuts a text into tokens is in `attnlab.tokenizer`.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -149,11 +150,13 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
 
         Raises
         ------
-        InvalidValueError
-            It is not among the tokens.
+        InvalidValueError, InvalidTypeError
+            It is not among the tokens, or an end of the part to look in is no integer.
         """
+        start = as_count(start, "start", least=-sys.maxsize)
+        stop = len(self) if stop is None else as_count(stop, "stop", least=-sys.maxsize)
         try:
-            return super().index(value, start, stop if stop is not None else len(self))
+            return super().index(value, start, stop)
         except ValueError:
             raise InvalidValueError(
                 f"{shown(value)} is no Token among these; tokens.find(text) finds one by its text"

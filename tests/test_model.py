@@ -89,6 +89,7 @@ def test_arrays_by_the_paths_of_parameters(model: str) -> None:
         (lambda m: m.generate("a", 3, do_sample=False), "by 'do_sample': settings are temperature"),
         (lambda m: m.stream("a", 3, temprature=0), "by 'temprature': settings are temperature"),
         (lambda m: m.trace("the hen").tokens.index("n"), r"tokens.find\(text\) finds one"),
+        (lambda m: m.trace("the hen").tokens.index("n", "t"), "start must be an integer"),
         (
             lambda m: m.trace("the hen").explain("blocks.1.attention.scores"),
             "blocks.1.attention.heads.0.scores as a path",

@@ -665,7 +665,8 @@ def test_two_traces_without_a_difference(odd: GPT2, open_page: Open) -> None:
     assert reason in page.locator("#compared").inner_text()
     assert page.locator("#heatmaps h3").all_inner_texts() == ["A: odd", "B: one_head"]
     page.locator(".map").nth(14).click()  # layer 2, head 4
-    assert "B has no layer 2, head 4" in page.locator("#heatmaps").inner_text()
+    told = "document.querySelector('#heatmaps').innerText"
+    until(page, f"{told}.includes('B has no layer 2, head 4')")
     to_cell(page, 9, 9)
     page.keyboard.press("Enter")
     assert page.locator("#sums article").count() == 1
