@@ -122,7 +122,9 @@ def open_page(watched: Watched, tmp_path: Path) -> Iterator[Open]:
         trace: Trace, other: Trace | None = None, language: str | None = None, **settings: Any
     ) -> Any:
         trace.save(file, other, language=language)
-        return watched.open(file.as_uri(), **settings)
+        page = watched.open(file.as_uri(), **settings)
+        page.evaluate("readAhead()")  # so that what is clicked next shows at once, as to a reader
+        return page
 
     yield open_
     watched.close()

@@ -893,8 +893,7 @@ def test_the_page_computes_on_from_what_is_edited(odd: GPT2, open_page: Open) ->
         for layer, h in np.ndindex(3, 5):
             head = one.head(layer, h)
             found = page.evaluate(
-                f"""async () => {{
-                    await readLayer(traces[{number}], {layer});
+                f"""() => {{
                     const head = headOf(traces[{number}], {layer}, {h});
                     const rows = (f) => Array.from({{ length: 12 }}, (_, i) =>
                         Array.from(f(i), (x) => (x === -Infinity ? "-inf" : x)));
