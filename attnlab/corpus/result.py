@@ -275,8 +275,11 @@ class Difference(Analysis):
         self.error = {}
         for name in self.measures:
             first, second = one[name], other[name]
-            paired, apart = paired_error(first, second, width), np.hypot(first.error, second.error)
-            self.error[name] = read_only(paired if self.batches else apart)
+            self.error[name] = read_only(
+                paired_error(first, second, width)
+                if self.batches
+                else np.hypot(first.error, second.error)
+            )
 
     def _times(self, name: str) -> AnyArray:
         """The differences, each over its error."""
