@@ -6,16 +6,17 @@
 >>> trace.head(0, 0).weights
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from attnlab import errors
-from attnlab.chain import Attention, Head, MultiHeadAttention, SelfAttention
-from attnlab.checkpoint import Checkpoint
-from attnlab.config import GPT2Config
+from attnlab.checkpoints.checkpoint import Checkpoint
 from attnlab.errors import AttnlabError
-from attnlab.forward import MLP, Block, ForwardPass
-from attnlab.functional import (
+from attnlab.forward.attention import Attention, Head, MultiHeadAttention, SelfAttention
+from attnlab.forward.config import GPT2Config
+from attnlab.forward.forward_pass import MLP, Block, ForwardPass
+from attnlab.forward.functional import (
     attention,
     causal_mask,
     cross_attention,
@@ -28,20 +29,20 @@ from attnlab.functional import (
     softmax,
     split_heads,
 )
-from attnlab.generation import Generation, GenerationStep
-from attnlab.model import GPT2
-from attnlab.parameters import Parameters
-from attnlab.sampling import Sampling
+from attnlab.forward.parameters import Parameters
+from attnlab.model.generation import Generation, GenerationStep
+from attnlab.model.gpt2 import GPT2
+from attnlab.model.sampling import Sampling
+from attnlab.model.trace import NextToken, Trace, open_trace
 from attnlab.steps import at, needs
-from attnlab.tables import table
-from attnlab.tokenizer import Tokenizer
-from attnlab.tokens import Token, Tokens
-from attnlab.trace import NextToken, Trace, open_trace
+from attnlab.support.moved import MOVED, MovedModules
+from attnlab.support.tables import table
+from attnlab.text.tokenizer import Tokenizer
+from attnlab.text.tokens import Token, Tokens
 
 if TYPE_CHECKING:
     from attnlab.analysis.patching import attribution_patch, patch
-    from attnlab.checking import check
-    from attnlab.comparison import compare
+    from attnlab.checking import check, compare
     from attnlab.corpus import atlas, open_atlas
     from attnlab.training import train
 
@@ -50,7 +51,7 @@ LATE = {
     "atlas": "attnlab.corpus",
     "attribution_patch": "attnlab.analysis.patching",
     "check": "attnlab.checking",
-    "compare": "attnlab.comparison",
+    "compare": "attnlab.checking",
     "open_atlas": "attnlab.corpus",
     "patch": "attnlab.analysis.patching",
     "train": "attnlab.training",
@@ -105,7 +106,12 @@ __all__ = [
 ]
 
 
+sys.meta_path.append(MovedModules())
+
+
 def __getattr__(name: str) -> Any:
+    if f"attnlab.{name}" in MOVED:
+        return import_module(f"attnlab.{name}")
     if name == "corpus":  # whose MEASURES say what an atlas measures
         return import_module("attnlab.corpus")
     if name in LATE:

@@ -2,7 +2,7 @@
 
 import sys
 
-from attnlab.cli import main
+from attnlab.cli.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,7 +2,7 @@
 
 A function is a step of the forward pass; its parameters are the steps that it needs. Where one
 equation serves several steps (LayerNorm, an affine map, a sum of the residual stream), their
-declarations in `attnlab.chain` and `attnlab.forward` say what its parameters stand for there.
+declarations in `attnlab.forward` say what its parameters stand for there.
 
 Arrays in, arrays out, nothing in place, nothing checked. Shapes are those of one sequence: T tokens
 (Tq that ask, Tk that are looked at), D = n_embd, H heads, Dh = D / H, F the MLP's width. Leading

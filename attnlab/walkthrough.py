@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from attnlab import figures
-from attnlab.console import exit_status
+from attnlab.checking import figures
+from attnlab.checking.figures import Comparison, compare
 from attnlab.equations import Array
-from attnlab.figures import Comparison, compare
-from attnlab.model import GPT2
-from attnlab.tables import align
-from attnlab.trace import Trace
+from attnlab.model.gpt2 import GPT2
+from attnlab.model.trace import Trace
+from attnlab.support.console import exit_status
+from attnlab.support.tables import align
 from attnlab.views.shown import Shown, shown
 
 PROMPT = "It’s very hot in summer. Swimming is"

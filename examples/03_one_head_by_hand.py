@@ -20,8 +20,8 @@ import numpy as np
 
 import attnlab
 from attnlab import figures, pictures
-from attnlab.console import prepare_script
 from attnlab.equations import Array
+from attnlab.support.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
 
@@ -212,9 +212,9 @@ pictures.arrows(added, title=f"context of {words[0]}")
 # %% [markdown]
 # ## 3.6 The same in one line
 #
-# [`attnlab.self_attention`](../attnlab/functional.py) goes the same way and keeps every step under
-# its name. A notebook draws it: point at a cell of the heatmap for its number, and open the other
-# steps.
+# [`attnlab.self_attention`](../attnlab/forward/functional.py) goes the same way and keeps every
+# step under its name. A notebook draws it: point at a cell of the heatmap for its number, and open
+# the other steps.
 
 # %%
 head = attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)

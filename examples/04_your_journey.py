@@ -13,8 +13,8 @@ import numpy as np
 
 import attnlab
 from attnlab import figures, pictures
-from attnlab.console import prepare_script
 from attnlab.equations import Array
+from attnlab.support.console import prepare_script
 from attnlab.training import AdamW, attention_gradient, linear_gradient
 
 prepare_script()  # for any terminal, and for pipes

@@ -10,9 +10,9 @@ import numpy as np
 
 import attnlab
 from attnlab import figures, pictures
-from attnlab.console import prepare_script
-from attnlab.parameters import parameter_count
-from attnlab.tables import align
+from attnlab.forward.parameters import parameter_count
+from attnlab.support.console import prepare_script
+from attnlab.support.tables import align
 
 prepare_script()  # for any terminal, and for pipes
 

@@ -14,7 +14,7 @@ import numpy as np
 
 import attnlab
 from attnlab import pictures
-from attnlab.console import prepare_script
+from attnlab.support.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
 

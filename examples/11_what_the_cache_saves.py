@@ -16,10 +16,10 @@ import numpy as np
 
 import attnlab
 from attnlab import pictures
-from attnlab.console import prepare_script
 from attnlab.equations import Array
-from attnlab.parameters import parameter_count
-from attnlab.tables import align
+from attnlab.forward.parameters import parameter_count
+from attnlab.support.console import prepare_script
+from attnlab.support.tables import align
 
 prepare_script()  # for any terminal, and for pipes
 

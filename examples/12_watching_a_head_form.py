@@ -17,8 +17,8 @@ import numpy as np
 
 import attnlab
 from attnlab import pictures
-from attnlab.console import prepare_script
 from attnlab.equations import Array, Ids
+from attnlab.support.console import prepare_script
 from attnlab.training import Training, train
 
 prepare_script()  # for any terminal, and for pipes

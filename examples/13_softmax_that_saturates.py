@@ -20,8 +20,8 @@ import numpy as np
 
 import attnlab
 from attnlab import pictures
-from attnlab.console import prepare_script
 from attnlab.equations import Array
+from attnlab.support.console import prepare_script
 from attnlab.training import AdamW, attention_gradient, initial_parameters, softmax_gradient
 
 prepare_script()  # for any terminal, and for pipes

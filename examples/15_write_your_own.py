@@ -17,8 +17,8 @@ import numpy as np
 
 import attnlab
 from attnlab import pictures
-from attnlab.console import prepare_script
 from attnlab.equations import Array
+from attnlab.support.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
 

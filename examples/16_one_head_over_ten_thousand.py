@@ -20,10 +20,10 @@ import numpy as np
 import attnlab
 from attnlab import pictures
 from attnlab.analysis.jobs import induction
-from attnlab.console import prepare_script
 from attnlab.equations import AnyArray, Array
 from attnlab.pocket.grammar import KINDS, sample
-from attnlab.tables import align
+from attnlab.support.console import prepare_script
+from attnlab.support.tables import align
 from attnlab.training import initial_parameters
 
 prepare_script()  # for any terminal, and for pipes

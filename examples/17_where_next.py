@@ -12,8 +12,8 @@ import numpy as np
 
 import attnlab
 from attnlab import pictures
-from attnlab.console import prepare_script
 from attnlab.equations import AnyArray, Array
+from attnlab.support.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
 

@@ -18,8 +18,8 @@ import attnlab
 from attnlab import Trace
 from attnlab.corpus import Atlas
 from attnlab.corpus.run import LOCK
-from attnlab.files import IS_ASIDE
 from attnlab.pocket.grammar import sample
+from attnlab.support.files import IS_ASIDE
 
 MEASURES = ("induction", "entropy", "writer", "loss")
 

@@ -18,8 +18,8 @@ from pages import Open, until
 from walkthrough_checkpoint import write_checkpoint
 
 from attnlab import GPT2, AttnlabError, Tokenizer, Trace
-from attnlab.hub import PUBLISHED
-from attnlab.views.page import source
+from attnlab.checkpoints.hub import PUBLISHED
+from attnlab.views.page.page import source
 
 # What views say is tested in English; tests of Chinese ask for it.
 os.environ["ATTNLAB_LANGUAGE"] = "en"

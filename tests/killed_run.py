@@ -17,10 +17,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import attnlab.files
+import attnlab.support.files
 from attnlab import GPT2, GPT2Config, train
 from attnlab.errors import MissingFileError
-from attnlab.files import IS_ASIDE
+from attnlab.support.files import IS_ASIDE
 from attnlab.training import Training
 from attnlab.training.run import LOCK, STATE
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab import GPT2, GPT2Config, Trace
-from attnlab.parameters import ParameterVector
+from attnlab.forward.parameters import ParameterVector
 from attnlab.training.parameters import initial_parameters
 
 TEXT, OTHER = "the hen in a thin inn", "the hen in a thin hen"

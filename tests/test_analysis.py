@@ -26,10 +26,10 @@ from attnlab import (
 from attnlab.analysis.base import Analysis
 from attnlab.analysis.jobs import JOBS
 from attnlab.analysis.patching import HEADS, has_tokens
-from attnlab.checkpoint import tensor_name
-from attnlab.edits import FIXED, editable
-from attnlab.parameters import ParameterVector, parameter_count
-from attnlab.products import Product
+from attnlab.checkpoints.checkpoint import tensor_name
+from attnlab.forward.edits import FIXED, editable
+from attnlab.forward.parameters import ParameterVector, parameter_count
+from attnlab.forward.products import Product
 from attnlab.training import loss_and_gradients
 
 RECORDED = np.load(REFERENCE / "analysis.npz")

@@ -24,7 +24,7 @@ from conftest import lacking, needs, posix
 
 import attnlab
 from attnlab import GPT2, Trace
-from attnlab.blas import one_thread, use_one_thread
+from attnlab.checkpoints.hub import POCKET_DIRECTORY
 from attnlab.corpus import Atlas
 from attnlab.corpus.run import PAGE, RESULT
 from attnlab.corpus.tally import EXTREMES, Tally
@@ -40,10 +40,10 @@ from attnlab.errors import (
     WorkerError,
     WriteError,
 )
-from attnlab.hub import POCKET_DIRECTORY
 from attnlab.pocket.grammar import HELD_OUT_SEED, sample
 from attnlab.pocket.jobs import MEASURED, TEXTS
-from attnlab.tables import with_error
+from attnlab.support.blas import one_thread, use_one_thread
+from attnlab.support.tables import with_error
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +209,7 @@ def test_blas_has_its_threads_back() -> None:
     assert use_one_thread() == 1
     run(None, 1)
     assert use_one_thread() == 1
-    from attnlab.blas import _function
+    from attnlab.support.blas import _function
 
     put = _function("set_num_threads")
     if put is not None:

@@ -26,8 +26,8 @@ from attnlab import (
     softmax,
     split_heads,
 )
-from attnlab.chain import MultiHeadAttention
-from attnlab.fast import ROWS, row_blocks
+from attnlab.forward.attention import MultiHeadAttention
+from attnlab.forward.fast import ROWS, row_blocks
 
 TORCH = np.load(REFERENCE / "ops.npz")
 JOURNEY = figures.load("journey")

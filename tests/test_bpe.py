@@ -9,10 +9,10 @@ import tiktoken
 from conftest import needs
 
 from attnlab import Tokenizer
-from attnlab.bpe import PIECES, Merges
+from attnlab.checkpoints.hub import POCKET_DIRECTORY
 from attnlab.errors import MissingExtraError
-from attnlab.hub import POCKET_DIRECTORY
-from attnlab.tokens import byte_symbols, spelled
+from attnlab.text.bpe import PIECES, Merges
+from attnlab.text.tokens import byte_symbols, spelled
 
 Pair = tuple[str, str]
 

@@ -12,10 +12,10 @@ from student import KNOWN, OTHERS, steps_of
 
 import attnlab
 from attnlab import GPT2, check
-from attnlab.checking import Verdict
+from attnlab.checking.mistakes import MISTAKES
+from attnlab.checking.otherwise import otherwise
+from attnlab.checking.verdict import Verdict
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError
-from attnlab.mistakes import MISTAKES
-from attnlab.otherwise import otherwise
 
 TEXT = "The dog chased the ball, but it"
 ENDS = (

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, load_file, save_file
 
 from attnlab import GPT2, GPT2Config, Tokenizer, Trace
-from attnlab.checkpoint import Checkpoint, tensor_name, tensor_shapes
-from attnlab.config import LARGEST
+from attnlab.checkpoints.checkpoint import Checkpoint, tensor_name, tensor_shapes
 from attnlab.errors import (
     AttnlabError,
     CheckpointError,
@@ -35,8 +34,9 @@ from attnlab.errors import (
     UnknownParameterError,
     VocabularyError,
 )
-from attnlab.formats import CONFIG
-from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.forward.config import LARGEST
+from attnlab.forward.parameters import ParameterVector, parameter_count
+from attnlab.support.formats import CONFIG
 
 PROMPT = "the hen in a thin inn"
 

@@ -18,11 +18,11 @@ from conftest import REFERENCE, posix
 
 import attnlab
 from attnlab import GPT2
-from attnlab.cli import main
-from attnlab.tables import display_width
-from attnlab.views.page import is_page
+from attnlab.cli.command import main
+from attnlab.support.tables import display_width
+from attnlab.views.page.page import is_page
 
-SCHEMA = Path(attnlab.__file__).parent / "cli.schema.json"
+SCHEMA = Path(attnlab.__file__).parent / "cli" / "cli.schema.json"
 ODD = str(REFERENCE / "odd")
 
 # The console script next to this Python, which an editable install makes too.
@@ -87,7 +87,7 @@ def fitting(out: str, command: str) -> Any:
 
 def test_the_command_is_installed() -> None:
     (script,) = entry_points(group="console_scripts", name="attnlab")
-    assert script.value == "attnlab.cli:main"
+    assert script.value == "attnlab.cli.command:main"
     finished = subprocess.run(
         [COMMAND, "info", "--json"], capture_output=True, env=environment(), check=True
     )

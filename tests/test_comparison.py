@@ -12,9 +12,9 @@ from runs import kept
 
 import attnlab
 from attnlab import GPT2, GPT2Config, Tokenizer, compare
-from attnlab.comparison import MARGIN, Stage, distance
+from attnlab.checking.comparison import MARGIN, Stage, distance
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError
-from attnlab.parameters import ParameterVector, parameter_count, parameter_shapes
+from attnlab.forward.parameters import ParameterVector, parameter_count, parameter_shapes
 
 TEXT = "The dog chased the ball, but it"
 BLOCK = (

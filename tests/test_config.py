@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnlab import GPT2Config
-from attnlab.config import ACTIVATIONS, FIXED, LARGEST
 from attnlab.errors import ConfigError, InvalidTypeError, InvalidValueError, MissingFileError
-from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.forward.config import ACTIVATIONS, FIXED, LARGEST
+from attnlab.forward.parameters import ParameterVector, parameter_count
 
 SIZES: dict[str, Any] = {
     "vocab_size": 263,

@@ -15,8 +15,8 @@ from typing import IO
 import pytest
 from conftest import REFERENCE
 
-from attnlab.console import exit_status
 from attnlab.errors import InvalidValueError
+from attnlab.support.console import exit_status
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 WALKTHROUGH = ("-m", "attnlab.walkthrough", "pocket")
@@ -78,7 +78,7 @@ def test_errors_that_nobody_reads() -> None:
 
 INTERRUPTED = """
 import sys, time
-from attnlab import {room}
+from {package} import {room}
 {room}.{name} = lambda *_: (print("x" * 10, flush=True), time.sleep(60))
 sys.exit({room}.main({arguments}))
 """
@@ -86,13 +86,16 @@ sys.exit({room}.main({arguments}))
 
 @pytest.mark.parametrize("shell", ['exec "$@"', 'trap "" INT; exec "$@"'])
 @pytest.mark.parametrize(
-    ("room", "name", "arguments"),
-    [("walkthrough", "reproduce", ["pocket"]), ("cli", "_model", ["info", "--json"])],
+    ("package", "room", "name", "arguments"),
+    [
+        ("attnlab", "walkthrough", "reproduce", ["pocket"]),
+        ("attnlab.cli", "command", "_model", ["info", "--json"]),
+    ],
 )
 def test_ctrl_c_also_where_a_shell_had_it_ignored(
-    room: str, name: str, arguments: list[str], shell: str
+    package: str, room: str, name: str, arguments: list[str], shell: str
 ) -> None:
-    code = INTERRUPTED.format(room=room, name=name, arguments=arguments)
+    code = INTERRUPTED.format(package=package, room=room, name=name, arguments=arguments)
     process = start("-c", code, shell=shell)
     assert process.stdout is not None
     assert process.stdout.readline() == b"x" * 10 + b"\n"

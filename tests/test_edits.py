@@ -26,10 +26,10 @@ from attnlab import (
     equations,
     softmax,
 )
-from attnlab.edits import FIXED
 from attnlab.errors import DisagreementError
-from attnlab.forward import KeyValueCache
-from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.forward.edits import FIXED
+from attnlab.forward.forward_pass import KeyValueCache
+from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.views.shown import shown
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}

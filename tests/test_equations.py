@@ -24,7 +24,7 @@ from attnlab import (
     self_attention,
 )
 from attnlab.equations import Activation, Array, Ids, Mask
-from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.steps import Result
 
 TOLERANCE = {np.float32: 2e-6, np.float64: 1e-14}

@@ -15,7 +15,7 @@ import pytest
 from book import CHAPTERS, FASTER, changed
 from conftest import needs
 
-from attnlab.hub import HOW_TO_GET_GPT2
+from attnlab.checkpoints.hub import HOW_TO_GET_GPT2
 
 # What a notebook draws in HTML: the library's views, and pictures.
 DRAWN = ('<div class="attnlab">', 'src="data:image/')

@@ -11,8 +11,8 @@ from runs import kept, plant
 
 import attnlab
 from attnlab import GPT2, AttnlabError, Head, causal_mask
-from attnlab.chain import Attention
 from attnlab.errors import DisagreementError
+from attnlab.forward.attention import Attention
 
 X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
 W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]

@@ -15,8 +15,8 @@ import attnlab
 from attnlab import GPT2, AttnlabError, ForwardPass, GPT2Config, Tokenizer, Trace, causal_mask
 from attnlab.equations import same
 from attnlab.errors import DisagreementError
-from attnlab.forward import dropout_shapes
-from attnlab.parameters import ParameterVector, parameter_shapes
+from attnlab.forward.forward_pass import dropout_shapes
+from attnlab.forward.parameters import ParameterVector, parameter_shapes
 from attnlab.steps import Result
 from attnlab.views.explanation import in_words
 

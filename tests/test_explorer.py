@@ -25,16 +25,16 @@ from test_cli import start
 
 from attnlab import GPT2, GPT2Config
 from attnlab.errors import InvalidTypeError, InvalidValueError
-from attnlab.parameters import ParameterVector
+from attnlab.forward.parameters import ParameterVector
 
 needs("starlette", "explore")
 needs("uvicorn", "explore")
 
 import uvicorn  # noqa: E402
 
-from attnlab import explorer as room  # noqa: E402
-from attnlab.explorer import Explorer, size_of  # noqa: E402
-from attnlab.views.prediction import TEMPERATURES, TOKENS  # noqa: E402
+from attnlab.model import explorer as room  # noqa: E402
+from attnlab.model.explorer import Explorer, size_of  # noqa: E402
+from attnlab.views.page.prediction import TEMPERATURES, TOKENS  # noqa: E402
 
 TEXT = "The dog chased the ball, but it"
 

@@ -21,7 +21,7 @@ from files import copy_model
 from hypothesis import given
 from hypothesis import strategies as st
 
-import attnlab.files
+import attnlab.support.files
 from attnlab import GPT2, GPT2Config, Tokenizer, figures
 from attnlab.errors import (
     AttnlabError,
@@ -32,7 +32,7 @@ from attnlab.errors import (
     WriteError,
     shown,
 )
-from attnlab.files import (
+from attnlab.support.files import (
     LARGEST,
     as_path,
     make_directory,

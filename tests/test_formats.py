@@ -19,7 +19,7 @@ from pytorch import python_with, walk
 
 from attnlab import GPT2
 from attnlab.errors import CheckpointError, ConfigError, MissingFileError
-from attnlab.formats import instead, model_directory
+from attnlab.support.formats import instead, model_directory
 
 # Files of a directory or repository, and what is said of them.
 TOLD = [

@@ -24,10 +24,10 @@ from attnlab import (
     softmax,
     split_heads,
 )
-from attnlab.chain import Attention
 from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError
-from attnlab.functional import drawn_dropout
+from attnlab.forward.attention import Attention
+from attnlab.forward.functional import drawn_dropout
 from attnlab.views.shown import shown
 
 TORCH = np.load(REFERENCE / "ops.npz")

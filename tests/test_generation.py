@@ -13,9 +13,9 @@ from conftest import MODELS, REFERENCE, needs
 from runs import every_step
 
 from attnlab import GPT2, AttnlabError, ForwardPass, Tokenizer, softmax
-from attnlab.forward import KeyValueCache
-from attnlab.sampling import Sampling
-from attnlab.tokens import byte_symbols
+from attnlab.forward.forward_pass import KeyValueCache
+from attnlab.model.sampling import Sampling
+from attnlab.text.tokens import byte_symbols
 
 RECORDED = json.loads((REFERENCE / "generation.json").read_text(encoding="utf-8"))
 ARRAYS = np.load(REFERENCE / "generation.npz")

@@ -19,12 +19,12 @@ from attnlab import (
     linear,
     softmax,
 )
-from attnlab.checkpoint import tensor_name
-from attnlab.config import ACTIVATIONS
+from attnlab.checkpoints.checkpoint import tensor_name
 from attnlab.equations import Activation, Array, masked_scores
 from attnlab.errors import InvalidValueError
-from attnlab.forward import MLP
-from attnlab.gradients import ACTIVATION_GRADIENTS, embedding_gradient, masked_scores_scores
+from attnlab.forward.config import ACTIVATIONS
+from attnlab.forward.forward_pass import MLP
+from attnlab.forward.gradients import ACTIVATION_GRADIENTS, embedding_gradient, masked_scores_scores
 from attnlab.steps import Run, graph_of, view_of
 from attnlab.training import (
     ParameterVector,

@@ -32,7 +32,7 @@ from conftest import posix
 from files import INDEX, WEIGHTS, contents, copy_model, digests
 
 from attnlab import GPT2, AttnlabError
-from attnlab.hub import POCKET_DIRECTORY, PUBLISHED
+from attnlab.checkpoints.hub import POCKET_DIRECTORY, PUBLISHED
 
 # In how many seconds whoever asks is told, on a busy machine too.
 PATIENCE = 60
@@ -205,7 +205,9 @@ def watch(event, arguments):
 
 sys.addaudithook(watch)
 
-from attnlab import GPT2, download
+from attnlab import GPT2
+
+from attnlab.checkpoints import download
 
 if limit := os.environ.get("SILENCE"):
     download.SILENCE = float(limit)

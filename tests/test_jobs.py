@@ -8,8 +8,8 @@ import pytest
 
 from attnlab import GPT2, GPT2Config, Tokenizer, Tokens
 from attnlab.analysis.jobs import HeadJobs
+from attnlab.checkpoints.hub import POCKET_DIRECTORY
 from attnlab.errors import InvalidValueError
-from attnlab.hub import POCKET_DIRECTORY
 from attnlab.pocket.grammar import Link, Sample
 from attnlab.pocket.jobs import JOBS, head_jobs, targets, token_span
 from attnlab.training import ParameterVector

@@ -107,14 +107,16 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
     said = {*TOKEN_AXES.values(), ALL_OF_IT, "layer", "layers", "head", "heads"}
     for file in (*(PACKAGE / "analysis").glob("*.py"), PACKAGE / "corpus" / "result.py"):
         said.update(called_in_python(file.read_text(encoding="utf-8"), *AXES) - {""})
-    for file in (*VIEWS.glob("*.py"), PACKAGE / "pictures.py", PACKAGE / "explorer.py"):
+    for file in (*VIEWS.rglob("*.py"), PACKAGE / "model" / "explorer.py"):
         said.update(called_in_python(file.read_text(encoding="utf-8"), "say"))
-    for file in VIEWS.glob("*.js"):
+    for file in VIEWS.rglob("*.js"):
         source = file.read_text(encoding="utf-8")
         found = said_in_javascript(source)
         assert len(found) == len(re.findall(r"\bsay(?:Parts)?\(", source)), file.name
         said.update(found)
-    said.update(re.findall(r"\[\[(.+?)\]\]", (VIEWS / "page.html").read_text(encoding="utf-8")))
+    said.update(
+        re.findall(r"\[\[(.+?)\]\]", (VIEWS / "page" / "page.html").read_text(encoding="utf-8"))
+    )
     said.update((*PURPOSES.values(), *MEASURES.values()))
     assert said == WORDS.keys()
 

@@ -1,6 +1,7 @@
 """Who imports whom: one way, leaf to top; what `import attnlab` does not load; what it needs."""
 
 import ast
+import importlib
 import subprocess
 import sys
 import tomllib
@@ -10,25 +11,35 @@ import pytest
 from packaging.requirements import Requirement
 
 import attnlab
+from attnlab.support.moved import MOVED
 
 PACKAGE = Path(attnlab.__file__).parent
 
-# Each room may import those before it, wherever the import stands: at the top, in a function, or
-# for types alone.
+# Each module and folder may import those before it, wherever the import stands: at the top, in a
+# function, or for types alone.
 FLOORS = (
-    "errors files names blas erf equations fast checks console tables formats figures views",
-    "pictures steps tokens products chain functional gradients config parameters forward sampling",
-    "edits sealed recordings analysis trace otherwise comparison mistakes checking generation",
-    "bpe tokenizer_files tokenizer checkpoint arrays download hub explorer model walkthrough",
-    "training corpus pocket cli __main__",
+    "errors erf equations",
+    "support",
+    "views",
+    "steps",
+    "text",
+    "forward",
+    "checkpoints analysis",
+    "model",
+    "checking corpus training",
+    "pocket walkthrough",
+    "cli __main__",
 )
 ORDER = [room for floor in FLOORS for room in floor.split()]
+
+# How many entries a newcomer meets side by side.
+ENTRIES = 20
 
 
 def imports_of(room: str) -> set[str]:
     """The other rooms that a room imports."""
     file = PACKAGE / f"{room}.py"
-    sources = [file] if file.is_file() else sorted((PACKAGE / room).glob("*.py"))
+    sources = [file] if file.is_file() else sorted((PACKAGE / room).rglob("*.py"))
     found = set()
     for source in sources:
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
@@ -47,6 +58,26 @@ def test_every_room_has_its_place() -> None:
         folder.parent.name for folder in PACKAGE.glob("*/__init__.py")
     }
     assert rooms - {"__init__"} == set(ORDER)
+    entries = {path.name for path in PACKAGE.iterdir()} - {"__pycache__"}
+    assert len(entries) <= ENTRIES
+
+
+@pytest.mark.parametrize("folder", sorted(path.parent for path in PACKAGE.rglob("__init__.py")))
+def test_every_folder_says_what_it_holds(folder: Path) -> None:
+    described = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
+    assert described
+    if folder != PACKAGE:
+        names = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+        assert not [name for name in names if f"`{name}`" not in described]
+
+
+@pytest.mark.parametrize("old", sorted(MOVED))
+def test_import_paths_of_earlier_versions(old: str) -> None:
+    module = importlib.import_module(old)
+    assert module is importlib.import_module(MOVED[old])
+    assert module.__spec__ is not None
+    assert module.__spec__.name == module.__name__ == MOVED[old]
+    assert getattr(attnlab, old.removeprefix("attnlab.")) is module
 
 
 @pytest.mark.parametrize("room", ORDER)
@@ -55,11 +86,11 @@ def test_imports_run_one_way(room: str) -> None:
 
 
 def test_a_late_import_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    late = "def draw():\n    from attnlab.chain import Head\n"
-    for_types = "if TYPE_CHECKING:\n    from attnlab import trace\n"
+    late = "def draw():\n    from attnlab.forward.attention import Head\n"
+    for_types = "if TYPE_CHECKING:\n    from attnlab import model\n"
     (tmp_path / "views.py").write_text(late + for_types)
     monkeypatch.setattr("test_layout.PACKAGE", tmp_path)
-    assert imports_of("views") == {"chain", "trace"}
+    assert imports_of("views") == {"forward", "model"}
 
 
 def test_import_loads_nothing_heavy() -> None:
@@ -70,8 +101,13 @@ def test_import_loads_nothing_heavy() -> None:
     assert "numpy" in loaded
     late = {"tiktoken", "safetensors", "huggingface_hub", "argparse", "attnlab.training"}
     late |= {"attnlab.corpus"}  # which is there when it is asked for
-    late |= {"starlette", "uvicorn", "attnlab.explorer"}
-    late |= {"attnlab.views", "attnlab.views.page", "attnlab.comparison", "attnlab.checking"}
+    late |= {"starlette", "uvicorn", "attnlab.model.explorer"}
+    late |= {
+        "attnlab.views",
+        "attnlab.views.page.page",
+        "attnlab.checking.comparison",
+        "attnlab.checking.verdict",
+    }
     assert not late & set(loaded)
 
 

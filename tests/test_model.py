@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from attnlab import GPT2, AttnlabError, Checkpoint, GPT2Config, Tokenizer, self_attention
-from attnlab.arrays import parameters_in_memory, tokenizer_in_memory
+from attnlab.checkpoints.arrays import parameters_in_memory, tokenizer_in_memory
 from attnlab.errors import CheckpointError, ConfigError, VocabularyError
-from attnlab.parameters import parameter_shapes
+from attnlab.forward.parameters import parameter_shapes
 
 MODELS = ("odd", "one_head", "float16", "float64", "gelu", "relu", "silu", "quick_gelu")
 

@@ -32,10 +32,10 @@ from attnlab import (
     causal_mask,
     multi_head_attention,
 )
-from attnlab.chain import MultiHeadAttention
-from attnlab.fast import ROWS
-from attnlab.forward import KeyValueCache
-from attnlab.parameters import Parameters, ParameterVector, parameter_count
+from attnlab.forward.attention import MultiHeadAttention
+from attnlab.forward.fast import ROWS
+from attnlab.forward.forward_pass import KeyValueCache
+from attnlab.forward.parameters import Parameters, ParameterVector, parameter_count
 from attnlab.steps import Result
 from attnlab.training import initial_parameters
 from attnlab.training.run import draw_dropout

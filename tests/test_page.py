@@ -47,11 +47,11 @@ from attnlab import (
     attention,
     causal_mask,
 )
-from attnlab.forward import KeyValueCache
-from attnlab.tables import printable
-from attnlab.views import way
+from attnlab.forward.forward_pass import KeyValueCache
+from attnlab.support.tables import printable
 from attnlab.views.colours import DARK, LIGHT
-from attnlab.views.page import HERE, MARK, SCRIPTS, STEPS, estimated_size, is_page
+from attnlab.views.page import way
+from attnlab.views.page.page import HERE, MARK, SCRIPTS, STEPS, estimated_size, is_page
 from attnlab.views.purposes import purpose
 
 # Symbols of tokens that would like to be more than text.

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from pages import TEXT, Open, agrees, drawn, until
 
 from attnlab import GPT2, AttnlabError, GPT2Config, Sampling, Tokenizer, Trace, open_trace
-from attnlab.parameters import ParameterVector
-from attnlab.tokens import Vocabulary
+from attnlab.forward.parameters import ParameterVector
+from attnlab.text.tokens import Vocabulary
 from attnlab.training.parameters import initial_parameters
-from attnlab.views.packs import embedded, pack
-from attnlab.views.prediction import POSITIONS, STOPS, TEMPERATURES, TOKENS, described
+from attnlab.views.page.packs import embedded, pack
+from attnlab.views.page.prediction import POSITIONS, STOPS, TEMPERATURES, TOKENS, described
 
 
 @pytest.fixture(scope="module")

@@ -32,10 +32,10 @@ from pages import (
 )
 
 from attnlab import GPT2, GPT2Config, Head
-from attnlab.parameters import ParameterVector
+from attnlab.forward.parameters import ParameterVector
 from attnlab.pocket.jobs import head_jobs
 from attnlab.views.colours import DARK, LIGHT, shades
-from attnlab.views.page import HERE
+from attnlab.views.page.page import HERE
 
 
 @pytest.fixture(scope="module")

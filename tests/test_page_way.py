@@ -14,11 +14,11 @@ from pages import OTHER, TEXT, drawn, gpt2_shaped, to_cell, until
 
 from attnlab import GPT2, GPT2Config, Trace, at, open_trace
 from attnlab.errors import InvalidValueError
-from attnlab.forward import KeyValueCache
-from attnlab.parameters import ParameterVector, parameter_count
-from attnlab.views.packs import pack, packs_of_file
-from attnlab.views.prediction import TOKENS
-from attnlab.views.way import BUDGET, stops
+from attnlab.forward.forward_pass import KeyValueCache
+from attnlab.forward.parameters import ParameterVector, parameter_count
+from attnlab.views.page.packs import pack, packs_of_file
+from attnlab.views.page.prediction import TOKENS
+from attnlab.views.page.way import BUDGET, stops
 
 # How far a number of the page may be from the library's, as a share of the row's largest.
 SLACK = 1e-6

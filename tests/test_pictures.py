@@ -285,7 +285,7 @@ def test_what_can_not_be_drawn(pictures: Any, draw: Any, kind: Any, message: str
 
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for module in ("attnlab.pictures", "attnlab.views.plot"):
+    for module in ("attnlab.views.pictures", "attnlab.views.plot"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(errors.MissingExtraError, match="optional extra 'plot'"):
-        import_module("attnlab.pictures")
+        import_module("attnlab.views.pictures")

@@ -17,7 +17,7 @@ from runs import plant_tokens
 import attnlab
 from attnlab import GPT2, AttnlabError, Token, Tokens, causal_mask
 from attnlab.analysis.base import named
-from attnlab.chain import Attention
+from attnlab.forward.attention import Attention
 
 
 @pytest.fixture(autouse=True)

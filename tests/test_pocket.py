@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from conftest import REFERENCE
 
-from attnlab import GPT2, hub
+from attnlab import GPT2
+from attnlab.checkpoints import hub
+from attnlab.checkpoints.hub import HOW_TO_GET_GPT2, POCKET_DIRECTORY
 from attnlab.errors import InvalidValueError, ResumeError
-from attnlab.hub import HOW_TO_GET_GPT2, POCKET_DIRECTORY
 from attnlab.pocket import make
 from attnlab.pocket.grammar import KINDS
 from attnlab.pocket.jobs import JOBS, head_jobs

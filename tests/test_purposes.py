@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from attnlab.chain import MultiHeadAttention
-from attnlab.edits import steps_below
 from attnlab.errors import InvalidValueError
-from attnlab.trace import Trace
+from attnlab.forward.attention import MultiHeadAttention
+from attnlab.forward.edits import steps_below
+from attnlab.model.trace import Trace
 from attnlab.views.purposes import PURPOSES, purpose
 
 PATHS = [

@@ -103,7 +103,7 @@ TOKENIZERS = f"""
 import json, shutil
 from pathlib import Path
 from transformers import AutoTokenizer
-from attnlab.arrays import tokenizer_in_memory
+from attnlab.checkpoints.arrays import tokenizer_in_memory
 
 reference = Path({str(REFERENCE)!r})
 texts = json.loads((reference / "tokenizers.json").read_text(encoding="utf-8"))["texts"]

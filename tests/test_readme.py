@@ -9,7 +9,7 @@ import pytest
 from conftest import REFERENCE
 
 from attnlab import GPT2, causal_mask, check, self_attention
-from attnlab.names import NAMES
+from attnlab.support.names import NAMES
 
 README = Path(__file__).parent.parent / "README.md"
 

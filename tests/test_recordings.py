@@ -13,8 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from attnlab import GPT2, AttnlabError, Trace, at, open_trace
 from attnlab.errors import MissingFileError, RecordingError, WriteError
-from attnlab.recordings import FORMAT
-from attnlab.sealed import write_sealed
+from attnlab.model.recordings import FORMAT
+from attnlab.support.sealed import write_sealed
 
 TEXT = "the hen in a thin inn"
 FOLLOW = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context", "concat")

@@ -12,11 +12,11 @@ from conftest import REFERENCE, RELATIVES
 from safetensors.numpy import load_file
 
 from attnlab import GPT2, ForwardPass, GPT2Config, Tokenizer, needs
-from attnlab.checkpoint import save_parameters
-from attnlab.config import ACTIVATIONS, GELU
+from attnlab.checkpoints.checkpoint import save_parameters
 from attnlab.equations import Array, exact_gelu, gelu, quick_gelu
 from attnlab.erf import BORDER, erf
-from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.forward.config import ACTIVATIONS, GELU
+from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.training import initial_parameters
 
 RECORDED = np.load(REFERENCE / "activations.npz")

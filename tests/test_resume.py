@@ -22,7 +22,7 @@ from test_training import TEXT, quick
 import attnlab.training.run
 from attnlab import GPT2, GPT2Config, Tokenizer
 from attnlab.errors import ResumeError, WriteError
-from attnlab.files import held
+from attnlab.support.files import held
 from attnlab.training import Training
 from attnlab.training.run import LOCK, STATE
 from attnlab.training.state import _checksum

@@ -24,13 +24,13 @@ from attnlab import (
     needs,
     self_attention,
 )
-from attnlab.chain import Attention, Head, MultiHeadAttention, SelfAttention
 from attnlab.equations import Array
-from attnlab.fast import ROWS
-from attnlab.forward import MLP, Block, BlockAttention
-from attnlab.parameters import ParameterVector, parameter_count
+from attnlab.forward.attention import Attention, Head, MultiHeadAttention, SelfAttention
+from attnlab.forward.fast import ROWS
+from attnlab.forward.forward_pass import MLP, Block, BlockAttention
+from attnlab.forward.parameters import ParameterVector, parameter_count
+from attnlab.model.trace import Trace
 from attnlab.steps import Result
-from attnlab.trace import Trace
 
 KINDS = (Attention, SelfAttention, Head, MultiHeadAttention, BlockAttention, MLP, Block, Trace)
 LENGTHS = (7, ROWS + 3)  # by the equations, and by the fast forms

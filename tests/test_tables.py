@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnlab import AttnlabError, attention, functional, table, tables
+from attnlab import AttnlabError, attention, table
+from attnlab.forward import functional
+from attnlab.support import tables
 
 
 def test_columns_align_with_wide_characters() -> None:

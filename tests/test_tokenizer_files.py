@@ -10,9 +10,9 @@ import pytest
 from conftest import REFERENCE, needs
 
 from attnlab import AttnlabError, Tokenizer
-from attnlab.bpe import is_gpt2
 from attnlab.errors import MissingExtraError, MissingFileError, VocabularyError
-from attnlab.tokens import END_OF_TEXT, byte_symbols
+from attnlab.text.bpe import is_gpt2
+from attnlab.text.tokens import END_OF_TEXT, byte_symbols
 
 RECORDED = json.loads((REFERENCE / "tokenizers.json").read_text(encoding="utf-8"))
 TEXTS = RECORDED["texts"]
@@ -320,7 +320,7 @@ def test_how_long_a_text_may_be_is_the_models_matter(tmp_path: Path) -> None:
         ({"model": 5}, "model must be an object; it is 5"),
         ({"model__dropout": 0.1}, "dropout 0.1 makes ids random"),
         ({"model__vocab": []}, "vocabulary must be an object of ids; it is []"),
-        ({"model__vocab__Ġthe": "5"}, "the id of 'Ġthe' is no integer: '5'"),
+        ({"model__vocab__Ġthe": "5"}, "the id of 'Ġthe' isn't an integer: '5'"),
         ({"model__merges": {}}, "merges must be a list; it is {}"),
         ({"model__merges__0": "t h e"}, "make a third one; 't h e' is not"),
         ({"model__merges__0": ["t", "q"]}, "merge 1 must be"),
@@ -415,7 +415,7 @@ def damage(vocabulary: dict[str, Any], merges: list[str], how: str) -> None:
         ),
         ("merges cut off", "40 tokens are neither a byte, nor made by a merge, nor special"),
         ("a line of three", "merges.txt, line 46: two symbols expected, found 'a b c'"),
-        ("ids are strings", "id of 'Ġthe' is no integer: '260'"),
+        ("ids are strings", "id of 'Ġthe' isn't an integer: '260'"),
         ("half a character", "half of a surrogate pair"),
     ],
 )

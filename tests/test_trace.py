@@ -26,9 +26,9 @@ from attnlab import (
     gelu,
     softmax,
 )
-from attnlab.fast import ACTIVATION_ROWS
-from attnlab.forward import KeyValueCache
-from attnlab.parameters import Parameters, ParameterVector, parameter_count
+from attnlab.forward.fast import ACTIVATION_ROWS
+from attnlab.forward.forward_pass import KeyValueCache
+from attnlab.forward.parameters import Parameters, ParameterVector, parameter_count
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 STEPS = ("raw_scores", "scores", "masked_scores", "weights", "context")
@@ -314,7 +314,7 @@ def test_a_deep_model_does_not_recurse(tmp_path: Path) -> None:
 
     from safetensors.numpy import save_file
 
-    from attnlab.checkpoint import tensor_shapes
+    from attnlab.checkpoints.checkpoint import tensor_shapes
 
     config = {"vocab_size": 263, "n_positions": 4, "n_embd": 2, "n_layer": 400, "n_head": 1}
     (tmp_path / "config.json").write_text(json.dumps(config))

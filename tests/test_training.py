@@ -23,8 +23,8 @@ from attnlab.errors import (
     ResumeError,
     WriteError,
 )
-from attnlab.parameters import parameter_shapes
-from attnlab.tokens import byte_symbols
+from attnlab.forward.parameters import parameter_shapes
+from attnlab.text.tokens import byte_symbols
 from attnlab.training import (
     AdamW,
     Settings,

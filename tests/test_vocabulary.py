@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from attnlab import Tokenizer
 from attnlab.pocket.grammar import LEXICON, corpus
 from attnlab.pocket.vocabulary import MOST_TOKENS, learn_vocabulary
-from attnlab.tokens import byte_symbols
+from attnlab.text.tokens import byte_symbols
 
 if os.environ.get("ATTNLAB_STRICT") == "1":
     import tokenizers

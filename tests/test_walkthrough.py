@@ -8,7 +8,7 @@ import pytest
 from conftest import REFERENCE
 
 from attnlab import GPT2, AttnlabError, figures, walkthrough
-from attnlab.figures import compare
+from attnlab.checking.figures import compare
 from attnlab.walkthrough import PROMPT, reproduce, walk
 
 TABLES = [

@@ -29,7 +29,7 @@ from safetensors.numpy import save_file
 Array = NDArray[np.float64]
 Tensors = dict[str, NDArray[np.float32]]
 
-FIGURES = Path(__file__).parent.parent / "attnlab" / "figures" / "walkthrough.json"
+FIGURES = Path(__file__).parent.parent / "attnlab" / "checking" / "figures" / "walkthrough.json"
 SEED = 768
 MARGIN = 0.9
 EPSILON = 1e-5

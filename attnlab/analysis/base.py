@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
-from attnlab.checks import as_floats
-from attnlab.console import PrintedAnywhere
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
 from attnlab.steps import at
-from attnlab.tables import table
-from attnlab.tokens import Token
+from attnlab.support.checks import as_floats
+from attnlab.support.console import PrintedAnywhere
+from attnlab.support.tables import table
+from attnlab.text.tokens import Token
 from attnlab.views.places import place, place_of
 from attnlab.views.shown import Axis, axis_of
 

@@ -8,13 +8,13 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.analysis.base import Analysis, Named, Trace, named
-from attnlab.checks import as_count
 from attnlab.equations import AnyArray, Array, Ids, mean, transpose
 from attnlab.errors import InvalidValueError, shown
-from attnlab.products import triangle
+from attnlab.forward.products import triangle
 from attnlab.steps import read_only
-from attnlab.tables import align
-from attnlab.tokens import Token
+from attnlab.support.checks import as_count
+from attnlab.support.tables import align
+from attnlab.text.tokens import Token
 from attnlab.views.shown import Axis
 
 FRAMEWORK = "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021)"

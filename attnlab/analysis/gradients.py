@@ -1,9 +1,9 @@
 """Gradients under the names of the steps: how a logit, or the loss, changes with each of them.
 
 The graph of steps is gone through backwards: the gradient of a step is the sum of what comes back
-from all steps that need it, each by the gradient of its equation (`attnlab.gradients`). Like the
-steps themselves, gradients are computed when they are looked at. Where a step is edited, what took
-its place is held: nothing comes back past it.
+from all steps that need it, each by the gradient of its equation (`attnlab.forward.gradients`).
+Like the steps themselves, gradients are computed when they are looked at. Where a step is edited,
+what took its place is held: nothing comes back past it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.analysis.base import Target, Trace
-from attnlab.chain import columns_of_head
-from attnlab.edits import OWN, part_of, wholes
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
-from attnlab.forward import ForwardPass
-from attnlab.gradients import GRADIENTS, affine_x, cross_entropy
+from attnlab.forward.attention import columns_of_head
+from attnlab.forward.edits import OWN, part_of, wholes
+from attnlab.forward.forward_pass import ForwardPass
+from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy
 from attnlab.steps import Graph, Node, Run, Step, read_only
 
 # Steps that are no arrays of real numbers, or are the same whatever the numbers: they have no

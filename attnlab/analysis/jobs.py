@@ -12,8 +12,8 @@ from attnlab.analysis.base import Analysis, Trace, named
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.steps import read_only
-from attnlab.tables import align
-from attnlab.tokens import Tokens
+from attnlab.support.tables import align
+from attnlab.text.tokens import Tokens
 from attnlab.views.shown import Axis
 
 # A function of a text's tokens that gives, bool (T, T), the keys that each query should look at.

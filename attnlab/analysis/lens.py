@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from attnlab import equations
 from attnlab.analysis.base import Analysis, Named, Trace, named, positions_of
-from attnlab.checks import as_count
 from attnlab.equations import AnyArray, Array, Ids
 from attnlab.errors import InvalidValueError, shown
-from attnlab.fast import ROWS
+from attnlab.forward.fast import ROWS
 from attnlab.steps import Part, at, read_only
-from attnlab.tables import ELLIPSIS, align, elide
-from attnlab.tokens import Token
+from attnlab.support.checks import as_count
+from attnlab.support.tables import ELLIPSIS, align, elide
+from attnlab.text.tokens import Token
 from attnlab.views.places import place_of
 from attnlab.views.shown import Axis, label
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, Named, Target, Trace, named, numbered, positions_of
 from attnlab.analysis.gradients import Gradients
-from attnlab.checks import as_number, is_real
-from attnlab.console import progress_bar
-from attnlab.edits import check_paths, place_of, side_by_side
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.forward.edits import check_paths, place_of, side_by_side
 from attnlab.steps import Graph, Result, at, read_only
+from attnlab.support.checks import as_number, is_real
+from attnlab.support.console import progress_bar
 from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"

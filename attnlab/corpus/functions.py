@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.checks import attribute
-from attnlab.sealed import sha256
+from attnlab.support.checks import attribute
+from attnlab.support.sealed import sha256
 
 # What is known by its repr, which holds no address.
 SIMPLE = (type(None), bool, int, float, complex, str, bytes, type(...), range, np.generic, np.dtype)

@@ -19,12 +19,12 @@ from attnlab.analysis.attribution import direction
 from attnlab.analysis.flow import length, written_length
 from attnlab.analysis.jobs import JOBS, Job
 from attnlab.analysis.lens import log_probabilities_of
-from attnlab.checks import as_reals
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
-from attnlab.fast import ROWS
+from attnlab.forward.fast import ROWS
+from attnlab.model.trace import Trace
 from attnlab.steps import read_only
-from attnlab.trace import Trace
+from attnlab.support.checks import as_reals
 
 # Where the weights are looked at, by the first word of a measure's name.
 LOOKS: dict[str, Job] = {

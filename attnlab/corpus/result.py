@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, named, numbered
-from attnlab.checks import check_kind
-from attnlab.console import PrintedAnywhere
 from attnlab.corpus.measures import AS_THEY_ARE, MEASURES, is_of_heads, measured, split
 from attnlab.corpus.tally import NONE, TOKEN_BITS, Tally
 from attnlab.equations import AnyArray
@@ -25,11 +23,13 @@ from attnlab.errors import (
     UnknownMeasureError,
     shown,
 )
-from attnlab.files import Given, as_path
-from attnlab.model import GPT2
-from attnlab.sealed import read_sealed, write_sealed
+from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Numbered, read_only
-from attnlab.tables import align, printable, with_error
+from attnlab.support.checks import check_kind
+from attnlab.support.console import PrintedAnywhere
+from attnlab.support.files import Given, as_path
+from attnlab.support.sealed import read_sealed, write_sealed
+from attnlab.support.tables import align, printable, with_error
 from attnlab.views.shown import Axis
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from xarray import Dataset
 
-    from attnlab.explorer import Explorer
-    from attnlab.tokens import Tokens
+    from attnlab.model.explorer import Explorer
+    from attnlab.text.tokens import Tokens
     from attnlab.views.plot import Picture
 
 FORMAT = "2"
@@ -551,7 +551,7 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         InvalidValueError
             Another language, or there is no measure of heads.
         """
-        from attnlab.views.atlas import page
+        from attnlab.views.page.atlas import page
 
         self._of_heads()
         return page(self, language)
@@ -587,7 +587,7 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
         MissingExtraError
             Starlette or uvicorn is not installed.
         """
-        from attnlab.explorer import START, Explorer
+        from attnlab.model.explorer import START, Explorer
 
         self._of_heads()
         self._check_model(model)

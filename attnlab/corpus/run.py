@@ -22,10 +22,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from attnlab.blas import one_thread
-from attnlab.checkpoint import Checkpoint
-from attnlab.checks import as_count, as_flag, check_kind
-from attnlab.console import progress_bar
+from attnlab.checkpoints.checkpoint import Checkpoint
+from attnlab.checkpoints.hub import POCKET_DIRECTORY
 from attnlab.corpus.functions import digest_of
 from attnlab.corpus.measures import Measure, checked_measures, is_of_heads
 from attnlab.corpus.result import RESULT, Atlas
@@ -39,12 +37,14 @@ from attnlab.errors import (
     ResumeError,
     WorkerError,
 )
-from attnlab.files import Given, as_path, held, make_directory, write_whole
-from attnlab.hub import POCKET_DIRECTORY
-from attnlab.model import GPT2
-from attnlab.sealed import read_sealed, sha256, write_sealed
-from attnlab.tables import printable
-from attnlab.views.atlas import page
+from attnlab.model.gpt2 import GPT2
+from attnlab.support.blas import one_thread
+from attnlab.support.checks import as_count, as_flag, check_kind
+from attnlab.support.console import progress_bar
+from attnlab.support.files import Given, as_path, held, make_directory, write_whole
+from attnlab.support.sealed import read_sealed, sha256, write_sealed
+from attnlab.support.tables import printable
+from attnlab.views.page.atlas import page
 
 FORMAT = "3"
 

@@ -9,9 +9,9 @@ from itertools import count, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnlab.checks import attribute
 from attnlab.errors import InvalidTypeError, InvalidValueError, MissingFileError, shown
-from attnlab.files import as_path, decoded_text, open_regular
+from attnlab.support.checks import attribute
+from attnlab.support.files import as_path, decoded_text, open_regular
 
 # The most bytes of one text. What is longer is several, so that none need be held whole.
 LONGEST = 1_000_000

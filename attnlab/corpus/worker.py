@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.blas import use_one_thread
-from attnlab.config import GPT2Config
 from attnlab.corpus.measures import Measure, Numbers, is_of_heads, measured
 from attnlab.corpus.tally import Tally, passage
 from attnlab.corpus.texts import Chunk, Text
 from attnlab.equations import Ids
 from attnlab.errors import AttnlabError, InvalidValueError
-from attnlab.model import GPT2
+from attnlab.forward.config import GPT2Config
+from attnlab.model.gpt2 import GPT2
+from attnlab.support.blas import use_one_thread
 
 # The most bytes of a model in memory that are sent to workers with each chunk.
 LARGEST_SENT = 64_000_000

@@ -14,10 +14,10 @@ import numpy as np
 
 from attnlab.analysis.jobs import HeadJobs, first, induction, measured, previous
 from attnlab.equations import Mask
-from attnlab.model import GPT2
+from attnlab.model.gpt2 import GPT2
+from attnlab.model.trace import Trace
 from attnlab.pocket.grammar import HELD_OUT_SEED, Sample, sample
-from attnlab.tokens import Tokens
-from attnlab.trace import Trace
+from attnlab.text.tokens import Tokens
 
 JOBS = ("previous", "first", "induction", "adjective", "animal", "thing")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from attnlab.gradients import cross_entropy
-from attnlab.model import GPT2
+from attnlab.forward.gradients import cross_entropy
+from attnlab.model.gpt2 import GPT2
 from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, Corpus, corpus
-from attnlab.tables import align
+from attnlab.support.tables import align
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,15 @@ from pathlib import Path
 
 import numpy as np
 
-from attnlab.config import GPT2Config
 from attnlab.errors import AttnlabError
-from attnlab.files import write_whole
-from attnlab.parameters import parameter_count
+from attnlab.forward.config import GPT2Config
+from attnlab.forward.parameters import parameter_count
 from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, TRAINING_SEED, corpus
 from attnlab.pocket.jobs import head_jobs
 from attnlab.pocket.losses import held_out
 from attnlab.pocket.vocabulary import learn_vocabulary
-from attnlab.tables import align
+from attnlab.support.files import write_whole
+from attnlab.support.tables import align
 from attnlab.training.run import STATE, Training, train
 
 SAMPLES = 60_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from attnlab.errors import MissingExtraError
-from attnlab.tokenizer import Tokenizer
-from attnlab.tokens import byte_symbols
+from attnlab.text.tokenizer import Tokenizer
+from attnlab.text.tokens import byte_symbols
 
 # More than there is to merge: a small grammar's words end up as one token each.
 MOST_TOKENS = 1024

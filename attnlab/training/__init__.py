@@ -1,13 +1,17 @@
-"""Training a GPT-2 from nothing, in NumPy: the backward pass, the optimizer, resumable runs."""
+"""Training a GPT-2 from nothing, in NumPy.
 
-from attnlab.gradients import (
+`parameters` draws the first ones, `gradients` is the backward pass, `optimizer` is AdamW; `run`
+trains, and `state` keeps a run in a directory, so that it can be resumed.
+"""
+
+from attnlab.forward.gradients import (
     cross_entropy,
     gelu_gradient,
     layer_norm_gradient,
     linear_gradient,
     softmax_gradient,
 )
-from attnlab.parameters import ParameterVector
+from attnlab.forward.parameters import ParameterVector
 from attnlab.training.gradients import attention_gradient, loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.training.parameters import initial_parameters

@@ -1,19 +1,18 @@
 """The backward pass: how the loss changes with each parameter, all of them at once.
 
-The gradient of each equation is in `attnlab.gradients`; here they follow each other, from the loss
-to the embedding. The forward pass itself is the library's: what it left behind is looked at, and
-not computed again.
+The gradient of each equation is in `attnlab.forward.gradients`; here they follow each other, from
+the loss to the embedding. The forward pass is the library's, and what it computed is used again.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from attnlab.chain import Attention
 from attnlab.equations import Array, Ids, dropped, merge_heads, split_heads, transpose
-from attnlab.forward import MLP, Block, ForwardPass
-from attnlab.functional import softmax
-from attnlab.gradients import (
+from attnlab.forward.attention import Attention
+from attnlab.forward.forward_pass import MLP, Block, ForwardPass
+from attnlab.forward.functional import softmax
+from attnlab.forward.gradients import (
     ACTIVATION_GRADIENTS,
     context_V,
     context_weights,
@@ -26,7 +25,7 @@ from attnlab.gradients import (
     scores_raw_scores,
     softmax_gradient,
 )
-from attnlab.parameters import ParameterVector
+from attnlab.forward.parameters import ParameterVector
 
 
 def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, Array, Array]:

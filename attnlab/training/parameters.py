@@ -7,9 +7,9 @@ import math
 import numpy as np
 from numpy.typing import DTypeLike
 
-from attnlab.checks import check_kind
-from attnlab.config import GPT2Config
-from attnlab.parameters import ParameterVector
+from attnlab.forward.config import GPT2Config
+from attnlab.forward.parameters import ParameterVector
+from attnlab.support.checks import check_kind
 
 
 def is_matrix(config: GPT2Config) -> ParameterVector:

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.checkpoint import INDEX, WEIGHTS
-from attnlab.checks import as_count, as_flag, check_kind, is_integer, is_real
-from attnlab.config import GPT2Config
-from attnlab.console import progress_bar
+from attnlab.checkpoints.checkpoint import INDEX, WEIGHTS
 from attnlab.equations import Array, Ids
 from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError, shown
-from attnlab.files import as_path, held, make_directory
-from attnlab.forward import ForwardPass, dropout_shapes
-from attnlab.functional import drawn_dropout
-from attnlab.gradients import cross_entropy
-from attnlab.model import GPT2
-from attnlab.parameters import parameter_count
-from attnlab.sealed import sha256
-from attnlab.tokenizer import Tokenizer
-from attnlab.tokens import Tokens, check_ids
+from attnlab.forward.config import GPT2Config
+from attnlab.forward.forward_pass import ForwardPass, dropout_shapes
+from attnlab.forward.functional import drawn_dropout
+from attnlab.forward.gradients import cross_entropy
+from attnlab.forward.parameters import parameter_count
+from attnlab.model.gpt2 import GPT2
+from attnlab.support.checks import as_count, as_flag, check_kind, is_integer, is_real
+from attnlab.support.console import progress_bar
+from attnlab.support.files import as_path, held, make_directory
+from attnlab.support.sealed import sha256
+from attnlab.text.tokenizer import Tokenizer
+from attnlab.text.tokens import Tokens, check_ids
 from attnlab.training.gradients import loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.training.parameters import initial_parameters, is_matrix

@@ -22,9 +22,9 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import ResumeError, shown
-from attnlab.files import LARGEST, open_regular, parse_json, write_whole
-from attnlab.sealed import sha256
-from attnlab.tables import printable
+from attnlab.support.files import LARGEST, open_regular, parse_json, write_whole
+from attnlab.support.sealed import sha256
+from attnlab.support.tables import printable
 
 # Of another format's states nobody knows what they mean.
 FORMAT = "2"

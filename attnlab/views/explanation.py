@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from attnlab.checks import as_count
-from attnlab.console import PrintedAnywhere
 from attnlab.equations import Array
 from attnlab.errors import DisagreementError
-from attnlab.tables import align, display_width
+from attnlab.support.checks import as_count
+from attnlab.support.console import PrintedAnywhere
+from attnlab.support.tables import align, display_width
 
 # Each heading, and below it a line or the rows of a table.
 Parts: TypeAlias = list[tuple[str, str | list[list[str]]]]

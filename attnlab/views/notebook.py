@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.console import PrintedAnywhere
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
-from attnlab.tables import ELLIPSIS, elide, printable
+from attnlab.support.console import PrintedAnywhere
+from attnlab.support.tables import ELLIPSIS, elide, printable
 from attnlab.views.colours import DARK, LIGHT, Theme, shades
 from attnlab.views.language import say, titled
 from attnlab.views.shown import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnlab.checks import as_number, is_integer
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.errors import shown as quoted
+from attnlab.support.checks import as_number, is_integer
 from attnlab.views.shown import Result
 
 

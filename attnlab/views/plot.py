@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.checks import check_kind
-from attnlab.console import PrintedAnywhere
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
 from attnlab.errors import shown as quoted
-from attnlab.files import as_path, write_whole
-from attnlab.tables import ELLIPSIS, display_width, printable, with_error
+from attnlab.support.checks import check_kind
+from attnlab.support.console import PrintedAnywhere
+from attnlab.support.files import as_path, write_whole
+from attnlab.support.tables import ELLIPSIS, display_width, printable, with_error
 from attnlab.views.colours import LIGHT, shades
 from attnlab.views.language import (
     CHINESE,

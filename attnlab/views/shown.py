@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from attnlab.checks import check_kind
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, MissingExtraError
 from attnlab.errors import shown as quoted
-from attnlab.tables import elide, printable, table
+from attnlab.support.checks import check_kind
+from attnlab.support.tables import elide, printable, table
 from attnlab.views.language import say
 
 Result: TypeAlias = Any

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.console import for_stdout
-from attnlab.tables import ELLIPSIS, display_width, elide, printable
+from attnlab.support.console import for_stdout
+from attnlab.support.tables import ELLIPSIS, display_width, elide, printable
 from attnlab.views.explanation import fold
 from attnlab.views.shown import TOKENS_SHOWN, Shown, label
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
-from attnlab.tables import ELLIPSIS, elide
+from attnlab.support.tables import ELLIPSIS, elide
 from attnlab.views.explanation import (
     SUM_NOISE,
     Explanation,

@@ -14,17 +14,17 @@ from attnlab.analysis.jobs import HeadJobs
 from attnlab.analysis.lens import LogitLens, OneToken
 from attnlab.analysis.patching import GuessedPatching, Patching
 from attnlab.corpus.result import Atlas, Difference, HeadProfile, Measured, Passage
-from attnlab.explorer import Explorer
-from attnlab.names import NAMES
-from attnlab.products import Product
+from attnlab.forward.products import Product
+from attnlab.model.explorer import Explorer
 from attnlab.steps import Result
+from attnlab.support.names import NAMES
 
 # Modules of which the reference tells every public name.
 MODULES = {
     "attnlab.equations": "The equations",
-    "attnlab.gradients": "The gradient of each equation",
-    "attnlab.pictures": "Pictures of your own numbers",
-    "attnlab.figures": "Published figures",
+    "attnlab.forward.gradients": "The gradient of each equation",
+    "attnlab.views.pictures": "Pictures of your own numbers",
+    "attnlab.checking.figures": "Published figures",
     "attnlab.walkthrough": "The published walkthrough",
     "attnlab.errors": "Errors",
 }

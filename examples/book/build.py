@@ -24,7 +24,7 @@ from editions import CHAPTERS, edition
 
 HERE = Path(__file__).parent
 LANGUAGES = {"en": "en", "zh": "zh_CN"}
-EQUATION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/(\w+)\.py\)")
+EQUATION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/([\w/]+)\.py\)")
 CHAPTER = re.compile(r"\]\((\d\d_\w+)\.py\)")
 
 FRONT = """<!DOCTYPE html>

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from attnlab.checkpoint import tensor_shapes
-from attnlab.config import GPT2Config
-from attnlab.tokens import END_OF_TEXT, byte_symbols
+from attnlab.checkpoints.checkpoint import tensor_shapes
+from attnlab.forward.config import GPT2Config
+from attnlab.text.tokens import END_OF_TEXT, byte_symbols
 
 SEED = 1024
 MERGES = 50_000

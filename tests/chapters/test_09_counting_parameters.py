@@ -5,7 +5,7 @@ import pytest
 from book import Changes, answer, as_it_is, holds, run
 
 from attnlab import figures
-from attnlab.parameters import parameter_count
+from attnlab.forward.parameters import parameter_count
 
 CHAPTER = "09"
 GPT2 = "n_positions=1024, n_embd=768, n_layer=12, n_head=12)"

@@ -5,7 +5,7 @@ import pytest
 from book import FASTER, Changes, Chapter, answer, as_it_is, holds, run
 
 from attnlab import GPT2Config
-from attnlab.parameters import parameter_count
+from attnlab.forward.parameters import parameter_count
 
 CHAPTER = "11"
 TEXT = 'TEXT, MORE = "The dog chased the ball, but it", " rolled."'

@@ -8,9 +8,9 @@ from book import Changes, Chapter, answer, as_it_is, holds, run
 
 import attnlab
 from attnlab.analysis.jobs import induction
+from attnlab.checkpoints.hub import POCKET_DIRECTORY
 from attnlab.equations import AnyArray
-from attnlab.gradients import cross_entropy
-from attnlab.hub import POCKET_DIRECTORY
+from attnlab.forward.gradients import cross_entropy
 from attnlab.pocket.grammar import sample
 
 CHAPTER = "16"

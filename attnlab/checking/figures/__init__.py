@@ -1,0 +1,159 @@
+"""Figures that others published or that were recorded elsewhere, and how close ours come.
+
+| name | what | decimals | source |
+| --- | --- | --- | --- |
+| walkthrough | GPT-2, layer 0, head 0, on `It’s very hot in summer. Swimming is` | 4; 2 for scores and weights | orczhou.com, "understanding-llm-attention", 2025-12-31 |
+| journey | "Your journey starts with one step", six tokens of three numbers | 6 | computed with PyTorch 2.13.0, float32 |
+| cat_eats_fish | 猫 吃 鱼, three tokens of four numbers | 4 | the printed output of a tutorial's program |
+| gpt3_parameters | GPT-3's attention and embedding parameters | exact | notes on 3Blue1Brown's chapter on attention |
+"""  # noqa: E501 (a table)
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.support.checks import is_integer, is_real
+from attnlab.support.files import read_json
+
+HERE = Path(__file__).parent
+
+# float32 sums in another order differ by about this much.
+FLOAT32_NOISE = 1e-6
+
+# More than a float64 can have after the point.
+MOST_DECIMALS = 300
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a table of recorded figures and the computed one compare.
+
+    Attributes
+    ----------
+    name : the table's
+    figures : how many figures were compared
+    largest_difference : between a figure and its computed number; inf where one is -inf and the
+        other is not, or the shapes differ
+    tolerance : half a unit of the last printed decimal, and what float32 may add
+    """
+
+    name: str
+    figures: int
+    largest_difference: float
+    tolerance: float
+
+    @property
+    def agrees(self) -> bool:
+        return self.largest_difference <= self.tolerance
+
+    def __str__(self) -> str:
+        if self.figures == 1:
+            verdict = "1 figure " + ("agrees" if self.agrees else "DOES NOT agree")
+        else:
+            verdict = f"{self.figures} figures " + ("agree" if self.agrees else "DO NOT agree")
+        return f"{self.name}: {verdict}, largest difference {self.largest_difference:.1e}"
+
+
+def load(name: str) -> dict[str, Any]:
+    """The recorded figures of a name in the table above.
+
+    Raises
+    ------
+    InvalidValueError
+        There are none of that name.
+    """
+    names = sorted(file.stem for file in HERE.glob("*.json"))
+    if not isinstance(name, str) or name not in names:
+        raise InvalidValueError(
+            f"there are no recorded figures called {shown(name)}; there are {', '.join(names)}"
+        )
+    return read_json(HERE / f"{name}.json", InvalidValueError)
+
+
+def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) -> Comparison:
+    """Hold computed numbers against recorded ones that were rounded to some decimals.
+
+    Parameters
+    ----------
+    name : what the table is called
+    computed, recorded : arrays of one shape; None in `recorded` stands for -inf
+    decimals : how many the recorded figures have; 0 for integers
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError
+        What is given are no arrays of numbers, there is nothing to compare with, a recorded figure
+        is NaN, or decimals that can't be used.
+    """
+    if not is_integer(decimals) or not 0 <= decimals <= MOST_DECIMALS:
+        raise InvalidValueError(
+            f"decimals must be an integer from 0 to {MOST_DECIMALS}; given {shown(decimals)}"
+        )
+    actual, expected = (
+        _numbers(computed, "computed", np.nan),
+        _numbers(recorded, "recorded", -np.inf),
+    )
+    if not expected.size or np.isnan(expected).any():
+        raise InvalidValueError(f"{name} has no recorded figures, or one of them is NaN")
+    if actual.shape != expected.shape:
+        largest = np.inf
+    else:
+        with np.errstate(invalid="ignore"):  # -inf - -inf, which is no difference
+            difference = np.where(actual == expected, 0.0, np.abs(actual - expected))
+        largest = float(np.max(np.where(np.isnan(difference), np.inf, difference)))
+    return Comparison(name, expected.size, largest, 0.5 * 10.0**-decimals + FLOAT32_NOISE)
+
+
+def _numbers(values: ArrayLike, name: str, none: float) -> NDArray[np.float64]:
+    """What is to be compared as an array, with a number in the place of None."""
+    try:
+        array = np.asarray(values)
+        if array.dtype == object and all(one is None or is_real(one) for one in array.flat):
+            numbers = [none if one is None else float(one) for one in array.flat]
+            array = np.array(numbers).reshape(array.shape)
+    except (ValueError, OverflowError) as error:  # rows of several lengths; 10 to the 400
+        raise InvalidValueError(f"{name} is no array of numbers: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise InvalidTypeError(f"{name} must hold real numbers; given dtype {array.dtype}")
+    return array.astype(np.float64)
+
+
+def verdict(
+    inputs: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    decimals: int,
+    **tables: tuple[ArrayLike, ArrayLike],
+) -> str:
+    """How tables compare with the recorded ones, or that their input is another by now.
+
+    Parameters
+    ----------
+    inputs : by name, what the tables were computed from, and what the figures were recorded for
+    decimals : how many the recorded figures have
+    tables : by name, computed and recorded, as `compare` takes them
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError
+        As `compare` does.
+    """
+    changed = [
+        f"\n  {name} = {shown(np.asarray(recorded).tolist())}"
+        for name, (given, recorded) in inputs.items()
+        if not np.array_equal(given, recorded)
+    ]
+    if changed:
+        return f"You changed the input: the published figures are for{''.join(changed)}"
+    comparisons = [compare(name, *pair, decimals) for name, pair in tables.items()]
+    disagreeing = [str(comparison) for comparison in comparisons if not comparison.agrees]
+    if disagreeing:
+        return "\n".join(disagreeing)
+    count = sum(comparison.figures for comparison in comparisons)
+    agree = "the published figure agrees" if count == 1 else f"all {count} published figures agree"
+    return f"{', '.join(tables)}: {agree}"

@@ -1,0 +1,510 @@
+"""What is wrong in somebody's own implementation: the first step that differs, and why."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlab.checking.comparison import (
+    Stage,
+    Stages,
+    allowed,
+    axes_of,
+    block_of,
+    distance,
+    epsilon_of,
+    in_block,
+    in_order,
+    pushed,
+    refuse_cached,
+    stage_of,
+    table_of,
+    words_of,
+)
+from attnlab.checking.mistakes import DROPOUT, IN_FRONT, MISTAKES, Mistake
+from attnlab.checking.otherwise import otherwise, upstream
+from attnlab.equations import AnyArray, Array, Ids, Mask
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, shown
+from attnlab.forward.attention import Attention
+from attnlab.forward.edits import check_path, steps_below
+from attnlab.forward.functional import causal_mask
+from attnlab.steps import Graph, Result, Run
+from attnlab.support.checks import as_reals
+from attnlab.support.tables import align
+
+# What explains a difference leaves less than this share of it; what is only nearer is no reason.
+LEFT_OVER = 1 / 16
+
+FLOAT32 = 2.0**-23
+
+# So many of the cells that differ are shown where nothing explains them.
+CELLS = 8
+
+
+class Cell(NamedTuple):
+    """One number that differs."""
+
+    place: str
+    mine: float
+    right: float
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict(Stages):
+    """How somebody's numbers compare with a result's, as `check` tells it; `repr` is the answer.
+
+    Attributes
+    ----------
+    title : of the result
+    mistakes : what makes exactly the numbers of the first step that differs, each a `Mistake` with
+        formula and hint; () where nothing known does
+    unexplained : later steps that differ by more than these mistakes explain
+    differing : where no mistake is known, how many cells differ, in words
+    cells : and some of them, the largest differences first
+    and all that `Stages` has, of the steps that were given
+    """
+
+    title: str
+    mistakes: tuple[Mistake, ...] = ()
+    unexplained: tuple[str, ...] = ()
+    differing: str = ""
+    cells: tuple[Cell, ...] = ()
+
+    def __repr__(self) -> str:
+        return "\n".join((self.heading, table_of(self.stages), *self._reasons()))
+
+    @property
+    def heading(self) -> str:
+        agreeing = sum(stage.agrees for stage in self.stages)
+        heading = f"{self.title}: {agreeing} of {len(self.stages)} steps agree"
+        return f"{heading}, the first that does not is {self.first.path}" if self.first else heading
+
+    @property
+    def reasons(self) -> str:
+        """What is wrong, in words; "" where nothing is."""
+        return "\n".join(self._reasons()).lstrip("\n")
+
+    def _reasons(self) -> Iterator[str]:
+        if self.first is None:
+            return
+        if not self.mistakes:
+            yield f"\nNo known mistake makes your {self.first.path}. {self.differing}"
+            lines = [("", "yours", "right")]
+            lines += [(place, f"{mine:.6g}", f"{right:.6g}") for place, mine, right in self.cells]
+            yield align(lines)
+            return
+        which = "Each of these makes" if len(self.mistakes) > 1 else "This makes"
+        yield f"\n{which} exactly your {self.first.path}:"
+        for mistake in self.mistakes:
+            yield f"    {mistake.formula}"
+            yield wrapped(mistake.hint)
+        if self.unexplained:
+            names = ", ".join(self.unexplained)
+            yield wrapped(
+                f"It is not all: {names} would still differ. Put this right, then check again."
+            )
+
+
+def wrapped(text: str) -> str:
+    return textwrap.fill(text, 79, initial_indent="  ", subsequent_indent="  ")
+
+
+@dataclass(frozen=True, eq=False)
+class Mine:
+    """Somebody's numbers for one step.
+
+    Attributes
+    ----------
+    name, path : of the step, from the result and from the whole
+    layouts : the array, its axes in the order of the step's; several where more than one fits
+    right : the step
+    epsilon : of the coarser of the two dtypes
+    within : how far rounding may take each row of the step
+    stage : how the two compare
+    """
+
+    name: str
+    path: str
+    layouts: tuple[AnyArray, ...]
+    right: AnyArray
+    epsilon: float
+    within: Array
+    stage: Stage
+
+
+def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
+    """Hold the numbers of your own code against a trace's, and be told what is wrong with them.
+
+    The first step that differs by more than rounding explains is looked into: each known mistake
+    is made in the forward pass, and what comes of it is compared with your numbers. That takes as
+    long as a hundred passes up to that step.
+
+    Parameters
+    ----------
+    mine : arrays by the names of the steps: NumPy's, PyTorch's, lists. A batch axis of 1 and the
+        place of the head axis do not matter. It need not be all that you have: `weights` alone
+        will do, or `logits`.
+    trace : a trace, whose steps are named by their paths, such as `blocks.0.attention.weights`; a
+        part of one, such as `trace.head(0, 3)`; or what `attention` and its like return
+
+    Returns
+    -------
+    Verdict
+        which steps agree, the first that does not, and the known mistakes that make exactly your
+        numbers; where none does, the cells that differ. `print` shows it.
+
+    Raises
+    ------
+    InvalidTypeError
+        `mine` is no mapping, or what it holds are no real numbers; `trace` is no result.
+    InvalidValueError
+        There is nothing in it; a name that is no step's, the nearest ones are told; a shape that
+        does not fit; NaN; a trace that is one step of generation.
+
+    Examples
+    --------
+    >>> check({"Q": Q, "scores": Q @ K.T, "weights": weights}, trace.head(0, 3))
+    """
+    if not isinstance(trace, Result):
+        raise InvalidTypeError(
+            f"numbers are checked against a trace or a part of one, such as trace.head(0, 3); "
+            f"given {shown(trace)}"
+        )
+    refuse_cached(trace)
+    if not isinstance(mine, Mapping):
+        raise InvalidTypeError(
+            f"what is checked is a dict of steps' names and arrays, such as {{'weights': ...}}; "
+            f"given {shown(mine)}"
+        )
+    try:
+        mine = dict(mine)
+    except Exception as error:  # of an archive of NumPy's, which reads its arrays now
+        raise InvalidValueError(
+            f"what is checked can't be read: {shown(str(error), 200)}"
+        ) from None
+    if not mine:
+        raise InvalidValueError(
+            "there is nothing to check; give arrays by the names of steps, as {'weights': ...}"
+        )
+    known = [path for path, _ in steps_below(type(trace))]
+    n_head, n_layer = trace._run.scores_shape[-3:][0], trace._run.graph.n_layer
+    for name in mine:
+        check_path(name, known, n_head, n_layer, f"step of {trace.title}")
+    run = trace._run.aside()
+    numbers = {name: as_array(name, mine[name]) for name in in_order(trace, mine)}
+    if of_a_text_with_one_more(trace, run, numbers):
+        stages = (
+            Stage(name, array.shape, math.inf, math.inf, math.inf, (), "one token more")
+            for name, (array, _) in numbers.items()
+        )
+        return Verdict(tuple(stages), trace.title, (IN_FRONT,))
+    given = all_given(trace, run, numbers)
+    verdict = Verdict(tuple(one.stage for one in given), trace.title)
+    return verdict if verdict.agrees else explained(verdict, trace, run, given)
+
+
+# ---- what was given ------------------------------------------------------------------------------
+
+
+def as_array(name: str, given: Any) -> tuple[AnyArray, float]:
+    """What was given for a step as an array, and the epsilon of the dtype that it came in.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        It is no array of real numbers.
+    """
+    array = np.atleast_1d(as_reals(given, f"your {name}", "biuf"))
+    is_bfloat16 = str(getattr(given, "dtype", "")) == "torch.bfloat16"
+    return array, 2.0**-7 if is_bfloat16 else epsilon_of(array)
+
+
+def came_from_float32(array: AnyArray) -> bool:
+    """Whether all of an array's numbers are float32's, as those in a list may be."""
+    with np.errstate(over="ignore"):
+        return array.dtype.kind == "f" and bool((array == array.astype(np.float32)).all())
+
+
+def laid_out(array: AnyArray, shape: tuple[int, ...]) -> tuple[AnyArray, ...]:
+    """An array in every way in which its axes may be those of a shape, as it came first.
+
+    Axes of 1 may be missing or too many, and the head axis may be anywhere.
+    """
+    while array.ndim > len(shape) and 1 in array.shape:
+        array = array.squeeze(array.shape.index(1))
+    if array.ndim < len(shape) and array.shape == tuple(n for n in shape if n != 1):
+        array = array.reshape(shape)
+    heads = len(shape) - 3
+    if array.ndim != len(shape) or heads < 0:
+        return (array,) if array.shape == shape else ()
+    axes = sorted(range(array.ndim), key=lambda axis: axis != heads)
+    ways = (np.moveaxis(array, axis, heads) for axis in axes)
+    return tuple(way for way in ways if way.shape == shape)
+
+
+def all_given(
+    result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
+) -> list[Mine]:
+    """Each array beside its step.
+
+    Raises
+    ------
+    InvalidValueError
+        The result has no numbers for a step; a shape that does not fit; NaN.
+    """
+    given = []
+    offs = pushed(run, [result._prefix + name for name in numbers])
+    # After a step in float32, float64 knows no more.
+    common = min(FLOAT32, max(epsilon for _, epsilon in numbers.values()))
+    for name, (array, epsilon) in numbers.items():
+        path = result._prefix + name
+        right = numbers_at(run, path)
+        if right is None:
+            raise InvalidValueError(f"{result.title} has no numbers for {name}")
+        layouts = laid_out(array, right.shape)
+        if not layouts:
+            axes = ", ".join(filter(None, [str(right.shape), " ".join(axes_of(result, name))]))
+            raise InvalidValueError(f"your {name} has shape {array.shape}; here it is {axes}")
+        if np.isnan(array).any():
+            where = tuple(map(int, np.argwhere(np.isnan(array))[0]))
+            raise InvalidValueError(
+                f"your {name} holds NaN, first at {where}. Softmax makes NaN of what is all -inf, "
+                f"a row that sees nothing, or the heads if it is taken over the wrong axis; and "
+                f"0 · -inf is NaN: put -inf just where the mask says so, with np.where"
+            )
+        if came_from_float32(array):
+            epsilon = max(epsilon, FLOAT32)
+        epsilon = max(epsilon, common, epsilon_of(right))
+        within = allowed(right, [np.atleast_1d(off.look(path)) for off in offs], epsilon)
+        ways = (stage_of(result, name, x, right, within) for x in layouts)
+        stage = min(ways, key=lambda stage: stage.rounding)
+        given.append(Mine(name, path, layouts, right, epsilon, within, stage))
+    return given
+
+
+def numbers_at(run: Run, path: str) -> AnyArray | None:
+    """A step's numbers, with an axis at least; None where it has none."""
+    value = run.look(path)
+    return np.atleast_1d(value) if isinstance(value, np.ndarray | int | float) else None
+
+
+def of_a_text_with_one_more(
+    result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
+) -> bool:
+    """Whether somebody's numbers have a token more, and are those of the text with one in front."""
+    other = with_one_in_front(run)
+    values = {name: numbers_at(run, result._prefix + name) for name in numbers}
+    if other is None or all(
+        value is None or laid_out(numbers[name][0], value.shape) for name, value in values.items()
+    ):
+        return False
+    try:
+        given = all_given(result, other, numbers)
+    except (AttnlabError, IndexError):  # other shapes, or no room for one more position
+        return False
+    return all(one.stage.agrees for one in given)
+
+
+# ---- why -----------------------------------------------------------------------------------------
+
+
+def explained(verdict: Verdict, result: Result, run: Run, given: Sequence[Mine]) -> Verdict:
+    """The verdict with the mistakes that make the first step that differs, or else its cells."""
+    agree = [one for one in given if one.stage.agrees]
+    first, *later = (one for one in given if not one.stage.agrees)
+
+    def fitting(beyond: Container[str]) -> Iterator[tuple[Mistake, list[str]]]:
+        for mistake, other in candidates(run, first, later, beyond):
+            if comes_near(other, first):
+                offs = pushed(other, [one.path for one in given])
+                if all(is_of(other, offs, one) for one in (first, *agree)):
+                    yield mistake, [one.name for one in later if not is_of(other, offs, one)]
+
+    # Before a step that agrees there is no mistake, unless it is too small to be seen there.
+    found = list(fitting({one.path for one in agree})) or (list(fitting(())) if agree else [])
+    found = found or [(mistake, []) for mistake in by_chance(run, first)]
+    if not found:
+        return replace(verdict, **cells_of(result, first))
+    fewest = min(len(left) for _, left in found)
+    best = [(mistake, left) for mistake, left in found if len(left) == fewest]
+    mistakes = dict.fromkeys(mistake for mistake, _ in best)
+    told = tuple(with_sizes(mistake, run, first.path) for mistake in mistakes)
+    return replace(verdict, mistakes=told, unexplained=tuple(best[0][1]))
+
+
+def candidates(
+    run: Run, first: Mine, later: Sequence[Mine], beyond: Container[str]
+) -> Iterator[tuple[Mistake, Run]]:
+    """Each mistake that could be in a step that differs, with the run in which it is made.
+
+    It is made in every block, and in that of the step alone, as somebody may have written one block
+    and given it the right input; but not before certain steps.
+    """
+    before_first = set(upstream(run.graph, [first.path], beyond))
+    before_all = upstream(run.graph, [one.path for one in (first, *later)], beyond)
+    tried = set()
+    for mistake, block in product(MISTAKES, ("", block_of(first.path))):
+        made = {
+            path: mistake.equations[name]
+            for path in before_all
+            if (name := name_in_table(run.graph, path)) in mistake.equations
+            and block in ("", block_of(path))
+        }
+        if not before_first & made.keys() or (which := frozenset(made.items())) in tried:
+            continue
+        tried.add(which)
+        try:
+            other = otherwise(run, made)
+        except KeyError:  # it needs a step that this result has not
+            continue
+        yield mistake, other
+    if longer := with_one_in_front(run):
+        yield IN_FRONT, longer
+
+
+def name_in_table(graph: Graph, path: str) -> str:
+    """What a step is called in the table of mistakes, whichever block it is in."""
+    if issubclass(graph.root, Attention):
+        return f"attention.{path}"
+    return in_block(path)
+
+
+def with_one_in_front(run: Run) -> Run | None:
+    """A text's run with one token more before it, the vocabulary's last: GPT-2's <|endoftext|>."""
+    if "ids" not in run.graph.root.steps:
+        return None
+
+    def ids(value: Ids, W_E: Array) -> Ids:
+        return np.concatenate([np.full_like(value[..., :1], len(W_E) - 1), value], axis=-1)
+
+    def positions(value: Ids) -> Ids:
+        return np.arange(len(value) + 1)
+
+    def mask(value: Mask) -> Mask:
+        return causal_mask(len(value) + 1)
+
+    return otherwise(run, {"ids": ids, "positions": positions, "mask": mask})
+
+
+def comes_near(other: Run, one: Mine) -> bool:
+    """Whether another run leaves little of how far somebody's numbers are off."""
+    value = value_in(other, one)
+    if value is None:
+        return False
+    off = min(distance(x, one.right).max() for x in one.layouts)
+    left = min(distance(x, value).max() for x in one.layouts)
+    return bool(left <= LEFT_OVER * off)
+
+
+def is_of(other: Run, offs: Sequence[Run], one: Mine) -> bool:
+    """Whether somebody's numbers for a step are those of another run, but for rounding.
+
+    Parameters
+    ----------
+    offs : the other run with every number pushed
+    """
+    value = value_in(other, one)
+    off = [x for x in (value_in(run, one) for run in offs) if x is not None]
+    if value is None or len(off) < len(offs):
+        return False
+    within = allowed(value, off, one.epsilon)
+    return any((distance(x, value) <= within).all() for x in one.layouts)
+
+
+def value_in(run: Run, one: Mine) -> AnyArray | None:
+    """A step in another run, of the tokens that were given; None where it can't be computed."""
+    shape = one.right.shape
+    try:
+        value = numbers_at(run, one.path)
+    except (AttnlabError, ArithmeticError, ValueError, IndexError, TypeError):
+        return None  # such as a product of shapes that do not fit: nobody has numbers of it
+    if value is None or value.ndim != len(shape):
+        return None
+    last = tuple(slice(max(has - n, 0), None) for has, n in zip(value.shape, shape, strict=True))
+    return value[last] if value[last].shape == shape else None
+
+
+# What dropout multiplies, by step, and what the rest is added to, where it is.
+DROPPED = {
+    "embedding": ("", "embedding"),
+    "attention.weights": ("", "weights"),
+    "attention.output": ("", "output"),
+    "mlp.output": ("", "output"),
+    "mid": ("input", "attention.output"),
+    "output": ("mid", "mlp.output"),
+}
+
+
+def by_chance(run: Run, one: Mine) -> Iterator[Mistake]:
+    """Dropout, where some cells of a step are 0 and all others are larger by one factor."""
+    name = re.sub(r"heads\.\d+\.", "", name_in_table(run.graph, one.path))
+    if name not in DROPPED:
+        return
+    place = one.path.rpartition(".")[0]
+    stream, what = (f"{place}.{step}".lstrip(".") for step in DROPPED[name])
+    right = np.atleast_1d(run.look(what)).astype(np.float64)
+    for array in one.layouts:
+        left = array.astype(np.float64) - (run.look(stream) if DROPPED[name][0] else 0.0)
+        zero = np.abs(left) <= one.within
+        kept = ~zero & (np.abs(right) > 8 * one.within)
+        dropped = zero & (np.abs(right) > 8 * one.within)
+        if not dropped.any() or not kept.any():
+            continue
+        most = np.argmax(np.where(kept, np.abs(right), 0.0))
+        factor = float(left.flat[most] / right.flat[most])
+        alike = np.abs(left - factor * right) <= 2 * factor * one.within
+        if factor > 1.001 and kept.sum() > 1 and (zero | alike).all():
+            step = DROPPED[name][1].rpartition(".")[2]
+            formula = DROPOUT.formula.format(name=step, share=1 - 1 / factor)
+            yield replace(DROPOUT, formula=formula)
+
+
+# ---- how it is told ------------------------------------------------------------------------------
+
+
+def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
+    """A mistake whose hint has the model's sizes in it."""
+    block = f"{block_of(path) or 'blocks.0'}.attention."
+    place = "" if issubclass(run.graph.root, Attention) else block
+    sizes: dict[str, Callable[[], object]] = {
+        "Dk": lambda: run.look(f"{place}K").shape[-1],
+        "D": lambda: run.look(f"{place}X").shape[-1],
+        "H": lambda: run.look(f"{place}n_head"),
+        "scale": lambda: run.graph.formulas.get("scale", "√Dk"),
+    }
+    told = {name: sizes[name]() for name in re.findall(r"{(\w+)}", mistake.hint)}
+    return replace(mistake, hint=mistake.hint.format(**told))
+
+
+def cells_of(result: Result, one: Mine) -> dict[str, Any]:
+    """How many cells of a step differ, what they have in common, and those that differ most."""
+    ways = [(distance(x, one.right), x) for x in one.layouts]
+    difference, array = min(ways, key=lambda way: float(way[0].max()))
+    where = np.argwhere(difference > one.within)
+    words = words_of(result, one.name, tuple(where[0]))
+    alike = (where == where[0]).all(axis=0) & (np.array(one.right.shape) > 1)
+    common = ", ".join(word for word, is_common in zip(words, alike, strict=True) if is_common)
+    differing = f"{len(where)} of {difference.size} cells differ"
+    differing += f", all at {common}:" if common else ":"
+    if one.epsilon < FLOAT32 and one.stage.rounding * one.epsilon <= FLOAT32:
+        differing = f"Rounding to float32 on the way would explain as much. {differing}"
+    order = np.argsort(-difference[tuple(where.T)], kind="stable")
+    largest = map(tuple, where[order[:CELLS]])
+    return {
+        "differing": differing,
+        "cells": tuple(
+            Cell(
+                ", ".join(words_of(result, one.name, index)),
+                float(array[index]),
+                float(one.right[index]),
+            )
+            for index in largest
+        ),
+    }

@@ -1,0 +1,239 @@
+"""GPT-2's sizes and settings, as `config.json` names them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlab import equations
+from attnlab.errors import ConfigError, InvalidTypeError, shown
+from attnlab.support.checks import is_integer, is_real
+from attnlab.support.files import Given, as_path, read_json, write_whole
+from attnlab.support.formats import HOW_TO_DEQUANTISE
+
+MODEL_TYPE = "gpt2"
+
+# Keys that change the computation, and the only value that is computed here, which is also that of
+# a key that is not in the file.
+FIXED: dict[str, object] = {"add_cross_attention": False, "pruned_heads": {}}
+
+
+class Activation(NamedTuple):
+    """An MLP's activation: what computes it, and how a formula calls it."""
+
+    function: equations.Activation
+    name: str
+
+
+GELU = Activation(equations.gelu, "GELU")
+EXACT_GELU = Activation(equations.exact_gelu, "exact GELU")
+SILU = Activation(equations.silu, "SiLU")
+
+# `activation_function`, by transformers' names. Four of them are the tanh form: transformers
+# computes it in other orders, and √(2/π) in gelu_fast to 10 digits, which changes less than 1e-11.
+ACTIVATIONS = {
+    "gelu_new": GELU,
+    "gelu_fast": GELU,
+    "gelu_pytorch_tanh": GELU,
+    "gelu_python_tanh": GELU,
+    "gelu_accurate": GELU,
+    "gelu": EXACT_GELU,
+    "gelu_python": EXACT_GELU,
+    "quick_gelu": Activation(equations.quick_gelu, "quick GELU"),
+    "relu": Activation(equations.relu, "ReLU"),
+    "silu": SILU,
+    "swish": SILU,
+}
+
+# The largest sizes that make sense, where no file says what is there.
+LARGEST = {
+    "vocab_size": 100_000_000,
+    "n_positions": 100_000_000,
+    "n_embd": 1_000_000,
+    "n_layer": 1_000,
+    "n_head": 1_000_000,
+    "n_inner": 10_000_000,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPT2Config:
+    """The sizes of a GPT-2, and what its relatives do otherwise.
+
+    Parameters
+    ----------
+    vocab_size : number of tokens in the vocabulary
+    n_positions : most tokens that the model can take
+    n_embd : D, width of the residual stream
+    n_layer : L, number of blocks
+    n_head : H, heads in a block; divides n_embd
+    n_inner : F, width of the MLP; None means 4 D
+    layer_norm_epsilon : added to the variance in LayerNorm
+    activation_function : the MLP's, one of `ACTIVATIONS`
+    scale_attn_weights : whether scores are divided by √Dh
+    scale_attn_by_inverse_layer_idx : whether they are also divided by layer + 1
+    reorder_and_upcast_attn : the same numbers, in float32 where a model computes in float16; as
+        nothing here does, it changes nothing
+    tie_word_embeddings : whether the output matrix is the token embedding
+
+    Raises
+    ------
+    ConfigError
+        A size that is no positive integer or too large, heads that do not divide the width, a
+        setting of another kind. All that is wrong is told at once.
+
+    Notes
+    -----
+    Source: GPT-2's `hparams.json`, with the names of transformers' `GPT2Config`.
+    """
+
+    vocab_size: int
+    n_positions: int
+    n_embd: int
+    n_layer: int
+    n_head: int
+    n_inner: int | None = None
+    layer_norm_epsilon: float = 1e-5
+    activation_function: str = "gelu_new"
+    scale_attn_weights: bool = True
+    scale_attn_by_inverse_layer_idx: bool = False
+    reorder_and_upcast_attn: bool = False
+    tie_word_embeddings: bool = True
+
+    def __post_init__(self) -> None:
+        if problems := _wrong_settings(vars(self)):
+            raise ConfigError("; ".join(problems))
+        for name, value in vars(self).items():  # NumPy's numbers, which JSON does not know
+            if isinstance(value, np.generic):
+                object.__setattr__(self, name, value.item())
+        object.__setattr__(self, "layer_norm_epsilon", float(self.layer_norm_epsilon))
+
+    @property
+    def d_head(self) -> int:
+        """Dh = D / H, width of one head's queries, keys and values."""
+        return self.n_embd // self.n_head
+
+    @property
+    def d_mlp(self) -> int:
+        """F, width of the MLP's hidden layer."""
+        return 4 * self.n_embd if self.n_inner is None else self.n_inner
+
+    @property
+    def activation(self) -> Activation:
+        """What stands between the MLP's two linear maps."""
+        return ACTIVATIONS[self.activation_function]
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> GPT2Config:
+        """The config in what a `config.json` holds; keys that do not matter here are passed over.
+
+        Raises
+        ------
+        ConfigError
+            It is another architecture's or says that the weights are quantised; a size is missing
+            or wrong, or a setting is one that is not implemented. Of a GPT-2's, all that is wrong
+            is told at once.
+        InvalidTypeError
+            `settings` are no mapping.
+        """
+        if not isinstance(settings, Mapping):
+            raise InvalidTypeError(f"settings must be a dict; given {shown(settings)}")
+        if another := _another_model(settings):
+            raise ConfigError(another)
+        problems = [
+            f"{key} {shown(settings[key])} is not implemented (only {value!r})"
+            for key, value in FIXED.items()
+            if key in settings and not _is(settings[key], value)
+        ]
+        ours = {f.name: settings[f.name] for f in fields(cls) if f.name in settings}
+        if problems := problems + _wrong_settings(ours):
+            raise ConfigError("; ".join(problems))
+        return cls(**ours)
+
+    @classmethod
+    def from_file(cls, path: Given) -> GPT2Config:
+        """The config in a `config.json`; an error names the file.
+
+        Raises
+        ------
+        MissingFileError
+            There is no such file.
+        ConfigError
+            It is not JSON, or what `from_dict` refuses.
+        """
+        settings = read_json(path, ConfigError)
+        try:
+            return cls.from_dict(settings)
+        except ConfigError as error:
+            raise ConfigError(f"{as_path(path)}: {error}") from None
+
+    def save(self, directory: Given) -> None:
+        """Write `config.json`, as transformers reads it too.
+
+        Raises
+        ------
+        WriteError
+            The directory can't be written to.
+        """
+        settings = {
+            "model_type": MODEL_TYPE,
+            "architectures": ["GPT2LMHeadModel"],
+            "bos_token_id": None,
+            "eos_token_id": None,
+        }
+        text = json.dumps(settings | asdict(self), indent=2)
+        write_whole(as_path(directory, "directory") / "config.json", f"{text}\n".encode())
+
+
+def _another_model(settings: Mapping[str, Any]) -> str:
+    """What a config is, where it is no GPT-2's as it stands; "" for a GPT-2's."""
+    kind = settings.get("model_type", MODEL_TYPE)
+    if not _is(kind, MODEL_TYPE):
+        return f"this is a model of type {shown(kind)}; only those of type '{MODEL_TYPE}' open here"
+    quantised = settings.get("quantization_config")
+    if quantised is None:
+        return ""
+    method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
+    method = getattr(method, "value", method)  # in memory it is one of an enum
+    return f"its weights are quantised ({shown(method or quantised)}). {HOW_TO_DEQUANTISE}"
+
+
+def _is(given: object, expected: object) -> bool:
+    return isinstance(given, type(expected)) and given == expected
+
+
+def _wrong_settings(settings: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the settings that a config is to be made of."""
+    problems = [
+        f"{f.name} is missing"
+        for f in fields(GPT2Config)
+        if f.default is MISSING and f.name not in settings
+    ]
+    for name, largest in LARGEST.items():
+        value = settings.get(name, 1)
+        if name == "n_inner" and value is None:
+            continue
+        if not is_integer(value) or value < 1:
+            problems.append(f"{name} must be a positive integer, not {shown(value)}")
+        elif value > largest:
+            problems.append(f"{name} must be at most {largest:,}, not {shown(value)}")
+    epsilon = settings.get("layer_norm_epsilon", 1e-5)
+    if not is_real(epsilon) or not 0 < epsilon < 1:
+        problems.append(f"layer_norm_epsilon must be a small positive number, not {shown(epsilon)}")
+    activation = settings.get("activation_function", "gelu_new")
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        problems.append(
+            f"activation_function {shown(activation)} is not implemented "
+            f"(only {', '.join(ACTIVATIONS)})"
+        )
+    for f in fields(GPT2Config):
+        value = settings.get(f.name, f.default)
+        if isinstance(f.default, bool) and not isinstance(value, bool | np.bool_):
+            problems.append(f"{f.name} must be true or false, not {shown(value)}")
+    if not problems and settings["n_embd"] % settings["n_head"]:
+        problems.append(f"n_head {settings['n_head']} does not divide n_embd {settings['n_embd']}")
+    return problems

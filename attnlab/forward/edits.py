@@ -1,0 +1,515 @@
+"""What if: a run in which some steps are other than they would be, and all that follows from it.
+
+What does not depend on an edit is shared with the run that was edited: the same arrays, computed
+once, in whichever of the two they are looked at first. What depends on one is computed anew,
+when it is looked at.
+
+An edit is made where the model computes with the step: a head's Q is a share of its layer's, W_Q a
+third of W_QKV. A head's own X, scale and output are not; what the layer makes of them follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attnlab import equations
+from attnlab.equations import AnyArray
+from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.forward import fast
+from attnlab.forward.attention import columns_of_head, one_of_heads
+from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
+from attnlab.support.checks import as_array
+from attnlab.support.names import dotted, hint_for, written
+
+# What takes the place of a step: an array, a number, or a function of what would have been there.
+Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
+
+# What becomes of a step because another one is edited, of what would have been there.
+Follow: TypeAlias = Callable[["EditedRun", Any], Any]
+
+# Steps that are what they are because of the text and the model's sizes, and W_E's second name.
+FIXED = (
+    *("ids", "cached", "n_head", "memory", "rows_of_W_E"),
+    *("activation", "by_root", "layer_number"),
+)
+
+# What a head has of its own, and is no share of what the layer computes with.
+OWN = ("X", "scale", "output")
+
+# How many of the edited steps a title names.
+PATHS_TOLD = 3
+
+# The number of a block or head in a path; of more digits there is none.
+NUMBER = r"(?<=\.)-?\d{1,9}(?=\.|$)"
+
+
+class EditedRun(Run):
+    """A run in which some steps are edited.
+
+    Parameters
+    ----------
+    base : the run as it would be; what is edited in it is edited here too
+    edits : by path, arrays or functions
+
+    Attributes
+    ----------
+    edits : all of them, in the order in which they were made, those of the base first
+    """
+
+    edits: tuple[Mapping[str, Edit], ...]
+
+    def __init__(self, base: Run, edits: Mapping[str, Edit]) -> None:
+        vars(self).update(vars(base))
+        self.base, self.values = base, {}
+        self.edits = (*(base.edits if isinstance(base, EditedRun) else ()), edits)
+        self._plan()
+
+    def _plan(self) -> None:
+        """How steps are made otherwise.
+
+        `_paths` are those of all edits, `_edited` also those of what they are parts of; `_changes`
+        are the edits of a step and its parts, a whole's before its parts'; `_follows` what else
+        becomes of a step because another one is edited, by that one's path.
+        """
+        self._paths: set[str] = set()
+        self._edited: set[str] = set()
+        self._changes: dict[str, list[tuple[str, Edit]]] = {}
+        self._follows: dict[str, dict[str, Follow]] = {}
+        for edits in self.edits:
+            self._depends: dict[str, bool] = {}  # of the last ones
+            for path in sorted(edits, key=lambda path: len(wholes(self.graph, path))):
+                *_, place = places = wholes(self.graph, path)
+                self._paths.add(path)
+                self._edited.update(places)
+                self._changes.setdefault(place, []).append((path, edits[path]))
+                self._depends[place] = True
+                for other, follow in follows_from(path):
+                    self._follows.setdefault(other, {})[path] = follow
+                    self._depends[other] = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Functions are written as what they made.
+        made = tuple(
+            {path: self.look(path) if callable(edit) else edit for path, edit in edits.items()}
+            for edits in self.edits
+        )
+        return super().__getstate__() | {"edits": made, "_changes": {}, "_follows": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._plan()
+
+    def aside(self) -> EditedRun:
+        aside = super().aside()
+        assert isinstance(aside, EditedRun)
+        aside.base = self.base.aside()
+        return aside
+
+    def depends(self, path: str) -> bool:
+        """Whether a step is other than in the base: edited, or made of one that is."""
+        if path not in self._depends:
+            node = self.graph[path]
+            if node.step.after_blocks:  # in order, as a deep model would recurse too far
+                for layer in range(node.number):
+                    self.depends(f"blocks.{layer}.output")
+            self._depends[path] = any(map(self.depends, above(node)))
+        return self._depends[path]
+
+    @property
+    def edited_steps(self) -> tuple[str, ...]:
+        return tuple({**self._changes, **self._follows})
+
+    def is_edited(self, path: str) -> bool:
+        # In whole, or in a part.
+        return path in self._edited or not self._paths.isdisjoint(
+            [*wholes(self.graph, path), self.graph[path].whole]
+        )
+
+    def edits_of(self, path: str) -> list[tuple[str, Any]]:
+        return [*self._follows.get(path, {}).items(), *self._changes.get(path, ())][::-1]
+
+    def unedited(self, path: str) -> Any:
+        node = self.graph[path]
+        if node.whole and path not in self._paths:
+            whole = self.unedited(node.whole)
+            return node.step.of_whole(whole, node.number, self.look(node.n_head))
+        with self.telling():
+            *_, place = wholes(self.graph, path)
+            return part_of(self, path, self._before_edits(place))
+
+    def is_there(self, path: str) -> bool:
+        owner = self._owner(path)
+        return super().is_there(path) if owner is self else owner.is_there(path)
+
+    def look(self, path: str) -> Any:
+        owner = self._owner(path)
+        return super().look(path) if owner is self else owner.look(path)
+
+    def _owner(self, path: str) -> Run:
+        """The run that a step is computed in: this one, or the last before it that changed it."""
+        run: Run = self
+        while isinstance(run, EditedRun) and not run.depends(path):
+            run = run.base
+        return run
+
+    def _kept(self, path: str) -> Any:
+        owner = self._owner(path)
+        if owner is not self:
+            return owner._there_or_kept(path)
+        return self.values.setdefault(path, read_only(super()._kept(path)))  # a parameter too
+
+    def _for_another(self, path: str) -> Any:
+        owner = self._owner(path)
+        return super()._for_another(path) if owner is self else owner._for_another(path)
+
+    def _made(self, path: str, node: Node) -> Any:
+        if not self._is_changed(path):
+            return super()._made(path, node)
+        value = self._before_edits(path)
+        for part, edit in self._changes.get(path, ()):
+            value = changed(self, part, edit, value)
+        return value
+
+    def _before_edits(self, path: str) -> Any:
+        value = self._plain(path)
+        for follow in self._follows.get(path, {}).values():
+            value = follow(self, value)
+        return value
+
+    def _plain(self, path: str) -> Any:
+        """What a step is given, or computed by its equation: in the base where it is the same."""
+        node, run = self.graph[path], self.base
+        if any(map(self.depends, above(node))):
+            return super()._made(path, node)
+        while isinstance(run, EditedRun) and run._is_changed(path):
+            if any(map(run.depends, above(node))):
+                return Run._made(run, path, node)
+            run = run.base
+        return run._for_another(path)
+
+    def _is_changed(self, path: str) -> bool:
+        return path in self._changes or path in self._follows
+
+    def _takes_of_whole(self, node: Node) -> bool:
+        return super()._takes_of_whole(node) or self._is_changed(node.whole)
+
+    def _goes_fast(self, path: str) -> bool:
+        return super()._goes_fast(path) and not any(
+            self._is_changed(step) or self._is_changed(self.graph[step].whole)
+            for step in self._passed_over(path)
+        )
+
+    def _passed_over(self, path: str) -> Iterator[str]:
+        """The steps that the fast form of a step does without."""
+        node = self.graph[path]
+        needs = {need for _, need, is_optional in node.fast_needs if not is_optional}
+        waiting = [*node.needs]
+        while waiting:
+            step = waiting.pop()
+            if step not in needs:
+                yield step
+                waiting += self.graph[step].needs
+
+
+def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
+    """A run in which steps are edited, each of them made at once, so that what is wrong is told.
+
+    Parameters
+    ----------
+    run : of a forward pass
+    edits : by path, such as `blocks.3.attention.heads.5.context`: an array that fits the step's
+        shape, a number for all of it, or a function of what would have been there
+
+    Raises
+    ------
+    InvalidTypeError
+        Edits that are no mapping, or a value that is no array of numbers.
+    InvalidValueError
+        A path that leads to no step, or to one that can't be edited; an array that does not fit,
+        or that holds what the step can't; a function that fails.
+    """
+    check_paths(run.graph, run.look("n_head"), edits)
+    held = {path: edit if callable(edit) else numbers(path, edit) for path, edit in edits.items()}
+    made = EditedRun(run, held)
+    words = []
+    for path in (path for edits in made.edits for path in edits):
+        value = made.look(path)
+        sums = value.sum(axis=-1) if path.endswith(".weights") else np.ones(1)
+        note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that do not sum to 1)"
+        words.append(f"{path}{note}")
+    more = f" and {len(words) - PATHS_TOLD} more" if len(words) > PATHS_TOLD else ""
+    made.note = f", edited: {', '.join(words[:PATHS_TOLD])}{more}" if words else ""
+    return made
+
+
+def side_by_side(runs: Sequence[EditedRun], place: str) -> EditedRun:
+    """Runs of one base that are edited at one step, as one run: they lie along a leading axis.
+
+    Each edit is made alone, up to that step. What follows is computed for all of them at once, as
+    equations let leading axes pass through.
+
+    Parameters
+    ----------
+    runs : as `edited` makes them
+    place : where the model computes with what is edited, see `place_of`
+    """
+    together = EditedRun(runs[0].base, {place: 0})  # never made: what takes its place is there
+    values = np.stack([run.look(place) for run in runs])
+    together.values[place] = read_only(values)
+    together.is_long |= len(runs) * len(together.look("ids")) > fast.SHORT
+    return together
+
+
+# ---- where an edit is made, and what follows from it ---------------------------------------------
+
+
+def above(node: Node) -> list[str]:
+    """What a step is made of."""
+    return [*node.needs, *filter(None, [node.whole])]
+
+
+def wholes(graph: Graph, path: str) -> list[str]:
+    """A step, what it is a part of, and so on, up to what the model computes with."""
+    node, name = graph[path], graph[path].step.name
+    if node.whole and name not in OWN:
+        whole = node.whole
+    elif node.step.equation in (equations.W_Q, equations.W_K, equations.W_V):
+        whole = node.needs[0]
+    elif name == "next_logits":
+        whole = "logits"
+    else:
+        return [path]
+    return [path, *wholes(graph, whole)]
+
+
+def place_of(graph: Graph, path: str) -> str:
+    """The step by which an edit changes what follows."""
+    *_, place = [*wholes(graph, path), *(follower for follower, _ in follows_from(path))]
+    return place
+
+
+def part_of(run: Run, path: str, whole: AnyArray) -> AnyArray:
+    """A step's part of what the model computes with, a view."""
+    for part in reversed(wholes(run.graph, path)[:-1]):
+        node = run.graph[part]
+        if node.whole:
+            whole = node.step.of_whole(whole, node.number, run.look(node.n_head))
+        elif part == "next_logits":
+            whole = whole[..., -1, :]
+        else:
+            whole = node.step.equation(whole)
+    return whole
+
+
+def changed(run: Run, path: str, edit: Edit, value: Any) -> Any:
+    """What an edit makes of the step that it is made in."""
+    node = run.graph[path]
+    if len(wholes(run.graph, path)) == 1:
+        return replaced(run, path, edit, value)
+    if node.step.of_whole is one_of_heads:  # a mask may be the same in all heads
+        shape = np.broadcast_shapes(value.shape, (run.look(node.n_head), 1, 1))
+        value = np.broadcast_to(value, shape)
+    whole = np.array(value)
+    part_of(run, path, whole)[...] = replaced(run, path, edit, part_of(run, path, value))
+    return whole
+
+
+def follows_from(path: str) -> Iterator[tuple[str, Follow]]:
+    """What else becomes of other steps where one is edited, beside what they are computed from."""
+    place, _, name = path.rpartition(".")
+    layer, of_head, _ = place.rpartition(".heads.")
+    if path == "W_E":
+        yield "rows_of_W_E", lambda run, rows: run.look("W_E")
+    elif path in ("logits", "next_logits"):
+        yield "next_logits", lambda run, row: run.look("logits")[..., -1, :]
+    elif of_head and name == "output":
+        yield f"{layer}.output", lambda run, x: x + (run.look(path) - run.unedited(path))
+    elif of_head and name == "scale":
+        yield f"{layer}.scores", of_other_scale(place)
+    elif of_head and name == "X":
+        yield f"{place}.memory", lambda run, X: run.look(path)
+        yield f"{layer}.QKV", of_other_X(place)
+
+
+def of_other_scale(head: str) -> Follow:
+    """The layer's scores, those of a head by its own scale."""
+
+    def follow(run: EditedRun, scores: AnyArray) -> AnyArray:
+        changed = np.array(scores)
+        part_of(run, f"{head}.scores", changed)[...] = equations.scores(
+            run.look(f"{head}.raw_scores"), run.look(f"{head}.scale")
+        )
+        return changed
+
+    return follow
+
+
+def of_other_X(head: str) -> Follow:
+    """The layer's QKV, the columns of a head of its own X."""
+
+    def follow(run: EditedRun, QKV: AnyArray) -> AnyArray:
+        changed, X = np.array(QKV), run.look(f"{head}.X")
+        node = run.graph[f"{head}.X"]
+        for name, third in (("Q", equations.W_Q), ("K", equations.W_K), ("V", equations.W_V)):
+            part = columns_of_head(third(changed), node.number, run.look(node.n_head))
+            part[...] = equations.affine(
+                X, run.look(f"{head}.W_{name}"), run.look(f"{head}.b_{name}")
+            )
+        return changed
+
+    return follow
+
+
+# ---- paths ---------------------------------------------------------------------------------------
+
+
+def check_paths(graph: Graph, n_head: int, edits: object) -> None:
+    """Refuse edits that lead to no step that can be edited; the nearest ones that can are told.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        As `edited` does.
+    """
+    if not isinstance(edits, Mapping):
+        raise InvalidTypeError(
+            f"edits are a dict of paths and what takes their place; given {shown(edits)}"
+        )
+    for path in edits:
+        check_path(path, editable(graph), n_head, graph.n_layer, "step to edit")
+
+
+def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, what: str) -> None:
+    """Refuse a path that is none of those known; the nearest ones are told.
+
+    Parameters
+    ----------
+    known : paths with # for every number
+    what : it has to be, for the message
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        As `edited` does.
+    """
+    if not isinstance(path, str):
+        raise InvalidTypeError(f"a path is a str, such as 'embedding'; given {shown(path)}")
+    counts = {"blocks": n_layer, "heads": n_head}
+    form = re.sub(NUMBER, "#", path)
+    if form in known and path == numbered(form, path, counts):
+        return
+    meant = dotted(path)
+    others = nearest(re.sub(NUMBER, "#", meant), known)
+    near = ", ".join(numbered(other, meant, counts) for other in others)
+    hint = hint_for(path.rpartition(".")[2]) + written(path)
+    raise InvalidValueError(f"{shown(path)} is no {what}; near it are {near}{hint}")
+
+
+def nearest(form: str, known: Sequence[str]) -> list[str]:
+    """The three paths that are most alike, as a whole and in their last names."""
+    import difflib  # here, so that only who mistypes waits for it
+
+    def likeness(other: str) -> float:
+        pairs = ((other, form), (last_name(other), last_name(form)))
+        return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+
+    return sorted(known, key=likeness, reverse=True)[:3]
+
+
+def last_name(path: str) -> str:
+    return path.rpartition(".")[2][:80]
+
+
+def editable(graph: Graph) -> list[str]:
+    """The paths of all steps that can be edited, # for every number."""
+    return [
+        path
+        for path, step in steps_below(graph.root)
+        if step.name not in FIXED and not step.optional
+    ]
+
+
+def steps_below(kind: type[Result], place: str = "") -> Iterator[tuple[str, Step[Any]]]:
+    """Every step of a kind of result and of what is part of it, by path, # for every number."""
+    for name, step in kind.steps.items():
+        yield f"{place}{name}", step
+    for name, below in kind.children.items():
+        number = "#." if name in ("blocks", "heads") else ""
+        yield from steps_below(below, f"{place}{name}.{number}")
+
+
+def numbered(form: str, path: str, counts: Mapping[str, int]) -> str:
+    """A form with the numbers of a path, as far as there are such blocks and heads."""
+    given = [int(number) for number in re.findall(NUMBER, path)]
+    words = form.split(".")
+    for place, word in enumerate(words):
+        if word == "#":
+            count, number = counts[words[place - 1]], given.pop(0) if given else 0
+            words[place] = str(min(number, count - 1) if number >= 0 else max(number + count, 0))
+    return ".".join(words)
+
+
+# ---- values --------------------------------------------------------------------------------------
+
+
+def numbers(path: str, given: object) -> AnyArray:
+    """What was given as an array that nobody else holds."""
+    return read_only(np.array(as_array(given, f"the edit of {path}")))
+
+
+def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
+    """What takes a value's place, of its shape and dtype.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        It does not fit, as `edited` tells it.
+    """
+    is_array = isinstance(value, np.ndarray)
+    there = np.asarray(value)
+    with np.errstate(all="ignore"):  # what comes of it is looked at
+        if callable(edit):
+            try:
+                given = edit(read_only(there.view()) if is_array else value)
+            except Exception as error:
+                raise InvalidValueError(f"the edit of {path} raised {shown(error, 200)}") from error
+            if given is None:
+                raise InvalidTypeError(f"the edit of {path} returned None, and no array")
+            array = numbers(path, given)
+        else:
+            array = np.asarray(edit)
+        if array.dtype.kind not in {"b": "b", "i": "iu"}.get(there.dtype.kind, "iuf"):
+            raise InvalidTypeError(f"{path} holds {there.dtype}; given {array.dtype}")
+        try:
+            fitted = np.broadcast_to(array, there.shape).astype(there.dtype)
+        except ValueError:
+            raise InvalidValueError(
+                f"{path} has shape {there.shape}; given shape {array.shape}"
+            ) from None
+    why = unusable(run, path, fitted)
+    if why:
+        raise InvalidValueError(f"{path} can't be edited so: {why}")
+    return fitted if is_array else fitted.item()
+
+
+def unusable(run: Run, path: str, value: AnyArray) -> str:
+    """Why a step can't hold an array; "" if it can."""
+    name = path.rpartition(".")[2]
+    if not is_finite(np.where(np.isneginf(value), 0, value) if name == "masked_scores" else value):
+        return f"it holds NaN, or is infinite in {value.dtype}"
+    seen = {"mask": value, "masked_scores": np.isfinite(value)}.get(name, np.ones((1, 1), bool))
+    blind = np.argwhere(~seen.any(axis=-1))
+    if len(blind):
+        return f"it leaves query {', '.join(map(str, blind[0]))} no key to attend to"
+    if name == "scale" and not value:
+        return "scores are divided by it"
+    if name == "epsilon" and value < 0:
+        return "a root is taken of it"
+    if name == "positions" and not ((value >= 0) & (value < len(run.look("W_P")))).all():
+        return f"there are {len(run.look('W_P'))} positions"
+    return ""

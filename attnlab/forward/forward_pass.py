@@ -1,0 +1,580 @@
+"""GPT-2's forward pass, held still: each intermediate under its own name, computed on first look.
+
+    token_embedding + position_embedding = embedding ─> block 0 ─> ... ─> final ─> logits
+
+    one block:  input ─> LayerNorm ─> attention ─┐
+                  └─────────────────────────────(+)─> mid ─> LayerNorm ─> MLP ─┐
+                                                       └──────────────────────(+)─> output
+
+Shapes are those of one sequence of T tokens; leading axes, several sequences side by side, pass
+through. The equations are in `attnlab.equations`; here it is said which step each of them computes.
+
+Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.3; GPT-2's
+`model.py`, `model` and `block`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from attnlab import equations
+from attnlab.equations import Activation, Array, Ids, Mask
+from attnlab.errors import InvalidValueError, shown
+from attnlab.forward import fast
+from attnlab.forward.attention import MultiHeadAttention, is_small
+from attnlab.forward.config import GPT2Config
+from attnlab.forward.functional import causal_mask
+from attnlab.forward.parameters import Parameters
+from attnlab.steps import Formulas, Numbered, Part, Result, Run, Step, graph_of, view_of
+from attnlab.support.checks import as_floats, check_kind
+from attnlab.text.tokens import Tokens, as_ids, check_ids
+
+if TYPE_CHECKING:
+    from attnlab.views.explanation import Explanation
+
+
+class CachedRows:
+    """The keys, or the values, of the tokens before a pass, in one layer.
+
+    Parameters
+    ----------
+    rows : (H, n_positions, Dh), filled up to `length`
+    length : how many tokens there were before the pass
+    cache : whose rows they are; None if they are nobody else's
+    """
+
+    def __init__(self, rows: Array, length: int, cache: KeyValueCache | None = None) -> None:
+        self._rows, self._length, self._cache = rows, length, cache
+
+    def extend(self, new: Array) -> Array:
+        """All of them, (H, length + T, Dh), the new ones (H, T, Dh) at the end."""
+        if self._cache is None or self._cache.length != self._length:
+            # What follows in the cache is its own by now, and no edit of this pass may change it.
+            return np.concatenate([self._rows[:, : self._length], new], axis=-2)
+        end = self._length + new.shape[-2]
+        self._rows[:, self._length : end] = new
+        return self._rows[:, :end]
+
+    def __reduce__(self) -> tuple[Any, ...]:  # the cache has room for all positions
+        return CachedRows, (self._rows[:, : self._length], self._length)
+
+
+class KeyValueCache:
+    """The keys and values of the tokens so far, in each layer, so that none is computed twice.
+
+    In a causal model no later token changes an earlier one's keys and values.
+
+    Parameters
+    ----------
+    config : the model's sizes; there is room for n_positions tokens
+    dtype : the model's
+
+    Attributes
+    ----------
+    config : as given
+    length : how many tokens are in it
+    """
+
+    def __init__(self, config: GPT2Config, dtype: DTypeLike) -> None:
+        self.config = config
+        shape = (2, config.n_layer, config.n_head, config.n_positions, config.d_head)
+        self._rows = np.empty(shape, dtype)
+        self.length = 0
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the keys and values."""
+        return self._rows.dtype
+
+    def as_of_now(self) -> dict[str, CachedRows]:
+        """What a pass over the next tokens finds in it, by the paths of the steps that use it."""
+        return {
+            f"blocks.{layer}.attention.{name}_cache": CachedRows(rows, self.length, self)
+            for name, layers in zip("KV", self._rows, strict=True)
+            for layer, rows in enumerate(layers)
+        }
+
+
+class Explained(Result):
+    """A result of which each number can be explained.
+
+    Attributes
+    ----------
+    comes_to : the step that is explained where none is named
+    """
+
+    comes_to: ClassVar[str]
+
+    def explain(
+        self,
+        step: str | None = None,
+        token: int | str | None = None,
+        component: int | str | None = None,
+    ) -> Explanation:
+        """The arithmetic of one number with its real numbers, as text to follow with a pencil.
+
+        Parameters
+        ----------
+        step : its name, or its path from here, such as "blocks.0.mlp.hidden"; None for what it all
+            comes to, logits or output. "probabilities" are what softmax makes of logits.
+        token : which row, by the token's number, of which negative ones count from the end, or by
+            its text, as "it"; None for the last one. Of a parameter the row's number.
+        component : which number of that row, the first one by default. Of logits a token of the
+            vocabulary, by its id or its text, as " dog", by default the most probable; of weights
+            a key, by default all of them.
+
+        Returns
+        -------
+        Explanation
+            `print` shows it: what it is for, what it is made of, and each number on the way
+
+        Raises
+        ------
+        DisagreementError
+            The printed numbers do not lead to the stored one.
+        OutOfRangeError, InvalidTypeError
+            There is no such token or component.
+        InvalidValueError
+            There is no such step; no token has that text, or several have; a step of several heads
+            or sequences at once: take one first, as `.heads[h]`.
+
+        Examples
+        --------
+        >>> trace.explain()    # the logit of the most probable next token
+        >>> trace.explain("blocks.0.mlp.hidden", "it", 17)
+        >>> trace.blocks[0].explain("mid", "it")
+        """
+        return self._explained(self.comes_to if step is None else step, token, component)
+
+
+class MLP(Explained):
+    """A block's second half, two linear maps with an activation between them.
+
+    Attributes
+    ----------
+    X : (T, D), LayerNorm's output
+    gain, bias, epsilon : (D,), (D,) and a number, of LayerNorm
+    W_1, b_1, W_2, b_2 : (D, F), (F,), (F, D), (D,)
+    activation : the function that makes `activated`, in GPT-2 GELU
+    hidden, activated : (T, F)
+    output : (T, D)
+    """
+
+    parts: ClassVar[tuple[str, ...]] = (
+        *("X", "W_1", "b_1", "W_2", "b_2"),
+        *("hidden", "activated", "output"),
+    )
+    comes_to: ClassVar[str] = "output"
+
+    gain = Step[Array]("D")
+    bias = Step[Array]("D")
+    epsilon = Step("", "added to the variance", equations.same, x="root.epsilon")
+    X = Step(
+        "T D",
+        "LayerNorm(mid)",
+        equations.layer_norm,
+        x="parent.mid",
+        fast=fast.layer_norm,
+        passes=True,
+    )
+    W_1 = Step[Array]("D F")
+    b_1 = Step[Array]("F")
+    W_2 = Step[Array]("F D")
+    b_2 = Step[Array]("D")
+    hidden = Step(
+        "T F",
+        "X W_1 + b_1",
+        equations.affine,
+        x="X",
+        W="W_1",
+        b="b_1",
+        fast=fast.affine,
+        passes=True,
+    )
+    activation = Step("", "GELU", equations.same, x="root.activation")
+    activated = Step("T F", "GELU(hidden)", equations.activated, fast=fast.activated, passes=True)
+    output = Step(
+        "T D",
+        "activated W_2 + b_2",
+        equations.affine,
+        x="activated",
+        W="W_2",
+        b="b_2",
+        fast=fast.mlp_output,
+        passes=True,
+    )
+
+    def _computes_for_repr(self) -> bool:
+        return is_small(self._run)
+
+
+class BlockAttention(MultiHeadAttention):
+    """A block's attention, whose X is LayerNorm of the residual stream.
+
+    Attributes
+    ----------
+    residual : (T, D), the block's input
+    gain, bias, epsilon : (D,), (D,) and a number, of LayerNorm
+    X, memory : (T, D), one array, kept once it or a head is looked at. Before, it only passes
+        through on the way to Q, K and V. In a step of generation it has the new tokens' rows, and
+        K and V have those of the cache too.
+    W_QKV, b_QKV, QKV : (D, 3·H·Dh), (3·H·Dh,), (T, 3·H·Dh): W_Q, W_K and W_V side by side, and the
+        one product that makes Q, K and V, which are its thirds, split into heads
+    and all that `MultiHeadAttention` has
+    """
+
+    parts: ClassVar[tuple[str, ...]] = MultiHeadAttention.parts
+
+    residual = Step("Tq D", "the block's input", equations.same, x="parent.input")
+    gain = Step[Array]("D")
+    bias = Step[Array]("D")
+    epsilon = Step("", "added to the variance", equations.same, x="root.epsilon")
+    n_head = Step("", "H", equations.same, x="root.n_head")
+    X = Step(
+        "Tq D",
+        "LayerNorm(the block's input)",
+        equations.layer_norm,
+        x="residual",
+        fast=fast.layer_norm,
+        passes=True,
+    )
+    W_QKV = Step[Array]("D 3·H·Dh", "W_Q, W_K and W_V side by side")
+    b_QKV = Step[Array]("3·H·Dh", "b_Q, b_K and b_V side by side")
+    W_Q = Step("D H·Dk", "the first third of W_QKV", equations.W_Q, W="W_QKV", view=True)
+    b_Q = Step("H·Dk", "the first third of b_QKV", equations.W_Q, W="b_QKV", view=True)
+    W_K = Step("D H·Dk", "the second third of W_QKV", equations.W_K, W="W_QKV", view=True)
+    b_K = Step("H·Dk", "the second third of b_QKV", equations.W_K, W="b_QKV", view=True)
+    W_V = Step("D H·Dv", "the last third of W_QKV", equations.W_V, W="W_QKV", view=True)
+    b_V = Step("H·Dv", "the last third of b_QKV", equations.W_V, W="b_QKV", view=True)
+    QKV = Step(
+        "Tq 3·H·Dh",
+        "X W_QKV + b_QKV",
+        equations.affine,
+        x="X",
+        W="W_QKV",
+        b="b_QKV",
+        fast=fast.affine,
+    )
+    layer_number = Step["int | None"]("", "layer + 1, where the scale has it", optional=True)
+    scale = Step("", "√Dk", equations.scale_of_layer, by_root="root.by_root")
+    K_cache = Step[Any]("H Tk Dk", "keys of the tokens before", optional=True)
+    V_cache = Step[Any]("H Tk Dv", "values of the tokens before", optional=True)
+    Q = Step("Tq Dk", "X W_Q + b_Q, split into heads", equations.Q, view=True)
+    K = Step("Tk Dk", "X W_K + b_K, split into heads", equations.K, view=True)
+    V = Step("Tk Dv", "X W_V + b_V, split into heads", equations.V, view=True)
+    mask = Step("Tq Tk", "True = may attend", equations.same, x="root.mask")
+
+
+class Block(Explained):
+    """One block: the stops of the residual stream, and the two things that write to it.
+
+    Attributes
+    ----------
+    input, mid, output : (T, D), the residual stream before, between and after
+    attention : BlockAttention
+    mlp : MLP
+    tokens : Tokens of a text's trace, else None
+    attention_dropout, mlp_dropout : (T, D) of 0 and 1 / (1 - p), while the model is trained
+    """
+
+    parts: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
+    comes_to: ClassVar[str] = "output"
+    children: ClassVar[dict[str, type[Result]]] = {"attention": BlockAttention, "mlp": MLP}
+    hint: ClassVar[str] = ".attention and .mlp have tables of their own"
+
+    attention_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
+    mlp_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
+    input = Step(
+        "T D",
+        "the block before's output; for the first block, embedding",
+        equations.same,
+        x=lambda layer: f"root.blocks.{layer - 1}.output" if layer else "root.embedding",
+        after_blocks=True,
+    )
+    mid = Step(
+        "T D",
+        "input + attention.output",
+        equations.residual,
+        stream="input",
+        written="attention.output",
+        dropout="attention_dropout",
+        finite=True,
+    )
+    output = Step(
+        "T D",
+        "mid + mlp.output",
+        equations.residual,
+        stream="mid",
+        written="mlp.output",
+        dropout="mlp_dropout",
+        finite=True,
+    )
+
+    @Part
+    def attention(self) -> BlockAttention:
+        layer = self.path.rpartition(".")[2]
+        title, path = f"Layer {layer}, attention", f"{self.path}.attention"
+        return view_of(BlockAttention, title, self._run, path)
+
+    @Part
+    def mlp(self) -> MLP:
+        layer = self.path.rpartition(".")[2]
+        return view_of(MLP, f"Layer {layer}, MLP", self._run, f"{self.path}.mlp")
+
+
+class ForwardPass(Explained):
+    """Token ids through every block to logits.
+
+    Looking at a part computes what it needs and no more: layer 0 runs one block, the logits run
+    all of them.
+
+    Parameters
+    ----------
+    ids : integers (..., T)
+    parameters : the model's. Those that are still in training are copied, so that the pass stays
+        what it is when they change.
+    cache : keys and values of the tokens before these, None if there are none
+    dropout : what is dropped while the model is trained, by path; None for nothing
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        Ids that are not integers, none at all, one outside the vocabulary, or more of them than
+        positions; parameters that are none; a cache of another model's, or for several texts;
+        dropout at a path where nothing can be dropped, or of another shape.
+
+    Attributes
+    ----------
+    ids : int64 (..., T)
+    token_embedding, position_embedding, embedding : (..., T, D), (T, D), (..., T, D)
+    blocks : one `Block` for each layer
+    final : (..., T, D), the last block's output after the last LayerNorm
+    gain, bias, epsilon : (D,), (D,) and a number, of that LayerNorm
+    W_E, W_P, W_U : (vocab, D), (n_positions, D), and (D, vocab), which is W_Eᵀ in GPT-2
+    logits : (..., T, vocab), for each token what may follow it
+    mask : bool (T, cached + T), True where a query may attend to a key, the same in all heads
+    cached : how many tokens before these were found in the cache
+    tokens : Tokens of a text's trace, None where there are only ids
+    """
+
+    parts: ClassVar[tuple[str, ...]] = (
+        *("token_embedding", "position_embedding", "embedding"),
+        *("final", "logits"),
+    )
+    comes_to: ClassVar[str] = "logits"
+    children: ClassVar[dict[str, type[Result]]] = {"blocks": Block}
+    kind: ClassVar[str] = "Forward pass"
+
+    parameters: Parameters
+    config: GPT2Config
+
+    ids = Step[Ids]("T", "token ids")
+    positions = Step[Ids]("T", "where each token stands, from 0")
+    mask = Step[Mask]("Tq Tk", "True = may attend")
+    cached = Step[int]("", "tokens before these, in the cache")
+    n_head = Step[int]("", "H")
+    epsilon = Step[float]("", "added to the variance")
+    activation = Step[Activation]("", "GELU")
+    by_root = Step[bool]("", "whether √Dk is in the scale")
+    W_E = Step[Array]("vocab D")
+    W_P = Step[Array]("n_positions D")
+    rows_of_W_E = Step[Array]("vocab D", "W_E, of which only the rows asked for are read")
+    token_embedding = Step(
+        "T D",
+        "rows of W_E, one for each id",
+        equations.token_embedding,
+        W_E="rows_of_W_E",
+        passes=True,
+    )
+    position_embedding = Step(
+        "T D",
+        "rows of W_P, one for each position",
+        equations.position_embedding,
+        passes=True,
+    )
+    embedding_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
+    embedding = Step("T D", "token_embedding + position_embedding", equations.embedding)
+    gain = Step[Array]("D")
+    bias = Step[Array]("D")
+    final = Step(
+        "T D",
+        "LayerNorm of the last block's output",
+        equations.layer_norm,
+        x=lambda layers: f"blocks.{layers - 1}.output",
+        fast=fast.layer_norm,
+        after_blocks=True,
+    )
+    W_U = Step("D vocab", "W_Eᵀ", equations.W_U, view=True)
+    logits = Step("T vocab", "final W_U", equations.logits, fast=fast.logits, finite=True)
+
+    def __init__(
+        self,
+        ids: ArrayLike,
+        parameters: Parameters,
+        cache: KeyValueCache | None = None,
+        dropout: Mapping[str, Array] | None = None,
+    ) -> None:
+        self._begin(ids, parameters, cache, {} if dropout is None else dropout)
+
+    def _begin(
+        self,
+        ids: ArrayLike,
+        parameters: Parameters,
+        cache: KeyValueCache | None,
+        dropout: Mapping[str, Array],
+        tokens: Tokens | None = None,
+        known: Mapping[str, Array] | None = None,
+    ) -> None:
+        """As `__init__`; `known` are steps that need not be computed, by path."""
+        check_kind(parameters, Parameters, "parameters")
+        config = parameters.config
+        cached = 0 if cache is None else checked_cache(cache, parameters).length
+        checked = checked_ids(ids, config, cached)
+        if cache is not None and checked.ndim > 1:
+            raise InvalidValueError(
+                f"a cache is of one text: give one row of ids; given shape {checked.shape}"
+            )
+        T = checked.shape[-1]
+        values = {
+            "ids": checked,
+            "positions": np.arange(cached, cached + T),
+            "mask": causal_mask(T, cached),
+            "cached": cached,
+            "n_head": config.n_head,
+            "epsilon": config.layer_norm_epsilon,
+            "activation": config.activation.function,
+            "by_root": config.scale_attn_weights,
+            **layer_numbers(config),
+            **({} if cache is None else cache.as_of_now()),
+            **checked_dropout(dropout, config, checked.shape, cached),
+            **(known or {}),
+        }
+        parameters = parameters.still()
+        own = () if config.tie_word_embeddings else ("W_U",)
+        graph = graph_of(type(self), config.n_layer, formulas_of(config), own)
+        run = Run(
+            graph,
+            values,
+            parameters.given,
+            scores_shape=(*checked.shape[:-1], config.n_head, T, cached + T),
+            tokens=tokens,
+            tokens_before=cached,
+            is_long=checked.size > fast.SHORT,
+        )
+        after = f" after {cached} cached ones" if cached else ""
+        self._stand(
+            f"{self.kind} of {' x '.join(map(str, checked.shape))} tokens{after} through "
+            f"{config.n_layer} blocks of {config.n_head} heads",
+            run,
+            path="",
+        )
+        vars(self).update(parameters=parameters, config=config)
+
+    @Part
+    def blocks(self) -> Numbered[Block]:
+        layers = range(self.config.n_layer)
+        return Numbered(
+            "layer",
+            (view_of(Block, f"Block {layer}", self._run, f"blocks.{layer}") for layer in layers),
+        )
+
+
+def checked_cache(cache: KeyValueCache, parameters: Parameters) -> KeyValueCache:
+    """A cache, once it is known to be one for the model.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        As `ForwardPass` does.
+    """
+    check_kind(cache, KeyValueCache, "cache")
+    if (cache.config, cache.dtype) != (parameters.config, parameters.dtype):
+        raise InvalidValueError("the cache holds keys and values of another model")
+    return cache
+
+
+def dropout_shapes(
+    config: GPT2Config, ids_shape: tuple[int, ...], cached: int = 0
+) -> dict[str, tuple[int, ...]]:
+    """What can be dropped of a pass over ids (..., T), by path, each with its shape."""
+    *leading, T = ids_shape
+    residual, weights = (*ids_shape, config.n_embd), (*leading, config.n_head, T, cached + T)
+    shapes: dict[str, tuple[int, ...]] = {"embedding_dropout": residual}
+    for layer in range(config.n_layer):
+        shapes |= {
+            f"blocks.{layer}.attention.dropout_mask": weights,
+            f"blocks.{layer}.attention_dropout": residual,
+            f"blocks.{layer}.mlp_dropout": residual,
+        }
+    return shapes
+
+
+def checked_dropout(
+    dropout: Mapping[str, Array], config: GPT2Config, ids_shape: tuple[int, ...], cached: int
+) -> dict[str, Array]:
+    """What is dropped, by path, as views: what makes those read-only leaves the caller's alone.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        As `ForwardPass` does.
+    """
+    check_kind(dropout, Mapping, "dropout")
+    shapes = dropout_shapes(config, ids_shape, cached)
+    checked = {}
+    for path, given in dropout.items():
+        if not isinstance(path, str) or path not in shapes:
+            raise InvalidValueError(
+                f"nothing is dropped at {shown(path)}; it is at embedding_dropout, and in each of "
+                f"the {config.n_layer} blocks at attention.dropout_mask, attention_dropout, "
+                "mlp_dropout"
+            )
+        checked[path] = as_floats(given, path).view()
+        if checked[path].shape != shapes[path]:
+            raise InvalidValueError(
+                f"what is dropped at {path} has shape {shapes[path]}; given {checked[path].shape}"
+            )
+    return checked
+
+
+def layer_numbers(config: GPT2Config) -> dict[str, int]:
+    """What the scales of the layers are multiplied by, by path; none in GPT-2."""
+    if not config.scale_attn_by_inverse_layer_idx:
+        return {}
+    return {f"blocks.{layer}.attention.layer_number": layer + 1 for layer in range(config.n_layer)}
+
+
+def formulas_of(config: GPT2Config) -> Formulas:
+    """What the steps are made of that GPT-2's relatives make in another way."""
+    factors = ["√Dk"] if config.scale_attn_weights else []
+    if config.scale_attn_by_inverse_layer_idx:
+        factors.append("(layer + 1)")
+    name = config.activation.name
+    return (
+        ("scale", " · ".join(factors) or "1"),
+        ("activation", name),
+        ("activated", f"{name}(hidden)"),
+        ("W_U", "W_Eᵀ" if config.tie_word_embeddings else "the output matrix, not tied to W_E"),
+    )
+
+
+def checked_ids(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
+    """Ids as an array that nobody else holds, int64 (..., T), once they are known to be usable.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        As `ForwardPass` does.
+    """
+    array = as_ids(ids)
+    flat = check_ids(array.ravel(), config.vocab_size)
+    *_, T = (0, *array.shape)
+    if not array.ndim or not flat.size or not config.n_positions - cached >= T:
+        raise InvalidValueError(
+            f"a forward pass takes 1 to {config.n_positions - cached} tokens; given {T}"
+        )
+    return flat.reshape(array.shape)

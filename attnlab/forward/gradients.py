@@ -1,0 +1,345 @@
+"""The gradient of each equation: how a number changes with what a step is made of.
+
+d_y stands for dL/dy, the gradient of a number L, such as the loss, with respect to y, and has y's
+shape. A function that is named after an equation and one of its parameters, `affine_W`, takes d_y
+of what the equation makes, and what else it needs by the names that the equation has for it; y is
+what the equation makes. `GRADIENTS` at the end is the table of them.
+
+They follow each other backwards through the graph of steps in `attnlab.analysis`, and, for all
+parameters at once, in `attnlab.training`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from attnlab import equations
+from attnlab.equations import (
+    Activation,
+    Array,
+    Ids,
+    Mask,
+    deviation,
+    dropped,
+    gelu_tanh,
+    mean,
+    merge_heads,
+    normal_share,
+    sigmoid,
+    split_heads,
+    transpose,
+)
+from attnlab.errors import InvalidValueError
+from attnlab.forward.functional import softmax
+from attnlab.text.tokens import check_ids
+
+
+def rows_of(x: Array) -> Array:
+    """All rows under each other, (..., n) -> (m, n)."""
+    return x.reshape(-1, x.shape[-1])
+
+
+def affine_x(W: Array, d_y: Array) -> Array:
+    d_x: Array = (rows_of(d_y) @ transpose(W)).reshape(*d_y.shape[:-1], len(W))
+    return d_x  # (..., n)
+
+
+def affine_W(x: Array, d_y: Array) -> Array:
+    return transpose(rows_of(x)) @ rows_of(d_y)  # (n, m), over all rows
+
+
+def affine_b(d_y: Array) -> Array:
+    b: Array = rows_of(d_y).sum(axis=0)
+    return b  # (m,)
+
+
+def linear_gradient(x: Array, W: Array, d_y: Array) -> tuple[Array, Array, Array]:
+    """Of y = x W + b.
+
+    Parameters
+    ----------
+    x, W : (..., n), (n, m)
+    d_y : (..., m)
+
+    Returns
+    -------
+    d_x = d_y Wᵀ : (..., n)
+    d_W = xᵀ d_y, over all rows : (n, m)
+    d_b = Σ d_y, over all rows : (m,)
+    """
+    return affine_x(W, d_y), affine_W(x, d_y), affine_b(d_y)
+
+
+def softmax_gradient(y: Array, d_y: Array) -> Array:
+    """Of y = softmax(x), over the last axis.
+
+    Parameters
+    ----------
+    y, d_y : (..., n)
+
+    Returns
+    -------
+    d_x = y · (d_y - Σ y · d_y) : (..., n), 0 where y is 0: a saturated softmax learns nothing
+
+    Notes
+    -----
+    From dy_i/dx_j = y_i (δ_ij - y_j).
+    """
+    d_x: Array = y * d_y
+    d_x -= y * d_x.sum(axis=-1, keepdims=True)
+    return d_x
+
+
+def layer_norm_gradient(
+    x: Array, gain: Array, eps: float, d_y: Array
+) -> tuple[Array, Array, Array]:
+    """Of y = gain · x̂ + bias with x̂ = (x - mean) / deviation, over the last axis.
+
+    Parameters
+    ----------
+    x, d_y : (..., D)
+    gain : (D,)
+    eps : as `layer_norm` took it
+
+    Returns
+    -------
+    d_x = (d_x̂ - mean(d_x̂) - x̂ · mean(x̂ · d_x̂)) / deviation, where d_x̂ = gain · d_y : (..., D)
+    d_gain = Σ x̂ · d_y, d_bias = Σ d_y, over all rows : (D,)
+
+    Notes
+    -----
+    Source: the chain rule through mean and variance; "Layer Normalization" (2016), section 3.
+    """
+    normalised: Array = x - mean(x)
+    divisor = deviation(normalised, eps)
+    normalised /= divisor
+    rows = tuple(range(x.ndim - 1))
+    product: Array = normalised * d_y
+    d_gain, d_bias = product.sum(axis=rows), d_y.sum(axis=rows)
+    product *= gain  # x̂ · d_x̂
+    d_x: Array = d_y * gain
+    normalised *= mean(product)
+    d_x -= mean(d_x)
+    d_x -= normalised
+    d_x /= divisor
+    return d_x, d_gain, d_bias
+
+
+def gelu_gradient(x: Array, d_y: Array) -> Array:
+    """Of y = GELU(x) = ½ x (1 + t) with t = tanh(√(2/π) (x + 0.044715 x³)).
+
+    Parameters
+    ----------
+    x, d_y : (...)
+
+    Returns
+    -------
+    d_x = d_y · (½ (1 + t) + ½ x (1 - t²) √(2/π) (1 + 3 · 0.044715 x²)) : (...)
+    """
+    t = gelu_tanh(x)
+    d_x = np.square(x)  # the formula from its right end, on one array, as in `gelu_tanh`
+    d_x *= 3 * 0.044715
+    d_x += 1.0
+    d_x *= math.sqrt(2.0 / math.pi)
+    d_x *= x
+    d_x *= 1.0 - t  # times 1 + t below: 1 - t²
+    d_x += 1.0
+    t += 1.0
+    d_x *= t
+    d_x *= 0.5
+    d_x *= d_y
+    return d_x
+
+
+def exact_gelu_gradient(x: Array, d_y: Array) -> Array:
+    """Of y = x Φ(x).
+
+    Parameters
+    ----------
+    x, d_y : (...)
+
+    Returns
+    -------
+    d_x = d_y · (Φ(x) + x φ(x)), where φ(x) = exp(-½ x²) / √(2π) is Φ's slope : (...)
+    """
+    slope = np.exp(-0.5 * np.square(x)) / math.sqrt(2.0 * math.pi)
+    return d_y * (normal_share(x) + x * slope)
+
+
+def quick_gelu_gradient(x: Array, d_y: Array) -> Array:
+    """Of y = x σ(1.702 x): `silu_gradient` at 1.702 x, as y = SiLU(1.702 x) / 1.702."""
+    return silu_gradient(1.702 * x, d_y)
+
+
+def silu_gradient(x: Array, d_y: Array) -> Array:
+    """Of y = x σ(x).
+
+    Parameters
+    ----------
+    x, d_y : (...)
+
+    Returns
+    -------
+    d_x = d_y · σ(x) (1 + x (1 - σ(x))) : (...)
+    """
+    s = sigmoid(x)
+    return d_y * (s * (1.0 + x * (1.0 - s)))
+
+
+def relu_gradient(x: Array, d_y: Array) -> Array:
+    """Of y = max(x, 0): d_y where x is above 0, else 0."""
+    return d_y * (x > 0)
+
+
+ACTIVATION_GRADIENTS: dict[Activation, Callable[[Array, Array], Array]] = {
+    equations.gelu: gelu_gradient,
+    equations.exact_gelu: exact_gelu_gradient,
+    equations.quick_gelu: quick_gelu_gradient,
+    equations.silu: silu_gradient,
+    equations.relu: relu_gradient,
+}
+
+
+def context_weights(V: Array, d_y: Array) -> Array:
+    return d_y @ transpose(V)  # (..., Tq, Tk)
+
+
+def context_V(weights: Array, d_y: Array) -> Array:
+    return transpose(weights) @ d_y  # (..., Tk, Dv)
+
+
+def weights_masked_scores(
+    y: Array, masked_scores: Array, dropout_mask: Array | None, d_y: Array
+) -> Array:
+    before = y if dropout_mask is None else softmax(masked_scores)
+    return softmax_gradient(before, dropped(d_y, dropout_mask))  # 0 where the mask forbids
+
+
+def masked_scores_scores(mask: Mask, d_y: Array) -> Array:
+    return np.where(mask, d_y, d_y.dtype.type(0))
+
+
+def scores_raw_scores(scale: float, d_y: Array) -> Array:
+    return d_y / scale
+
+
+def raw_scores_Q(K: Array, d_y: Array) -> Array:
+    return d_y @ K  # (..., Tq, Dk)
+
+
+def raw_scores_K(Q: Array, d_y: Array) -> Array:
+    return transpose(d_y) @ Q  # (..., Tk, Dk)
+
+
+def third_QKV(QKV: Array, d_y: Array, n: int) -> Array:
+    """Of Q, K and V, split into heads: those of the tokens before, from a cache, are no part."""
+    d_QKV = np.zeros_like(QKV)
+    equations.third(d_QKV, n)[...] = merge_heads(d_y)[..., -QKV.shape[-2] :, :]
+    return d_QKV  # (..., T, 3·H·Dh)
+
+
+def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
+    """Of token_embedding = W_E[ids]: each row of W_E gets the sum over the places it was used at.
+
+    Parameters
+    ----------
+    ids : int64 (..., T)
+    d_embedding : (..., T, D)
+    vocab_size : rows of W_E
+
+    Returns
+    -------
+    d_W_E : (vocab, D)
+    """
+    D = d_embedding.shape[-1]
+    d_W_E = np.zeros((vocab_size, D), d_embedding.dtype)
+    order = np.argsort(ids, axis=None, kind="stable")
+    used, starts = np.unique(ids.ravel()[order], return_index=True)
+    d_W_E[used] = np.add.reduceat(d_embedding.reshape(-1, D)[order], starts)
+    return d_W_E
+
+
+def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
+    """How surprised the model is by what follows, -log softmax(logits)[target], mean over all rows.
+
+    Parameters
+    ----------
+    logits : (..., vocab)
+    targets : int64 (...), the id that follows
+
+    Returns
+    -------
+    loss : in nats
+    d_logits = (softmax(logits) - 1 at the target) / number of rows : (..., vocab)
+
+    Raises
+    ------
+    InvalidValueError
+        The shapes do not fit, there are no rows, a target is outside the vocabulary, or a row of
+        logits holds NaN or +inf.
+
+    Notes
+    -----
+    Source: GPT-2's loss, "Language Models are Unsupervised Multitask Learners" (2019), equation 1.
+    """
+    if targets.shape != logits.shape[:-1] or not targets.size:
+        raise InvalidValueError(
+            f"logits (..., vocab) need targets (...); given {logits.shape} and {targets.shape}"
+        )
+    check_ids(targets.ravel(), logits.shape[-1])
+    d_logits = softmax(logits)
+    # The log is taken at the largest probability, which can't round to 0 as the target's can:
+    # log p[target] = log p[largest] - (logit[largest] - logit[target]).
+    behind = logits.max(axis=-1) - np.take_along_axis(logits, targets[..., None], -1)[..., 0]
+    loss = float((behind - np.log(d_logits.max(axis=-1))).mean())
+    rows = d_logits.reshape(-1, logits.shape[-1])
+    rows[np.arange(len(rows)), targets.ravel()] -= 1.0
+    d_logits /= len(rows)
+    return loss, d_logits
+
+
+# For each equation, the gradient of each of its parameters that has one.
+GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
+    equations.same: {"x": lambda d_y: d_y},
+    equations.embedding: dict.fromkeys(
+        ("token_embedding", "position_embedding"),
+        lambda d_y, embedding_dropout: dropped(d_y, embedding_dropout),
+    ),
+    equations.token_embedding: {
+        "W_E": lambda ids, W_E, d_y: embedding_gradient(ids, d_y, len(W_E))
+    },
+    equations.position_embedding: {
+        "W_P": lambda positions, W_P, d_y: embedding_gradient(positions, d_y, len(W_P))
+    },
+    equations.layer_norm: {
+        "x": lambda x, gain, epsilon, d_y: layer_norm_gradient(x, gain, epsilon, d_y)[0],
+        "gain": lambda x, gain, epsilon, d_y: layer_norm_gradient(x, gain, epsilon, d_y)[1],
+        "bias": affine_b,
+    },
+    equations.affine: {"x": affine_x, "W": affine_W, "b": affine_b},
+    equations.Q: {"QKV": lambda QKV, d_y: third_QKV(QKV, d_y, 0)},
+    equations.K: {"QKV": lambda QKV, d_y: third_QKV(QKV, d_y, 1)},
+    equations.V: {"QKV": lambda QKV, d_y: third_QKV(QKV, d_y, 2)},
+    equations.raw_scores: {"Q": raw_scores_Q, "K": raw_scores_K},
+    equations.scores: {"raw_scores": scores_raw_scores},
+    equations.masked_scores: {"scores": masked_scores_scores},
+    equations.weights: {"masked_scores": weights_masked_scores},
+    equations.context: {"weights": context_weights, "V": context_V},
+    equations.concat: {"context": lambda context, d_y: split_heads(d_y, context.shape[-3])},
+    equations.residual: {
+        "stream": lambda d_y: d_y,
+        "written": lambda d_y, dropout: dropped(d_y, dropout),
+    },
+    equations.activated: {
+        "hidden": lambda hidden, activation, d_y: ACTIVATION_GRADIENTS[activation](hidden, d_y)
+    },
+    equations.W_U: {"W_E": lambda d_y: transpose(d_y)},
+    equations.logits: {
+        "final": lambda W_U, d_y: affine_x(W_U, d_y),
+        "W_U": lambda final, d_y: affine_W(final, d_y),
+    },
+}

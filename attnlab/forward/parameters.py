@@ -1,0 +1,218 @@
+"""GPT-2's parameters by path: `blocks.0.attention.W_QKV`, wherever they are from."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from attnlab.equations import Array
+from attnlab.errors import InvalidValueError, UnknownParameterError, shown
+from attnlab.forward.config import GPT2Config
+from attnlab.support.checks import check_kind, checked_dtype, memory_for
+
+Shape = tuple[int, ...]
+
+
+def shapes_in_block(config: GPT2Config) -> dict[str, Shape]:
+    """Shape of every parameter of one block, by its path from there.
+
+    `gain` and `bias` are those of the LayerNorm that makes the X beside them.
+
+    Source: transformers' `modeling_gpt2.py`.
+    """
+    D, F = config.n_embd, config.d_mlp
+    return {
+        "attention.gain": (D,),
+        "attention.bias": (D,),
+        "attention.W_QKV": (D, 3 * D),
+        "attention.b_QKV": (3 * D,),
+        "attention.W_O": (D, D),
+        "attention.b_O": (D,),
+        "mlp.gain": (D,),
+        "mlp.bias": (D,),
+        "mlp.W_1": (D, F),
+        "mlp.b_1": (F,),
+        "mlp.W_2": (F, D),
+        "mlp.b_2": (D,),
+    }
+
+
+def shapes_outside_of_blocks(config: GPT2Config) -> dict[str, Shape]:
+    """Shape of every other parameter; `gain` and `bias` are of the LayerNorm that makes `final`.
+
+    There is a W_U only where it is not W_E transposed. The embeddings come first.
+    """
+    D = config.n_embd
+    shapes: dict[str, Shape] = {
+        "W_E": (config.vocab_size, D),
+        "W_P": (config.n_positions, D),
+        "gain": (D,),
+        "bias": (D,),
+    }
+    return shapes if config.tie_word_embeddings else shapes | {"W_U": (D, config.vocab_size)}
+
+
+def parameter_paths(config: GPT2Config) -> Iterator[str]:
+    """The path of every parameter of a GPT-2, one after the other."""
+    in_block = tuple(shapes_in_block(config))
+    first, second, *last = shapes_outside_of_blocks(config)
+    yield from (first, second)
+    for layer in range(config.n_layer):
+        yield from (f"blocks.{layer}.{name}" for name in in_block)
+    yield from last
+
+
+def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
+    """Path and shape of every parameter of a GPT-2."""
+    shapes = shapes_in_block(config) | shapes_outside_of_blocks(config)
+    return {path: shapes[path.split(".", 2)[-1]] for path in parameter_paths(config)}
+
+
+def parameter_count(config: GPT2Config) -> int:
+    """How many numbers a GPT-2 of this config has learned: 124,439,808 for the smallest."""
+    in_block, others = shapes_in_block(config), shapes_outside_of_blocks(config)
+    return config.n_layer * _numbers(in_block) + _numbers(others)
+
+
+def _numbers(shapes: Mapping[str, Shape]) -> int:
+    return sum(map(math.prod, shapes.values()))
+
+
+class Parameters(Mapping[str, Array]):
+    """The parameters of a GPT-2, read-only arrays by path.
+
+    Attributes
+    ----------
+    config : GPT2Config, their sizes
+    dtype : of all of them
+    origin : where they are from, in words
+    name : what their model is called, "" where nobody says
+    """
+
+    config: GPT2Config
+    dtype: np.dtype[Any]
+    origin: str
+    name: str = ""
+
+    # Compared as objects: number by number, as mappings are, would read all of them.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    @abstractmethod
+    def __getitem__(self, path: str) -> Array: ...
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, str) and path in parameter_shapes(self.config)
+
+    def __iter__(self) -> Iterator[str]:
+        return parameter_paths(self.config)
+
+    def __len__(self) -> int:
+        return self.config.n_layer * len(shapes_in_block(self.config)) + len(
+            shapes_outside_of_blocks(self.config)
+        )
+
+    def __repr__(self) -> str:
+        count = f"{parameter_count(self.config):,} parameters"
+        return f"{type(self).__name__} of {count}, {self.dtype}, {self.origin}"
+
+    def rows(self, path: str) -> Any:
+        """What gives rows of a parameter: `rows("W_E")[ids]`, and reads no others."""
+        return self[path]
+
+    def given(self, path: str) -> Any:
+        """What a run is given: a parameter, or what gives rows of it, as `rows_of_W_E`."""
+        if not isinstance(path, str):
+            raise no_parameter(path)
+        name = path.removeprefix("rows_of_")
+        return self[path] if name == path else self.rows(name)
+
+    def still(self) -> Parameters:
+        """The same parameters, as no later change finds them."""
+        return self
+
+
+class ParameterVector(Parameters):
+    """All parameters of a GPT-2 one after the other, or their gradients, or what belongs to each.
+
+    Each is a view of the vector, so that an optimizer updates all of them at once.
+
+    Parameters
+    ----------
+    config : their sizes
+    vector : (parameter_count(config),); None for zeros
+    dtype : of the zeros
+
+    Attributes
+    ----------
+    vector : (parameter_count(config),), which may be written to
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        There is no memory for so many; `config` is no GPT2Config; the vector is of another length.
+    """
+
+    origin = "in memory"
+
+    def __init__(
+        self, config: GPT2Config, vector: Array | None = None, dtype: DTypeLike = "float32"
+    ) -> None:
+        check_kind(config, GPT2Config, "config")
+        self.config, count = config, parameter_count(config)
+        if vector is None:
+            kind = checked_dtype(dtype)
+            with memory_for(f"the {count:,} parameters of such a model"):
+                vector = np.zeros(count, kind)
+        check_kind(vector, np.ndarray, "vector")
+        if vector.shape != (count,) or vector.dtype.kind != "f":
+            raise InvalidValueError(
+                f"a vector of such a model's parameters holds {count:,} floats; given shape "
+                f"{vector.shape}, dtype {vector.dtype}"
+            )
+        self.vector = vector
+        self.dtype = self.vector.dtype
+        self._views: dict[str, Array] = {}
+        start = 0
+        for path, shape in parameter_shapes(config).items():
+            stop = start + math.prod(shape)
+            self._views[path] = self.vector[start:stop].reshape(shape)
+            start = stop
+
+    def __getitem__(self, path: str) -> Array:
+        if not isinstance(path, str) or path not in self._views:
+            raise no_parameter(path)
+        return self._views[path]
+
+    def __reduce__(self) -> tuple[Any, ...]:  # so that the views are views of the vector again
+        return _unpickled, (self.config, self.vector, self.vector.flags.writeable)
+
+    def copy(self) -> ParameterVector:
+        """The same numbers in a vector of their own."""
+        return ParameterVector(self.config, self.vector.copy())
+
+    def still(self) -> ParameterVector:
+        """Itself where nobody can write to its vector, else a copy to which nobody can."""
+        lies_in = (self.vector, self.vector.base)
+        if any(isinstance(array, np.ndarray) and array.flags.writeable for array in lies_in):
+            return _unpickled(self.config, self.vector.copy(), False)
+        return self
+
+
+def no_parameter(path: object) -> UnknownParameterError:
+    """An error that tells what parameters are called."""
+    return UnknownParameterError(
+        f"there is no parameter {shown(path)}: they are called W_E, W_P, gain, bias, and "
+        "blocks.0.attention.W_QKV and the like; list(parameters) has them all"
+    )
+
+
+def _unpickled(config: GPT2Config, vector: Array, writeable: bool) -> ParameterVector:
+    if not writeable:
+        vector.flags.writeable = False
+    return ParameterVector(config, vector)

@@ -1,0 +1,178 @@
+"""A product of two thin matrices, such as W_V W_O, that is never multiplied out unless asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab.equations import Array, transpose
+from attnlab.errors import InvalidValueError
+from attnlab.support.checks import as_floats
+from attnlab.support.console import PrintedAnywhere
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from attnlab.views.plot import Picture
+
+# How many singular values a product shows.
+VALUES_SHOWN = 8
+
+
+class Product(PrintedAnywhere):
+    """left right, an (n, m) matrix of rank r at most.
+
+    `@` with a matrix or another product gives a product, with a vector a vector. What is computed
+    of it is computed in r x r.
+
+    Parameters
+    ----------
+    left, right : (n, r) and (r, m)
+    name : what it is called
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        They are no matrices of numbers, or do not fit.
+    """
+
+    note: ClassVar[str] = (
+        "It is of the matrices alone, whatever the text: that a direction would count much does "
+        "not mean\nthat any token has it. Biases and LayerNorm's scale are left out."
+    )
+    source: ClassVar[str] = (
+        "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021), QK = W_Q W_Kᵀ "
+        "and OV = W_V W_O"
+    )
+
+    __array_ufunc__ = None  # so that `array @ product` asks the product
+
+    def __init__(self, left: Any, right: Any, name: str = "") -> None:
+        self.left, self.right = as_floats(left, "left"), as_floats(right, "right")
+        self.name = name
+        shapes = self.left.shape, self.right.shape
+        if [len(shape) for shape in shapes] != [2, 2] or shapes[0][1] != shapes[1][0]:
+            raise InvalidValueError(
+                f"a product is of matrices (n, r) and (r, m); given {shapes[0]} and {shapes[1]}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.left), self.right.shape[1]
+
+    @property
+    def T(self) -> Product:
+        return Product(transpose(self.right), transpose(self.left), f"{self.name}ᵀ")
+
+    def full(self) -> Array:
+        """The matrix multiplied out, (n, m)."""
+        return self.left @ self.right
+
+    def __matmul__(self, other: Any) -> Any:
+        if isinstance(other, Product):
+            between = fitted(self.right, other.left)
+            if len(self.right) <= len(other.right):
+                return Product(self.left, between @ other.right)
+            return Product(self.left @ between, other.right)
+        array = as_floats(other, "what is multiplied")
+        right = fitted(self.right, array)
+        return self.left @ right if array.ndim == 1 else Product(self.left, right)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        array = as_floats(other, "what is multiplied")
+        left = fitted(array, self.left)
+        return left @ self.right if array.ndim == 1 else Product(left, self.right)
+
+    def svd(self) -> tuple[Array, Array, Array]:
+        """U (n, r), singular values (r,), the largest first, and Vᵀ (r, m).
+
+        Computed of r x r: with left = Q R and rightᵀ = Q' R', it is that of R R'ᵀ between Q and Q'.
+        Columns of U and rows of Vᵀ are determined up to a sign that both have.
+        """
+        (Q, R), (Q_right, R_right) = np.linalg.qr(self.left), np.linalg.qr(transpose(self.right))
+        U, values, Vt = np.linalg.svd(R @ transpose(R_right), full_matrices=False)
+        return Q @ U, values, Vt @ transpose(Q_right)
+
+    @property
+    def singular_values(self) -> Array:
+        """(r,), the largest first; all others are 0."""
+        values: Array = np.linalg.svd(self._core(), compute_uv=False)
+        return values
+
+    @property
+    def norm(self) -> float:
+        """√ of the sum of all numbers squared."""
+        return float(np.linalg.norm(self._core()))
+
+    @property
+    def eigenvalues(self) -> NDArray[np.complexfloating[Any]]:
+        """(r,), the largest first, those of right left, (r, r); all others are 0.
+
+        Raises
+        ------
+        InvalidValueError
+            The matrix is not square.
+        """
+        if len(set(self.shape)) > 1:
+            raise InvalidValueError(f"only square matrices have eigenvalues; given {self.shape}")
+        values = np.linalg.eigvals(self.right @ self.left).astype(complex)
+        order: NDArray[np.complexfloating[Any]] = values[np.argsort(-np.abs(values), kind="stable")]
+        return order
+
+    def _core(self) -> Array:
+        """An r x r matrix with the same singular values."""
+        return triangle(self.left) @ transpose(triangle(transpose(self.right)))
+
+    @property
+    def title(self) -> str:
+        (n, m), r = self.shape, len(self.right)
+        return f"{self.name or 'Product'}, {n} x {m} = ({n} x {r}) ({r} x {m})"
+
+    def table(self) -> str:
+        """The largest singular values, and the last, as text."""
+        values = self.singular_values
+        more = f", … {values[-1]:.3g}" if len(values) > VALUES_SHOWN else ""
+        return "singular values " + ", ".join(f"{x:.3g}" for x in values[:VALUES_SHOWN]) + more
+
+    def __repr__(self) -> str:
+        return "\n".join((self.title, self.table(), self.note, f"Source: {self.source}"))
+
+    def plot(self, ax: Axes | None = None) -> Picture:
+        """The singular values, the largest first.
+
+        Parameters
+        ----------
+        ax : matplotlib's Axes to draw into; None for a figure of its own
+
+        Raises
+        ------
+        MissingExtraError
+            matplotlib is not installed.
+        """
+        from attnlab.views.pictures import curves
+
+        values = self.singular_values
+        count = np.arange(1, len(values) + 1)
+        return curves({"singular values": values}, count, title=self.title, ax=ax)
+
+
+def triangle(W: Array) -> Array:
+    """R of W = Q R, which multiplies lengths as W does, (n, r) -> (r, r)."""
+    R: Any = np.linalg.qr(W, mode="r")
+    return np.asarray(R)
+
+
+def fitted(left: Array, right: Array) -> Array:
+    """left right, once it is known that they fit.
+
+    Raises
+    ------
+    InvalidValueError
+        They do not.
+    """
+    if left.ndim not in (1, 2) or right.ndim not in (1, 2) or left.shape[-1] != len(right):
+        raise InvalidValueError(f"{left.shape} and {right.shape} can't be multiplied")
+    product: Array = left @ right
+    return product

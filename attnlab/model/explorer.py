@@ -1,0 +1,661 @@
+"""A model behind a page, for browsers on this machine alone: type a text, look, change, look again.
+
+`Explorer` serves the page of `attnlab.views.page`, which carries no numbers here and asks for them.
+
+    GET  /?token=...             the page
+    POST /trace                  {"text": ...} or {"ids": [...]}, and "silenced": places, of which
+                                 [layer, head] is a head, [layer] an MLP
+                                 -> the trace as a page describes it, with an id
+    GET  /numbers?trace=&name=   one of its packs, float32, little-endian; see `packs.py`
+    POST /write                  {"trace": id, "count": ...}, and how to sample -> what was written
+    POST /stop                   the end
+
+With an atlas, each passage of which is a link to its trace:
+
+    GET  /atlas?token=...        the atlas's page
+    GET  /?token=...&passage=    the page, which opens with a passage: measure.most.layer.head.rank
+
+What can't be done is answered by {"error": a sentence}, or where a page was asked for by one that
+says it; a trace that is no longer kept by 410. Only who has the link gets in, which no other site
+has, and no other user: every request bears its token, and what a page of another site sends is told
+by its Host and Origin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import os
+import secrets
+import socket
+import threading
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from html import escape
+from typing import Any, Self, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, shown
+from attnlab.model.sampling import SamplingSettings
+from attnlab.model.trace import NextToken, Trace
+from attnlab.steps import at
+from attnlab.support.checks import as_count, check_kind, is_integer
+from attnlab.support.console import PrintedAnywhere
+from attnlab.support.tables import printable
+from attnlab.text.tokens import Tokens
+from attnlab.views.language import language_of, say
+from attnlab.views.page.atlas import Served, place_of, policy
+from attnlab.views.page.atlas import page as atlas_page
+from attnlab.views.page.packs import pack
+from attnlab.views.page.page import description_of, live_page, live_policy, token_of
+from attnlab.views.page.way import carried
+from attnlab.views.shown import missing_extra
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.background import BackgroundTask
+    from starlette.datastructures import MutableHeaders
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import HTMLResponse, JSONResponse, Response
+    from starlette.routing import Route
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+except ModuleNotFoundError as error:
+    raise missing_extra(error, "explore") from None
+
+# A GPT2 and an atlas, which stand above and ask for an explorer.
+Model: TypeAlias = Any
+Atlas: TypeAlias = Any
+
+Made = TypeVar("Made")
+
+# Reached from this machine alone.
+ADDRESS = "127.0.0.1"
+
+# What a page opens with: a text that GPT-2 and the pocket model both know what to do with.
+START = "The dog chased the ball, but it"
+
+# Where an atlas's page is.
+ATLAS = "atlas"
+
+# What is opened by links, which can bear no header.
+PAGES = ("/", f"/{ATLAS}")
+
+# How many bytes a request may have.
+LONGEST_REQUEST = 100_000
+
+# How many seconds a request may take to arrive, and those that run may take to end.
+PATIENCE = 10
+GRACE = 1
+
+# How many bytes of arrays traces may keep, beside the one that was asked for last.
+KEPT = 256_000_000
+
+# How many tokens are written at a time, and what a page may say about how.
+MOST_WRITTEN = 100
+SETTINGS = tuple(SamplingSettings.__annotations__)
+
+# Of how many characters that are no tokens it is told.
+UNKNOWN_TOLD = 8
+
+# How much is told of where a text that is too long would have to end.
+END_TOLD = 30
+
+# What every answer says: it is nobody else's, is kept nowhere, and is what it says that it is.
+HEADERS = {
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+# The page may stand in a notebook's frame, whose site is one of this machine, or of VS Code. Of
+# other sites none knows the link; what they framed without it would be an error.
+ANCESTORS = "frame-ancestors http://127.0.0.1:* http://localhost:* vscode-webview:"
+
+
+class Explorer(PrintedAnywhere):
+    """A page on this machine that shows what a model makes of any text, as `GPT2.explore` opens it.
+
+    It is served by a thread, from when it is made. `with` stops it at the end.
+
+    Attributes
+    ----------
+    url : the link to it; who has it can use the page, so keep it to yourself
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        text_or_ids: str | ArrayLike | Tokens = START,
+        *,
+        port: int = 0,
+        language: str | None = None,
+        atlas: Atlas | None = None,
+    ) -> None:
+        port = as_count(port, "port", most=65535)
+        desk = Desk(model, language_of(language), atlas)
+        desk.start = desk.kept(text_or_ids).trace.tokens  # told here if it can't be traced
+        try:
+            listener = socket.create_server((ADDRESS, port))
+        except OSError as error:
+            raise InvalidValueError(
+                f"port {port} can't be used: {os.strerror(error.errno or 0)}; without a port, a "
+                "free one is found"
+            ) from None
+        port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
+        page = "" if atlas is None else ATLAS
+        # An atlas's links open tabs, which are no longer inside a notebook.
+        self._popups = "" if atlas is None else " allow-popups allow-popups-to-escape-sandbox"
+        self.url = f"http://{ADDRESS}:{port}/{page}?token={token}"
+        self._title = repr(model).partition("\n")[0]
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                Guard(application(desk, self._end), token, port),
+                loop="asyncio",
+                http="h11",
+                ws="none",
+                lifespan="off",
+                proxy_headers=False,
+                server_header=False,
+                access_log=False,  # links with their tokens
+                log_config=None,
+                log_level="critical",  # what fails is told by `failed`; requests cut short are not
+                timeout_graceful_shutdown=GRACE,
+            )
+        )
+        # Ctrl-C while a thread is joined makes Python 3.11 take it for ended: so an event tells.
+        self._ended = threading.Event()
+        threading.Thread(
+            target=self._serve, args=(listener,), name="attnlab explorer", daemon=True
+        ).start()
+
+    def _serve(self, listener: socket.socket) -> None:
+        try:
+            with listener:  # which uvicorn leaves open where it is ended before it has begun
+                self._server.run([listener])
+        finally:
+            self._ended.set()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it still answers."""
+        return not self._ended.is_set()
+
+    def stop(self) -> None:
+        """End it; what is being computed is not waited for. A second time nothing happens."""
+        self._end()
+        self.wait()
+
+    def wait(self) -> None:
+        """Return when it has been stopped: by the page, another thread, or Ctrl-C, which raises."""
+        while not self._ended.wait(0.5):  # on Windows, Ctrl-C is heard between
+            pass
+
+    def _end(self) -> None:
+        self._server.should_exit = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        if not self.is_running:
+            return "Explorer, stopped"
+        return f"Explorer of {self._title}\n{self.url}\n.stop() ends it"
+
+    def _repr_html_(self) -> str:
+        if not self.is_running:
+            return f"<p>{escape(say('The explorer has been stopped.'))}</p>"
+        # The frame is of another site than the notebook, so that it may keep its own.
+        return (
+            f'<p><a href="{escape(self.url)}" target="_blank" rel="noreferrer">'
+            f"{escape(say('Open the explorer in a tab of its own'))}</a></p>"
+            f'<iframe title="{escape(repr(self).partition(chr(10))[0])}" src="{escape(self.url)}" '
+            f'sandbox="allow-scripts allow-same-origin{self._popups}" referrerpolicy="no-referrer" '
+            'style="width:100%;height:720px;border:0"></iframe>'
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A trace that is kept.
+
+    Attributes
+    ----------
+    id : what a page calls it; it depends on the tokens and on what is silenced alone
+    trace : with all that has been looked at
+    silenced : the places that are silenced in it
+    """
+
+    id: str
+    trace: Trace
+    silenced: Sequence[Any]
+
+
+class Desk:
+    """What an explorer computes with: the model, and the traces that were asked for last.
+
+    All is done by one thread at a time.
+
+    Attributes
+    ----------
+    start : Tokens, of what a page opens with
+    """
+
+    start: Tokens
+
+    def __init__(self, model: Model, language: str, atlas: Atlas | None = None) -> None:
+        self.model, self.language = model, language
+        self.atlas: Atlas = atlas
+        self._is_its_model = atlas is None or atlas.is_of(model)
+        self._kept: OrderedDict[str, Kept] = OrderedDict()  # the one asked for last at the end
+
+    def kept(self, text_or_ids: Any, silenced: Sequence[Any] = ()) -> Kept:
+        """A text's trace with places silenced in it.
+
+        Raises
+        ------
+        InvalidValueError, InvalidTypeError
+            There are no tokens or too many, or what is silenced is not there.
+        """
+        tokenizer, positions = self.model.tokenizer, self.model.config.n_positions
+        ids = tokenizer.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
+        if isinstance(ids, list) and not ids:
+            raise InvalidValueError(say("Type a text: there is nothing to trace.", self.language))
+        # Before tokens are made, which takes long.
+        if isinstance(ids, list) and len(ids) > positions:
+            end = self._text(tokenizer.tokens(ids[:positions]))["text"][-END_TOLD:]
+            raise InvalidValueError(
+                say(
+                    "{count} tokens are too many: this model reads {positions} at most, here up to "
+                    "“{end}”.",
+                    self.language,
+                    count=len(ids),
+                    positions=positions,
+                    end=printable(end),
+                )
+            )
+        tokens = tokenizer.tokens(ids)
+        edits = edits_of(silenced)
+        content = json.dumps([tokens.ids.tolist(), sorted(edits)])
+        id = sha256(content.encode()).hexdigest()[:16]
+        if id not in self._kept:
+            edited = self.kept(tokens).trace.edited(edits) if edits else None
+            self._kept[id] = Kept(id, edited or self.model.trace(tokens), silenced)
+        return self.at(id)
+
+    def at(self, id: str) -> Kept:
+        """What is kept under an id.
+
+        Raises
+        ------
+        HTTPException
+            410: it no longer is.
+        """
+        if id not in self._kept:
+            raise HTTPException(410, "This trace is no longer kept: ask for it again.")
+        self._kept.move_to_end(id)
+        return self._kept[id]
+
+    def described(self, text_or_ids: Any, silenced: Sequence[Any] = ()) -> dict[str, Any]:
+        """A text's trace as a page describes it, with its id, its text and its tokens' ids."""
+        kept = self.kept(text_or_ids, silenced)
+        described = description_of(kept.trace, self.language)
+        self._drop()
+        tokens = kept.trace.tokens
+        known = {"id": kept.id, "silenced": silenced, **self._text(tokens)}
+        known["notes"] = notes_on(tokens, self.language)
+        return {**known, **described}
+
+    @property
+    def too_long(self) -> str:
+        """What is told of a request of too many bytes."""
+        return say(
+            "More than {bytes} bytes are too many: this model reads {positions} tokens at most.",
+            self.language,
+            bytes=f"{LONGEST_REQUEST:,}",
+            positions=self.model.config.n_positions,
+        )
+
+    def page(self, passage: str = "") -> str:
+        """The page, which opens with the first text, or with a passage of the atlas."""
+        ids, told = self.passage(passage) if passage else (self.start, "")
+        described = self.described(ids)
+        if self.atlas is not None:
+            described["atlas"] = told
+        return live_page(self.at(described["id"]).trace, described, self.language)
+
+    def passage(self, place: str) -> tuple[list[int], str]:
+        """A passage's ids as they are, and where it is from, in words.
+
+        Raises
+        ------
+        HTTPException
+            404: there is no such passage.
+        """
+        try:
+            name, kind, *numbers = place.rsplit(".", 4)
+            layer, head, rank = map(int, numbers)
+            found = getattr(self.atlas[name], {"most": "most", "least": "least"}[kind])
+            passage = found(layer, head)[rank]
+        except (AttnlabError, LookupError, TypeError, ValueError):
+            raise HTTPException(
+                404, say("There is no such passage in the atlas.", self.language)
+            ) from None
+        told = f"{place_of(passage, self.language)}; {name} {passage.value:.3f}"
+        if not self._is_its_model:
+            told = say("{passage} in the atlas", self.language, passage=told)
+        return list(passage.ids), printable(told)
+
+    def atlas_page(self, token: str) -> str:
+        """The atlas's page, with links that bear the token."""
+        served = Served(token, self._is_its_model)
+        return atlas_page(self.atlas, self.language, served=served)
+
+    def numbers(self, id: str, name: str) -> bytes:
+        """A pack of a trace."""
+        trace = self.at(id).trace
+        if name.startswith("way."):
+            for path in carried(trace):  # kept, as readers go from token to token
+                at(trace, path)
+        content = pack(trace, name)
+        self._drop()
+        return content
+
+    def writing(
+        self, id: str, count: Any, asked: Mapping[str, Any]
+    ) -> tuple[Kept, Iterator[NextToken]]:
+        """A trace, and the tokens that will be written after it, as many as there is room.
+
+        Raises
+        ------
+        InvalidValueError, InvalidTypeError
+            There is no room, or the count or the settings can't be used.
+        """
+        kept, positions = self.at(id), self.model.config.n_positions
+        tokens = kept.trace.tokens
+        room = positions - len(tokens)
+        if not is_integer(count) or not 1 <= count <= MOST_WRITTEN:
+            raise InvalidValueError(
+                say(
+                    "How many tokens shall be written on? Give a number from 1 to {most}.",
+                    self.language,
+                    most=MOST_WRITTEN,
+                )
+            )
+        if not room:
+            raise InvalidValueError(
+                say(
+                    "The text fills all {positions} positions of the model: no room to write on.",
+                    self.language,
+                    positions=positions,
+                )
+            )
+        settings = {name: asked[name] for name in SETTINGS if name in asked}
+        edits = edits_of(kept.silenced) or None
+        return kept, self.model.stream(tokens, min(count, room), edits=edits, **settings)
+
+    def written(self, kept: Kept, chosen: Sequence[NextToken]) -> dict[str, Any]:
+        """What was written after a trace, for the page.
+
+        Of each token there is the probability that it was drawn with, 1 at temperature 0, and the
+        `share` that the model gives it, as it is at temperature 1 without a cut.
+        """
+        return {
+            **self._text(Tokens([*kept.trace.tokens, *chosen])),
+            "chosen": [
+                {**token_of(token), "probability": token.probability, "share": token.share}
+                for token in chosen
+            ],
+        }
+
+    def _text(self, tokens: Tokens) -> dict[str, Any]:
+        text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
+        return {"text": text, "ids": tokens.ids.tolist()}
+
+    def _drop(self) -> None:
+        """Drop the traces that were asked for longest ago, while all together are too large."""
+        while len(self._kept) > 1 and size_of(one.trace for one in self._kept.values()) > KEPT:
+            self._kept.popitem(last=False)
+
+
+def notes_on(tokens: Tokens, language: str) -> list[str]:
+    """What a reader may not see of a text, in sentences."""
+    notes = []
+    if b"".join(tokens.bytes).isspace():
+        notes.append(
+            say(
+                "This text is white space alone: {count} of its tokens.",
+                language,
+                count=len(tokens),
+            )
+        )
+    pieces: dict[str, set[int]] = {}
+    for token, shared in zip(tokens, tokens.part_of, strict=True):
+        pieces.setdefault(shared, set()).add(len(token.bytes))
+    unknown = [shared for shared, sizes in pieces.items() if shared and sizes == {1}]
+    if unknown:
+        told = " ".join(map(printable, unknown[:UNKNOWN_TOLD]))
+        told += " …" if len(unknown) > UNKNOWN_TOLD else ""
+        notes.append(
+            say(
+                "The model has no token for {characters}: it reads their bytes, one by one.",
+                language,
+                characters=told,
+            )
+        )
+    return notes
+
+
+def size_of(traces: Iterable[Trace]) -> int:
+    """How many bytes the arrays have that traces keep, parameters aside, what they share once."""
+    runs = {}
+    for trace in traces:
+        run = trace._run
+        while run is not None:
+            runs[id(run)] = run
+            run = getattr(run, "base", None)
+    # As they would be pickled: without parameters and looks at other arrays.
+    values = (value for run in runs.values() for value in run.__getstate__()["values"].values())
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+
+
+def edits_of(silenced: Sequence[Any]) -> dict[str, int]:
+    """The edits that silence places, a head [layer, head] or an MLP [layer]: what these write is 0.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        They are no such places.
+    """
+    edits = {}
+    for place in silenced:
+        if not isinstance(place, list) or len(place) not in (1, 2):
+            raise InvalidTypeError(f"a place is [layer, head] or [layer]; given {shown(place)}")
+        layer, *head = (as_count(number, "a place") for number in place)
+        block = f"blocks.{layer}"
+        edits[f"{block}.attention.heads.{head[0]}.context" if head else f"{block}.mlp.output"] = 0
+    return edits
+
+
+def named(given: Mapping[str, Any], name: str, kind: type) -> Any:
+    """What has a name, is of a kind, and must be there."""
+    value = given.get(name)
+    check_kind(value, kind, name)
+    return value
+
+
+# ---- over HTTP -----------------------------------------------------------------------------------
+
+
+def application(desk: Desk, end: Callable[[], None]) -> ASGIApp:
+    """What answers those who got in.
+
+    Parameters
+    ----------
+    end : is called when a page asks for the end
+    """
+    worker = ThreadPoolExecutor(1, "attnlab explorer's desk")
+    turn = asyncio.Lock()
+
+    async def computed(request: Request, work: Callable[[], Made]) -> Made:
+        """What a function makes, in its turn; those who have left by then are passed over."""
+        async with turn:
+            if await request.is_disconnected():
+                raise ClientDisconnect
+            return await asyncio.get_running_loop().run_in_executor(worker, work)
+
+    async def page(request: Request) -> Response:
+        passage = request.query_params.get("passage", "")
+        html = await computed(request, lambda: desk.page(passage))
+        return HTMLResponse(
+            html, headers={"content-security-policy": f"{live_policy()}; {ANCESTORS}"}
+        )
+
+    async def atlas(request: Request) -> Response:
+        html = await computed(request, lambda: desk.atlas_page(request.query_params["token"]))
+        return HTMLResponse(html, headers={"content-security-policy": f"{policy()}; {ANCESTORS}"})
+
+    async def trace(request: Request) -> Response:
+        asked = await content_of(request, desk.too_long)
+        if ("text" in asked) == ("ids" in asked):
+            raise InvalidValueError("either a text is traced or ids are")
+        text_or_ids = named(asked, "text", str) if "text" in asked else named(asked, "ids", list)
+        silenced = named({"silenced": []} | asked, "silenced", list)
+        return JSONResponse(await computed(request, lambda: desk.described(text_or_ids, silenced)))
+
+    async def numbers(request: Request) -> Response:
+        id, name = (request.query_params.get(part, "") for part in ("trace", "name"))
+        content = await computed(request, lambda: desk.numbers(id, name))
+        return Response(content, media_type="application/octet-stream")
+
+    async def write(request: Request) -> Response:
+        asked = await content_of(request, desk.too_long)
+        id = named(asked, "trace", str)
+        count = asked.get("count")
+        kept, coming = await computed(request, lambda: desk.writing(id, count, asked))
+        chosen = []
+        # Between two tokens it is another one's turn.
+        while (token := await computed(request, lambda: next(coming, None))) is not None:
+            chosen.append(token)
+        return JSONResponse(await computed(request, lambda: desk.written(kept, chosen)))
+
+    async def stop(request: Request) -> Response:
+        return JSONResponse({}, background=BackgroundTask(end))
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            *([] if desk.atlas is None else [Route(f"/{ATLAS}", atlas)]),
+            Route("/trace", trace, methods=["POST"]),
+            Route("/numbers", numbers),
+            Route("/write", write, methods=["POST"]),
+            Route("/stop", stop, methods=["POST"]),
+        ],
+        exception_handlers={
+            AttnlabError: refused,
+            HTTPException: refused,
+            ClientDisconnect: refused,
+            Exception: failed,
+        },
+    )
+
+
+async def content_of(request: Request, too_long: str) -> dict[str, Any]:
+    """The JSON object that a request brings.
+
+    Raises
+    ------
+    HTTPException
+        It is too long, does not come, or is none.
+    """
+    content = bytearray()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > LONGEST_REQUEST:  # uvicorn drops what still comes
+                    raise HTTPException(413, too_long)
+    except TimeoutError:
+        raise HTTPException(408, "The request did not arrive.") from None
+    try:
+        asked = json.loads(content)
+    except (ValueError, RecursionError):
+        asked = None
+    if not isinstance(asked, dict):
+        raise HTTPException(400, "The request is no JSON object.")
+    return asked
+
+
+def told(request: Request, status: int, sentence: str) -> Response:
+    """A sentence for the page; for who opened a link, as a page of its own."""
+    if request.url.path in PAGES:
+        title = '<!doctype html><meta charset="utf-8"><title>attnlab</title>'
+        return HTMLResponse(f"{title}<p>{escape(sentence)}</p>", status)
+    return JSONResponse({"error": sentence}, status)
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    """What can't be done, told in the page; of one who has left nobody reads it."""
+    if isinstance(error, HTTPException):
+        return told(request, error.status_code, error.detail)
+    return told(request, 400, str(error))
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    """An error that nobody foresaw: told in the page, and with its traceback on stderr."""
+    traceback.print_exception(error)
+    name = type(error).__name__
+    return told(request, 500, f"attnlab failed, and the terminal says where: {name}")
+
+
+class Guard:
+    """Lets in who has the link, and nobody else; see the module's docstring.
+
+    Another site's page can make a browser send requests here, under a name of its own for this
+    machine too, but can't make it send another Host or Origin than its own, and has no token.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, port: int) -> None:
+        self.app, self.token = app, token
+        self.hosts = {f"{name}:{port}" for name in (ADDRESS, "localhost")}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.setdefault("content-security-policy", f"default-src 'none'; {ANCESTORS}")
+                headers.update(HEADERS)
+            await send(message)
+
+        request = Request(scope)
+        why = self.why_not(request)
+        app = told(request, 403, why) if why else self.app
+        await app(scope, receive, send_guarded)
+
+    def why_not(self, request: Request) -> str:
+        """Why a request gets no further; "" where it does."""
+        host = request.headers.get("host", "")
+        if host not in self.hosts:
+            return "The explorer answers under its own address alone."
+        if request.method == "POST" and request.headers.get("origin") != f"http://{host}":
+            return "The explorer answers its own page alone."
+        if request.url.path in PAGES:
+            token = request.query_params.get("token", "")
+        else:
+            token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(token.encode(), self.token.encode()):
+            return "This link is not of this explorer: open the one that it told when it began."
+        return ""

@@ -1,0 +1,222 @@
+"""Writing on: one token at a time, with the keys and values of all earlier tokens in a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnlab import equations
+from attnlab.equations import Array
+from attnlab.errors import InvalidValueError
+from attnlab.forward.edits import Edit
+from attnlab.forward.forward_pass import KeyValueCache
+from attnlab.forward.parameters import Parameters
+from attnlab.model.sampling import Sampling
+from attnlab.model.trace import NextToken, Trace, trace_of
+from attnlab.steps import Result
+from attnlab.support.checks import as_count, as_texts
+from attnlab.support.tables import align
+from attnlab.text.tokens import Tokens, Vocabulary
+
+
+@dataclass(frozen=True, eq=False)
+class GenerationStep:
+    """What one step of generation computed, and what it found in the cache.
+
+    Attributes
+    ----------
+    trace : the Trace of the tokens that the step computed. In `blocks[l].attention`, Q has a row
+        for each of them, and K and V one for each token so far: the first `cached` rows were
+        found, the others computed from X, which has the new rows only.
+    token : the token that was chosen at its end; None where the step only completed the trace
+    """
+
+    trace: Trace
+    token: NextToken | None
+
+    def __repr__(self) -> str:
+        chose = f", chose {self.token.symbol}" if self.token else ", completed the trace"
+        return f"<step: computed {self.computed}, found {self.cached} in the cache{chose}>"
+
+    @property
+    def cached(self) -> int:
+        """How many tokens' keys and values were in the cache already."""
+        return self.trace.cached
+
+    @property
+    def computed(self) -> int:
+        """How many tokens went through the model."""
+        return len(self.trace.tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class Generation:
+    """What `GPT2.generate` wrote; `print` shows prompt and continuation as text.
+
+    Attributes
+    ----------
+    prompt, new, tokens : Tokens, what was given, what was written, and both
+    text : what was written
+    whole_text : prompt and continuation as one, as `print` shows them
+    chosen : the new tokens, each with its logit, the `probability` that it was drawn with, 1 at
+        temperature 0, and its `share`, the model's own probability
+    trace : with `trace=True` one Trace over prompt and new tokens, else None
+    steps : with `trace=True` each step by itself, one for each new token and one that computes the
+        last token's own rows; else empty
+    """
+
+    prompt: Tokens
+    new: Tokens
+    tokens: Tokens
+    text: str
+    whole_text: str
+    chosen: tuple[NextToken, ...]
+    trace: Trace | None = None
+    steps: tuple[GenerationStep, ...] = ()
+
+    def __str__(self) -> str:
+        return self.whole_text
+
+    def __repr__(self) -> str:
+        lines: list[tuple[str, ...]] = [
+            ("", "id", "symbol", "text", "logit", "probability", "drawn with")
+        ]
+        for i, token in enumerate(self.chosen, start=len(self.prompt)):
+            numbers = (f"{x:.4f}" for x in (token.logit, token.share, token.probability))
+            lines.append((str(i), str(token.id), token.symbol, repr(token.text), *numbers))
+        heading = f"{len(self.new)} tokens after a prompt of {len(self.prompt)}"
+        return f"{heading}\n{align(lines, left=(2, 3))}"
+
+    def _repr_html_(self) -> str:
+        from attnlab.views.notebook import generation_view
+
+        return generation_view(self)
+
+
+def generation_steps(
+    prompt: Tokens,
+    max_new_tokens: int,
+    parameters: Parameters,
+    vocabulary: Vocabulary,
+    sampling: Sampling,
+    stops: Sequence[bytes],
+    edits: Mapping[str, Edit] | None,
+    *,
+    complete: bool = False,
+) -> Iterator[GenerationStep]:
+    """Write on, step by step.
+
+    Each step puts through the model the tokens that it has not seen yet, the whole prompt at first
+    and then one token at a time, and draws the next token. When there are more than n_positions,
+    it goes on with the last n_positions of them; their positions have changed, and with them all
+    keys and values, so that each such step computes all of them again.
+
+    Parameters
+    ----------
+    stops : bytes at which to stop, once they are in what was written
+    edits : of each step's trace, as `Trace.edited` takes them
+    complete : whether one more step at the end computes the last token's own rows
+    """
+    positions = parameters.config.n_positions
+    cache = KeyValueCache(parameters.config, parameters.dtype)
+    rng = sampling.generator()
+    named = vocabulary.ids  # the other rows of the embedding belong to no token: never drawn
+
+    def run(ids: list[int]) -> Trace:
+        if len(ids) > positions:
+            trace = Trace(vocabulary.tokens(ids[-positions:]), vocabulary, parameters)
+        else:
+            new = vocabulary.tokens(ids[cache.length :])
+            trace = Trace(new, vocabulary, parameters, cache)
+        if edits is not None:
+            trace = trace.edited(edits)
+        trace.next_logits  # noqa: B018 (runs every block, which fills the cache)
+        cache.length = len(ids)
+        return trace
+
+    ids = prompt.ids.tolist()
+    for _ in range(max_new_tokens):
+        trace = run(ids)
+        drawn, probability = sampling.draw(trace.next_logits[named], rng)
+        id = int(named[drawn])
+        share = float(equations.softmax(trace.next_logits)[id])
+        token = trace.candidate(id, probability, share)
+        yield GenerationStep(trace, token)
+        ids.append(token.id)
+        written = vocabulary.decode_bytes(ids[len(prompt) :]) if stops else b""
+        if any(stop in written for stop in stops):
+            break
+    if complete:
+        yield GenerationStep(run(ids), None)
+
+
+def join(
+    steps: Sequence[GenerationStep],
+    parameters: Parameters,
+    vocabulary: Vocabulary,
+    edits: Mapping[str, Edit] | None,
+) -> Trace:
+    """One trace over the tokens of all steps, such as one uncached run leaves behind.
+
+    The rows of queries, keys, values and of the residual stream are those that each step computed;
+    with edits they are made anew, as an edit of all rows at once.
+    """
+    traces = [step.trace for step in steps]
+    tokens = Tokens(token for trace in traces for token in trace.tokens)
+    if edits is not None:
+        return Trace(tokens, vocabulary, parameters).edited(edits)
+    values: dict[str, Array] = {}
+
+    def joined(path: str, parts: Iterable[Result], name: str) -> None:
+        rows = [getattr(part, name) for part in parts]
+        values[f"{path}{name}"] = np.concatenate(rows, axis=-2)
+
+    for layer in range(parameters.config.n_layer):
+        blocks = [trace.blocks[layer] for trace in traces]
+        for name in ("input", "mid", "output"):
+            joined(f"blocks.{layer}.", blocks, name)
+        attentions = [block.attention for block in blocks]
+        for name in ("QKV", "context"):
+            joined(f"blocks.{layer}.attention.", attentions, name)
+    joined("", traces, "final")
+    values["next_logits"] = traces[-1].next_logits
+    return trace_of(tokens, vocabulary, parameters, values)
+
+
+def checked_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_oldest: bool) -> int:
+    """How many tokens to write, once they are known to fit, before any work is done.
+
+    Raises
+    ------
+    InvalidValueError
+        No prompt, a count below 0, or more tokens than positions without `drop_oldest`.
+    """
+    if not prompt:
+        raise InvalidValueError("nothing to continue: the prompt has no tokens")
+    max_new_tokens = as_count(max_new_tokens, "max_new_tokens")
+    wanted = len(prompt) + max_new_tokens
+    if wanted > positions and not drop_oldest:
+        raise InvalidValueError(
+            f"a prompt of {len(prompt)} tokens and {max_new_tokens} new ones are {wanted}, more "
+            f"than the model's {positions} positions; drop_oldest=True, --drop-oldest in a "
+            "terminal, goes on without the oldest"
+        )
+    return max_new_tokens
+
+
+def stop_bytes(stop: str | Sequence[str] | None) -> tuple[bytes, ...]:
+    """The bytes of each text at which to stop.
+
+    Raises
+    ------
+    InvalidTypeError
+        Not a text or texts.
+    InvalidValueError
+        An empty text, which would stop at once.
+    """
+    stops = () if stop is None else as_texts(stop, "stop")
+    if "" in stops:
+        raise InvalidValueError("stop must not be an empty text")
+    return tuple(text.encode("utf-8", errors="surrogatepass") for text in stops)

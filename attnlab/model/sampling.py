@@ -1,0 +1,149 @@
+"""From logits to a token: temperature, top-k, top-p, and the draw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attnlab import equations
+from attnlab.equations import Array
+from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.support.checks import (
+    as_count,
+    as_float,
+    as_floats,
+    as_number,
+    check_kind,
+    check_seed,
+    is_real,
+)
+
+
+class SamplingSettings(TypedDict, total=False):
+    """The settings of `Sampling`, as `generate` and `stream` take them."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
+
+
+def sampling_of(settings: Mapping[str, Any]) -> Sampling:
+    """How tokens are drawn by settings that were given by name.
+
+    Raises
+    ------
+    InvalidTypeError
+        There is no such setting.
+    InvalidValueError
+        As `Sampling` does.
+    """
+    for name in settings:
+        if name not in SamplingSettings.__annotations__:
+            raise InvalidTypeError(
+                f"nothing is drawn by {shown(name)}: settings are "
+                f"{', '.join(SamplingSettings.__annotations__)}; temperature=0 takes the most "
+                "probable token always"
+            )
+    return Sampling(**settings)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn: softmax(logits / temperature), cut and renewed.
+
+    Parameters
+    ----------
+    temperature : below 1 sharpens the probabilities, above 1 flattens them; at 0 the first of the
+        largest logits has all
+    top_k : only tokens whose logit is at least the k-th largest remain; None for all
+    top_p : of those, taken from the most probable down, the fewest whose probabilities add up to
+        top_p at least remain; None for all. Of equal ones the higher ids are taken first.
+    seed : makes the draws repeatable; None for fresh randomness
+
+    Raises
+    ------
+    InvalidValueError
+        A temperature below 0 or not finite, a top_k below 1, a top_p outside (0, 1], no seed.
+
+    Notes
+    -----
+    The order, temperature, top-k, top-p, is that of transformers' `generate`.
+
+    Source: "The Curious Case of Neural Text Degeneration" (2020), sections 3.1 and 5 (top-p), and
+    "Hierarchical Neural Story Generation" (2018), section 5.4 (top-k).
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, as_number(value))
+        as_float(self.temperature, "temperature")
+        if self.top_k is not None:
+            as_count(self.top_k, "top_k", least=1)
+        if self.top_p is not None and (not is_real(self.top_p) or not 0 < self.top_p <= 1):
+            raise InvalidValueError(
+                f"top_p must be above 0 and at most 1; given {shown(self.top_p)}"
+            )
+        check_seed(self.seed)
+
+    def probabilities(self, logits: ArrayLike) -> Array:
+        """With which probability each token is drawn.
+
+        Parameters
+        ----------
+        logits : (vocab,)
+
+        Returns
+        -------
+        float64 (vocab,), sums to 1
+
+        Raises
+        ------
+        InvalidValueError
+            Logits that are not one row of finite numbers.
+        """
+        scores = as_floats(logits, "logits").astype(np.float64)
+        if scores.ndim != 1 or scores.size == 0 or not np.isfinite(scores).all():
+            raise InvalidValueError("logits must be one row of finite numbers")
+        if self.temperature == 0:
+            only_best: Array = (np.arange(scores.size) == scores.argmax()).astype(np.float64)
+            return only_best
+        with np.errstate(over="ignore"):  # at a temperature near 0: -inf, probability 0
+            scores = (scores - scores.max()) / self.temperature
+        if self.top_k is not None and self.top_k < scores.size:
+            kth_largest = np.partition(scores, -self.top_k)[-self.top_k]
+            scores[scores < kth_largest] = -math.inf
+        if self.top_p is not None and self.top_p < 1:
+            ascending = np.argsort(scores, kind="stable")
+            cumulative = equations.softmax(scores)[ascending].cumsum()
+            removed = ascending[:-1][cumulative[:-1] <= 1 - self.top_p]
+            scores[removed] = -math.inf
+        return equations.softmax(scores)
+
+    def generator(self) -> np.random.Generator:
+        """What draws, from the seed on."""
+        return np.random.default_rng(self.seed)
+
+    def draw(self, logits: Array, rng: np.random.Generator) -> tuple[int, float]:
+        """An id, and the probability that it had.
+
+        Raises
+        ------
+        InvalidTypeError, InvalidValueError
+            As `probabilities` raises them; `rng` is no NumPy generator.
+        """
+        check_kind(rng, np.random.Generator, "rng")
+        probabilities = self.probabilities(logits)
+        cumulative = probabilities.cumsum()
+        id = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+        return id, float(probabilities[id])

@@ -1,0 +1,92 @@
+"""The parts of a result: made when they are asked for, and found by number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, SupportsIndex, TypeVar, overload
+
+from attnlab.errors import InvalidTypeError, OutOfRangeError, shown
+from attnlab.support.checks import as_number, is_integer
+from attnlab.support.console import PrintedAnywhere
+
+Value = TypeVar("Value")
+
+
+class Part(Generic[Value]):
+    """Something that a result makes once, when it is first asked for, such as its heads.
+
+    Unlike `functools.cached_property` before Python 3.12, it takes no lock.
+    """
+
+    def __init__(self, make: Callable[[Any], Value]) -> None:
+        self.make = make
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, result: None, owner: type) -> Part[Value]: ...
+    @overload
+    def __get__(self, result: object, owner: type) -> Value: ...
+    def __get__(self, result: object | None, owner: type) -> Part[Value] | Value:
+        if result is None:
+            return self
+        # Not a data descriptor: from now on Python finds the kept value before it finds this.
+        value: Value = vars(result).setdefault(self.name, self.make(result))
+        return value
+
+
+class Numbered(PrintedAnywhere, tuple[Value, ...]):
+    """Results that are found by number; asking for one that is not there tells which are.
+
+    Parameters
+    ----------
+    kind : what they are called, "layer" or "head"
+    results : number 0 first
+    """
+
+    kind: str
+
+    def __new__(cls, kind: str, results: Iterable[Value]) -> Numbered[Value]:
+        numbered = super().__new__(cls, results)
+        numbered.kind = kind
+        return numbered
+
+    def __getnewargs__(self) -> tuple[str, tuple[Value, ...]]:  # for copies and pickles
+        return self.kind, tuple(self)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Value: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Value, ...]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Value | tuple[Value, ...]:
+        return super().__getitem__(index) if isinstance(index, slice) else self.one(index)
+
+    def one(self, number: SupportsIndex) -> Value:
+        """The result of that number, negative ones counted from the end; no slice.
+
+        Raises
+        ------
+        InvalidTypeError
+            It is no integer.
+        OutOfRangeError
+            There is no such result.
+        """
+        number = as_number(number)
+        if not is_integer(number):
+            raise InvalidTypeError(f"a {self.kind}'s number is an integer; given {shown(number)}")
+        try:
+            return super().__getitem__(number)
+        except IndexError:
+            raise OutOfRangeError(
+                f"there is no {self.kind} {shown(number)}; {self.kind}s are 0 to {len(self) - 1}"
+            ) from None
+
+    def __repr__(self) -> str:
+        return "\n".join(getattr(result, "title", repr(result)) for result in self)
+
+    def _repr_html_(self) -> str:
+        from attnlab.views.notebook import numbered_view
+
+        return numbered_view(self)

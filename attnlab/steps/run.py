@@ -1,0 +1,231 @@
+"""One computation over a graph: each step is computed on first look, then kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from attnlab.equations import same
+from attnlab.errors import InvalidValueError
+from attnlab.steps.graph import Graph, Node
+
+Value = TypeVar("Value")
+
+
+def read_only(value: Value) -> Value:
+    """`value`; where it is an array, one that can't be written to."""
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
+    return value
+
+
+class Run:
+    """One computation: the arrays that are there so far, by path, and how the others are made.
+
+    Nothing in it is locked. Threads that look at the same step all compute it, to the same bits,
+    and the first one's is kept.
+
+    Parameters
+    ----------
+    graph : how they are made
+    values : what is given, by path
+    given : gives the model's parameters, by path, when they are needed; None where there are none
+    scores_shape : what shape the scores of a layer have, (..., H, Tq, Tk)
+    tokens : of a text
+    memory_tokens : of the sequence that is looked at, () where they have no names; None where it
+        is the text itself
+    tokens_before : how many tokens before these were found in a cache
+    is_long : whether steps that have a fast form are made by it
+
+    Attributes
+    ----------
+    tells : whether numbers that are not finite are an error
+    note : what all titles end with
+    derivative_of : what the numbers are gradients of; "" where they are the steps themselves
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        values: dict[str, Any],
+        given: Callable[[str], Any] | None = None,
+        *,
+        scores_shape: tuple[int, ...] = (),
+        tokens: Any = None,
+        memory_tokens: Any = None,
+        tokens_before: int = 0,
+        is_long: bool = False,
+    ) -> None:
+        self.graph, self.values, self.given = graph, values, given
+        self.scores_shape, self.is_long = scores_shape, is_long
+        self.tokens, self.memory_tokens = tokens, memory_tokens
+        self.tokens_before = tokens_before
+        self.tells, self.note, self.derivative_of = True, "", ""
+        for value in values.values():
+            read_only(value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        values = dict(self.values)  # all at once: other threads may be adding to them
+
+        def is_made_again(path: str) -> bool:
+            """Whether it is a look at numbers that are written elsewhere, or are parameters."""
+            node = self.graph[path]
+            return node.step.view or node.step.always_of_whole or node.whole in values
+
+        kept = {path: value for path, value in values.items() if not is_made_again(path)}
+        return vars(self) | {"values": kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        for value in self.values.values():
+            read_only(value)  # an array that was copied or unpickled can be written to
+
+    def aside(self) -> Run:
+        """The same run so far; what is computed in it from now on goes when it goes."""
+        aside = object.__new__(type(self))
+        vars(aside).update(vars(self), values=dict(self.values))
+        return aside
+
+    def is_edited(self, path: str) -> bool:
+        """Whether a step, or a part of it, is other than its equation says."""
+        return False
+
+    def unedited(self, path: str) -> Any:
+        """What a step would be, were it not edited itself."""
+        return self.look(path)
+
+    def edits_of(self, path: str) -> list[tuple[str, Any]]:
+        """The edits that make a step other than its equation does, by path, the last one first."""
+        return []
+
+    def is_there(self, path: str) -> bool:
+        """Whether a step was given, or has been looked at, or is kept for another one."""
+        return path in self.values
+
+    def look(self, path: str) -> Any:
+        """A step, computed if it is not there, and kept.
+
+        Raises
+        ------
+        InvalidValueError
+            Its numbers, or those that it is made of, are NaN, infinite, or overflow.
+        """
+        if path in self.values:
+            return self.values[path]
+        with self.telling():
+            return self._kept(path)
+
+    def telling(self) -> np.errstate:
+        """While it lasts, what overflows is told, and never becomes a finite number."""
+        overflow: Literal["raise", "ignore"] = "raise" if self.tells else "ignore"
+        return np.errstate(over=overflow, invalid=overflow, divide=overflow, under="ignore")
+
+    def _kept(self, path: str) -> Any:
+        node = self.graph[path]
+        if node.step.after_blocks:
+            self._run_blocks(node.number)
+        value = self._made(path, node)
+        if node.step.is_given:
+            return value  # which is kept where it came from
+        return self.values.setdefault(path, read_only(value))
+
+    @property
+    def edited_steps(self) -> tuple[str, ...]:
+        """The paths of the steps that are other than their equations make them."""
+        return ()
+
+    def _run_blocks(self, stop: int) -> None:
+        start = stop
+        while start and not self.is_there(f"blocks.{start - 1}.output"):
+            start -= 1
+        for layer in range(start, stop):
+            self._kept(f"blocks.{layer}.output")
+
+    def _for_another(self, path: str) -> Any:
+        """A step that another one needs."""
+        if path in self.values:
+            return self.values[path]
+        node = self.graph[path]
+        return self._made(path, node) if node.step.passes else self._kept(path)
+
+    def _made(self, path: str, node: Node) -> Any:
+        step = node.step
+        if step.of_whole is not None and self._takes_of_whole(node):
+            whole = self._there_or_kept(node.whole)
+            if whole is None:
+                return None
+            return step.of_whole(whole, node.number, self._for_another(node.n_head))
+        if step.equation is same:  # one array under two names
+            return self._there_or_kept(node.needs[0])
+        if step.equation is None:
+            if step.optional:
+                return None
+            if self.given is None:
+                raise AttributeError(f"{path} is not there")
+            return self.given(path)
+        if step.fast is not None and self._goes_fast(path):
+            needed = {
+                name: self._for_another(need)
+                for name, need, if_there in node.fast_needs
+                if not if_there or self.is_there(need)
+            }
+            equation = partial(step.fast, **needed)
+        else:
+            equation = partial(step.equation, *map(self._for_another, node.needs))
+        try:
+            value = equation()
+        except FloatingPointError as error:
+            if "matmul" not in str(error):
+                raise self._refusal(path) from None
+            with np.errstate(all="ignore"):  # some BLAS raise a flag for nothing: the numbers tell
+                value = equation()
+            if not is_finite(value):
+                raise self._refusal(path) from None
+        if step.finite and self.tells and not is_finite(value):
+            raise self._refusal(path)
+        return value
+
+    def _there_or_kept(self, path: str) -> Any:
+        return self.values[path] if path in self.values else self._kept(path)
+
+    def _takes_of_whole(self, node: Node) -> bool:
+        return node.step.always_of_whole or not self.is_long or self.is_there(node.whole)
+
+    def _goes_fast(self, path: str) -> bool:
+        return self.is_long
+
+    def _refusal(self, path: str) -> InvalidValueError:
+        """An error that names the first step whose numbers are not finite, or overflow."""
+        silent = self.aside()
+        silent.tells = False
+        origin: str | None = path
+        while origin is not None:
+            path, origin = origin, None
+            for need in self.graph[path].needs:
+                if need.endswith("masked_scores"):  # in which -inf is meant
+                    need = f"{need.removesuffix('masked_scores')}scores"
+                if not is_finite(silent.look(need)):
+                    origin = need
+                    break
+        value = silent.look(path)
+        if self.graph[path].step.equation in (None, same):  # it was given
+            return InvalidValueError(f"{path} holds NaN or infinite numbers")
+        return overflow(path, value.dtype)
+
+
+def overflow(name: str, dtype: np.dtype[Any]) -> InvalidValueError:
+    """An error that says of what is computed that it is too large."""
+    advice = "; float64 may hold them" if dtype == np.float32 else ""
+    return InvalidValueError(
+        f"{name} overflows: its numbers, or intermediate ones, are too large for {dtype}{advice}"
+    )
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a value, where it is an array of floats, holds no NaN and nothing infinite."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        return True
+    return bool(np.isfinite(value.max()) and np.isfinite(value.min()))

@@ -1,0 +1,409 @@
+"""Paths as users give them, small files to be read, files written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from attnlab.errors import (
+    AttnlabError,
+    InvalidTypeError,
+    InvalidValueError,
+    MissingFileError,
+    WriteError,
+    shown,
+)
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+# The most bytes of a file that is read at once. The largest tokenizer's JSON has 35 MB.
+LARGEST = 64_000_000
+
+# The most digits that an integer in JSON has, one of more is a float. transformers writes 10³⁰ for
+# a length without a limit.
+DIGITS = 40
+MANY_DIGITS = re.compile(rf"[0-9]{{{DIGITS + 1}}}")
+
+# What a file is called while it is written, 64 random bits in the middle. Short, as the name that
+# it gets in the end may be as long as the file system takes.
+ASIDE = "attnlab-{}.part"
+IS_ASIDE = re.compile(r"attnlab-[0-9a-f]{16}\.part")
+
+# Where in a file Windows locks a byte: beyond what is in it, as that could not be read any more.
+BEYOND = 1 << 30
+
+# The longest path, in bytes, that any system takes: Windows does.
+LONGEST_PATH = 32_767
+
+# How many links lead from one to the next before that is a circle, as Linux counts.
+LINKS = 40
+
+KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+Given = str | os.PathLike[str]
+
+
+def as_path(given: Given, name: str = "path") -> Path:
+    """A path as a user gave it, `~` expanded.
+
+    Parameters
+    ----------
+    given : a str or PathLike
+    name : what an error calls it
+
+    Raises
+    ------
+    InvalidTypeError
+        It is of another type.
+    InvalidValueError
+        It is empty, or no file can have that name.
+    """
+    try:
+        text = os.fspath(given)
+    except Exception:  # an object may make its path as it likes
+        text = None
+    if not isinstance(text, str):
+        raise InvalidTypeError(f"{name} must be a str or a Path; given {shown(given)}")
+    if not text:
+        raise InvalidValueError(f"{name} is empty: give the name of a file or directory")
+    try:
+        encoded = os.fsencode(text)
+        encodable = b"\0" not in encoded
+    except UnicodeEncodeError:
+        encodable = False
+    if not encodable:
+        raise InvalidValueError(f"{name} holds a character that no file's name has: {shown(text)}")
+    if len(encoded) > LONGEST_PATH:
+        raise InvalidValueError(f"{name} is longer than any system takes: {shown(text)}")
+    path = Path(os.path.expanduser(text))
+    # What begins with ~ here is a file's own name, and stays that when it comes here again.
+    return path.absolute() if str(path).startswith("~") else path
+
+
+def read_bytes(path: Given, unreadable: type[AttnlabError]) -> bytes:
+    """What a small file holds, up to LARGEST bytes.
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    unreadable
+        It can't be read, is too large, or is a directory, pipe or device.
+    """
+    file = as_path(path)
+    try:
+        with open_regular(file) as stream:
+            content = stream.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
+    except OSError as error:
+        raise unreadable(f"{file} can't be read: {_reason(error)}") from None
+    if len(content) > LARGEST:
+        raise unreadable(f"{file} can't be read: it has more than {LARGEST:,} bytes")
+    return content
+
+
+def open_regular(file: Path) -> BinaryIO:
+    """Open an ordinary file for reading. On a pipe one would wait, a device may never end.
+
+    Raises
+    ------
+    OSError
+        It can't be opened, or is something else.
+    """
+    # A pipe that nobody writes to would keep already the opening waiting.
+    without_waiting = getattr(os, "O_NONBLOCK", 0)
+    stream = open(file, "rb", opener=lambda name, flags: os.open(name, flags | without_waiting))  # noqa: SIM115
+    try:
+        _check_regular(os.fstat(stream.fileno()))
+    except OSError:
+        stream.close()
+        raise
+    return stream
+
+
+def read_text(path: Given, unreadable: type[AttnlabError]) -> str:
+    """A small file's text, UTF-8, with or without a byte order mark; each line end is a `\\n`.
+
+    Raises
+    ------
+    MissingFileError, unreadable
+        As `read_bytes` does; or it is not UTF-8.
+    """
+    return decoded_text(read_bytes(path, unreadable), as_path(path), unreadable)
+
+
+def decoded_text(content: bytes, where: object, unreadable: type[AttnlabError]) -> str:
+    """The text that bytes are, as `read_text` reads it; `where` is what an error calls it."""
+    text = _decoded(content, where, unreadable)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json(path: Given, unreadable: type[AttnlabError]) -> dict[str, Any]:
+    """The one JSON object that a small file holds.
+
+    Raises
+    ------
+    MissingFileError, unreadable
+        As `read_bytes` and `parse_json` do.
+    """
+    return parse_json(read_bytes(path, unreadable), as_path(path), unreadable)
+
+
+def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) -> dict[str, Any]:
+    """One JSON object, taken strictly: what two readers could read in two ways is refused.
+
+    Numbers are as Python reads them, NaN and Infinity too, and what is longer than DIGITS is a
+    float: under a name that matters they are refused by who asks for that name.
+
+    Parameters
+    ----------
+    content : UTF-8
+    where : what an error calls it, such as the file
+
+    Raises
+    ------
+    unreadable
+        It is not JSON or no object; in an object a name stands twice.
+    """
+    text = _decoded(content, where, unreadable)
+    try:
+        parse_int = _integer if MANY_DIGITS.search(text) else None
+        value = json.loads(text, object_pairs_hook=_distinct, parse_int=parse_int)
+    except RecursionError:
+        raise unreadable(f"{where} can't be read as JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise unreadable(f"{where} can't be read as JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise unreadable(f"{where} must hold one JSON object, and holds a {type(value).__name__}")
+    return value
+
+
+def make_directory(path: Given) -> None:
+    """Make a directory and those above it, if it is not there.
+
+    Raises
+    ------
+    WriteError
+        That can't be done.
+    """
+    directory = as_path(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError(f"{directory} can't be made: {_reason(error)}") from None
+
+
+def write_whole(path: Given, content: bytes) -> None:
+    """Write a file to the side, then rename it, so that at any moment the old or the new is there.
+
+    A link stays, and what it leads to is written. A file that is there keeps its mode, and its
+    owner where that may be.
+
+    Raises
+    ------
+    WriteError
+        The directory is not there, can't be written to, or is full; what is there is a directory,
+        pipe or device.
+    """
+    file = as_path(path)
+    try:
+        target = _end_of_links(file)
+        try:
+            old = os.stat(target)
+        except FileNotFoundError:
+            old = None
+        if old is not None:
+            _check_regular(old)
+        elif not os.path.isdir(target.parent):
+            raise OSError(f"there is no directory {target.parent}")
+        _remove_abandoned(target.parent)
+        _replace(target, content, old)
+    except OSError as error:
+        raise WriteError(f"{file} can't be written: {_reason(error)}") from None
+
+
+@contextlib.contextmanager
+def held(path: Given) -> Iterator[None]:
+    """Hold a file for oneself, of all processes and their threads.
+
+    It is made, and removed in the end. When its holder dies, however that may be, it is free.
+
+    Raises
+    ------
+    WriteError
+        Another one holds it: the message tells who. Or it can't be made.
+    """
+    file = as_path(path)
+    try:
+        descriptor = _hold(file)
+    except OSError as error:
+        raise WriteError(f"{file} can't be locked: {_reason(error)}") from None
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # Windows keeps what is open
+            os.unlink(file)  # while it is locked, so that nobody else's is removed
+        os.close(descriptor)
+
+
+def _hold(file: Path) -> int:
+    """A lock file, open and locked; what it holds tells by whom."""
+    import platform  # here, so that `import attnlab` is quick
+
+    me = f"process {os.getpid()} on {platform.node()}"
+    odd_ones = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | odd_ones, 0o666)
+        try:
+            _check_regular(os.fstat(descriptor))
+            is_mine = _lock(descriptor)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            if not is_mine:
+                told = os.read(descriptor, 200).decode(errors="replace")
+                holder = told if told and told.isprintable() else "another process"
+                raise OSError(
+                    f"{'this process itself' if told == me else holder} holds it: wait until that "
+                    "has ended, or take another directory"
+                )
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(file)):
+                    os.ftruncate(descriptor, 0)
+                    os.write(descriptor, me.encode())
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # removed by who held it, before it was locked
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock an open file, unless another one has: until it is closed, or its process dies."""
+    try:
+        if sys.platform == "win32":
+            os.lseek(descriptor, BEYOND, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # as Linux and macOS tell it, and as Windows does
+        return False
+    except OSError:  # a file system without locks
+        pass
+    return True
+
+
+def _replace(target: Path, content: bytes, old: os.stat_result | None) -> None:
+    """Write a file to the side, then give it the name of the one that is there, or is not."""
+    mode = 0o666 if old is None else stat.S_IMODE(old.st_mode)
+    with _aside(target.parent, mode) as stream:
+        try:
+            if old is not None:
+                if sys.platform != "win32":
+                    with contextlib.suppress(OSError):  # only an administrator may always
+                        os.chown(stream.fileno(), old.st_uid, old.st_gid)
+                with contextlib.suppress(OSError):  # a file system without modes
+                    os.chmod(stream.name, mode)
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+            if sys.platform == "win32":
+                stream.close()  # there an open file can't be renamed
+            os.replace(stream.name, target)
+        except BaseException:  # Ctrl-C too leaves nothing behind
+            with contextlib.suppress(OSError):
+                stream.close()
+            with contextlib.suppress(OSError):
+                os.unlink(stream.name)
+            raise
+
+
+def _aside(directory: Path, mode: int) -> BinaryIO:
+    """A new file with a name of its own, locked until it is closed, so that nobody removes it."""
+    while True:
+        name = directory / ASIDE.format(os.urandom(8).hex())
+        stream = open(name, "xb", opener=lambda path, flags: os.open(path, flags, mode))  # noqa: SIM115
+        if sys.platform != "win32":
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(stream, fcntl.LOCK_EX)
+            if not os.path.exists(name):  # taken for abandoned, before it was locked
+                stream.close()
+                continue
+        return stream
+
+
+def _remove_abandoned(directory: Path) -> None:
+    """Remove what was left by processes that were killed while they wrote: nobody has it locked.
+
+    On Windows, which has no such locks, it stays.
+    """
+    names: list[str] = []
+    with contextlib.suppress(OSError):  # a directory that may be written to, and not read
+        names = os.listdir(directory)
+    if sys.platform != "win32":
+        for part in (directory / name for name in names if IS_ASIDE.fullmatch(name)):
+            with contextlib.suppress(OSError):  # locked: somebody is writing it
+                descriptor = os.open(part, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(part)
+                finally:
+                    os.close(descriptor)
+
+
+def _end_of_links(file: Path) -> Path:
+    """Where a link leads in the end, whether that is there or not; else the file itself."""
+    for _ in range(LINKS):
+        try:
+            file = file.parent / os.readlink(file)
+        except OSError:  # no link
+            return file
+    raise OSError("it is a link that leads in a circle")
+
+
+def _check_regular(status: os.stat_result) -> None:
+    kind = stat.S_IFMT(status.st_mode)
+    if kind != stat.S_IFREG:
+        raise OSError(f"it is {KINDS.get(kind, 'something else')} and no ordinary file")
+
+
+def _reason(error: OSError) -> str:
+    """What an error of the system's says, without its number and the path."""
+    return error.strerror or str(error)
+
+
+def _decoded(content: bytes, where: object, unreadable: type[AttnlabError]) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise unreadable(
+            f"{where} can't be read: it is not UTF-8, {error}; save it as UTF-8"
+        ) from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"{shown(name)} stands there twice")
+    return members
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= DIGITS else float(digits)

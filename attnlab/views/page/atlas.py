@@ -1,0 +1,225 @@
+"""An atlas as one HTML page: a map of every measure, and behind each cell its head.
+
+There is no script in it, and nothing that it would load: a cell leads to its head's part of the
+page, which is shown while it is what the address names. Texts of a corpus are hostile; each is
+escaped, and a Content-Security-Policy allows the page its own style and no more.
+
+As a file it names passages; as an explorer serves it, each is a link to its trace.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import shlex
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlencode
+
+import numpy as np
+
+from attnlab.support.tables import printable, with_error
+from attnlab.views.colours import DARK, LIGHT, shades
+from attnlab.views.language import CHINESE, language_of, say, titled
+from attnlab.views.page.page import MARK, digest, source
+
+# An atlas, one of its measures, and a passage, which stand above: known by what they show.
+Atlas: TypeAlias = Any
+Measured: TypeAlias = Any
+Passage: TypeAlias = Any
+
+# How many colours there are between none and most.
+SHADES = 21
+
+# How many characters of a passage are shown.
+LONGEST = 240
+
+# How many texts that could not be measured are named.
+FAULTS_NAMED = 50
+
+POLICY = "default-src 'none'; style-src 'sha256-{style}'; img-src data:; base-uri 'none'"
+
+
+class Served(NamedTuple):
+    """How an explorer serves the page.
+
+    Attributes
+    ----------
+    token : of the explorer's links
+    is_its_model : whether its model's numbers are those of the atlas
+    """
+
+    token: str
+    is_its_model: bool
+
+
+def page(
+    atlas: Atlas,
+    language: str | None = None,
+    *,
+    is_beside: bool = False,
+    served: Served | None = None,
+) -> str:
+    """The page's HTML, see `Atlas.to_html`.
+
+    Parameters
+    ----------
+    is_beside : whether it will lie in a directory with the atlas
+    served : by an explorer; None where it is a file
+    """
+    language = language_of(language)
+    parts = [
+        f'<!doctype html>\n<html lang="{"zh-Hans" if language == CHINESE else language}">',
+        '<head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'{MARK.decode()}<link rel="icon" href="data:,">',
+        f"<title>{_escaped(atlas.title.splitlines()[0])}</title><style>{_style()}</style></head>",
+        *_body(atlas, language, is_beside, served),
+        "</html>",
+    ]
+    return "\n".join(parts)
+
+
+def policy() -> str:
+    """What the page may load: its own style."""
+    return POLICY.format(style=digest(_style()))
+
+
+def _style() -> str:
+    return source("atlas.css") + _colours()
+
+
+def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -> Iterator[str]:
+    title, *model = atlas.title.splitlines()
+    yield f"<body><h1>{_escaped(titled(title, language))}</h1>"
+    yield from (f'<p class="note">{_escaped(titled(line, language))}</p>' for line in model)
+    if atlas.loss:
+        yield f"<p>{_escaped(titled(atlas.loss, language))}</p>"
+    if atlas.caution:
+        yield f'<p class="warning">{_escaped(titled(atlas.caution, language))}</p>'
+    yield f'<p class="note">{_of_traces(atlas, language, is_beside, served)}</p>'
+    if served and not served.is_its_model:
+        other = say(
+            "Traces are of another model than the atlas: their numbers are not those told here.",
+            language,
+        )
+        yield f'<p class="warning">{other}</p>'
+    for name, reason in atlas.faults[:FAULTS_NAMED]:
+        yield f'<p class="note">{_escaped(name)}: {_escaped(reason)}</p>'
+    maps = [one for one in atlas.values() if one.mean.ndim]
+    yield f'<h2 id="heads">{say("Heads", language)}</h2>'
+    yield f'<p class="note">{say("A cell leads to its head, below.", language)}</p>'
+    yield '<div class="maps">'
+    for one in maps:
+        yield from _map(one, language)
+    yield "</div>"
+    for layer, head in np.ndindex(atlas.n_layer, atlas.n_head):
+        yield f'<section class="head" id="{_anchor(layer, head)}">'
+        yield f"<h2>{_escaped(titled(f'layer {layer} head {head}', language))}</h2>"
+        yield f'<p class="note"><a href="#heads">↑ {say("Heads", language)}</a></p>'
+        if not served and maps[0].most(layer, head):
+            code = f'model.trace(atlas["{maps[0].name}"].most({layer}, {head})[0].ids)'
+            words = say("To look into a text:", language)
+            yield f'<p class="note">{words} <code>{_escaped(code)}</code></p>'
+        for one in maps:
+            yield from _of_head(one, layer, head, language, served)
+        yield "</section>"
+    errors = say("Errors are one standard error of a mean over texts like these.", language)
+    yield f'<p class="note">{errors}</p></body>'
+
+
+def _of_traces(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -> str:
+    """How to come from a passage to its trace."""
+    if served:
+        leads = say("A passage leads to its trace, in a new tab.", language)
+        own = say("Explore a text of your own", language)
+        link = f'href="/?{urlencode({"token": served.token})}" target="_blank" rel="noreferrer"'
+        return f"{leads} <a {link}>{own}</a>"
+    if is_beside and atlas.model_given:
+        words = say(
+            "In this page's directory, this shows it with a link to each passage's trace:", language
+        )
+        code = f"attnlab explore --model {shlex.quote(atlas.model_given)} --atlas ."
+    else:
+        words = say("In Python, this shows it with a link to each passage's trace:", language)
+        code = "atlas.explore(model)"
+    return f"{words} <code>{_escaped(code)}</code>"
+
+
+def _map(one: Measured, language: str) -> Iterator[str]:
+    """A measure of all heads, in colours from 0, or its least below it, to its most."""
+    there = one.mean[~np.isnan(one.mean)]
+    low, high = min(0.0, *there.tolist(), 0.0), max([0.0, *there.tolist()])
+    yield f'<div class="map"><h3>{_escaped(one.name)}</h3>'
+    bounds = f'<span class="bounds">{low:.3g} … {high:.3g}</span>'
+    says = _escaped(say(one.says, language))
+    yield f'<p class="note">{says}; {bounds}</p><table>'
+    for layer, row in enumerate(one.mean.tolist()):
+        cells = []
+        for head, mean in enumerate(row):
+            place = titled(f"layer {layer} head {head}", language)
+            told = _escaped(f"{place}: {_told(one, layer, head)}")
+            share = 0.0 if math.isnan(mean) or high == low else (mean - low) / (high - low)
+            kind = "none" if math.isnan(mean) else f"c{round(share * (SHADES - 1))}"
+            link = f'class="{kind}" href="#{_anchor(layer, head)}" title="{told}"'
+            cells.append(f'<td><a {link} aria-label="{told}"></a></td>')
+        yield f"<tr><th>{layer}</th>{''.join(cells)}</tr>"
+    heads = "".join(f"<th>{head}</th>" for head in range(one.mean.shape[1]))
+    yield f"<tr><th></th>{heads}</tr></table></div>"
+
+
+def _of_head(
+    one: Measured, layer: int, head: int, language: str, served: Served | None
+) -> Iterator[str]:
+    """A measure of one head, and behind it the passages that have most and least of it."""
+    rank = int((one.mean > one.mean[layer, head]).sum()) + 1
+    place = say("{rank} of {count}", language, rank=rank, count=one.mean.size)
+    told = f"<b>{_escaped(one.name)}</b> <span>{_escaped(_told(one, layer, head))}</span>"
+    yield f"<details><summary>{told} {_escaped(place)}</summary>"
+    for kind, words, passages in (
+        ("most", say("most", language), one.most(layer, head)),
+        ("least", say("least", language), one.least(layer, head)),
+    ):
+        yield f'<p class="note">{words}</p><ol>'
+        for rank, passage in enumerate(passages):
+            says = _escaped(passage.content[:LONGEST] + "…" * (len(passage.content) > LONGEST))
+            if served:
+                asked = f"{one.name}.{kind}.{layer}.{head}.{rank}"
+                query = urlencode({"token": served.token, "passage": asked})
+                link = f"/?{query}#{urlencode({'layer': layer, 'head': head})}"
+                says = f'<a href="{html.escape(link)}" target="_blank" rel="noreferrer">{says}</a>'
+            where = f"<b>{passage.value:.3f}</b> <i>{_escaped(place_of(passage, language))}</i>"
+            yield f"<li>{where} <bdi>{says}</bdi></li>"
+        yield "</ol>"
+    yield "</details>"
+
+
+def place_of(passage: Passage, language: str) -> str:
+    """Where in the corpus a passage stands."""
+    return say("{text}, from token {start}", language, text=passage.text, start=passage.start)
+
+
+def _told(one: Measured, layer: int, head: int) -> str:
+    mean, error = one.mean[layer, head], one.error[layer, head]
+    if np.isnan(mean):
+        return "–"
+    return " ± ".join(filter(None, with_error(mean, error)))
+
+
+def _anchor(layer: int, head: int) -> str:
+    return f"layer-{layer}-head-{head}"
+
+
+def _colours() -> str:
+    pairs = zip(
+        shades(LIGHT, LIGHT.positive, SHADES), shades(DARK, DARK.positive, SHADES), strict=True
+    )
+    return "\n".join(
+        f".c{n} {{ background: light-dark({light}, {dark}); }}"
+        for n, (light, dark) in enumerate(pairs)
+    )
+
+
+def _escaped(text: str) -> str:
+    return html.escape(printable(text))

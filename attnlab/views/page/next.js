@@ -1,0 +1,484 @@
+// What may follow a position: from its logits to the probabilities with which a token is drawn.
+
+/** The numbers of a position, as attnlab/views/page/prediction.py carries them, under their names. */
+function positionOf(values, vocab, { temperatures, topPs }) {
+  const nuclei = values.length - 2 * temperatures.length * topPs.length;
+  const n = (nuclei - temperatures.length - 4) / 3;
+  const [ties, larger, ...following] = values.subarray(nuclei - 4, nuclei);
+  return {
+    vocab,
+    ids: [...values.subarray(0, n)],
+    logits: Array.from({ length: n }, (_, i) => values[n + i] + values[2 * n + i]),
+    ties,
+    following: { larger, logit: added(following) },
+    others: (temperature) => values[3 * n + temperatures.indexOf(temperature)],
+    nucleus(temperature, topP) {
+      const at = temperatures.indexOf(temperature) * topPs.length + topPs.indexOf(topP);
+      const [count, share] = values.subarray(nuclei + 2 * at, nuclei + 2 * at + 2);
+      return { count, share };
+    },
+  };
+}
+
+/**
+ * softmax(logits / temperature), cut by top-k, then by top-p, and renewed, as `Sampling` does it.
+ *
+ * The settings are those of attnlab/model/sampling.py, null for no cut. Arrays have a number for each
+ * token that the position carries, the most probable first; `cutBy` says what took a token away. Of
+ * the whole vocabulary are `sum`, what softmax divides by, `left`, what it divides by after the cuts,
+ * and `count`, how many tokens they leave; `others` are all tokens that are not carried, together.
+ */
+function probabilitiesOf({ vocab, logits, ties, others, nucleus }, { temperature, top_k, top_p }) {
+  if (temperature === 0) {
+    const cutBy = logits.map((_, i) => (i ? "temperature" : ""));
+    const renewed = cutBy.map((by) => (by ? 0 : 1));
+    const others = { exponential: 0, probability: 0, renewed: 0 };
+    return { exponentials: [], probabilities: [], cutBy, count: 1, renewed, others };
+  }
+  // Tokens that are not carried, with the logit of the last that is: they are cut as it is.
+  const all = [...logits, ...Array(ties).fill(logits.at(-1))];
+  const exponentials = all.map((logit) => Math.exp((logit - logits[0]) / temperature));
+  const carried = exponentials.slice(0, logits.length);
+  const rest = others(temperature);
+  const sum = added(carried) + rest;
+  const smallest = top_k === null || top_k >= vocab ? -Infinity : logits[top_k - 1];
+  // In the order in which top-p takes them: of equal ones the higher ids first.
+  const taken = [...all.keys()]
+    .filter((i) => all[i] >= smallest)
+    .sort((a, b) => all[b] - all[a] || b - a);
+  const sumOfFirst = (n) => added(taken.slice(0, n).map((i) => exponentials[i]));
+  let count = smallest === -Infinity ? vocab : taken.length;
+  let left = smallest === -Infinity ? sum : sumOfFirst(count);
+  if (top_p !== null && count > taken.length) {
+    const found = nucleus(temperature, top_p);
+    count = found.count;
+    left = count > taken.length ? found.share * sum : sumOfFirst(count);
+  } else if (top_p !== null) {
+    for (let below = 0; count > 1; count--) {
+      below += exponentials[taken[count - 1]] / left;
+      if (below > 1 - top_p) break;
+    }
+    left = sumOfFirst(count);
+  }
+  const staying = new Set(taken.slice(0, count));
+  const cutBy = logits.map((logit, i) =>
+    logit < smallest ? "top-k" : staying.has(i) ? "" : "top-p",
+  );
+  const renewed = carried.map((e, i) => (cutBy[i] ? 0 : e / left));
+  const isAll = count === cutBy.filter((by) => !by).length;
+  return {
+    exponentials: carried,
+    sum,
+    probabilities: carried.map((e) => e / sum),
+    cutBy,
+    count,
+    left,
+    renewed,
+    others: {
+      exponential: rest,
+      probability: rest / sum,
+      renewed: isAll ? 0 : Math.max(0, 1 - added(renewed)),
+    },
+  };
+}
+
+/** Numbers from 0 to 1 that look random and are the same for the same seed. Source: mulberry32. */
+function generator(seed) {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** The first place whose cumulated probability is above u; -1 where those given do not reach it. */
+function drawnBy(u, probabilities) {
+  let cumulated = 0;
+  return probabilities.findIndex((p) => (cumulated += p) > u);
+}
+
+// ---- what is drawn ------------------------------------------------------------------------------
+
+const ROWS = 10; // of a table, until all are asked for
+const CANDIDATES = 5; // beside the text
+const NAMELESS = /^<row \d+>$/; // a row of W_E that belongs to no token
+
+const settings = { temperature: 1, top_k: null, top_p: null };
+const draws = { random: generator(0), count: 0, u: null }; // what the page itself draws
+let allRows = false;
+let positions; // the slider
+const boards = []; // where the settings can be seen and changed: sliders, by name
+
+/** The sliders' settings, under the names that `model.generate` has for them. */
+const samplingSettings = () => ({ ...settings });
+
+const grouped = (count) => count.toLocaleString("en");
+
+/** A token by the names that attnlab/views/page/prediction.py gives it. */
+function tokenOf([id, symbol, text, bytes]) {
+  const plain = symbol.replaceAll("Ġ", " ");
+  const hex = [...plain].map((character) => character.charCodeAt(0).toString(16).padStart(2, "0"));
+  return { id, symbol, text: text ?? plain, bytes: bytes ?? hex.join(" ") };
+}
+
+function makeSettings() {
+  positions = slider(say("after position"), {
+    words: (n) => positionIn(places.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
+    aloud: (n) => {
+      const t = places.queries[n].findIndex((i) => i !== null);
+      const { cached, tokens } = traces[t];
+      return `${cached + places.queries[n][t]} ${brief(tokens[places.queries[n][t]].symbol)}`;
+    },
+    use: (n) => select(n),
+  });
+  const draw = make("button", { type: "button" }, say("Draw one here"));
+  draw.addEventListener("click", () => {
+    draws.u = draws.random();
+    draws.count++;
+    drawPredictions();
+  });
+  const all = make("input", { type: "checkbox" });
+  all.addEventListener("change", () => {
+    allRows = all.checked;
+    drawPredictions();
+  });
+  byId("settings").append(
+    positions.element,
+    ...makeBoard(),
+    make("div", {}, draw, make("label", {}, all, " ", say("more rows"))),
+    make("div", { id: "drawn", role: "status" }),
+  );
+}
+
+/** Sliders for the settings; where there are several boards, all show what is set in one. */
+function makeBoard() {
+  const stops = [0, ...description.stops.temperatures];
+  const shares = [...description.stops.topPs, null];
+  const set = (name, value) => {
+    settings[name] = value;
+    showSettings();
+    drawPredictions();
+  };
+  const board = {
+    temperature: slider(say("temperature"), {
+      words: (n) => stops[n].toFixed(1),
+      aloud: (n) => (n ? stops[n].toFixed(1) : say("0: the most probable token always")),
+      use: (n) => set("temperature", stops[n]),
+      at: () => [stops.indexOf(settings.temperature), stops.length - 1],
+    }),
+    top_k: slider("top-k", {
+      words: (n, max) => (n === max ? say("all") : `${n + 1}`),
+      aloud: (n, max) =>
+        n === max ? say("all tokens") : say("the {n} most probable tokens", { n: n + 1 }),
+      use: (n, max) => set("top_k", n === max ? null : n + 1),
+      at: () => {
+        const most = Math.max(...traces.map(({ prediction }) => prediction.n));
+        return [settings.top_k === null ? most : settings.top_k - 1, most];
+      },
+    }),
+    top_p: slider("top-p", {
+      words: (n) => (shares[n] === null ? say("all") : `${shares[n]}`),
+      aloud: (n) =>
+        shares[n] === null
+          ? say("all tokens")
+          : say("the most probable tokens that have {share} together", { share: shares[n] }),
+      use: (n) => set("top_p", shares[n]),
+      at: () => [shares.indexOf(settings.top_p), shares.length - 1],
+    }),
+  };
+  boards.push(board);
+  return Object.values(board).map(({ element }) => element);
+}
+
+const showSettings = () => {
+  for (const board of boards) for (const { set, at } of Object.values(board)) set(...at());
+};
+
+/** A slider from 0 on, with what its value means, to be seen and to be read aloud. */
+function slider(name, { words, aloud, use, at }) {
+  const input = make("input", { type: "range", min: 0 });
+  const shown = make("span", { class: "value", "aria-hidden": "true" });
+  const told = () => [Number(input.value), Number(input.max)];
+  const tell = () => {
+    shown.textContent = words(...told());
+    input.setAttribute("aria-valuetext", aloud(...told()));
+  };
+  input.addEventListener("input", () => {
+    tell();
+    use(...told());
+  });
+  return {
+    element: make("div", { class: "slider" }, make("label", {}, name, input), shown),
+    at, // what is set
+    set(value, most = input.max) {
+      input.max = most;
+      input.value = value;
+      tell();
+    },
+  };
+}
+
+/** Put the sliders, whose ends depend on the texts, where they belong. */
+function placeSliders() {
+  positions.set(selection.query, places.queries.length - 1);
+  const most = Math.max(...traces.map(({ prediction }) => prediction.n));
+  if (settings.top_k > most) settings.top_k = null;
+  showSettings();
+}
+
+/** Tell what may follow the chosen query. */
+function followQuery() {
+  positions.set(selection.query);
+  drawPredictions();
+}
+
+function drawPredictions() {
+  for (const prediction of predictions) prediction.draw();
+}
+
+/** What may follow the chosen token of a trace: a list beside the text, and how it is computed. */
+function makePrediction(trace) {
+  const given = trace.prediction;
+  const tokens = new Map(given.tokens.map((name) => [name[0], tokenOf(name)]));
+  const known = new Map(); // place -> what is known of it
+  const parts = {
+    steps: make("ol", { class: "chain" }),
+    table: make("div", { class: "table", tabindex: "0", role: "region" }),
+    following: make("p", { class: "sum" }),
+  };
+  const heading = make("h3");
+  byId("predictions").append(
+    make("article", { "data-trace": trace.number }, heading, ...Object.values(parts)),
+  );
+  const list = make("ol", { class: "next" });
+  list.addEventListener("keydown", (event) => {
+    const chips = [...list.querySelectorAll(".chip")];
+    const [n, last] = [chips.indexOf(event.target), chips.length - 1];
+    const to = { ArrowUp: n - 1, ArrowDown: n + 1, Home: 0, End: last }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    chips[Math.max(0, Math.min(last, to))].focus();
+  });
+  const how = make("p", { class: "note" });
+  const told = make("p", { class: "sum" });
+  if (trace.number === 0) byId("drawn").replaceChildren();
+  byId("drawn").append(told);
+  const seen = new Set(); // tokens that were listed
+  let drawn = { count: draws.count }; // the draw that is told: which, where, and what came
+  const title = make("h3");
+  const down = make("button", { type: "button" }, `${say("from logits to probabilities")} ↓`);
+  down.addEventListener("click", () => {
+    byId("prediction-title").scrollIntoView();
+    byId("prediction-title").focus({ preventScroll: true });
+  });
+  texts[trace.number].following.append(title, list, make("div", { class: "how" }, down, how));
+
+  const draw = onceAFrame(async () => {
+    const place = queryIn(trace);
+    if (place >= given.first && !known.has(place)) {
+      const numbers = await numbersOf(trace, `prediction.${place}`);
+      known.set(place, positionOf(numbers, given.vocab, description.stops));
+      if (place !== queryIn(trace)) return; // another one was chosen since, and is drawn
+    }
+    const after = () =>
+      sayParts("Next token after position {position}, {token}", {
+        position: String(trace.cached + place),
+        token: symbolOf(brief(trace.tokens[place].symbol)),
+      });
+    title.replaceChildren(...after());
+    heading.replaceChildren(...(traces.length === 2 ? [`${trace.name}: `] : []), ...after());
+    const position = known.get(place);
+    for (const part of [list, told, ...Object.values(parts)]) part.hidden = !position;
+    how.textContent = position
+      ? settingsInWords()
+      : say("This page has logits from position {first} on.", {
+          first: trace.cached + given.first,
+        });
+    if (!position) return;
+    const found = {
+      ...probabilitiesOf(position, settings),
+      tokens: position.ids.map((id) => tokens.get(id)),
+    };
+    list.ariaLabel = title.textContent;
+    list.replaceChildren(...candidatesOf(found, seen));
+    tellLetters();
+    parts.steps.replaceChildren(...stepsOf(given, position, found));
+    const at = JSON.stringify([place, settings]);
+    if (drawn.count !== draws.count) {
+      const row = drawnBy(draws.u, found.renewed);
+      drawn = { count: draws.count, at, row, words: drawnOf(found, row) };
+    }
+    parts.table.ariaLabel = heading.textContent;
+    parts.table.replaceChildren(candidatesTable(position, given.rows, found, drawn.at === at ? drawn.row : null));
+    parts.following.replaceChildren(...followingOf(trace.tokens[place + 1], position, found));
+    told.classList.toggle("past", drawn.words !== undefined && drawn.at !== at);
+    told.replaceChildren(
+      ...(drawn.words && traces.length === 2 ? [`${trace.name}: `] : []),
+      ...(told.className.includes("past") ? [say("Drawn before a slider was moved or another token chosen: ")] : []),
+      ...(drawn.words ?? []),
+    );
+  });
+  return { draw, seen };
+}
+
+/** Settings other than the first ones, "" where there are none. */
+const settingsInWords = () =>
+  [
+    settings.temperature === 1 ? "" : `${say("temperature")} ${settings.temperature}`,
+    settings.top_k === null ? "" : `top-k ${settings.top_k}`,
+    settings.top_p === null ? "" : `top-p ${settings.top_p}`,
+  ]
+    .filter(Boolean)
+    .join(", ");
+
+function candidatesOf({ tokens, renewed }, seen) {
+  const likely = [...tokens.keys()].filter((n) => renewed[n] > 0).slice(0, CANDIDATES);
+  return likely.map((n) => {
+    const bar = make("span", { class: "bar", "aria-hidden": "true" });
+    bar.style.setProperty("--share", renewed[n]);
+    const chip = make("button", { type: "button", class: "chip" }, symbolOf(tokens[n].symbol));
+    describe(chip, tokens[n], "");
+    seen.add(tokens[n]);
+    chip.tabIndex = n === likely[0] ? 0 : -1; // Tab comes to one of them, arrows go on
+    return make("li", {}, chip, bar, number(renewed[n], 4));
+  });
+}
+
+/** The equations from the last vector of the residual stream to what is drawn by. */
+function stepsOf({ vocab, heading, purposes }, { logits }, { sum, left, count }) {
+  const { temperature } = settings;
+  const line = (code, ...words) =>
+    make("li", {}, make("code", {}, code), make("span", { class: "sum" }, ...words));
+  const softmaxed = temperature
+    ? sayParts("exp(logit / {temperature} − {largest}) / {sum}, the sum over all {vocab} tokens.", {
+        temperature: String(temperature),
+        largest: number(logits[0] / temperature, 4),
+        sum: number(sum, 4),
+        vocab: grouped(vocab),
+      })
+    : [say("At temperature 0 the first of the largest logits has all.")];
+  const cut =
+    count === vocab
+      ? [say("All tokens stay.")]
+      : temperature
+        ? sayParts("{count} of {vocab} tokens stay; they share among them: exp / {left}.", {
+            count: grouped(count),
+            vocab: grouped(vocab),
+            left: number(left, 4),
+          })
+        : [say("One token stays.")];
+  return [
+    line(heading, purposes.logits),
+    line(
+      "probabilities = softmax(logits / temperature)",
+      purposes.probabilities,
+      " ",
+      ...softmaxed,
+    ),
+    line("top-k, top-p", ...cut),
+  ];
+}
+
+/** Each token's way from its logit to the probability that it is drawn with. */
+function candidatesTable({ vocab, logits }, nameless, found, drawn) {
+  const { exponentials, sum, probabilities, cutBy, renewed, tokens, others } = found;
+  const { temperature } = settings;
+  const count = allRows ? tokens.length : Math.min(ROWS, tokens.length);
+  const shown = (x) => (typeof x === "number" ? number(x, 4) : x);
+  const row = (name, logit, steps, ...ends) => {
+    const cells = [logit, ...(temperature ? steps : []), ...ends]; // at 0 nothing is divided
+    return make(
+      "tr",
+      {},
+      make("th", { scope: "row" }, name),
+      ...cells.map((cell) => make("td", {}, shown(cell))),
+    );
+  };
+  let cumulated = 0;
+  const rows = Array.from({ length: count }, (_, n) => {
+    cumulated += renewed[n];
+    const struck = (x) => (cutBy[n] ? make("s", {}, shown(x)) : x);
+    const steps = [
+      logits[n] / temperature,
+      (logits[n] - logits[0]) / temperature,
+      exponentials[n],
+      struck(probabilities[n]),
+    ];
+    const name = struck(symbolOf(brief(tokens[n].symbol)));
+    const left = (temperature && cutBy[n]) || renewed[n];
+    const one = row(name, logits[n], steps, left, cutBy[n] ? "" : cumulated);
+    one.classList.toggle("struck", cutBy[n] !== "");
+    if (n === drawn) one.ariaCurrent = "true";
+    return one;
+  });
+  const foot = [row(say("sum"), "", ["", "", sum, 1], 1, "")];
+  if (count < vocab) {
+    const beyond = (values, rest) => added(values.slice(count)) + rest;
+    const sums = [
+      beyond(exponentials, others.exponential),
+      beyond(probabilities, others.probability),
+    ];
+    const isToken = ({ symbol }) => !NAMELESS.test(symbol);
+    const unlisted = vocab - nameless - tokens.slice(0, count).filter(isToken).length;
+    const rest = vocab - count - unlisted;
+    const name = rest
+      ? say("the other {count}, and {rest} rows of W_E that belong to no token, together", {
+          count: grouped(unlisted),
+          rest: grouped(rest),
+        })
+      : say("the other {count} together", { count: grouped(unlisted) });
+    foot.unshift(row(name, "", ["", "", ...sums], beyond(renewed, others.renewed), ""));
+  }
+  const steps = [`logit / ${temperature}`, say("minus the largest"), "exp", say("probability")];
+  const heads = [
+    say("token"),
+    "logit",
+    ...(temperature ? steps : []),
+    say("renewed"),
+    say("cumulated"),
+  ];
+  const caption = say("The {count} most probable of {vocab} tokens", {
+    count,
+    vocab: grouped(vocab - nameless),
+  });
+  return tableOf(caption, heads, rows, foot);
+}
+
+/** What follows in the text itself, and how probable it was. */
+function followingOf(token, { vocab, following, logits }, { sum }) {
+  if (!token) return [say("Here the text ends.")];
+  const rank = following.larger + 1;
+  const { temperature } = settings;
+  const probability = temperature
+    ? Math.exp((following.logit - logits[0]) / temperature) / sum
+    : Number(rank === 1);
+  return sayParts(
+    "In the text {token} follows: rank {rank} of {vocab}, probability {probability}.",
+    {
+      token: symbolOf(brief(token.symbol)),
+      rank: grouped(rank),
+      vocab: grouped(vocab),
+      probability: number(probability, 4),
+    },
+  );
+}
+
+/** What the page drew, and how: by a number u from 0 to 1, and the cumulated probabilities. */
+function drawnOf({ tokens, renewed }, drawn) {
+  const how = say(" (draw {count} of seed 0, in this page)", draws);
+  const u = number(draws.u, 4);
+  if (drawn < 0) return [...sayParts("u = {u}: one of the other tokens", { u }), how];
+  return [
+    ...sayParts(
+      "u = {u}: {token} is the first whose cumulated probability, {reached}, is above u",
+      {
+        u,
+        token: symbolOf(brief(tokens[drawn].symbol)),
+        reached: number(added(renewed.slice(0, drawn + 1)), 4),
+      },
+    ),
+    how,
+  ];
+}

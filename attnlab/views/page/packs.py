@@ -1,0 +1,119 @@
+"""The numbers that a page shows, in packs that it asks for by name.
+
+    "attention.3"    of layer 3: Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh), then head by head the
+                     steps that are edited in it, (T, Tk) each, the context (T, Dh)
+    "prediction.9"   what may follow position 9, see `prediction`
+    "logits.9"       all logits after position 9, which a page that is a file has no room for
+    "way.9", "norms", "columns.blocks.0.mlp.W_1.3.5"
+                     of the way of a token through the model, see `way`
+
+A page that is a file carries packs inside it; one that is served asks for them.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from base64 import b64encode
+from collections.abc import Iterable
+
+import numpy as np
+
+from attnlab.equations import AnyArray
+from attnlab.errors import InvalidValueError
+from attnlab.errors import shown as quoted
+from attnlab.views.page import way
+from attnlab.views.page.prediction import logits_after, positions_of, prediction
+from attnlab.views.shown import Result
+
+# The steps of a head that a pack holds where they are edited, a scale as a number beside it.
+CARRIED = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
+
+NUMBERED = re.compile(r"(attention|prediction|logits|way)\.(\d{1,9})")
+COLUMNS = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
+
+# What is left of random float32 numbers in `embedded`, before base64: of 32 bits the sign and the
+# mantissa's 23, and what the exponents' Huffman code takes.
+COMPRESSED = 0.835
+
+
+def pack(trace: Result, name: str) -> bytes:
+    """A pack of a trace, float32, little-endian.
+
+    Raises
+    ------
+    InvalidValueError
+        There is no such pack; it holds NaN or numbers that float32 can't hold.
+    """
+    if found := NUMBERED.fullmatch(name):
+        kind, number = found[1], int(found[2])
+        if kind == "attention" and number < len(trace.blocks):
+            return _attention(trace, number)
+        if kind == "prediction" and number in positions_of(trace):
+            return _float32(prediction(trace, number), "logits")
+        if kind == "logits" and number in positions_of(trace):
+            return _float32(logits_after(trace, number), "logits")
+        if kind == "way" and number < len(trace.tokens):
+            return _joined(way.way(trace, number), name)
+    if name == "norms":
+        return _joined(way.norms(trace), name)
+    if found := COLUMNS.fullmatch(name):
+        return _joined(way.columns(trace, found[1], int(found[2]), int(found[3])), name)
+    raise InvalidValueError(f"there is no pack {quoted(name)}")
+
+
+def packs_of_file(trace: Result) -> list[str]:
+    """The names of the packs that a page that is a file carries."""
+    return [
+        *(f"attention.{layer}" for layer in range(len(trace.blocks))),
+        *way.packs_of_way(trace),
+        *(f"prediction.{position}" for position in positions_of(trace)),
+    ]
+
+
+def embedded(numbers: bytes) -> str:
+    """A pack as text inside a page, which `source.js` reads.
+
+    The numbers' first bytes come first, then all second ones: signs and exponents are alike, and
+    lie side by side so. Mantissas are not; looking for repeats in them would take time for nothing.
+    """
+    planes = np.frombuffer(numbers, np.uint8).reshape(-1, 4).T.tobytes()
+    deflate = zlib.compressobj(memLevel=9, strategy=zlib.Z_HUFFMAN_ONLY)
+    return b64encode(deflate.compress(planes) + deflate.flush()).decode()
+
+
+def edited_heads(attention: Result) -> dict[int, list[str]]:
+    """The steps that are edited in heads, by head; only of those that have some."""
+    edited = {
+        h: [name for name in CARRIED if head.is_edited(name)]
+        for h, head in enumerate(attention.heads)
+    }
+    return {h: names for h, names in edited.items() if names}
+
+
+def _attention(trace: Result, layer: int) -> bytes:
+    attention = trace.blocks[layer].attention
+    parts = [_step(attention, name) for name in "QKV"]
+    for h, names in edited_heads(attention).items():
+        parts += [_step(attention.heads[h], name) for name in names if name != "scale"]
+    return b"".join(parts)
+
+
+def _step(result: Result, name: str) -> bytes:
+    values = getattr(result, name)
+    meant = np.isneginf(values) & (name == "masked_scores")
+    return _float32(values, name, meant)
+
+
+def _joined(parts: Iterable[AnyArray], name: str) -> bytes:
+    return b"".join(_float32(part, name) for part in parts)
+
+
+def _float32(values: AnyArray, name: str, meant: AnyArray | bool = False) -> bytes:
+    with np.errstate(over="ignore"):
+        numbers = np.ascontiguousarray(values, dtype="<f4")
+    if not (np.isfinite(numbers) | meant).all():
+        raise InvalidValueError(
+            f"{name} holds NaN or numbers that float32 can't hold, in which a page carries them"
+        )
+    return numbers.tobytes()

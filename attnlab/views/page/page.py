@@ -1,0 +1,279 @@
+"""A trace as one HTML page that needs nothing else: no network, no other file, no build.
+
+The page carries Q, K and V of every head, see `packs`, and computes the chain from them itself, in
+`chain.js`; for a long text its steps would be larger by far. Of the residual stream and the MLPs it
+carries what it can't make itself in `steps.js`, see `way`, and what may follow each position, see
+`prediction`. Steps that are edited it carries too. It says what it shows under the names and
+formulas of the library's steps. `page.html` is the frame, `page.css` how it looks; the scripts are
+joined to one, and `page.js`, the last, sets all going.
+
+Tokens are hostile text. They enter as JSON without a `<`, JavaScript puts them in place as text and
+never as markup, and what the page may load or run is in its Content-Security-Policy: its own style
+and script, known by their hashes, and nothing from anywhere.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import sys
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnlab.errors import InvalidValueError, WriteError
+from attnlab.errors import shown as quoted
+from attnlab.support.files import as_path, open_regular, write_whole
+from attnlab.support.tables import printable
+from attnlab.views.colours import DARK, LIGHT
+from attnlab.views.language import CHINESE, WORDS, language_of, say, titled
+from attnlab.views.page import prediction, way
+from attnlab.views.page.packs import COMPRESSED, edited_heads, embedded, pack, packs_of_file
+from attnlab.views.purposes import purpose
+from attnlab.views.shown import Result, Token
+
+HERE = Path(__file__).parent
+SCRIPTS = (
+    *("chain.js", "steps.js", "jobs.js", "palette.js", "source.js", "align.js", "data.js"),
+    *("draw.js", "grid.js", "next.js", "lines.js", "tokens.js", "heatmap.js", "strips.js"),
+    *("arithmetic.js", "way.js", "page.js"),
+)
+LIVE_SCRIPTS = (*SCRIPTS, "change.js", "live.js", "passage.js")
+
+# The steps that the page shows, under the names and formulas that they have.
+STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
+
+# How many characters of its text a page's masthead tells.
+TEXT_TOLD = 200
+
+# What was measured of the pocket model when it was made.
+CARD = HERE.parents[1] / "pocket" / "MODEL_CARD.md"
+
+# What stands near the beginning of a page, and its bytes among which that is looked for.
+MARK = b'<meta name="generator" content="attnlab">'
+BEGINNING = 1000
+
+# How a page's name ends, if it has an ending.
+ENDINGS = ("", ".html", ".htm")
+
+# A page of more bytes than these is announced before it is written.
+LARGE = 10_000_000
+
+POLICY = (
+    "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
+    "img-src data:; base-uri 'none'; form-action 'none'"
+)
+
+
+def page(traces: Sequence[Result], language: str | None = None) -> str:
+    """The page's HTML, of one trace or of two that are compared, see `Trace.to_html`."""
+    language = language_of(language)
+    for trace in traces:
+        trace.next_logits  # noqa: B018 (what this computes stays in the trace, all logits do not)
+    traces = [trace.aside() for trace in traces]
+    described = [description_of(trace, language) for trace in traces]
+    return _page(traces[0], described, language, SCRIPTS, "\n".join(_packs(traces)))
+
+
+def live_page(trace: Result, described: dict[str, Any], language: str) -> str:
+    """The page as it is served: it carries no numbers, and asks whoever served it for them.
+
+    Parameters
+    ----------
+    described : the trace as `description_of` tells it, with what the server knows it by
+    """
+    return _page(trace, [described], language, LIVE_SCRIPTS, "")
+
+
+def live_policy() -> str:
+    """What a page that is served may load or run, for the answer's header."""
+    return _policy(LIVE_SCRIPTS)
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    policy = POLICY.format(script=digest(_script(scripts)), style=digest(source("page.css")))
+    return policy + ("; connect-src 'self'" if "live.js" in scripts else "")
+
+
+def _page(
+    first: Result,
+    described: list[dict[str, Any]],
+    language: str,
+    scripts: Sequence[str],
+    packs: str,
+) -> str:
+    description = {
+        "colours": {"light": LIGHT._asdict(), "dark": DARK._asdict()},
+        "words": WORDS if language == CHINESE else {},
+        "steps": {name: _step(first.head(0, 0), name, language) for name in STEPS},
+        "stops": prediction.STOPS,
+        "traces": described,
+    }
+    parts = {
+        "language": "zh-Hans" if language == CHINESE else language,  # by it fonts are chosen
+        "policy": _policy(scripts),
+        "title": html.escape(_title(first)),
+        "style": source("page.css"),
+        "description": json.dumps(description).replace("<", "\\u003c"),
+        "packs": packs,
+        "script": _script(scripts),
+    }
+    frame = re.sub(r"\[\[(.+?)\]\]", lambda found: say(found[1], language), source("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
+
+
+def save(
+    path: str | os.PathLike[str], traces: Sequence[Result], language: str | None = None
+) -> None:
+    """Write the page to a file, whole or not at all; announce a large one before it is made."""
+    file = as_path(path)
+    if os.fspath(path).endswith(("/", os.sep)) and not os.path.isdir(file):
+        raise InvalidValueError(
+            f"{os.fspath(path)} is the name of a directory: give that of a file"
+        )
+    if file.suffix.lower() not in ENDINGS:
+        raise InvalidValueError(
+            f"a page is written to a file that ends in .html; given {quoted(file.name)}. A "
+            'picture is written in Python: trace.plot().save("weights.pdf")'
+        )
+    # Told now, not after all layers have been computed.
+    if os.path.isdir(file):
+        raise WriteError(f"{file} can't be written: it is a directory")
+    if not os.path.isdir(file.parent):
+        raise WriteError(f"{file} can't be written: there is no directory {file.parent}")
+    size = estimated_size(traces)
+    if size > LARGE:
+        print(f"{file} will have about {size / 1e6:.0f} MB.", file=sys.stderr)
+    write_whole(file, page(traces, language).encode())
+
+
+def is_page(file: Path) -> bool:
+    """Whether a file is a page as `save` writes it."""
+    try:
+        with open_regular(file) as stream:
+            return MARK in stream.read(BEGINNING)
+    except OSError:
+        return False
+
+
+def estimated_size(traces: Sequence[Result]) -> int:
+    """How many bytes a page will have: its own files, and what it carries of traces in base64."""
+    size = sum((HERE / name).stat().st_size for name in ("page.html", "page.css", *SCRIPTS))
+    for trace in traces:
+        T, Tk = trace.mask.shape
+        floats = trace.config.n_layer * trace.config.n_embd * (T + 2 * Tk)  # Q, K and V
+        for edited in _edited(trace).values():
+            for names in edited.values():
+                floats += sum(T * (trace.config.d_head if n == "context" else Tk) for n in names)
+        positions = min(T, prediction.POSITIONS)
+        floats += positions * prediction.NUMBERS
+        floats += way.floats_of_packs(trace)
+        size += int(floats * 4 * COMPRESSED * 4 / 3)  # base64 writes 3 bytes as 4 letters
+        tokens = min(trace.config.vocab_size, positions * prediction.TOKENS)
+        size += tokens * prediction.LETTERS
+    return size
+
+
+def _script(names: Sequence[str]) -> str:
+    return "\n".join(map(source, names))
+
+
+def source(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def digest(source: str) -> str:
+    return b64encode(sha256(source.encode()).digest()).decode()
+
+
+def _step(head: Result, name: str, language: str) -> dict[str, str]:
+    purpose_of = say(purpose(f"blocks.0.attention.heads.0.{name}"), language)
+    return {
+        "axes": head.axes_of(name),
+        "formula": head.formula_of(name),
+        "purpose": purpose_of,
+    }
+
+
+def _text(trace: Result) -> str:
+    """The trace's text, of a long one its beginning."""
+    text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
+    text = re.sub(r"[\r\n\t]+", " ", text)  # all on one line
+    return printable(text if len(text) <= TEXT_TOLD else f"{text[: TEXT_TOLD - 1]}…")
+
+
+def _title(trace: Result) -> str:
+    named = [name for name in ("attnlab", printable(trace.parameters.name)) if name]
+    return f"{' '.join(named)}: {_text(trace)[:60]}"
+
+
+def description_of(trace: Result, language: str) -> dict[str, Any]:
+    """What the page knows about a trace besides Q, K and V."""
+    config = trace.config
+    return {
+        "layers": config.n_layer,
+        "H": config.n_head,
+        "Dh": config.d_head,
+        "cached": trace.cached,
+        "note": printable(titled(trace.note, language)),
+        "model": printable(trace.parameters.name),
+        "excerpt": _text(trace),
+        "card": _card(trace),
+        "edited": _edited(trace),
+        "way": way.described(trace, language),
+        "scales": [
+            [head.scale for head in block.attention.heads] for block in trace.aside().blocks
+        ],
+        "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
+        "tokens": [
+            {**token_of(token), "part_of": printable(shared)}
+            for token, shared in zip(trace.tokens, trace.tokens.part_of, strict=True)
+        ],
+        "prediction": prediction.described(trace, language),
+    }
+
+
+def _card(trace: Result) -> dict[str, list[float]]:
+    """By job, what the pocket model's card says of its heads, layer by layer, and last of one that
+    looks everywhere evenly; of another model nothing is said.
+    """
+    if getattr(trace.parameters, "directory", None) != CARD.parent:
+        return {}
+    lines = CARD.read_text(encoding="utf-8").splitlines()
+    start = next(n for n, line in enumerate(lines) if line.split()[:2] == ["layer", "head"])
+    jobs = lines[start].split()[2:]
+    rows = [line.split() for line in lines[start + 1 : lines.index("```", start)]]
+    shares = [[float(share) for share in row[-len(jobs) :]] for row in rows]
+    return dict(zip(jobs, map(list, zip(*shares, strict=True)), strict=True))
+
+
+def _edited(trace: Result) -> dict[int, dict[int, list[str]]]:
+    """The steps that are edited in heads, by layer and head; only of those that have some."""
+    edited = {layer: edited_heads(block.attention) for layer, block in enumerate(trace.blocks)}
+    return {layer: heads for layer, heads in edited.items() if heads}
+
+
+def token_of(token: Token) -> dict[str, Any]:
+    """A token's four faces; nothing in them moves a cursor or turns a text's direction."""
+    return {
+        "id": token.id,
+        "symbol": printable(token.symbol),
+        "text": printable(token.text),
+        "bytes": token.bytes.hex(" "),
+    }
+
+
+def _packs(traces: Sequence[Result]) -> list[str]:
+    """An element for each pack of each trace, which the page reads and drops when it is needed."""
+    element = '<script type="text/plain" id="trace-{}-{}">{}</script>'
+    return [
+        element.format(number, name, embedded(pack(trace, name)))
+        for number, trace in enumerate(traces)
+        for name in packs_of_file(trace)
+    ]

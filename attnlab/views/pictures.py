@@ -1,0 +1,554 @@
+"""Pictures of your own numbers: a matrix, maps of the plane, arrows, curves.
+
+>>> from attnlab import pictures
+>>> pictures.heatmap([[0.7, 0.3], [0.2, 0.8]], rows=["猫", "吃"], columns=["猫", "吃"])
+
+Each function returns a `Picture`, which a notebook shows where it is a cell's last line, and
+`.save("picture.svg")` writes. Labels are any texts, and drawn as they are; the few words that are
+not yours are in the reader's language, that of ATTNLAB_LANGUAGE or else of the locale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attnlab.equations import AnyArray
+from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.support.checks import as_reals, check_kind
+from attnlab.support.tables import labels
+from attnlab.views.colours import LIGHT
+from attnlab.views.language import say
+from attnlab.views.plot import Picture, Words, axes_for, drawn_in, finished, of, plot_matrix
+from attnlab.views.shown import Axis, label, missing_extra
+
+try:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import LineCollection
+    from matplotlib.patches import Polygon
+    from matplotlib.text import Text
+    from matplotlib.ticker import MaxNLocator
+except ModuleNotFoundError as error:
+    raise missing_extra(error, "plot") from None
+
+# As many as can still be told apart in one picture.
+MOST_VECTORS = 24
+MOST_MATRICES = 8
+MOST_CURVES = 16
+
+# Larger numbers overflow where matplotlib lays out axes.
+LARGEST = 1e100
+
+# How much of a long label is drawn.
+LABEL_LENGTH = 32
+
+# How far the grid of the plane reaches at least, and how many lines it has at most on each side.
+GRID = 2
+GRID_LINES = 8
+
+PANEL_INCHES = 2.6
+
+# How curves differ; colours that black and white makes alike have other dashes and markers.
+COLOURS = LIGHT.positive, LIGHT.negative, LIGHT.ink, LIGHT.faint
+DASHES = "-", "--", ":", "-."
+MARKERS = "o", "s", "^", "D"
+MARKERS_SHOWN = 10
+
+# Where a label may stand: in which directions from its place, and how far off, in points.
+DIRECTIONS = [np.array([math.cos(t), math.sin(t)]) for t in np.arange(0.5, 16) * math.tau / 16]
+DISTANCES = 4, 8, 12, 18, 26, 36, 48, 64, 84
+FAR = 20
+
+# How many pixels a label keeps clear around it.
+ROOM = 3
+
+# The lower left and the upper right corner, in pixels.
+Box: TypeAlias = tuple[AnyArray, AnyArray]
+
+
+@drawn_in()
+def heatmap(
+    array: ArrayLike,
+    rows: Sequence[object] | None = None,
+    columns: Sequence[object] | None = None,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Picture:
+    """A matrix as colours, those of all other pictures: orange above zero, blue below.
+
+    Parameters
+    ----------
+    array : numbers (m, n), or (n,) for one row; what is NaN or infinite is hatched
+    rows, columns : m and n labels, such as words; by default the indices
+    title : what stands above
+    ax : matplotlib's Axes to draw into; None for a figure of its own
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        It is no matrix of real numbers, or the labels are not as many as its rows or columns.
+    """
+    numbers = _reals(array, "array", "biuf")
+    if numbers.ndim not in (1, 2) or not numbers.size:
+        raise InvalidValueError(
+            f"a heatmap shows a matrix of numbers, such as weights[head]; given shape "
+            f"{numbers.shape}"
+        )
+    matrix = np.atleast_2d(numbers)
+    m, n = matrix.shape
+    check_kind(title, str, "title")
+    return plot_matrix(matrix, _axis(rows, m, "rows"), _axis(columns, n, "columns"), title, ax)
+
+
+@drawn_in()
+def plane(
+    matrices: ArrayLike | tuple[ArrayLike, ArrayLike] | Mapping[str, Any],
+    points: Mapping[str, ArrayLike] | None = None,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Picture:
+    """What matrices do to the plane: to a grid, the two basis vectors and the square between them.
+
+    A point is a row, as in Q = X W_Q: x becomes x W, or x W + b. So the rows of W are where the
+    basis vectors (1, 0) and (0, 1) go. The first panel is the plane before; all have one scale.
+
+    Parameters
+    ----------
+    matrices : W (2, 2), a pair of W and a bias b (2,), or a mapping from names to such, as in
+        {"W_Q": W_Q, "W_K": (W_K, b_K)}
+    points : a mapping from labels to points (2,) that move along
+    title : what stands above
+    ax : matplotlib's Axes to draw into, where panels are `ax.child_axes`; None for a figure of its
+        own
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        Matrices, biases or points that are not finite numbers of these shapes; none, or too many.
+    """
+    given = matrices if isinstance(matrices, Mapping) else {say("after"): matrices}
+    named = _named(given, "matrices", "{'W_Q': W_Q}", MOST_MATRICES)
+    maps = [(say("before"), np.eye(2), np.zeros(2))]
+    maps += [
+        (name, *_affine(one, f"matrices[{shown(name)}]" if given is matrices else "the matrix"))
+        for name, one in named.items()
+    ]
+    dots = {} if points is None else _vectors(points, "points")
+    words = _words([*(name for name, _, _ in maps), *dots], title)
+    farthest = max([GRID, *(float(np.abs(point).max()) for point in dots.values())])
+    reach = math.ceil(farthest) if farthest <= GRID_LINES else farthest
+    along = np.linspace(-reach, reach, 2 * min(math.ceil(reach), GRID_LINES) + 1)
+    grid = [((x, -reach), (x, reach)) for x in along] + [((-reach, y), (reach, y)) for y in along]
+    size = 1.05 * max(float(np.abs(np.array(grid) @ W + b).max()) for _, W, b in maps)
+    across = 2 if len(maps) in (2, 4) else 3
+    down = math.ceil(len(maps) / across)
+    outer = axes_for(ax, PANEL_INCHES * across, PANEL_INCHES * down + 0.3)
+    outer.set_axis_off()
+    told = "; ".join(
+        say(
+            "{name} takes (1, 0) to {first} and (0, 1) to {second}",
+            name=name,
+            first=_pair(W[0] + b),
+            second=_pair(W[1] + b),
+        )
+        for name, W, b in maps[1:]
+    )
+    alt = say("Maps of the plane{of}: {told}", of=of(title), told=told)
+    picture = finished(outer, ax, words, title, [], alt)
+    for n, (name, W, b) in enumerate(maps):
+        row, column = divmod(n, across)
+        # Each panel leaves room for its name above, and for the numbers along its axes.
+        place = (column / across, 1 - (row + 0.88) / down, 0.86 / across, 0.78 / down)
+        panel = outer.inset_axes(place)
+        panel.set(xlim=(-size, size), ylim=(-size, size), aspect="equal")
+        panel.tick_params(labelsize="small")
+        panel.set_title(_cut(words, name), fontsize="medium", parse_math=False, family=words.fonts)
+        _put_map(panel, words, W, b, np.array(grid), dots)
+    return picture
+
+
+@drawn_in()
+def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = None) -> Picture:
+    """Vectors of the plane head to tail, in order, and their sum as a stronger arrow.
+
+    Parameters
+    ----------
+    vectors : a mapping from labels to vectors (2,), such as {"0.37 · 猫": weights[0] * V[0], ...}
+    title : what stands above
+    ax : matplotlib's Axes to draw into; None for a figure of its own
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        Vectors that are not two finite numbers each; none, or too many.
+    """
+    named = _vectors(vectors, "vectors")
+    parts = np.array([*named.values()])
+    ends = np.cumsum(parts, axis=0)
+    starts = ends - parts
+    total = ends[-1]
+    words = _words([*named], title)
+    drawn = _plane(ax, np.vstack([starts, ends]))
+    _arrows(drawn, np.zeros((1, 2)), total[np.newaxis], LIGHT.positive, strength=2)
+    _arrows(drawn, starts, parts, LIGHT.negative)
+    labelled = [
+        (text, place, LIGHT.ink) for text, place in zip(named, ends - parts / 2, strict=True)
+    ]
+    strokes = [(np.zeros(2), total), *zip(starts, ends, strict=True)]
+    alt = say(
+        "Arrows head to tail{of}: {told}; their sum is {total}",
+        of=of(title),
+        told=_told(named),
+        total=_pair(total),
+    )
+    picture = finished(drawn, ax, words, title, [], alt)
+    _put_labels(drawn, words, [(say("sum"), total / 2, LIGHT.positive), *labelled], strokes)
+    return picture
+
+
+@drawn_in()
+def points(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = None) -> Picture:
+    """Vectors of the plane as arrows from the origin.
+
+    Parameters
+    ----------
+    vectors : a mapping from labels to vectors (2,), such as {"猫": X[0], "吃": X[1]}
+    title : what stands above
+    ax : matplotlib's Axes to draw into; None for a figure of its own
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        As `arrows` does.
+    """
+    named = _vectors(vectors, "vectors")
+    tips = np.array([*named.values()])
+    words = _words([*named], title)
+    drawn = _plane(ax, tips)
+    _arrows(drawn, np.zeros_like(tips), tips, LIGHT.negative)
+    labelled = [(text, tip, LIGHT.ink) for text, tip in named.items()]
+    alt = say("Arrows from the origin{of}: {told}", of=of(title), told=_told(named))
+    picture = finished(drawn, ax, words, title, [], alt)
+    _put_labels(drawn, words, labelled, [(np.zeros(2), tip) for tip in tips])
+    return picture
+
+
+@drawn_in()
+def curves(
+    curves: Mapping[str, ArrayLike],
+    x: ArrayLike | None = None,
+    x_name: str = "",
+    y_name: str = "",
+    title: str = "",
+    ax: Axes | None = None,
+) -> Picture:
+    """Lines, told apart by dashes and markers as well as by colours.
+
+    Parameters
+    ----------
+    curves : a mapping from labels to numbers (n,); where one is NaN or infinite, there is a gap
+    x : where along the axis the n numbers stand; by default 0, 1, 2, ...
+    x_name, y_name : what stands along the axes
+    title : what stands above
+    ax : matplotlib's Axes to draw into; None for a figure of its own
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        Curves or `x` that are no rows of real numbers, or not as many; no curves, or too many.
+    """
+    lines = {
+        name: _row(numbers, f"curve {shown(name)}")
+        for name, numbers in _named(curves, "curves", "{'loss': losses}", MOST_CURVES).items()
+    }
+    along = None if x is None else _row(x, "x")
+    for name, numbers in lines.items():
+        if along is not None and len(along) != len(numbers):
+            raise InvalidValueError(
+                f"curve {shown(name)} has {len(numbers)} numbers, and x has {len(along)}"
+            )
+    check_kind(x_name, str, "x_name")
+    check_kind(y_name, str, "y_name")
+    words = _words([*lines, x_name, y_name], title)
+    drawn = axes_for(ax, 5.5, 3.6)
+    told = []
+    for n, (name, numbers) in enumerate(lines.items()):
+        places = np.arange(len(numbers)) if along is None else along
+        every, turn = math.ceil(len(numbers) / MARKERS_SHOWN), n // len(COLOURS)
+        drawn.plot(
+            places,
+            np.where(np.isfinite(numbers), numbers, np.nan),
+            color=COLOURS[n % len(COLOURS)],
+            linestyle=DASHES[(n + turn) % len(DASHES)],
+            marker=MARKERS[(n + 2 * turn) % len(MARKERS)],
+            markevery=(n * every // len(lines), every),
+            markersize=4.5,
+        )
+        told.append(f"{name} {_course(places, numbers)}")
+    if [*lines] != [y_name]:
+        _put_legend(drawn, words, lines)
+    _open_frame(drawn)
+    drawn.set_xlabel(words.drawn(x_name), parse_math=False, family=words.fonts)
+    drawn.set_ylabel(words.drawn(y_name), parse_math=False, family=words.fonts)
+    lost = sum(int((~np.isfinite(numbers)).sum()) for numbers in lines.values())
+    notes = [say("not drawn: {lost} that are NaN or infinite", lost=lost)] if lost else []
+    alt = say("Curves{of}: {told}", of=of(title), told="; ".join(told))
+    return finished(drawn, ax, words, title, notes, alt)
+
+
+def _put_map(
+    ax: Axes, words: Words, W: AnyArray, b: AnyArray, grid: AnyArray, dots: Mapping[str, AnyArray]
+) -> None:
+    """What becomes of a grid of lines (n, 2, 2), basis vectors, the square between them, points."""
+    _cross(ax)
+    ax.add_collection(LineCollection(list(grid @ W + b), colors=LIGHT.faint, linewidths=0.6))
+    square = np.array([(0, 0), (1, 0), (1, 1), (0, 1)]) @ W + b
+    ax.add_patch(Polygon(square, color=LIGHT.ink, alpha=0.15, linewidth=0))
+    labelled, strokes = [], [(b, tip) for tip in W + b]
+    for vector, colour in zip(W, (LIGHT.positive, LIGHT.negative), strict=True):
+        _arrows(ax, b[np.newaxis], vector[np.newaxis], colour)
+        labelled.append((_pair(vector + b, 3), vector + b, colour))
+    for text, point in dots.items():
+        moved = point @ W + b
+        ax.plot(*moved, "o", color=LIGHT.ink, markersize=4.5)
+        labelled.append((text, moved, LIGHT.ink))
+        strokes.append((moved, moved))
+    _put_labels(ax, words, labelled, strokes)
+
+
+def _plane(given: Axes | None, places: AnyArray) -> Axes:
+    """Axes of one scale on which there are the origin and the places (n, 2)."""
+    ax = axes_for(given, 5, 4.2)
+    _cross(ax)
+    ax.update_datalim(np.vstack([places, np.zeros(2)]))
+    ax.margins(0.12)
+    ax.set_aspect("equal", adjustable="datalim")
+    return ax
+
+
+def _cross(ax: Axes) -> None:
+    """Lines through the origin, and few numbers along the edges."""
+    for line in (ax.axhline, ax.axvline):
+        line(0, color=LIGHT.masked, linewidth=1, zorder=0.5)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    _open_frame(ax)
+
+
+def _open_frame(ax: Axes) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _arrows(
+    ax: Axes, starts: AnyArray, vectors: AnyArray, colour: str, strength: float = 1
+) -> None:
+    ax.quiver(
+        *starts.T,
+        *vectors.T,
+        angles="xy",
+        scale_units="xy",
+        scale=1,
+        units="inches",
+        width=0.028 * strength,
+        color=colour,
+        zorder=3 - strength / 2,
+    )
+
+
+def _put_labels(
+    ax: Axes,
+    words: Words,
+    labelled: Iterable[tuple[str, AnyArray, str]],
+    strokes: Iterable[tuple[AnyArray, AnyArray]],
+) -> None:
+    """Each text in its colour near its place, off other texts and off the strokes where it can be.
+
+    A thin line leads from a text that had to go far to its place.
+    """
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # only then it is known where on the paper a place is
+    pixels = figure.dpi / 72
+    to_paper = ax.transData.transform
+    inked = np.vstack([_dotted(*to_paper(ends)) for ends in strokes])
+    frame = ax.get_window_extent()
+    taken: list[tuple[AnyArray, AnyArray]] = []
+    for text, place, colour in labelled:
+        note = ax.annotate(
+            _cut(words, text),
+            tuple(place),
+            (0, 0),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            color=colour,
+            parse_math=False,
+            family=words.fonts,
+            bbox={"facecolor": LIGHT.paper, "alpha": 0.75, "linewidth": 0, "pad": 0},
+            arrowprops={"arrowstyle": "-", "color": LIGHT.faint, "linewidth": 0.7, "shrinkB": 0},
+        )
+        half = np.array(Text.get_window_extent(note).size) / 2
+        middle = to_paper(place)
+
+        def box(offset: AnyArray, middle: AnyArray = middle, half: AnyArray = half) -> Box:
+            return middle + offset * pixels - half, middle + offset * pixels + half
+
+        def cost(offset: AnyArray, box: Callable[[AnyArray], Box] = box) -> float:
+            low, high = box(offset)
+            hidden = sum((low < there[1]).all() and (there[0] < high).all() for there in taken)
+            crossed = int(((low - ROOM < inked) & (inked < high + ROOM)).all(axis=1).sum())
+            outside = (low < frame.min).any() or (high > frame.max).any()
+            return 1000 * hidden + 500 * outside + 10 * min(crossed, 20) + math.hypot(*offset)
+
+        offset = min(
+            (d * to + half / pixels * to for d in DISTANCES for to in DIRECTIONS), key=cost
+        )
+        note.xyann = tuple(offset)
+        is_far = math.hypot(*offset) > FAR + max(half) / pixels
+        note.arrow_patch.set_visible(is_far)  # type: ignore[union-attr]
+        taken.append(box(offset))
+
+
+def _dotted(start: AnyArray, end: AnyArray) -> AnyArray:
+    """Points (n, 2) along a line, as close as three pixels."""
+    n = 2 + int(math.hypot(*(end - start)) / 3)
+    return np.linspace(start, end, n)
+
+
+def _put_legend(ax: Axes, words: Words, lines: Mapping[str, AnyArray]) -> None:
+    """Which curve is which, in the order in which they end, the highest above."""
+    drawn = list(zip(lines, ax.lines[-len(lines) :], strict=True))
+    drawn.sort(key=lambda one: -_last(lines[one[0]]))
+    legend = ax.legend(
+        [line for _, line in drawn],
+        [str(n) for n in range(len(drawn))],  # of a text that begins with _ there would be nothing
+        loc="upper left",
+        bbox_to_anchor=(1, 1),
+        frameon=False,
+        handlelength=3.2,
+    )
+    for text, (name, _) in zip(legend.get_texts(), drawn, strict=True):
+        text.set(text=_cut(words, name), parse_math=False, family=words.fonts)
+
+
+def _last(numbers: AnyArray) -> float:
+    finite = numbers[np.isfinite(numbers)]
+    return float(finite[-1]) if finite.size else -math.inf
+
+
+def _course(places: AnyArray, numbers: AnyArray) -> str:
+    """Where a curve begins and ends, in words."""
+    (there,) = np.nonzero(np.isfinite(numbers))
+    if not there.size:
+        return say("holds no finite number")
+    (y, x), (last_y, last_x) = ((f"{numbers[n]:.4g}", f"{places[n]:.4g}") for n in there[[0, -1]])
+    return say("from {y} at {x} to {last_y} at {last_x}", y=y, x=x, last_y=last_y, last_x=last_x)
+
+
+def _named(given: object, name: str, example: str, most: int) -> dict[str, Any]:
+    """What stands under which label.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        It is no mapping from texts, or holds none or too many.
+    """
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise InvalidTypeError(
+            f"{name} must be a dict with texts as labels, such as {example}; given {shown(given)}"
+        )
+    if not 0 < len(given) <= most:
+        raise InvalidValueError(
+            f"a picture shows from 1 to {most} {name}, which can be told apart; given {len(given)}"
+        )
+    return dict(given)
+
+
+def _vectors(given: object, name: str) -> dict[str, AnyArray]:
+    """Vectors of the plane by their labels."""
+    named = _named(given, name, "{'猫': (1, 2), '鱼': (0, -1)}", MOST_VECTORS)
+    return {text: _finite(one, f"{name}[{shown(text)}]", (2,)) for text, one in named.items()}
+
+
+def _affine(given: Any, name: str) -> tuple[AnyArray, AnyArray]:
+    """A matrix and its bias, 0 where there is none."""
+    if isinstance(given, tuple) and len(given) == 2 and np.ndim(given[0]) == 2:
+        return _finite(given[0], f"W of {name}", (2, 2)), _finite(given[1], f"b of {name}", (2,))
+    return _finite(given, name, (2, 2)), np.zeros(2)
+
+
+def _finite(given: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
+    """Numbers of a shape, all of them to be drawn.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        They are something else.
+    """
+    numbers = _reals(given, name)
+    if numbers.shape != shape:
+        raise InvalidValueError(
+            f"{name} must have shape {shape}, as the plane has two directions; given shape "
+            f"{numbers.shape}"
+        )
+    if not np.isfinite(numbers).all():
+        raise InvalidValueError(f"{name} must hold finite numbers; given {shown(numbers.tolist())}")
+    return numbers
+
+
+def _row(given: Any, name: str) -> AnyArray:
+    """Numbers in a row.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        They are something else.
+    """
+    numbers = _reals(given, name)
+    if numbers.ndim != 1 or not numbers.size:
+        raise InvalidValueError(
+            f"{name} must be a row of numbers, (n,); given shape {numbers.shape}"
+        )
+    return numbers
+
+
+def _reals(given: Any, name: str, kinds: str = "iuf") -> AnyArray:
+    """Numbers that are not too large to be drawn.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidValueError
+        They are something else.
+    """
+    numbers = as_reals(given, name, kinds).astype(np.float64)
+    if (np.abs(numbers[np.isfinite(numbers)]) > LARGEST).any():
+        raise InvalidValueError(f"{name} holds numbers beyond {LARGEST:g}, which can't be drawn")
+    return numbers
+
+
+def _axis(given: Sequence[object] | None, count: int, of: str) -> Axis:
+    """An axis with its labels, by default numbers."""
+    names = () if given is None else labels(given, count, of)
+    return Axis("", range(count), (None,) * count, tuple(label(x, LABEL_LENGTH) for x in names))
+
+
+def _words(texts: Sequence[str], title: str) -> Words:
+    check_kind(title, str, "title")
+    return Words([Axis("", range(len(texts)), (None,) * len(texts), tuple(texts))], title)
+
+
+def _cut(words: Words, text: str) -> str:
+    return words.drawn(label(text, LABEL_LENGTH))
+
+
+def _pair(vector: AnyArray, digits: int = 4) -> str:
+    x, y = vector
+    return f"({x:z.{digits}g}, {y:z.{digits}g})"
+
+
+def _told(vectors: Mapping[str, AnyArray]) -> str:
+    return say(", ").join(f"{text} {_pair(vector)}" for text, vector in vectors.items())
