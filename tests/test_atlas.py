@@ -849,6 +849,19 @@ def test_compared_where_one_lacks_the_last_texts() -> None:
     np.testing.assert_allclose(found.error["first"], math.sqrt(65 / 64 * (d**2).sum()))
 
 
+def test_batches_without_a_place_do_not_count() -> None:
+    """A measure that every third text lacks is compared over the other texts."""
+    values, has = np.random.default_rng(0).normal(size=(2, 90)), np.arange(90) % 3 > 0
+    tallies = Tally.of(1), Tally.of(1)
+    for tally, sums in zip(tallies, values * has, strict=True):
+        for number in range(90):
+            tally.add_text(number, sums[[number]], has[[number]].astype(float))
+    first, second = map(of_tally, tallies)
+    differences = (values[1] - values[0])[has]
+    error = differences.std(ddof=1) / math.sqrt(60)
+    np.testing.assert_allclose(first.compare(second).error["first"], error)
+
+
 def test_pictures(alone: Atlas) -> None:
     needs("matplotlib", "plot")
     picture = alone["induction"].plot()
