@@ -7,8 +7,8 @@
 """
 
 import sys as _sys
+import typing as _typing
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING
 
 from attnlab import errors
 from attnlab.checkpoints.checkpoint import Checkpoint
@@ -41,7 +41,7 @@ from attnlab.support.tables import table
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Token, Tokens
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from attnlab.analysis.patching import attribution_patch, patch
     from attnlab.checking import check, compare
     from attnlab.corpus import atlas, open_atlas
@@ -110,7 +110,7 @@ __all__ = [
 _sys.meta_path.append(_MovedModules())
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> _typing.Any:
     if f"attnlab.{name}" in _MOVED:
         return _import_module(f"attnlab.{name}")
     if name == "corpus":  # whose MEASURES say what an atlas measures
