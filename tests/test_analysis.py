@@ -1210,3 +1210,9 @@ def test_a_job_that_no_token_has_is_told_below_the_table(it: Trace, pocket: GPT2
     told = "no token has a place for the job induction: its column is empty"
     assert it.jobs().table().endswith(f"\n{told}")
     assert "its column is empty" not in pocket.trace("The dog saw the dog saw").jobs().table()
+
+
+def test_gradients_are_not_computed_to_be_shown(odd: Trace) -> None:
+    gradients = odd.gradients()
+    assert repr(gradients).count("not computed yet") == len(gradients.parts)
+    assert repr(gradients.blocks[0]).count("not computed yet") == 3

@@ -57,6 +57,9 @@ class GradientRun(Run):
     def is_there(self, path: str) -> bool:
         return self._is_as_it_is(path) or super().is_there(path)
 
+    def is_quick(self, layers: int) -> bool:
+        return False  # whatever it is of, the whole pass comes first
+
     def look(self, path: str) -> Any:
         return self.run.look(path) if self._is_as_it_is(path) else super().look(path)
 

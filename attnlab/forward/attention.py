@@ -224,7 +224,7 @@ class Attention(Result):
         shape: tuple[int, ...] = self._run.scores_shape
         return shape
 
-    def _computes_for_repr(self) -> bool:
+    def _computes_for_repr(self, name: str) -> bool:
         return is_small(self._run)
 
 

@@ -3,8 +3,8 @@
 Read `declaration` first (what a step says of itself), then `graph` (which steps it needs, by path,
 such as `blocks.3.attention.weights`), `run` (the arrays that are there so far, and how the others
 are made) and `result` (what you look at: `trace.blocks[3].attention` knows its run and its own
-path), with its `parts`. No result knows the one that it is part of, so that what nobody holds is
-freed at once.
+path), with its `parts`. `completion` is what a notebook offers to type behind a result. No result
+knows the one that it is part of, so that what nobody holds is freed at once.
 """
 
 from attnlab.steps.declaration import Step
