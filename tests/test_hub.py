@@ -852,9 +852,6 @@ def test_a_hub_that_sends_more_than_it_said(hub: Hub, client: Client) -> None:
     hub.instead = longer
     [outcome] = client.ask(call(TINY))
     outcome.check("DownloadError", "broke off at vocab.json", str(len(content)))
-    hub.instead = lambda request: False
-    [outcome] = client.ask(call(TINY))
-    outcome.check_model("odd")
 
 
 @posix
