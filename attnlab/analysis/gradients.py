@@ -131,13 +131,7 @@ class GradientRun(Run):
         return self.run._for_another(path.removeprefix("rows_of_"))  # which may not know how many
 
     def _behind(self, path: str) -> Any:
-        """What comes back past the edits of a step.
-
-        Raises
-        ------
-        InvalidValueError
-            It is not known what comes back past one of them.
-        """
+        """What comes back past the edits of a step."""
         d_y = self._for_another(path)
         for edited, edit in self.run.edits_of(path):
             if callable(edit) and part_of(self.run, edited, d_y).any():
@@ -202,8 +196,8 @@ class Gradients(ForwardPass):
     Raises
     ------
     InvalidValueError
-        The trace has one token, and so no loss. When a gradient is looked at: it would have to come
-        back past an edit that is a function, or one of what a head has of its own.
+        The trace has one token, and so no loss. When a gradient is read: it would have to come back
+        past an edit that is a function, or past one of what a single head has.
     """
 
     hint: ClassVar[str] = (

@@ -128,11 +128,8 @@ class Attention(Result):
         ------
         DisagreementError
             The printed numbers do not lead to the stored ones.
-        OutOfRangeError, InvalidTypeError
-            There is no such query, key or component.
         InvalidValueError
-            No token has that text, or several have; there is no such step; weights of several heads
-            or sequences at once: take one first, as `.heads[h]`.
+            Weights of several heads or sequences at once: take one first, as `.heads[h]`.
 
         Examples
         --------
@@ -164,13 +161,6 @@ class Attention(Result):
         Picture
             a notebook shows it, `.save("picture.svg")` writes it; `.axes`, `.figure` and `.alt`,
             its words, are there too
-
-        Raises
-        ------
-        InvalidValueError
-            There is no such step, or several heads or sequences at once.
-        MissingExtraError
-            matplotlib is not installed.
         """
         from attnlab.views.plot import drawn_in, plot_step
 
@@ -183,11 +173,6 @@ class Attention(Result):
         Parameters
         ----------
         tokens : as `plot` takes it
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            `tokens` is no slice, or leaves none.
         """
         from attnlab.views.notebook import view_of_tokens
 
@@ -206,13 +191,6 @@ class Attention(Result):
             rows and columns named query, key, Dk, ... Where they are tokens, they have an index of
             two levels, position and symbol: `frame.loc[11]`, `frame.xs("Ġhot", level="key_token",
             axis=1)`, and `frame.stack(["key", "key_token"])` for one line for each pair
-
-        Raises
-        ------
-        InvalidValueError
-            There is no such step, or several heads or sequences at once.
-        MissingExtraError
-            pandas is not installed.
         """
         from attnlab.views.frames import dataframe
 

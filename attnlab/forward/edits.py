@@ -227,11 +227,8 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
 
     Raises
     ------
-    InvalidTypeError
-        Edits that are no mapping, or a value that is no array of numbers.
     InvalidValueError
-        A path that leads to no step, or to one that can't be edited; an array that does not fit,
-        or that holds what the step can't; a function that fails.
+        A function given as an edit raised.
     """
     check_paths(run.graph, run.look("n_head"), edits)
     held = {path: edit if callable(edit) else numbers(path, edit) for path, edit in edits.items()}
@@ -369,13 +366,7 @@ def of_other_X(head: str) -> Follow:
 
 
 def check_paths(graph: Graph, n_head: int, edits: object) -> None:
-    """Refuse edits that lead to no step that can be edited; the nearest ones that can are told.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `edited` does.
-    """
+    """Refuse edits that lead to no step that can be edited; the nearest ones that can are told."""
     if not isinstance(edits, Mapping):
         raise InvalidTypeError(
             f"edits are a dict of paths and what takes their place; given {shown(edits)}"
@@ -391,11 +382,6 @@ def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, wh
     ----------
     known : paths with # for every number
     what : it has to be, for the message
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `edited` does.
     """
     if not isinstance(path, str):
         raise InvalidTypeError(f"a path is a str, such as 'embedding'; given {shown(path)}")
@@ -463,13 +449,7 @@ def numbers(path: str, given: object) -> AnyArray:
 
 
 def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
-    """What takes a value's place, of its shape and dtype.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        It does not fit, as `edited` tells it.
-    """
+    """What takes a value's place, of its shape and dtype."""
     is_array = isinstance(value, np.ndarray)
     there = np.asarray(value)
     with np.errstate(all="ignore"):  # what comes of it is looked at

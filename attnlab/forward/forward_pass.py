@@ -143,11 +143,8 @@ class Explained(Result):
         ------
         DisagreementError
             The printed numbers do not lead to the stored one.
-        OutOfRangeError, InvalidTypeError
-            There is no such token or component.
         InvalidValueError
-            There is no such step; no token has that text, or several have; a step of several heads
-            or sequences at once: take one first, as `.heads[h]`.
+            A step of several heads or sequences at once: take one first, as `.heads[h]`.
 
         Examples
         --------
@@ -354,10 +351,8 @@ class ForwardPass(Explained):
 
     Raises
     ------
-    InvalidTypeError, InvalidValueError
-        Ids that are not integers, none at all, one outside the vocabulary, or more of them than
-        positions; parameters that are none; a cache of another model's, or for several texts;
-        dropout at a path where nothing can be dropped, or of another shape.
+    InvalidValueError
+        More ids than positions; a cache of another model, or for several texts.
 
     Attributes
     ----------
@@ -511,13 +506,7 @@ def products_in_block(config: GPT2Config, tokens: int, keys: int) -> int:
 
 
 def checked_cache(cache: KeyValueCache, parameters: Parameters) -> KeyValueCache:
-    """A cache, once it is known to be one for the model.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `ForwardPass` does.
-    """
+    """A cache, once it is known to be one for the model."""
     check_kind(cache, KeyValueCache, "cache")
     if (cache.config, cache.dtype) != (parameters.config, parameters.dtype):
         raise InvalidValueError("the cache holds keys and values of another model")
@@ -543,13 +532,7 @@ def dropout_shapes(
 def checked_dropout(
     dropout: Mapping[str, Array], config: GPT2Config, ids_shape: tuple[int, ...], cached: int
 ) -> dict[str, Array]:
-    """What is dropped, by path, as views: what makes those read-only leaves the caller's alone.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `ForwardPass` does.
-    """
+    """What is dropped, by path, as views: what makes those read-only leaves the caller's alone."""
     check_kind(dropout, Mapping, "dropout")
     shapes = dropout_shapes(config, ids_shape, cached)
     checked = {}
@@ -590,13 +573,7 @@ def formulas_of(config: GPT2Config) -> Formulas:
 
 
 def checked_ids(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
-    """Ids as an array that nobody else holds, int64 (..., T), once they are known to be usable.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `ForwardPass` does.
-    """
+    """Ids as an array that nobody else holds, int64 (..., T), once they are known to be usable."""
     array = as_ids(ids)
     flat = check_ids(array.ravel(), config.vocab_size)
     *_, T = (0, *array.shape)
