@@ -8,7 +8,7 @@ knows the one that it is part of, so that what nobody holds is freed at once.
 """
 
 from attnlab.steps.declaration import Step
-from attnlab.steps.graph import Formulas, Graph, Node, graph_of
+from attnlab.steps.graph import Formulas, Graph, Node, as_data, graph_of
 from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.result import Made, Result, at, describe, needs, parts_of, step_at, view_of
 from attnlab.steps.run import Run, is_finite, overflow, read_only
@@ -23,6 +23,7 @@ __all__ = [
     "Result",
     "Run",
     "Step",
+    "as_data",
     "at",
     "describe",
     "graph_of",
