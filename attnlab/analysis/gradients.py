@@ -18,7 +18,6 @@ from attnlab import equations
 from attnlab.analysis.base import Target, Trace
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
-from attnlab.forward.attention import columns_of_head
 from attnlab.forward.edits import OWN, part_of, wholes
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy
@@ -56,6 +55,9 @@ class GradientRun(Run):
 
     def is_there(self, path: str) -> bool:
         return self._is_as_it_is(path) or super().is_there(path)
+
+    def is_quick(self, layers: int) -> bool:
+        return False  # whatever it is of, the whole pass comes first
 
     def look(self, path: str) -> Any:
         return self.run.look(path) if self._is_as_it_is(path) else super().look(path)
@@ -146,7 +148,7 @@ class GradientRun(Run):
         by_Q, by_K, by_V = (
             affine_x(
                 self.run.look(f"{head}W_{name}"),
-                columns_of_head(third(d_QKV), node.number, self.run.look(node.n_head)),
+                equations.columns_of_head(third(d_QKV), node.number, self.run.look(node.n_head)),
             )
             for name, third in thirds
         )

@@ -21,7 +21,6 @@ from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.forward import fast
-from attnlab.forward.attention import columns_of_head, one_of_heads
 from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 from attnlab.support.checks import as_array
 from attnlab.support.names import dotted, hint_for, written
@@ -308,7 +307,7 @@ def changed(run: Run, path: str, edit: Edit, value: Any) -> Any:
     node = run.graph[path]
     if len(wholes(run.graph, path)) == 1:
         return replaced(run, path, edit, value)
-    if node.step.of_whole is one_of_heads:  # a mask may be the same in all heads
+    if node.step.of_whole is equations.one_of_heads:  # a mask may be the same in all heads
         shape = np.broadcast_shapes(value.shape, (run.look(node.n_head), 1, 1))
         value = np.broadcast_to(value, shape)
     whole = np.array(value)
@@ -353,7 +352,7 @@ def of_other_X(head: str) -> Follow:
         changed, X = np.array(QKV), run.look(f"{head}.X")
         node = run.graph[f"{head}.X"]
         for name, third in (("Q", equations.W_Q), ("K", equations.W_K), ("V", equations.W_V)):
-            part = columns_of_head(third(changed), node.number, run.look(node.n_head))
+            part = equations.columns_of_head(third(changed), node.number, run.look(node.n_head))
             part[...] = equations.affine(
                 X, run.look(f"{head}.W_{name}"), run.look(f"{head}.b_{name}")
             )

@@ -15,6 +15,7 @@ Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,13 +29,19 @@ from attnlab.forward import fast
 from attnlab.forward.attention import MultiHeadAttention, is_small
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.functional import causal_mask
-from attnlab.forward.parameters import Parameters
+from attnlab.forward.parameters import Parameters, shapes_in_block
 from attnlab.steps import Formulas, Numbered, Part, Result, Run, Step, graph_of, view_of
 from attnlab.support.checks import as_floats, check_kind
 from attnlab.text.tokens import Tokens, as_ids, check_ids
 
 if TYPE_CHECKING:
     from attnlab.views.explanation import Explanation
+
+# What a table computes only to show it: at most so many products, which take less than 50 ms.
+QUICK = 10**9
+
+# A parameter that is read from disk takes as long as so many products.
+READING = 60
 
 
 class CachedRows:
@@ -205,7 +212,7 @@ class MLP(Explained):
         passes=True,
     )
 
-    def _computes_for_repr(self) -> bool:
+    def _computes_for_repr(self, name: str) -> bool:
         return is_small(self._run)
 
 
@@ -310,6 +317,11 @@ class Block(Explained):
         dropout="mlp_dropout",
         finite=True,
     )
+
+    def _computes_for_repr(self, name: str) -> bool:
+        layer = int(self.path.rpartition(".")[2])
+        is_quick: bool = self._run.is_quick(layer if name == "input" else layer + 1)
+        return is_quick
 
     @Part
     def attention(self) -> BlockAttention:
@@ -459,6 +471,7 @@ class ForwardPass(Explained):
             tokens=tokens,
             tokens_before=cached,
             is_long=checked.size > fast.SHORT,
+            quick_blocks=QUICK // products_in_block(config, checked.size, cached + T),
         )
         after = f" after {cached} cached ones" if cached else ""
         self._stand(
@@ -469,6 +482,14 @@ class ForwardPass(Explained):
         )
         vars(self).update(parameters=parameters, config=config)
 
+    def _computes_for_repr(self, name: str) -> bool:
+        config, run = self.config, self._run
+        is_quick: bool = run.is_quick(0 if name.endswith("embedding") else config.n_layer)
+        if not is_quick:
+            return False
+        rows = {"logits": self.ids.size, "next_logits": 1}.get(name, 0)
+        return rows == 0 or config.vocab_size * config.n_embd * (READING + rows) <= QUICK
+
     @Part
     def blocks(self) -> Numbered[Block]:
         layers = range(self.config.n_layer)
@@ -476,6 +497,12 @@ class ForwardPass(Explained):
             "layer",
             (view_of(Block, f"Block {layer}", self._run, f"blocks.{layer}") for layer in layers),
         )
+
+
+def products_in_block(config: GPT2Config, tokens: int, keys: int) -> int:
+    """About how many products a block takes, the reading of its parameters counted as products."""
+    parameters = sum(map(math.prod, shapes_in_block(config).values()))
+    return parameters * (READING + tokens) + 2 * tokens * keys * config.n_embd
 
 
 def checked_cache(cache: KeyValueCache, parameters: Parameters) -> KeyValueCache:

@@ -38,8 +38,8 @@ class Made(NamedTuple):
 class Result(PrintedAnywhere):
     """Named steps of one computation, each read-only; `repr` is a table of them.
 
-    The table computes what follows from what is there, unless it is large; what would take running
-    blocks is "not computed yet". It keeps nothing that was not there before.
+    The table computes what takes less than 50 ms, by its size; the rest is "not computed yet". It
+    keeps nothing that was not there before.
 
     Attributes
     ----------
@@ -199,8 +199,8 @@ class Result(PrintedAnywhere):
 
         return explain(*step_at(self, path), token, component, key)
 
-    def _computes_for_repr(self) -> bool:
-        """Whether showing the table may compute the steps that nobody looked at yet."""
+    def _computes_for_repr(self, name: str) -> bool:
+        """Whether showing the table may compute a step that nobody looked at yet."""
         return False
 
     def _step(self, name: str) -> Step[Any]:
@@ -244,10 +244,10 @@ class Result(PrintedAnywhere):
 
     def _table(self) -> str:
         lines = [("name", "axes", "shape", "dtype", "range", "-inf")]
-        aside, computes = self.aside(), self._computes_for_repr()
+        aside = self.aside()
         for name in self._shown():
             axes = self.axes_of(name)
-            if not computes and not self.is_there(name):
+            if not self.is_there(name) and not self._computes_for_repr(name):
                 lines.append((name, axes, "", "", "not computed yet", ""))
                 continue
             try:
