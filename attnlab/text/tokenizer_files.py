@@ -162,12 +162,12 @@ def _pairs(merges: object) -> list[tuple[str, str]]:
     if not isinstance(merges, Sequence):
         raise VocabularyError(f"merges must be a list; it is {shown(merges)}")
     pairs = []
-    for number, merge in enumerate(merges, start=1):
-        try:
+    try:
+        for merge in merges:
             first, second = merge.split(" ") if isinstance(merge, str) else merge
-        except (TypeError, ValueError):
-            raise no_merge(number, merge) from None
-        pairs.append((first, second))
+            pairs.append((first, second))
+    except (TypeError, ValueError):
+        raise no_merge(len(pairs) + 1, merge) from None
     return pairs
 
 
