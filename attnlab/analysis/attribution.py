@@ -54,7 +54,7 @@ class Attribution(Analysis):
         self.title = f"Direct logit attribution{trace.note}: {target}"
         self._trace, self._at = trace, target.position
         self.total = target.value(trace)
-        blocks, row = trace.aside().blocks, target.position
+        blocks, row = trace.fork().blocks, target.position
         w = target.difference(trace.W_U)
         self._u = self._direction(blocks[-1].output[row], w)
         self.heads = read_only(
@@ -133,7 +133,7 @@ class ByToken(Analysis):
         trace = attribution._trace
         self.title = f"{attribution.title}, head by head and token by token"
         rows = []
-        for block in trace.aside().blocks:
+        for block in trace.fork().blocks:
             weights = block.attention.weights[:, attribution._at]  # (H, Tk)
             values = attribution._of_heads(block.attention.V, block)  # (H, Tk)
             rows.append(weights * values)

@@ -61,7 +61,8 @@ class Patching(Analysis):
     def __init__(
         self, trace: Trace, parts: str, by_position: bool, metric: str, ends: tuple[float, float]
     ) -> None:
-        self.title = f"{self.kind} of {parts}{' by position' * by_position}: {metric}{trace.note}"
+        where = " by position" if by_position else ""
+        self.title = f"{self.kind} of {parts}{where}: {metric}{trace.note}"
         self.paths = tuple(expanded(trace, parts))
         self.clean, self.corrupted = ends
         self._parts, self._positions = parts, positions_of(trace) if by_position else None

@@ -115,9 +115,9 @@ def parameters_in_memory(
     if copy is not None and not np.array_equal(copy.read(), found[EMBEDDING].read()):
         raise not_tied(WHERE)
     parameters.vector.flags.writeable = False
-    still = ParameterVector(config, parameters.vector)
-    still.origin = f"from arrays in memory{left_out}"
-    return still
+    frozen = ParameterVector(config, parameters.vector)
+    frozen.origin = f"from arrays in memory{left_out}"
+    return frozen
 
 
 def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, Held]:
