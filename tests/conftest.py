@@ -20,12 +20,17 @@ from typing import Any, NoReturn
 import pytest
 from filelock import FileLock
 from huggingface_hub import try_to_load_from_cache
+from hypothesis import settings
 from pages import Open, until
 from walkthrough_checkpoint import write_checkpoint
 
 from attnlab import GPT2, AttnlabError, Tokenizer, Trace
 from attnlab.checkpoints.hub import PUBLISHED
 from attnlab.views.page.page import source
+
+# A busy machine takes its time.
+settings.register_profile("attnlab", deadline=None)
+settings.load_profile("attnlab")
 
 # What views say is tested in English; tests of Chinese ask for it.
 os.environ["ATTNLAB_LANGUAGE"] = "en"

@@ -174,7 +174,7 @@ def test_text_and_its_ids_are_the_same(odd: GPT2) -> None:
     assert "".join(trace.tokens.texts) == text
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(ids=st.lists(st.integers(0, 262), min_size=2, max_size=17), data=st.data())
 def test_a_later_token_changes_nothing_earlier(ids: list[int], data: st.DataObject) -> None:
     model = GPT2.from_pretrained(REFERENCE / "one_head", dtype="float64")
