@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from attnlab.checkpoints.arrays import config_of, parameters_in_memory, tokenizer_in_memory
 from attnlab.checkpoints.checkpoint import Checkpoint, save_parameters
 from attnlab.checkpoints.hub import HOW_TO_GET_GPT2, POCKET, find_model
 from attnlab.errors import (
@@ -24,15 +23,6 @@ from attnlab.errors import (
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.edits import Edit, check_paths
 from attnlab.forward.parameters import Parameters, parameter_count
-from attnlab.model.generation import (
-    Generation,
-    GenerationStep,
-    checked_length,
-    generation_steps,
-    join,
-    stop_bytes,
-)
-from attnlab.model.sampling import Sampling, SamplingSettings, sampling_of
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
 from attnlab.support.checks import as_flag, as_numpy, check_kind
@@ -43,8 +33,10 @@ from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokenizer_files import holds_tokenizer
 from attnlab.text.tokens import Tokens
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what not every model needs is imported where it is used
     from attnlab.model.explorer import Explorer
+    from attnlab.model.generation import Generation, GenerationStep
+    from attnlab.model.sampling import SamplingSettings
 
 
 WITHOUT_A_NETWORK = 'The model "pocket" comes with attnlab and needs no network'
@@ -138,6 +130,8 @@ class GPT2:
         CheckpointError
             LoRA layers that are not merged, or quantised weights.
         """
+        from attnlab.checkpoints.arrays import config_of
+
         config = config_of(model)
         return cls.from_arrays(config, model.state_dict(), tokenizer, dtype=dtype)
 
@@ -185,6 +179,8 @@ class GPT2:
         ... )
         >>> model = GPT2.from_arrays(config, checkpoint["model"], tokenizer)
         """
+        from attnlab.checkpoints.arrays import parameters_in_memory, tokenizer_in_memory
+
         parameters = parameters_in_memory(config, arrays, dtype)
         return cls(parameters, tokenizer_in_memory(tokenizer, config.vocab_size))
 
@@ -299,6 +295,8 @@ class GPT2:
             Before any work: more tokens than positions without `drop_oldest`; `drop_oldest` and
             `trace` together. At the step where it happens: an edit that doesn't fit.
         """
+        from attnlab.model.generation import Generation, join
+
         trace, drop_oldest = as_flag(trace, "trace"), as_flag(drop_oldest, "drop_oldest")
         if trace and drop_oldest:
             raise InvalidValueError(
@@ -307,7 +305,7 @@ class GPT2:
         tokens, steps = self._steps(
             prompt,
             max_new_tokens,
-            sampling_of(sampling),
+            sampling,
             stop,
             drop_oldest,
             trace,
@@ -357,7 +355,7 @@ class GPT2:
         _, steps = self._steps(
             prompt,
             max_new_tokens,
-            sampling_of(sampling),
+            sampling,
             stop,
             as_flag(drop_oldest, "drop_oldest"),
             False,
@@ -381,13 +379,17 @@ class GPT2:
         self,
         prompt: str | ArrayLike | Tokens,
         max_new_tokens: int,
-        sampling: Sampling,
+        settings: SamplingSettings,
         stop: str | Sequence[str] | None,
         drop_oldest: bool,
         complete: bool,
         edits: Mapping[str, Edit] | None,
     ) -> tuple[Tokens, Iterator[GenerationStep]]:
         """The prompt's tokens and the steps that continue it, once all is known to be fine."""
+        from attnlab.model.generation import checked_length, generation_steps, stop_bytes
+        from attnlab.model.sampling import sampling_of
+
+        sampling = sampling_of(settings)
         tokens, stops = self._tokens(prompt), stop_bytes(stop)
         count = checked_length(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:
@@ -476,5 +478,7 @@ def _tokenizer_for(directory: Path, given: Any, rows: int) -> Tokenizer:
     if isinstance(given, (str, os.PathLike)):
         return Tokenizer.from_directory(given)
     if given is not None:
+        from attnlab.checkpoints.arrays import tokenizer_in_memory
+
         return tokenizer_in_memory(given, rows)
     return Tokenizer.from_directory(directory) if holds_tokenizer(directory) else NoTokenizer(rows)
