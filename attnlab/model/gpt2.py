@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.checkpoints.arrays import config_of, parameters_in_memory, tokenizer_in_memory
 from attnlab.checkpoints.checkpoint import Checkpoint, save_parameters
-from attnlab.checkpoints.hub import HOW_TO_GET_GPT2, POCKET, config_and_tokenizer, find_model
+from attnlab.checkpoints.hub import HOW_TO_GET_GPT2, POCKET, find_model
 from attnlab.errors import (
+    DownloadError,
     InvalidTypeError,
     InvalidValueError,
     MissingFileError,
@@ -35,11 +37,17 @@ from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
 from attnlab.support.checks import as_flag, as_numpy, check_kind
 from attnlab.support.files import as_path, make_directory
-from attnlab.text.tokenizer import Tokenizer
+from attnlab.support.formats import CONFIG
+from attnlab.support.names import hint_of_model
+from attnlab.text.tokenizer import NoTokenizer, Tokenizer
+from attnlab.text.tokenizer_files import holds_tokenizer
 from attnlab.text.tokens import Tokens
 
 if TYPE_CHECKING:
     from attnlab.model.explorer import Explorer
+
+
+WITHOUT_A_NETWORK = 'The model "pocket" comes with attnlab and needs no network'
 
 
 class GPT2:
@@ -61,11 +69,15 @@ class GPT2:
         self.parameters = parameters.still()
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} has no {name}{hint_of_model(name)}")
+
     @classmethod
     def from_pretrained(
         cls,
         name_or_path: str | os.PathLike[str],
         *,
+        tokenizer: Any = None,
         dtype: DTypeLike = "float32",
         revision: str | None = None,
         variant: str | None = None,
@@ -81,6 +93,8 @@ class GPT2:
             either; or a name on the hub: `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`,
             `distilgpt2`, or `owner/name` of any GPT-2. A name is looked for in the hub's cache,
             then downloaded to it.
+        tokenizer : instead of the directory's own: as `from_arrays` takes it, or a directory that
+            holds one. A directory without a tokenizer opens too, for ids alone.
         dtype : "float32" or "float64", what everything is computed in, whatever the file holds
         revision : branch, tag or commit on the hub; without it the published models are read at
             a pinned commit. Of what is in the cache, the first 7 characters of a commit will do.
@@ -92,13 +106,16 @@ class GPT2:
         DownloadError
             The hub can't be reached: reported within 10 seconds.
         """
-        directory = find_model(
-            name_or_path, revision=revision, variant=variant, local_files_only=local_files_only
-        )
-        config, tokenizer = config_and_tokenizer(directory)
+        try:
+            directory = find_model(
+                name_or_path, revision=revision, variant=variant, local_files_only=local_files_only
+            )
+        except DownloadError as error:
+            raise DownloadError(f"{error}. {WITHOUT_A_NETWORK}") from error.__cause__
+        config = GPT2Config.from_file(directory / CONFIG)
         checkpoint = Checkpoint(directory, config, dtype, variant)
         try:
-            return cls(checkpoint, tokenizer)
+            return cls(checkpoint, _tokenizer_for(directory, tokenizer, config.vocab_size))
         except VocabularyError as error:
             raise VocabularyError(f"{directory}: {error}") from None
 
@@ -452,3 +469,12 @@ def one_row(given: Any) -> Any:
     except Exception:
         return given  # which the tokenizer tells
     return ids[0] if ids.ndim == 2 and len(ids) == 1 else ids
+
+
+def _tokenizer_for(directory: Path, given: Any, rows: int) -> Tokenizer:
+    """The tokenizer that was given, or a directory's own; where there is neither, that for ids."""
+    if isinstance(given, (str, os.PathLike)):
+        return Tokenizer.from_directory(given)
+    if given is not None:
+        return tokenizer_in_memory(given, rows)
+    return Tokenizer.from_directory(directory) if holds_tokenizer(directory) else NoTokenizer(rows)

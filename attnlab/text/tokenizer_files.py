@@ -83,6 +83,12 @@ def read_settings(directory: Path) -> Settings:
         raise VocabularyError(f"tokenizer in {directory}: {error}") from None
 
 
+def holds_tokenizer(directory: Path) -> bool:
+    """Whether a directory has any of a tokenizer's files, whether or not they can be used."""
+    files = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "vocab.txt")
+    return any(_is_there(directory, name) for name in (*files, *SENTENCE_PIECE))
+
+
 def checked(settings: object) -> Settings:
     """What a `tokenizer.json` holds, once what is read of it here is known to be usable."""
     if isinstance(settings, Settings):
