@@ -61,7 +61,7 @@ _LATE = {
     "train": "attnlab.training",
 }
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "GPT2",

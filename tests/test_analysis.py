@@ -1228,3 +1228,17 @@ def test_gradients_are_not_computed_to_be_shown(odd: Trace) -> None:
     gradients = odd.gradients()
     assert repr(gradients).count("not computed yet") == len(gradients.parts)
     assert repr(gradients.blocks[0]).count("not computed yet") == 3
+
+
+def test_patching_shows_its_bar_before_it_runs_anything(
+    it: Trace, it_again: Trace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[str] = []
+
+    def metric(trace: Trace) -> float:
+        shown.append(capsys.readouterr().err)
+        return float(trace.next_logits[7])
+
+    attnlab.patch(it, it_again, metric=metric)
+    assert "0run" in shown[0]
+    assert "8/8" in capsys.readouterr().err

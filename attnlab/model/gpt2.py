@@ -42,6 +42,9 @@ if TYPE_CHECKING:  # what not every model needs is imported where it is used
 WITHOUT_A_NETWORK = 'The model "pocket" comes with attnlab and needs no network'
 
 
+WITHOUT_A_NETWORK = 'The model "pocket" comes with attnlab and needs no network'
+
+
 class GPT2:
     """A GPT-2 to look into.
 
