@@ -47,7 +47,7 @@ class Patching(Analysis):
     """
 
     note: ClassVar[str] = (
-        "A part that restores much is one that the difference passes through, in these two texts;\n"
+        "A part that restores much is one that the difference passes through, in these two texts; "
         "not the only one, nor where the decision is made. Parts that do it together may each do "
         "nothing."
     )
@@ -96,7 +96,7 @@ class GuessedPatching(Patching):
 
     kind: ClassVar[str] = "Attribution patching"
     note: ClassVar[str] = (
-        "A guess, as good as the model is linear between the two texts: worst where softmax is\n"
+        "A guess, as good as the model is linear between the two texts: worst where softmax is "
         "saturated. `attnlab.patch` measures what this guesses; as there, parts are patched alone."
     )
     source: ClassVar[str] = (
