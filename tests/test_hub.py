@@ -192,7 +192,7 @@ def hub() -> Iterator[Hub]:
 
 # Runs in a process of its own: a list of calls from stdin, their outcomes to stdout.
 CLIENT = """
-import json, os, pathlib, sys, time
+import json, os, pathlib, signal, sys, time
 
 network = []
 
@@ -203,11 +203,12 @@ def watch(event, arguments):
         network.append(list(arguments[:2]))
 
 sys.addaudithook(watch)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests may ignore it
 
 from attnlab import GPT2
 
 if room := os.environ.get("ROOM"):
-    import resource, signal
+    import resource
 
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(room), int(room)))
