@@ -41,11 +41,6 @@ def walk(model: GPT2, prompt: str = PROMPT, *, layer: int = 0, head: int = 0) ->
     model : any GPT-2
     prompt : any text
     layer, head : which head; in layer 0 X is LayerNorm of the embedding
-
-    Raises
-    ------
-    OutOfRangeError, InvalidTypeError, InvalidValueError
-        At the call: there is no such layer or head; the prompt can't be traced.
     """
     trace = model.trace(prompt)
     one_head = trace.head(layer, head)
@@ -118,11 +113,6 @@ def reproduce(model: GPT2, prompt: str = PROMPT) -> Reproduction:
     ----------
     model : GPT-2 small; another model gets told why it can't match
     prompt : with a curly apostrophe; with another prompt the reason is told
-
-    Raises
-    ------
-    InvalidValueError
-        The prompt can't be traced.
     """
     published = figures.load("walkthrough")
     trace = model.trace(prompt)

@@ -136,6 +136,10 @@ def test_an_edited_trace_through_the_lens(it: Trace) -> None:
     assert np.array_equal(lens.logits("embedding"), it.logit_lens().logits("embedding"))
 
 
+def test_tokens_that_are_as_probable_share_a_rank(it: Trace) -> None:
+    assert (it.edited({"W_U": 0}).logit_lens().of(" barked").ranks == 1).all()
+
+
 @pytest.mark.parametrize("name", ["id", "text", "symbol", "Token", "NextToken", "NumPy's"])
 def test_a_token_by_whatever_names_it(it: Trace, name: str) -> None:
     rolled = it.next_tokens(1)[0]
@@ -648,7 +652,11 @@ def test_no_steps_gradient(it: Trace) -> None:
 @pytest.mark.parametrize("step", ["logits", "next_logits"])
 def test_edited_logits_are_what_is_measured(it: Trace, step: str) -> None:
     target = it.attribution(" barked").target
-    assert target.value(it.edited({step: 7.5})) == 7.5
+    edited = it.edited({step: 7.5})
+    assert target.value(edited) == 7.5
+    earlier = it.attribution(" barked", position=3).target
+    wanted = edited.logits[3, earlier.token.id]  # of next_logits' edit only the last one's follow
+    assert earlier.value(edited) == pytest.approx(wanted)
 
 
 def test_the_bar_of_patching(it: Trace, it_again: Trace, capfd: pytest.CaptureFixture[str]) -> None:
@@ -994,6 +1002,10 @@ def test_lengths_of_all_heads(it: Trace) -> None:
     edited = it.edited({"blocks.1.attention.heads.2.V": 0}).value_weighted()
     assert "edited" in edited.title
     assert not edited.lengths[1, 2].any()
+    edited = it.edited({"blocks.1.attention.heads.2.weights": -0.5})
+    head, found = edited.head(1, 2), edited.value_weighted(1, 2).lengths
+    wanted = np.linalg.norm(-0.5 * head.V @ head.W_O, axis=-1)
+    assert np.allclose(found, np.broadcast_to(wanted, (8, 8)))
     with pytest.raises(TypeError, match="given None"):
         it.value_weighted(1, None)
     needs("matplotlib", "plot")
@@ -1198,3 +1210,9 @@ def test_a_job_that_no_token_has_is_told_below_the_table(it: Trace, pocket: GPT2
     told = "no token has a place for the job induction: its column is empty"
     assert it.jobs().table().endswith(f"\n{told}")
     assert "its column is empty" not in pocket.trace("The dog saw the dog saw").jobs().table()
+
+
+def test_gradients_are_not_computed_to_be_shown(odd: Trace) -> None:
+    gradients = odd.gradients()
+    assert repr(gradients).count("not computed yet") == len(gradients.parts)
+    assert repr(gradients.blocks[0]).count("not computed yet") == 3

@@ -12,7 +12,7 @@ from runs import kept
 
 import attnlab
 from attnlab import GPT2, GPT2Config, Tokenizer, compare
-from attnlab.checking.comparison import MARGIN, Stage, distance
+from attnlab.checking.comparison import MARGIN, PUSH, Stage, allowed, distance
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError
 from attnlab.forward.parameters import ParameterVector, parameter_count, parameter_shapes
 
@@ -91,6 +91,12 @@ def test_sums_that_cancel_are_allowed_what_they_lose() -> None:
         assert stage.agrees
         off = np.abs(getattr(single, step) - getattr(exact, step)).max()
         assert stage.difference == off > 0
+
+
+def test_a_row_in_which_pushes_cancelled_is_allowed_what_most_are() -> None:
+    value, by = np.full((3, 2), 7.0), PUSH * np.array([[0], [1], [3]])
+    within = allowed(value, [value * (1 + by), value * (1 - by)], 2.0**-23)
+    np.testing.assert_allclose(within, MARGIN * 2.0**-23 * 7 * (1 + np.array([[1], [1], [3]])))
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 3e-5), ("float64", 1e-13)])

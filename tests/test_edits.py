@@ -778,6 +778,7 @@ LAYER = "blocks.1.attention"
         ({f"{LAYER}.scale": 0}, ValueError, "scale can't be edited so: scores are divided by it"),
         ({f"{LAYER}.heads.2.scale": 0.0}, ValueError, "scores are divided by it"),
         ({"epsilon": -1}, ValueError, "a root is taken of it"),
+        ({"epsilon": 0}, None, ""),
         ({"positions": 17}, ValueError, "positions can't be edited so: there are 17 positions"),
         ({"positions": -1}, ValueError, "there are 17 positions"),
         ({"positions": 0.5}, TypeError, "positions holds int64; given float64"),
@@ -858,6 +859,9 @@ def test_weights_that_do_not_sum_to_1_are_told_in_the_title(odd: GPT2) -> None:
     told = f"edited: {path} (rows that do not sum to 1)"
     assert trace.edited({path: lambda x: x / 2}).head(1, 2).title.endswith(told)
     assert trace.edited({path: 0.25}).title.endswith(f"blocks of 5 heads, edited: {path}")
+    # Rounding is none, and what is more than rounding of half precision is told.
+    assert "sum to 1" not in trace.edited({path: lambda x: x * (1 + 9e-5)}).title
+    assert told in trace.edited({path: lambda x: x * (1 + 2e-4)}).title
     # A further edit upstream leaves an array as it is, and halves what is there by then.
     assert told in trace.edited({path: lambda x: x / 2}).edited({"embedding": 1}).title
 

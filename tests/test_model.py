@@ -148,6 +148,17 @@ def test_one_bias_that_is_missing_is_missing() -> None:
         GPT2.from_arrays(config_of("odd"), arrays, TOKENIZER)
 
 
+def test_one_matrix_of_linear_layers_that_has_another_size_is_told_alone() -> None:
+    arrays = arrays_of("odd")
+    for name in arrays:
+        if arrays[name].ndim == 2 and ".h." in name:
+            arrays[name] = arrays[name].T
+    arrays["transformer.h.1.attn.c_attn.weight"] = np.ones((104, 35), np.float32)
+    told = r"misshaped: h\.1\.attn\.c_attn\.weight is \[35, 104\] and not \[35, 105\]$"
+    with pytest.raises(CheckpointError, match=told):
+        GPT2.from_arrays(config_of("odd"), arrays, TOKENIZER)
+
+
 def test_what_was_given_may_change() -> None:
     arrays = arrays_of("odd")
     model = GPT2.from_arrays(config_of("odd"), arrays, TOKENIZER)

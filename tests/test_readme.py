@@ -1,4 +1,4 @@
-"""The README's Python is run, and prints what stands there."""
+"""The Python of the README and of the guide is run, and prints what they show."""
 
 import doctest
 import re
@@ -11,16 +11,32 @@ from conftest import REFERENCE
 from attnlab import GPT2, causal_mask, check, self_attention
 from attnlab.support.names import NAMES
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+GUIDE = ROOT / "examples/book/pages/en/guide.md"
 
 
-def test_first_page(walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme() -> None:
+    results = doctest.testfile(str(README), module_relative=False, encoding="utf-8")
+    assert results.attempted >= 8
+    assert results.failed == 0
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) <= 900
+    places = re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", text)
+    assert len(places) >= 8
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
+def test_the_guide(walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`gpt2` is replaced by the checkpoint that yields GPT-2's published figures."""
     model = GPT2.from_pretrained(walkthrough_directory)
     open_model = GPT2.from_pretrained
     models = {"gpt2": lambda: model, "pocket": lambda: open_model("pocket")}
     monkeypatch.setattr(GPT2, "from_pretrained", lambda name: models[name]())
-    results = doctest.testfile(str(README), module_relative=False, encoding="utf-8")
+    results = doctest.testfile(str(GUIDE), module_relative=False, encoding="utf-8")
     assert results.attempted >= 9
     assert results.failed == 0
 
@@ -29,7 +45,7 @@ def test_the_explanation() -> None:
     X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
     W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     text = str(self_attention(X, W, W, W, mask=causal_mask(3)).explain(2, 0))
-    assert f"```\n{text}\n```" in README.read_text(encoding="utf-8")
+    assert f"```\n{text}\n```" in GUIDE.read_text(encoding="utf-8")
 
 
 def test_the_verdict() -> None:
@@ -37,12 +53,7 @@ def test_the_verdict() -> None:
     scores = head.Q @ head.K.T / 128**0.5
     masked_scores = np.where(np.tril(np.ones((8, 8))), scores, -np.inf)
     mine = {"Q": head.Q, "scores": scores, "masked_scores": masked_scores}
-    assert f"```\n{check(mine, head)!r}\n```" in README.read_text(encoding="utf-8")
-
-
-def test_the_names_of_other_tools() -> None:
-    lines = "\n".join(f"| `{theirs}` | {tool} | `{ours}` |" for theirs, tool, ours in NAMES)
-    assert f"\n| there | in | here |\n| --- | --- | --- |\n{lines}\n" in README.read_text("utf-8")
+    assert f"```\n{check(mine, head)!r}\n```" in GUIDE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [(theirs, ours) for theirs, _, ours in NAMES])

@@ -175,6 +175,10 @@ def test_files_of_other_kinds(trace: Trace, tmp_path: Path) -> None:
         write_sealed(file, tensors | {name: tensors[name][:-1]}, metadata)
         with pytest.raises(RecordingError, match="no whole trace file"):
             open_trace(file)
+    for name in ("final", "blocks.1.attention.K", "next_logits"):
+        write_sealed(file, tensors | {name: tensors[name].astype(np.float64)}, metadata)
+        with pytest.raises(RecordingError, match=f"no whole trace file: {name} is float64"):
+            open_trace(file)
     save_file({"x": np.ones(3)}, file)
     with pytest.raises(RecordingError, match="checksum"):
         open_trace(file)

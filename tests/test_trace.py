@@ -206,11 +206,35 @@ def test_nothing_can_be_set(odd: GPT2) -> None:
             del result.title
 
 
-def test_reprs_are_short_tables_and_compute_nothing_far(odd: GPT2) -> None:
+def test_reprs_compute_what_is_quick_and_nothing_far(
+    odd: GPT2, walkthrough_directory: Path
+) -> None:
+    """A small model's table has all its numbers; of GPT-2, what one block's time is enough for."""
     trace = odd.trace("the hen")
-    assert repr(trace).count("not computed yet") == 6
-    assert repr(trace.blocks[2]).count("not computed yet") == 3
+    for result in (trace, *trace.blocks):
+        assert "not computed yet" not in repr(result)
     assert "output" not in kept(trace.blocks[0])
+    assert f"{trace.next_logits.min():.4g} … {trace.next_logits.max():.4g}" in repr(trace)
+
+    trace = GPT2.from_pretrained(walkthrough_directory).trace([5, 6, 7])
+    far = [line.split()[0] for line in repr(trace).splitlines() if "not computed yet" in line]
+    assert far == ["final", "logits", "next_logits"]
+    assert "not computed yet" not in repr(trace.blocks[0])
+    assert repr(trace.blocks[4]).count("not computed yet") == 3
+    assert not trace.is_there("embedding")
+    _ = trace.blocks[-1].output
+    assert "not computed yet" not in repr(trace.blocks[4])
+    assert repr(trace).count("not computed yet") == 2  # which read all of W_E
+
+
+def test_reprs_of_long_texts_compute_no_block(walkthrough_directory: Path) -> None:
+    trace = GPT2.from_pretrained(walkthrough_directory).trace(list(range(300)))
+    assert repr(trace.blocks[0]).split().count("yet") == 2  # its input is the embedding
+    assert repr(trace).count("not computed yet") == 3
+
+
+def test_reprs_are_short_tables(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
     for shown in (trace.head(1, 2), trace.blocks[1].attention, trace.blocks[1].mlp):
         assert "not computed yet" not in repr(shown)
     table = repr(trace.blocks[1].attention)

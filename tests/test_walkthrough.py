@@ -1,5 +1,9 @@
 """The published walkthrough, on a constructed checkpoint and, where it is, on GPT-2 itself."""
 
+import os
+import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +183,64 @@ def test_one_figure() -> None:
     assert str(other).startswith("pi: 1 figure DOES NOT agree, largest difference 1.6e-03")
     with pytest.raises(AttnlabError, match="'sonata'"):
         figures.load("sonata")
+
+
+SCRIPT = Path(__file__).parent.parent / "examples" / "walkthrough.py"
+
+
+def output_of_the_script(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    model: GPT2,
+    *arguments: str,
+) -> str:
+    monkeypatch.setattr(GPT2, "at_hand", lambda: model)
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
+    runpy.run_path(str(SCRIPT))
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_script_says_what_is_published(
+    walkthrough_model: GPT2,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = tmp_path / "page.html"
+    text = output_of_the_script(monkeypatch, capsys, walkthrough_model, "--page", str(page))
+    published = figures.load("walkthrough")
+    weights, symbols = np.array(published["weights"][11]), published["symbols"]
+    first, second = weights.argsort()[::-1][:2]
+    assert f"Ġis attends most to: {symbols[first]} {weights[first]:.0%}, {symbols[second]}" in text
+    assert f"with {max(published['scores'][11]):.2f}" in text
+    assert "66 of the 144 scores become -inf" in text
+    assert "18 of 18 tables agree: reproduced" in text
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_the_script_on_the_pocket_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it says of “it” is what the README shows; no published figure is named."""
+    arguments = ("The dog chased the ball, but it", "--layer", "1", "--head", "2")
+    page = str(tmp_path / "page.html")
+    model = GPT2.from_pretrained("pocket")
+    text = output_of_the_script(monkeypatch, capsys, model, *arguments, "--page", page)
+    assert "Ġit attends most to: Ġdog 100%," in text
+    assert "next token is ' rolled' (54%)" in text
+    assert "agree" not in text
+
+
+def test_the_script_is_at_most_eighty_lines_long(tmp_path: Path) -> None:
+    finished = subprocess.run(
+        [sys.executable, str(SCRIPT)],
+        cwd=tmp_path,
+        env={**os.environ, "ATTNLAB_MODEL": "pocket", "PYTHONUTF8": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    lines = (finished.stdout + finished.stderr).splitlines()
+    assert 40 < len(lines) <= 80
+    assert max(map(len, lines)) <= 90
+    assert (tmp_path / "attention.html").exists()

@@ -76,7 +76,7 @@ class Attribution(Analysis):
         Raises
         ------
         InvalidValueError
-            A context is edited, and no longer that sum.
+            An edit replaced a context, which is then no longer that sum.
         """
         return ByToken(self)
 
@@ -157,13 +157,7 @@ def direction(gain: Array, w: Array) -> Array:
 
 
 def check_sum(parts: AnyArray, total: AnyArray, what: str, trace: Trace) -> None:
-    """Refuse parts that do not add up, along the first axis, to what they are parts of.
-
-    Raises
-    ------
-    InvalidValueError
-        They do not, as where an edit put something else in the place of a sum.
-    """
+    """Refuse parts that do not add up, along the first axis, to what they are parts of."""
     sizes = np.abs(parts).sum(axis=0) + np.abs(total)
     if (np.abs(parts.sum(axis=0) - total) > ROUNDING * sizes).any():
         raise InvalidValueError(

@@ -82,11 +82,6 @@ class Analysis(PrintedAnywhere):
         Picture
             a notebook shows it, `.save("picture.svg")` writes it; `.axes`, `.figure` and `.alt`,
             its words, are there too
-
-        Raises
-        ------
-        MissingExtraError
-            matplotlib is not installed.
         """
         from attnlab.views.plot import drawn_in, plot_table
 
@@ -125,15 +120,7 @@ class Target:
 
     @classmethod
     def of(cls, trace: Trace, token: Named, against: Named | None, position: int | str) -> Self:
-        """The target that a caller names.
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            As `Vocabulary.named` and `Tokens.find` do; or both tokens are the same.
-        OutOfRangeError
-            There is no such position.
-        """
+        """The target that a caller names."""
         one = trace.vocabulary.named(token)
         other = None if against is None else trace.vocabulary.named(against)
         if one == other:
@@ -142,13 +129,7 @@ class Target:
         return cls(one, other, at_row)
 
     def difference(self, logits: Array) -> Array:
-        """Of logits, or of columns of W_U, (..., vocab) -> (...).
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            They are no numbers, or too few.
-        """
+        """Of logits, or of columns of W_U, (..., vocab) -> (...)."""
         logits = as_floats(logits, "logits")
         if not logits.ndim or logits.shape[-1] <= max(
             self.token.id, getattr(self.against, "id", 0)
@@ -158,13 +139,7 @@ class Target:
         return of_token if self.against is None else of_token - logits[..., self.against.id]
 
     def value(self, trace: Trace) -> float:
-        """What it is in a trace; no other logit is made, unless they are edited.
-
-        Raises
-        ------
-        InvalidTypeError, OutOfRangeError
-            It is no trace, or has no such position.
-        """
+        """What it is in a trace; no other logit is made, unless they are edited."""
         return float(self.values(trace))
 
     def values(self, trace: Trace) -> Array:

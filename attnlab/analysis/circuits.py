@@ -128,13 +128,7 @@ class Composition(Analysis):
         self.scores = read_only(scores)
 
     def strongest(self, count: int = PAIRS_SHOWN) -> list[tuple[int, int, int, int]]:
-        """The pairs with the largest scores: layer and head that write, and those that read.
-
-        Raises
-        ------
-        InvalidValueError
-            `count` is no integer of at least 1.
-        """
+        """The pairs with the largest scores: layer and head that write, and those that read."""
         count = as_count(count, "count", least=1)
         best = np.argsort(-self.scores, axis=None, kind="stable")[:count]
         places = zip(*np.unravel_index(best, self.scores.shape), strict=True)

@@ -91,7 +91,7 @@ class HeadJobs(Analysis):
         Raises
         ------
         InvalidValueError
-            There is no such job, or no place for it in the text.
+            The text has no place for that job.
         """
         if not isinstance(job, str) or job not in self.jobs:
             raise InvalidValueError(
@@ -129,11 +129,6 @@ def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJo
     traces : of one model, or more than one text
     jobs : by name, functions of a text's tokens that give bool (T, T), the keys that each query
         should look at
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        A job that is no function, or gives no bool (T, T).
     """
     if not isinstance(jobs, Mapping) or not jobs or not all(map(callable, jobs.values())):
         raise InvalidTypeError(
@@ -179,13 +174,7 @@ def mean_of(numbers: AnyArray) -> Any:
 
 
 def targets_of(trace: Trace, name: str, job: Job) -> Mask:
-    """Where a job would have each query look.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        It gives something else than bool (T, T), or the trace does not begin at the first token.
-    """
+    """Where a job would have each query look."""
     if trace.tokens_before:
         raise InvalidValueError("jobs are looked for in whole texts; given a step of generation")
     T = len(trace.tokens)

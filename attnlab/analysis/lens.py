@@ -109,13 +109,7 @@ class LogitLens(Lens):
         super().__init__(title, trace, positions_of(trace), found)
 
     def logits(self, stop: str) -> Array:
-        """What a stop would predict, (T, vocab); those of the last stop are the model's.
-
-        Raises
-        ------
-        InvalidValueError
-            There is no such stop.
-        """
+        """What a stop would predict, (T, vocab); those of the last stop are the model's."""
         if not isinstance(stop, str) or stop not in self.stops:
             raise InvalidValueError(
                 f"the residual stream does not stop at {shown(stop)}; it does at "
@@ -129,11 +123,6 @@ class LogitLens(Lens):
         Parameters
         ----------
         token : its id, its text, such as " dog", its symbol, or a Token
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            It is not exactly one token of the vocabulary.
         """
         one = self._trace.vocabulary.named(token)
 
@@ -153,14 +142,6 @@ class LogitLens(Lens):
         ----------
         k : how many
         position : its number, negative ones count from the end, or its token's text, such as "it"
-
-        Raises
-        ------
-        InvalidValueError
-            k is not an integer from 1 to the size of the vocabulary; no token has that text, or
-            several have.
-        OutOfRangeError, InvalidTypeError
-            There is no such position.
         """
         k = as_count(k, "k", least=1, most=self._trace.config.vocab_size)
         at_row = place_of(self._trace, "position", position, len(self._trace.tokens))

@@ -138,9 +138,8 @@ def patch(
 
     Raises
     ------
-    InvalidTypeError, InvalidValueError
-        No traces, of different models or lengths; a path that leads to no step, or to one without
-        a row for each position; a metric that is no finite number, or the same in both.
+    InvalidValueError
+        The traces differ in model or length, or the metric is the same in both.
     """
     check_traces(clean, corrupted)
     measure, words, target = measure_of(clean, metric)
@@ -211,8 +210,8 @@ def attribution_patch(
 
     Raises
     ------
-    InvalidTypeError, InvalidValueError
-        As `patch` does; or the metric is a function.
+    InvalidValueError
+        As for `patch`; or the metric is a function.
     """
     check_traces(clean, corrupted)
     measure, words, target = measure_of(clean, metric)
@@ -242,13 +241,7 @@ def measure_of(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str, 
 
 
 def check_traces(clean: Trace, corrupted: Trace) -> None:
-    """Refuse what can't be patched into each other.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `patch` does.
-    """
+    """Refuse what can't be patched into each other."""
     for trace in (clean, corrupted):
         if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
             raise InvalidTypeError(
@@ -264,13 +257,7 @@ def check_traces(clean: Trace, corrupted: Trace) -> None:
 def checked(
     clean: Trace, corrupted: Trace, parts: str, measure: Callable[[Trace], Any], by_position: bool
 ) -> tuple[float, float]:
-    """The metric in both traces, once it is known that the parts can be patched.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `patch` does.
-    """
+    """The metric in both traces, once it is known that the parts can be patched."""
     path, *_ = expanded(corrupted, parts)
     if by_position:
         T = len(corrupted.tokens)
@@ -285,13 +272,7 @@ def checked(
 
 
 def expanded(trace: Trace, parts: Any) -> list[str]:
-    """The paths that a path with * stands for.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        It is no path; it leads to no step that can be edited.
-    """
+    """The paths that a path with * stands for."""
     if not isinstance(parts, str):
         raise InvalidTypeError(f"parts are a path, such as {HEADS!r}; given {shown(parts)}")
     check_paths(trace._run.graph, trace.config.n_head, {parts.replace("*", "0"): 0})
@@ -332,13 +313,7 @@ def share(measured: float, ends: tuple[float, float]) -> float:
 
 
 def number(measured: Any) -> float:
-    """What a metric gave.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        It is no number, or not finite.
-    """
+    """What a metric gave."""
     measured = as_number(measured)
     if not is_real(measured):
         raise InvalidTypeError(f"a metric gives a number; given {shown(measured)}")

@@ -183,11 +183,8 @@ def compare(a: Result, b: Result) -> Differences:
 
     Raises
     ------
-    InvalidTypeError
-        They are no results, or not of the same kind.
     InvalidValueError
-        They have other shapes, as traces of more tokens or of a model of another size have; or
-        they are steps of generation.
+        The shapes differ, as with more tokens or another model; or a trace is a step of generation.
 
     Examples
     --------
@@ -214,13 +211,7 @@ def compare(a: Result, b: Result) -> Differences:
 
 
 def refuse_cached(result: Result) -> None:
-    """A step of generation has only some of the rows, and a cache that looking would write to.
-
-    Raises
-    ------
-    InvalidValueError
-        It is one.
-    """
+    """A step of generation has only some of the rows, and a cache that looking would write to."""
     if result.tokens_before:
         raise InvalidValueError(
             f"{result.title} is one step of generation; a text's whole trace is compared, as the "

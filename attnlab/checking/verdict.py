@@ -162,11 +162,8 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
 
     Raises
     ------
-    InvalidTypeError
-        `mine` is no mapping, or what it holds are no real numbers; `trace` is no result.
     InvalidValueError
-        There is nothing in it; a name that is no step's, the nearest ones are told; a shape that
-        does not fit; NaN; a trace that is one step of generation.
+        The arrays hold NaN, or the trace is a step of generation.
 
     Examples
     --------
@@ -214,13 +211,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
 
 
 def as_array(name: str, given: Any) -> tuple[AnyArray, float]:
-    """What was given for a step as an array, and the epsilon of the dtype that it came in.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        It is no array of real numbers.
-    """
+    """What was given for a step as an array, and the epsilon of the dtype that it came in."""
     array = np.atleast_1d(as_reals(given, f"your {name}", "biuf"))
     is_bfloat16 = str(getattr(given, "dtype", "")) == "torch.bfloat16"
     return array, 2.0**-7 if is_bfloat16 else epsilon_of(array)
@@ -252,13 +243,7 @@ def laid_out(array: AnyArray, shape: tuple[int, ...]) -> tuple[AnyArray, ...]:
 def all_given(
     result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
 ) -> list[Mine]:
-    """Each array beside its step.
-
-    Raises
-    ------
-    InvalidValueError
-        The result has no numbers for a step; a shape that does not fit; NaN.
-    """
+    """Each array beside its step."""
     given = []
     offs = pushed(run, [result._prefix + name for name in numbers])
     # After a step in float32, float64 knows no more.

@@ -332,13 +332,7 @@ def _model(options: argparse.Namespace) -> GPT2:
 
 
 def _texts(options: argparse.Namespace, most: int = 1) -> list[str]:
-    """The texts that were given, from the command, stdin and files.
-
-    Raises
-    ------
-    InvalidValueError, MissingFileError
-        They are too few or too many, or can't be read.
-    """
+    """The texts that were given, from the command, stdin and files."""
     count = len(options.texts) + len(options.files)
     if not 1 <= count <= most:
         option = "--text " * (options.command == "check")
@@ -417,11 +411,6 @@ def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
     """A step of the head by its name, or of the whole trace by its path: what it is of, its name.
 
     Of what each head of a layer has it is that of the head of this number.
-
-    Raises
-    ------
-    InvalidValueError
-        There is none, and those that there are are told.
     """
     if path in head.parts:
         return head, path
@@ -537,13 +526,7 @@ def _html(options: argparse.Namespace) -> Report:
 
 
 def _ask_to_replace(file: Path) -> None:
-    """Go on only if whoever sits there wants a file replaced.
-
-    Raises
-    ------
-    WriteError
-        They do not, or nobody sits there.
-    """
+    """Go on only if whoever sits there wants a file replaced."""
     told = f"{file} is there, and is no page of attnlab's"
     if not (sys.stdin and sys.stdin.isatty()):
         raise WriteError(f"{told}: --force replaces it, -o FILE writes another one")
@@ -738,13 +721,7 @@ def _check(options: argparse.Namespace) -> Report:
 
 
 def _arrays(path: str) -> dict[str, Any]:
-    """The arrays in a file that `numpy.savez` wrote.
-
-    Raises
-    ------
-    MissingFileError, InvalidValueError
-        There is no such file, or it is none of those.
-    """
+    """The arrays in a file that `numpy.savez` wrote."""
     file = as_path(path, "file")
     try:
         with open_regular(file) as stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -687,7 +688,7 @@ def open_atlas(path: Given) -> Atlas:
         It is no atlas, of another version, or damaged.
     """
     file = as_path(path)
-    if file.is_dir():
+    if os.path.isdir(file):  # False, where Path.is_dir raises, of a name too long for a file
         file /= RESULT
         if not file.exists():
             raise MissingFileError(

@@ -31,11 +31,6 @@ class Product(PrintedAnywhere):
     ----------
     left, right : (n, r) and (r, m)
     name : what it is called
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        They are no matrices of numbers, or do not fit.
     """
 
     note: ClassVar[str] = (
@@ -108,13 +103,7 @@ class Product(PrintedAnywhere):
 
     @property
     def eigenvalues(self) -> NDArray[np.complexfloating[Any]]:
-        """(r,), the largest first, those of right left, (r, r); all others are 0.
-
-        Raises
-        ------
-        InvalidValueError
-            The matrix is not square.
-        """
+        """(r,), the largest first, those of right left, (r, r); all others are 0."""
         if len(set(self.shape)) > 1:
             raise InvalidValueError(f"only square matrices have eigenvalues; given {self.shape}")
         values = np.linalg.eigvals(self.right @ self.left).astype(complex)
@@ -145,11 +134,6 @@ class Product(PrintedAnywhere):
         Parameters
         ----------
         ax : matplotlib's Axes to draw into; None for a figure of its own
-
-        Raises
-        ------
-        MissingExtraError
-            matplotlib is not installed.
         """
         from attnlab.views.pictures import curves
 
@@ -165,13 +149,7 @@ def triangle(W: Array) -> Array:
 
 
 def fitted(left: Array, right: Array) -> Array:
-    """left right, once it is known that they fit.
-
-    Raises
-    ------
-    InvalidValueError
-        They do not.
-    """
+    """left right, once it is known that they fit."""
     if left.ndim not in (1, 2) or right.ndim not in (1, 2) or left.shape[-1] != len(right):
         raise InvalidValueError(f"{left.shape} and {right.shape} can't be multiplied")
     product: Array = left @ right

@@ -89,14 +89,8 @@ class GPT2:
 
         Raises
         ------
-        MissingFileError
-            A file, the directory or the repository is not there.
-        ConfigError, VocabularyError, CheckpointError
-            A file can't be read, is not GPT-2's, or does not fit the others.
         DownloadError
-            The hub can't be reached, which is told within 10 seconds.
-        InvalidValueError
-            `dtype` is neither of the two, or a directory was given with a revision.
+            The hub can't be reached: reported within 10 seconds.
         """
         directory = find_model(
             name_or_path, revision=revision, variant=variant, local_files_only=local_files_only
@@ -124,13 +118,8 @@ class GPT2:
 
         Raises
         ------
-        InvalidTypeError
-            It is no model of transformers.
-        ConfigError, CheckpointError
-            It is another architecture, or its weights can't be used: LoRA layers that are not
-            merged, quantised weights.
-        VocabularyError, MissingExtraError
-            As `from_arrays` raises them.
+        CheckpointError
+            LoRA layers that are not merged, or quantised weights.
         """
         config = config_of(model)
         return cls.from_arrays(config, model.state_dict(), tokenizer, dtype=dtype)
@@ -160,14 +149,8 @@ class GPT2:
 
         Raises
         ------
-        CheckpointError
-            Arrays are missing, unexpected, misshaped, of a dtype that can't be read, not finite.
-        InvalidTypeError, InvalidValueError
-            `config` is no GPT2Config, `arrays` no dict of names, `tokenizer` none; `dtype` is
-            neither of the two.
-        VocabularyError, MissingExtraError
-            The tokenizer has more tokens than the embedding rows, or can't be used; it takes the
-            tokenizers library.
+        VocabularyError
+            The tokenizer has more tokens than the embedding has rows.
 
         Examples
         --------
@@ -194,11 +177,6 @@ class GPT2:
 
         Prints which, and how to get GPT-2. It never touches the network, unless
         the environment variable ATTNLAB_MODEL names a model or directory, which is then taken.
-
-        Raises
-        ------
-        AttnlabError
-            What ATTNLAB_MODEL names can't be had, as `from_pretrained` tells it.
         """
         if named := os.environ.get("ATTNLAB_MODEL"):
             print(f"Model: {named}, as ATTNLAB_MODEL says.")
@@ -220,11 +198,6 @@ class GPT2:
         Parameters
         ----------
         directory : is made if it is not there; files of these names in it are replaced
-
-        Raises
-        ------
-        WriteError
-            The directory can't be made or written to.
         """
         path = as_path(directory, "directory")
         make_directory(path)
@@ -251,9 +224,7 @@ class GPT2:
         Raises
         ------
         InvalidValueError
-            Nothing to trace, an id outside the vocabulary, or more tokens than positions.
-        InvalidTypeError
-            Ids that are not integers.
+            No tokens at all, or more than the model has positions.
         """
         tokens = self._tokens(text_or_ids)
         if not tokens:
@@ -307,10 +278,9 @@ class GPT2:
 
         Raises
         ------
-        InvalidValueError, InvalidTypeError
-            Before any work: a prompt that can't be traced, settings out of their range, more tokens
-            than positions without `drop_oldest`, `drop_oldest` and `trace` together, or edits of
-            what is no step. At the step that they do not fit: edits, as `Trace.edited` tells it.
+        InvalidValueError
+            Before any work: more tokens than positions without `drop_oldest`; `drop_oldest` and
+            `trace` together. At the step where it happens: an edit that doesn't fit.
         """
         trace, drop_oldest = as_flag(trace, "trace"), as_flag(drop_oldest, "drop_oldest")
         if trace and drop_oldest:
@@ -364,8 +334,8 @@ class GPT2:
 
         Raises
         ------
-        InvalidValueError, InvalidTypeError
-            As `generate` does, at the call and not at the first token.
+        InvalidValueError
+            As for `generate`, at the call and not at the first token.
         """
         _, steps = self._steps(
             prompt,
@@ -438,13 +408,6 @@ class GPT2:
         -------
         Explorer
             `.url` is the link, which nobody else should be given; `.stop()` ends it, as `with` does
-
-        Raises
-        ------
-        InvalidValueError, InvalidTypeError
-            What it opens with can't be traced, the port not be used; there is no such language.
-        MissingExtraError
-            Starlette or uvicorn is not installed.
         """
         from attnlab.model.explorer import START, Explorer
 
@@ -470,8 +433,6 @@ def one_row(given: Any) -> Any:
 
     Raises
     ------
-    InvalidTypeError
-        A mapping that holds no ids.
     InvalidValueError
         An attention mask that leaves tokens out.
     """

@@ -131,15 +131,7 @@ def record(trace: Any, path: Given, parts: Sequence[str] = ()) -> None:
 
 
 def read(path: Given) -> Recording:
-    """What a trace file holds.
-
-    Raises
-    ------
-    MissingFileError
-        There is no such file.
-    RecordingError
-        It is no trace file, of another version, or damaged.
-    """
+    """What a trace file holds."""
     file = as_path(path)
     tensors, metadata = read_sealed(file, RecordingError)
     if metadata.get("format") != FORMAT:

@@ -89,12 +89,6 @@ def table(
     decimals : digits after the point
     max_rows, max_columns : of a larger matrix the first ones are shown, a gap, and the last
 
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError
-        `values` is not a matrix of numbers, the labels are not as many as its rows or columns, or
-        decimals, limits or labels that can't be used.
-
     Examples
     --------
     >>> print(table([[1, 2], [3, -np.inf]], rows=["a", "b"], columns=["x", "y"], decimals=1))
@@ -127,13 +121,7 @@ def table(
 
 
 def labels(given: Iterable[object] | None, count: int, of: str) -> list[str]:
-    """The labels of rows or columns as text, by default numbers.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        They can't be shown, or are not as many as the rows or columns.
-    """
+    """The labels of rows or columns as text, by default numbers."""
     try:
         texts = [printable(str(label)) for label in (range(count) if given is None else given)]
     except Exception:  # an object may raise what it likes when it is gone through, or shown

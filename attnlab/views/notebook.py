@@ -167,11 +167,11 @@ def _faint(text: str) -> str:
 def trace_view(trace: Result) -> str:
     """A text's first view: its tokens, what follows, and all heads, where the text is short."""
     body = [_chips(trace.tokens)]
+    trace = trace.aside()
     if len(trace.blocks) * math.prod(trace.blocks[0].attention.scores_shape) <= SCORES_SHOWN:
-        aside = trace.aside()
         for draw in (_prediction, _all_heads):
             try:
-                body.append(draw(aside))
+                body.append(draw(trace))
             except AttnlabError as error:  # a trace from a file, without parameters
                 body.append(_faint(str(error)))
     else:
@@ -473,7 +473,7 @@ def _described(token: Token) -> str:
 
 def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
     """The weights as heatmaps, and for one head its other steps folded up."""
-    if not attention.is_there("weights") and not attention._computes_for_repr():
+    if not attention.is_there("weights") and not attention._computes_for_repr("weights"):
         yield _faint(say("The weights are many and not computed yet."))
         return
     aside = attention.aside()

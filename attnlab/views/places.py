@@ -12,13 +12,7 @@ from attnlab.views.shown import Result, axis_of, label
 
 
 def place(index: Any, kind: str, count: int) -> int:
-    """An index from the front; negative ones count from the end.
-
-    Raises
-    ------
-    OutOfRangeError, InvalidTypeError
-        There is no such place; it is not an integer.
-    """
+    """An index from the front; negative ones count from the end."""
     index = as_number(index)
     if not is_integer(index):
         raise InvalidTypeError(f"the number of a {kind} is an integer; given {quoted(index)}")
@@ -29,15 +23,7 @@ def place(index: Any, kind: str, count: int) -> int:
 
 
 def place_of(attention: Result, kind: str, given: int | str, count: int) -> int:
-    """A query or key from the front, by its number or by its token's text or symbol.
-
-    Raises
-    ------
-    OutOfRangeError, InvalidTypeError
-        As `place` does.
-    InvalidValueError
-        No token has that text, or several have; the matrices belong to no text.
-    """
+    """A query or key from the front, by its number or by its token's text or symbol."""
     if not isinstance(given, str):
         return place(given, kind, count)
     of_memory = kind == "key" and attention.memory_tokens is not None
