@@ -136,7 +136,7 @@ def test_few_long_texts_are_told(pocket: GPT2) -> None:
     given = ["The", "The", long]
     found = attnlab.atlas(pocket, given, [lengths], window=2, progress=False)
     assert found["lengths"].places[0, 0] == 12
-    assert "means are as of 1.4 texts of one length, and their errors tell little" in repr(found)
+    assert "means are as of 1.4 texts of one length" in repr(found)
     assert f'<p class="warning">{found.caution}</p>' in found.to_html(language="en")
     assert not attnlab.atlas(pocket, ["The", "The dog"], [lengths], progress=False).caution
     # Of many texts, one of them long, the rest is enough.
@@ -518,7 +518,7 @@ def test_no_bar_stays_where_nothing_was_done(capsys: pytest.CaptureFixture[str])
 def test_two_runs_in_one_directory(tmp_path: Path) -> None:
     def inside() -> Iterator[str]:
         yield "The dog barked."
-        with pytest.raises(WriteError, match="holds it"):
+        with pytest.raises(WriteError, match="another run is using"):
             run(tmp_path)
 
     attnlab.atlas("pocket", inside(), ["loss"], directory=tmp_path, progress=False)
@@ -621,7 +621,7 @@ def test_saved_and_opened(tmp_path: Path, alone: Atlas) -> None:
     with pytest.raises(RecordingError, match="checksum differs"):
         attnlab.open_atlas(tmp_path / "a.atlas")
     GPT2.from_pretrained("pocket").trace("The dog").record(tmp_path / "a.trace")
-    with pytest.raises(RecordingError, match="no atlas of this version"):
+    with pytest.raises(RecordingError, match=r"its format must be .* An atlas is a file that"):
         attnlab.open_atlas(tmp_path / "a.trace")
     (tmp_path / "atlas.html").write_text(alone.to_html(), encoding="utf-8")
     with pytest.raises(RecordingError, match=r"html can't .* An atlas is .* as atlas\.safetensors"):

@@ -282,6 +282,8 @@ def test_sampling_at_the_edges() -> None:
     assert Sampling(temperature=1e-300).probabilities([1.0, 3.0]).tolist() == [0, 1]
     # Which divides what is not 0 into more than float64 holds.
     assert Sampling(temperature=1e-310).probabilities([1.0, 3.0, 2.0]).tolist() == [0, 1, 0]
+    # The most probable token stays, even where 1 - top_p is 1.
+    assert Sampling(top_p=1e-17).probabilities([1.0, 3.0, 2.0]).tolist() == [0, 1, 0]
     flat = Sampling(temperature=1e300).probabilities([1.0, 3.0])
     assert flat.tolist() == [0.5, 0.5]
     assert Sampling().probabilities(np.float32([0, math.log(3)])) == pytest.approx([0.25, 0.75])
