@@ -6,9 +6,9 @@
 >>> trace.head(0, 0).weights
 """
 
-import sys
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import sys as _sys
+import typing as _typing
+from importlib import import_module as _import_module
 
 from attnlab import errors
 from attnlab.checkpoints.checkpoint import Checkpoint
@@ -30,24 +30,28 @@ from attnlab.forward.functional import (
     split_heads,
 )
 from attnlab.forward.parameters import Parameters
-from attnlab.model.generation import Generation, GenerationStep
 from attnlab.model.gpt2 import GPT2
-from attnlab.model.sampling import Sampling
 from attnlab.model.trace import NextToken, Trace, open_trace
 from attnlab.steps import at, needs
-from attnlab.support.moved import MOVED, MovedModules
+from attnlab.support.moved import MOVED as _MOVED
+from attnlab.support.moved import MovedModules as _MovedModules
 from attnlab.support.tables import table
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Token, Tokens
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from attnlab.analysis.patching import attribution_patch, patch
     from attnlab.checking import check, compare
     from attnlab.corpus import atlas, open_atlas
+    from attnlab.model.generation import Generation, GenerationStep
+    from attnlab.model.sampling import Sampling
     from attnlab.training import train
 
 # What is loaded when it is first used, so that `import attnlab` stays quick.
-LATE = {
+_LATE = {
+    "Generation": "attnlab.model.generation",
+    "GenerationStep": "attnlab.model.generation",
+    "Sampling": "attnlab.model.sampling",
     "atlas": "attnlab.corpus",
     "attribution_patch": "attnlab.analysis.patching",
     "check": "attnlab.checking",
@@ -57,7 +61,7 @@ LATE = {
     "train": "attnlab.training",
 }
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "GPT2",
@@ -106,18 +110,25 @@ __all__ = [
 ]
 
 
-sys.meta_path.append(MovedModules())
+_sys.meta_path.append(_MovedModules())
 
 
-def __getattr__(name: str) -> Any:
-    if f"attnlab.{name}" in MOVED:
-        return import_module(f"attnlab.{name}")
+def __getattr__(name: str) -> _typing.Any:
+    if f"attnlab.{name}" in _MOVED:
+        return _import_module(f"attnlab.{name}")
     if name == "corpus":  # whose MEASURES say what an atlas measures
-        return import_module("attnlab.corpus")
-    if name in LATE:
-        return getattr(import_module(LATE[name]), name)
+        return _import_module("attnlab.corpus")
+    if name in _LATE:
+        return getattr(_import_module(_LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """The names that people type."""
+    return sorted([*__all__, "__version__", "corpus", "equations"])
+
+
+if "IPython" in _sys.modules:
+    from attnlab.steps import completion as _completion
+
+    _completion.complete_in_ipython(_sys.modules[__name__])

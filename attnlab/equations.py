@@ -190,6 +190,28 @@ def next_logits(final: Array, W_U: Array) -> Array:
     return final[..., -1, :] @ W_U  # (vocab,)
 
 
+# ---- one head of several: a step's share, by the head's number -----------------------------------
+
+
+def columns_of_head(x: Array, head: int, n_head: int) -> Array:
+    width = x.shape[-1] // n_head
+    return x[..., head * width : (head + 1) * width]  # (..., H·Dh) -> (..., Dh)
+
+
+def rows_of_head(W_O: Array, head: int, n_head: int) -> Array:
+    width = W_O.shape[0] // n_head
+    return W_O[head * width : (head + 1) * width]  # (H·Dv, D) -> (Dv, D)
+
+
+def one_of_heads(x: AnyArray, head: int, n_head: int) -> AnyArray:
+    shape = (*x.shape[:-3], n_head, *x.shape[-2:])  # a mask may be the same in all heads
+    return (x if x.shape == shape else np.broadcast_to(x, shape))[..., head, :, :]
+
+
+def all_of_it(x: Value, head: int, n_head: int) -> Value:
+    return x
+
+
 # ---- what they are made of -----------------------------------------------------------------------
 
 

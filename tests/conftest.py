@@ -6,6 +6,11 @@ under `ATTNLAB_STRICT=1` a missing vocabulary, browser or optional library is a 
 """
 
 import os
+
+# One thread for each process: OpenBLAS reads this when NumPy is imported, below.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -13,13 +18,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from filelock import FileLock
 from huggingface_hub import try_to_load_from_cache
+from hypothesis import settings
 from pages import Open, until
 from walkthrough_checkpoint import write_checkpoint
 
 from attnlab import GPT2, AttnlabError, Tokenizer, Trace
 from attnlab.checkpoints.hub import PUBLISHED
 from attnlab.views.page.page import source
+
+# A busy machine takes its time.
+settings.register_profile("attnlab", deadline=None)
+settings.load_profile("attnlab")
 
 # What views say is tested in English; tests of Chinese ask for it.
 os.environ["ATTNLAB_LANGUAGE"] = "en"
@@ -53,6 +64,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("slow")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file's tests run in one process, where they share what is made once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log)
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +175,19 @@ def gpt2_tokenizer(vocabulary: Path) -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def walkthrough_directory(vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of GPT-2's shape, random but for what yields the published figures."""
-    directory = tmp_path_factory.mktemp("walkthrough")
-    write_checkpoint(directory, vocabulary)
+    """A checkpoint of GPT-2's shape, random but for what yields the published figures.
+
+    All processes of a run share it.
+    """
+    whole_run = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        whole_run = whole_run.parent
+    directory, finished = whole_run / "walkthrough", whole_run / "walkthrough.finished"
+    with FileLock(whole_run / "walkthrough.lock"):
+        if not finished.exists():
+            directory.mkdir(exist_ok=True)
+            write_checkpoint(directory, vocabulary)
+            finished.touch()
     return directory
 
 

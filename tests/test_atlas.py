@@ -28,7 +28,7 @@ from attnlab.checkpoints.hub import POCKET_DIRECTORY
 from attnlab.corpus import Atlas
 from attnlab.corpus.run import PAGE, RESULT
 from attnlab.corpus.tally import EXTREMES, Tally
-from attnlab.corpus.texts import LONGEST, Text, chunks_of, texts_of
+from attnlab.corpus.texts import LONG, Text, chunks_of, texts_of
 from attnlab.corpus.worker import Shared
 from attnlab.errors import (
     InvalidTypeError,
@@ -136,7 +136,7 @@ def test_few_long_texts_are_told(pocket: GPT2) -> None:
     given = ["The", "The", long]
     found = attnlab.atlas(pocket, given, [lengths], window=2, progress=False)
     assert found["lengths"].places[0, 0] == 12
-    assert "means are as of 1.4 texts of one length, and their errors tell little" in repr(found)
+    assert "means are as of 1.4 texts of one length" in repr(found)
     assert f'<p class="warning">{found.caution}</p>' in found.to_html(language="en")
     assert not attnlab.atlas(pocket, ["The", "The dog"], [lengths], progress=False).caution
     # Of many texts, one of them long, the rest is enough.
@@ -272,57 +272,24 @@ def test_processes_of_mpi_give_the_same_bits(way: str, alone: Atlas, tmp_path: P
 
 @posix
 @pytest.mark.slow
-def test_a_worker_that_dies_costs_its_text_alone() -> None:
-    """Texts of five tokens kill every process that measures them."""
+def test_a_worker_that_dies_ends_the_run(tmp_path: Path) -> None:
+    """What was measured before is kept: without the deadly text the same call resumes."""
     pocket = GPT2.from_pretrained("pocket")
     given = texts(40)
     short = pocket.tokenizer.decode(pocket.tokenizer.encode(given[0])[:5])
     assert len(pocket.tokenizer.encode(short)) == 5
-    with_it = [*given[:13], short, *given[13:]]
+    kept: dict[str, Any] = {"chunk": 8, "directory": tmp_path, "progress": False}
     context = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(2, mp_context=context) as executor:
-        found = attnlab.atlas(
-            pocket, with_it, [deadly, "loss"], executor=executor, chunk=8, progress=False
-        )
-    assert found.texts == 40
-    ((name, reason),) = found.faults
-    assert name == "text 13"
-    assert "workers died of it: BrokenProcessPool" in reason
+    with (
+        ProcessPoolExecutor(1, mp_context=context) as executor,
+        pytest.raises(WorkerError, match=r"from text 32 to text 39: BrokenProcessPool.*same call"),
+    ):
+        attnlab.atlas(pocket, [*given[:39], short], [deadly, "loss"], executor=executor, **kept)
+    before = sorted(tmp_path.glob("chunk-*"))
+    assert len(before) == 4
+    found = attnlab.atlas(pocket, given, [deadly, "loss"], **kept)
     expected = attnlab.atlas(pocket, given, [deadly, "loss"], chunk=8, progress=False)
-    np.testing.assert_allclose(found["loss"].mean, expected["loss"].mean, rtol=1e-12)
-
-
-class Dying(Executor):
-    """Of each chunk the first worker dies; what is more, a text of another chunk is deadly."""
-
-    _max_workers = 2
-
-    def __init__(self, broken: Exception, deadly: str = "") -> None:
-        self.broken, self.deadly = broken, deadly
-        self.seen: set[Any] = set()
-
-    def submit(self, function: Any, /, *given: Any, **_: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        _, chunk = given
-        if chunk in self.seen and self.deadly not in {text.name for text in chunk.texts}:
-            future.set_result(function(*given))
-        else:
-            future.set_exception(self.broken)
-        self.seen.add(chunk)
-        return future
-
-
-def test_a_chunk_is_tried_again(alone: Atlas) -> None:
-    kept = {"measures": MEASURES, "chunk": 3, "progress": False}
-    again = attnlab.atlas("pocket", texts(20), executor=Dying(OSError("gone")), **kept)
-    assert bits(again) == bits(alone)
-    dying = Dying(OSError("gone"), "text 7")
-    without = attnlab.atlas("pocket", texts(20), executor=dying, **kept)
-    assert without.faults == (("text 7", "workers died of it: OSError: gone"),)
-    assert without.texts == 19
-    dying = Dying(OSError("gone"), "text 0")
-    with pytest.raises(InvalidValueError, match="text 0: workers died of it: OSError"):
-        attnlab.atlas("pocket", texts(1), executor=dying, progress=False)
+    assert bits(found) == bits(expected)
 
 
 def test_an_executor_that_can_do_nothing() -> None:
@@ -332,8 +299,13 @@ def test_an_executor_that_can_do_nothing() -> None:
             future.set_exception(AttributeError("can't pickle that"))
             return future
 
-    with pytest.raises(WorkerError, match="AttributeError: can't pickle that"):
+    told = "texts from text 0 to text 2: AttributeError: can't pickle that"
+    with pytest.raises(WorkerError, match=told):
         attnlab.atlas("pocket", texts(3), executor=Useless(), progress=False)
+    with ThreadPoolExecutor(1) as executor:
+        executor._broken = "gone"
+        with pytest.raises(WorkerError, match="texts from text 0 to text 2: BrokenThreadPool"):
+            attnlab.atlas("pocket", texts(3), executor=executor, progress=False)
 
 
 def test_a_model_goes_to_workers_once(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,21 +414,13 @@ def test_what_is_given_is_measured_as_it_is(pocket: GPT2, tmp_path: Path) -> Non
     assert ended != plain
 
 
-def test_one_enormous_line(tmp_path: Path) -> None:
-    """It is cut between words, and nothing is lost, nor is more of it held than two parts."""
-    file, words = tmp_path / "corpus.txt", "Grüße an alle Füchse "
-    line = words * (3 * LONGEST // len(words.encode()))
-    file.write_text(f"first\n{line}\nlast", encoding="utf-8")
-    (_, one), *parts, (last, end) = names_and_contents(file)
-    assert (one, last, end) == ("first", "line 3", "last")
-    assert "".join(part for _, part in parts) == line
-    assert [name for name, _ in parts] == ["line 2", *(f"line 2, part {n}" for n in (2, 3, 4))]
-    assert all(part[0] == " " and len(part.encode()) <= LONGEST for _, part in parts[1:])
-    assert [len(chunk.texts) for chunk in chunks_of(file, 64)] == [3, 3]
-    unbroken = "ü" * LONGEST
-    (_, one), (_, two), (name, three) = names_and_contents([unbroken])
-    assert one + two + three == unbroken
-    assert name == "text 0, part 3"
+def test_long_texts(tmp_path: Path) -> None:
+    """Each is one text; a chunk that has grown long takes no more of them."""
+    line = "Grüße an alle Füchse " * (LONG // 20)
+    (tmp_path / "corpus.txt").write_text(f"first\n{line}\nlast", encoding="utf-8")
+    first, last = chunks_of(tmp_path / "corpus.txt", 64)
+    assert first.texts == (Text("line 1", "first"), Text("line 2", line))
+    assert last.texts == (Text("line 3", "last"),)
 
 
 def test_chunks_are_the_same_however_they_are_read() -> None:
@@ -502,67 +466,21 @@ def test_chunks_of_another_run_are_refused(tmp_path: Path) -> None:
         run(tmp_path, 7)
 
 
-# Functions with all that a digest looks at. Sets have no order, and one closes over itself.
-SOURCE = """
-import functools
-import numpy as np
-from attnlab.corpus.functions import digest_of
-def made(scale, names=frozenset({"one", "two", "three"}), weights=np.ones(3), own=None):
-    def mine(trace, *, least=0.5):
-        if own is mine or "a" in {"x", "y", "z"}:
-            return None
-        return [scale * value * len(names) * weights for value in range(4)]
-    return mine
-def decorated(function):
-    @functools.wraps(function)
-    def wrapped(trace):
-        return function(trace)
-    return wrapped
-class Called:
-    def __call__(self, trace):
-        return 1
-first = [made(2), decorated(made(2)), functools.cache(made(2)), Called(), Called().__call__]
-"""
+def test_a_function_of_another_version_is_another_run(tmp_path: Path, pocket: GPT2) -> None:
+    def measure(trace: Trace) -> Any:
+        return lengths(trace)
 
+    def once() -> Atlas:
+        return attnlab.atlas(pocket, texts(3), [measure], directory=tmp_path, progress=False)
 
-def test_which_function_it_is() -> None:
-    """In another process, file and line it is the same; whatever is changed makes another one."""
-
-    def digests(source: str, lines: int = 0) -> list[str]:
-        names: dict[str, Any] = {"__name__": "__main__"}
-        exec(compile("\n" * lines + source, f"{lines}.py", "exec"), names)
-        return [names["digest_of"](one) for one in names["first"]]
-
-    own = digests(SOURCE)
-    assert len(set(own)) == len(own)
-    assert digests(SOURCE, 7) == own
-    program = SOURCE + "\nfor one in first: print(digest_of(one))"
-    command, env = [sys.executable, "-c", program], os.environ | {"PYTHONHASHSEED": "7"}
-    printed = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert printed.stdout.split() == own
-    for before, after in {
-        "made(2)": "made(3)",
-        '"two", ': "",
-        "np.ones(3)": "2 * np.ones(3)",
-        "least=0.5": "least=0.6",
-        '"z"}': '"y"}',
-        "range(4)": "range(5)",
-        "scale * value *": "scale * value +",
-    }.items():
-        changed = digests(SOURCE.replace(before, after))
-        assert [one != other for one, other in zip(own, changed, strict=True)] == [1, 1, 1, 0, 0]
-    changed = digests(SOURCE.replace("return 1", "return 2"))
-    assert [one != other for one, other in zip(own, changed, strict=True)] == [0, 0, 0, 1, 1]
-
-
-def test_a_function_that_was_changed_is_another_run(tmp_path: Path, pocket: GPT2) -> None:
-    def once(measure: Any) -> Atlas:
-        given = {"directory": tmp_path, "progress": False}
-        return attnlab.atlas(pocket, texts(3), ["first", measure], **given)
-
-    assert bits(once(lengths)) == bits(once(lengths))
-    with pytest.raises(ResumeError, match=r"there first, lengths \(sha256 \w+\), here first, leng"):
-        once(twice)
+    name = f"{__name__}.{measure.__qualname__}"
+    assert bits(once()) == bits(once())
+    measure.version = 2  # type: ignore[attr-defined]
+    with pytest.raises(ResumeError, match=re.escape(f"({name}), here measure ({name}, version 2)")):
+        once()
+    measure.__module__ = "elsewhere"
+    with pytest.raises(ResumeError, match=r"here measure \(elsewhere\."):
+        once()
 
 
 @posix
@@ -600,7 +518,7 @@ def test_no_bar_stays_where_nothing_was_done(capsys: pytest.CaptureFixture[str])
 def test_two_runs_in_one_directory(tmp_path: Path) -> None:
     def inside() -> Iterator[str]:
         yield "The dog barked."
-        with pytest.raises(WriteError, match="holds it"):
+        with pytest.raises(WriteError, match="another run is using"):
             run(tmp_path)
 
     attnlab.atlas("pocket", inside(), ["loss"], directory=tmp_path, progress=False)
@@ -703,7 +621,7 @@ def test_saved_and_opened(tmp_path: Path, alone: Atlas) -> None:
     with pytest.raises(RecordingError, match="checksum differs"):
         attnlab.open_atlas(tmp_path / "a.atlas")
     GPT2.from_pretrained("pocket").trace("The dog").record(tmp_path / "a.trace")
-    with pytest.raises(RecordingError, match="no atlas of this version"):
+    with pytest.raises(RecordingError, match=r"its format must be .* An atlas is a file that"):
         attnlab.open_atlas(tmp_path / "a.trace")
     (tmp_path / "atlas.html").write_text(alone.to_html(), encoding="utf-8")
     with pytest.raises(RecordingError, match=r"html can't .* An atlas is .* as atlas\.safetensors"):
@@ -847,6 +765,19 @@ def test_compared_where_one_lacks_the_last_texts() -> None:
     d = np.append(a - a.mean(), 0).reshape(65, 2).sum(axis=1) / 129
     d[:64] -= (b - b.mean()).reshape(64, 2).sum(axis=1) / 128
     np.testing.assert_allclose(found.error["first"], math.sqrt(65 / 64 * (d**2).sum()))
+
+
+def test_batches_without_a_place_do_not_count() -> None:
+    """A measure that every third text lacks is compared over the other texts."""
+    values, has = np.random.default_rng(0).normal(size=(2, 90)), np.arange(90) % 3 > 0
+    tallies = Tally.of(1), Tally.of(1)
+    for tally, sums in zip(tallies, values * has, strict=True):
+        for number in range(90):
+            tally.add_text(number, sums[[number]], has[[number]].astype(float))
+    first, second = map(of_tally, tallies)
+    differences = (values[1] - values[0])[has]
+    error = differences.std(ddof=1) / math.sqrt(60)
+    np.testing.assert_allclose(first.compare(second).error["first"], error)
 
 
 def test_pictures(alone: Atlas) -> None:

@@ -112,6 +112,12 @@ def test_every_passage_opens_with_the_ids_that_it_had(
         assert trace["atlas"] == where
 
 
+def test_links_open_tabs_from_a_notebooks_frame_too(explorer: Explorer) -> None:
+    found = re.search('sandbox="([^"]*)"', explorer._repr_html_())
+    assert found
+    assert {"allow-popups", "allow-popups-to-escape-sandbox"} <= {*found[1].split()}
+
+
 def test_the_page_of_ones_own_texts(explorer: Explorer) -> None:
     link = f"/?token={parts_of(explorer)[1]}"
     assert f'href="{link}"' in page_of(explorer, explorer.url)
@@ -144,7 +150,8 @@ def test_who_may_see_it(explorer: Explorer) -> None:
     assert answer(explorer, "POST", path, {})[0] == 405
     _, headers, content = answer(explorer, "GET", path)
     (inside,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', content.decode())
-    assert headers["content-security-policy"].startswith(f"{inside}; frame-ancestors ")
+    framing = headers["content-security-policy"].removeprefix(f"{inside}; frame-ancestors ")
+    assert framing == "http://127.0.0.1:* http://localhost:* vscode-webview:"
     assert "script-src" not in inside
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cache-control"] == "no-store"

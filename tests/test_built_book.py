@@ -5,6 +5,7 @@ Slow, since all chapters are executed twice; `-m slow` asks for it.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -85,6 +86,19 @@ def test_the_reference_has_every_public_name(book: Path) -> None:
     assert public <= {name.rpartition(".")[2] for name in page.anchors if "attnlab." in name}
 
 
+def test_every_page_names_the_version(book: Path) -> None:
+    for file in book.rglob("*.html"):
+        assert f"attnlab {attnlab.__version__}" in file.read_text(encoding="utf-8"), file
+
+
+def test_llms_txt_lists_every_english_page(book: Path) -> None:
+    text = (book / "llms.txt").read_text(encoding="utf-8")
+    assert text.startswith(f"# attnlab {attnlab.__version__}\n")
+    listed = {target for _, target in re.findall(r"\[([^\]]+)\]\(([^)]+)\)", text)}
+    pages = {f"en/{file.name}" for file in (book / "en").glob("*.html")}
+    assert listed == pages - {f"en/{page}.html" for page in ("genindex", "search", "py-modindex")}
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_pages_are_quiet_and_alone(book: Path, browser: Any, language: str) -> None:
     """No page asks for anything outside, none has an error; none is wider than a phone."""
@@ -111,8 +125,7 @@ def test_search_and_the_other_language(book: Path, browser: Any, language: str, 
     page.click(f"a[href^={language}]")
     page.fill("input[name=q]", word)
     page.keyboard.press("Enter")
-    page.wait_for_selector("#search-results li a")
-    assert page.locator("#search-results li a").count() > 3
+    page.locator("#search-results li a").nth(3).wait_for()  # results come one after another
     page.goto((book / language / "03_one_head_by_hand.html").as_uri())
     (other,) = set(LANGUAGES) - {language}
     page.click(f"a[hreflang={other}]")

@@ -231,7 +231,9 @@ def test_zeros_and_factors_that_are_no_dropout(pocket: GPT2) -> None:
     right = trace.blocks[0].attention.weights
     dropped = right * (np.random.default_rng(0).random(right.shape) > 0.5)
     halves = np.where(np.arange(right.shape[-1]) % 2, 2 * dropped, 3 * dropped)
-    for mine in (2 * right, dropped, halves, dropped * 0.5):
+    alone = np.zeros_like(right)
+    alone[0, 5, 2] = 2 * right[0, 5, 2]  # which says nothing: any number is a multiple of another
+    for mine in (2 * right, dropped, halves, dropped * 0.5, alone):
         assert check({"blocks.0.attention.weights": mine}, trace).mistakes == ()
 
 

@@ -78,24 +78,25 @@ def test_errors_that_nobody_reads() -> None:
 
 INTERRUPTED = """
 import sys, time
-from {package} import {room}
-{room}.{name} = lambda *_: (print("x" * 10, flush=True), time.sleep(60))
-sys.exit({room}.main({arguments}))
+import {module}
+from {program} import main
+{module}.{name} = lambda *_: (print("x" * 10, flush=True), time.sleep(60))
+sys.exit(main({arguments}))
 """
 
 
 @pytest.mark.parametrize("shell", ['exec "$@"', 'trap "" INT; exec "$@"'])
 @pytest.mark.parametrize(
-    ("package", "room", "name", "arguments"),
+    ("program", "module", "name", "arguments"),
     [
-        ("attnlab", "walkthrough", "reproduce", ["pocket"]),
-        ("attnlab.cli", "command", "_model", ["info", "--json"]),
+        ("attnlab.walkthrough", "attnlab.walkthrough", "reproduce", ["pocket"]),
+        ("attnlab.cli.command", "attnlab.cli.subcommands", "_model", ["info", "--json"]),
     ],
 )
 def test_ctrl_c_also_where_a_shell_had_it_ignored(
-    package: str, room: str, name: str, arguments: list[str], shell: str
+    program: str, module: str, name: str, arguments: list[str], shell: str
 ) -> None:
-    code = INTERRUPTED.format(package=package, room=room, name=name, arguments=arguments)
+    code = INTERRUPTED.format(program=program, module=module, name=name, arguments=arguments)
     process = start("-c", code, shell=shell)
     assert process.stdout is not None
     assert process.stdout.readline() == b"x" * 10 + b"\n"

@@ -272,7 +272,7 @@ def test_no_step_shows_anything_but_what_follows(T: int) -> None:
     base = model.trace(ids)
     plain, paths = ByHand(base, {}), editable(base)
     assert len(paths) > 70
-    for seed, path in enumerate(paths):
+    for seed, path in enumerate(paths if T < 100 else paths[::3]):
         edits = {path: edit_of(base, path, seed)}
         by_hand, order = ByHand(base, edits), orders(base, rng)[seed % 3]
         fresh = model.trace(ids)
@@ -289,7 +289,7 @@ def test_several_edits_at_once_in_any_order_and_one_after_the_other(T: int) -> N
     model, rng = random_model(T, 3), np.random.default_rng(2)
     base = model.trace(rng.integers(0, 256, T))
     paths = editable(base)
-    for seed in range(40):
+    for seed in range(40 if T < 100 else 15):
         picked = rng.choice(paths, 3, replace=False)
         edits = {path: edit_of(base, path, seed + n) for n, path in enumerate(picked)}
         by_hand, backwards = ByHand(base, edits), dict([*edits.items()][::-1])
@@ -778,6 +778,7 @@ LAYER = "blocks.1.attention"
         ({f"{LAYER}.scale": 0}, ValueError, "scale can't be edited so: scores are divided by it"),
         ({f"{LAYER}.heads.2.scale": 0.0}, ValueError, "scores are divided by it"),
         ({"epsilon": -1}, ValueError, "a root is taken of it"),
+        ({"epsilon": 0}, None, ""),
         ({"positions": 17}, ValueError, "positions can't be edited so: there are 17 positions"),
         ({"positions": -1}, ValueError, "there are 17 positions"),
         ({"positions": 0.5}, TypeError, "positions holds int64; given float64"),
@@ -858,6 +859,9 @@ def test_weights_that_do_not_sum_to_1_are_told_in_the_title(odd: GPT2) -> None:
     told = f"edited: {path} (rows that do not sum to 1)"
     assert trace.edited({path: lambda x: x / 2}).head(1, 2).title.endswith(told)
     assert trace.edited({path: 0.25}).title.endswith(f"blocks of 5 heads, edited: {path}")
+    # Rounding is none, and what is more than rounding of half precision is told.
+    assert "sum to 1" not in trace.edited({path: lambda x: x * (1 + 9e-5)}).title
+    assert told in trace.edited({path: lambda x: x * (1 + 2e-4)}).title
     # A further edit upstream leaves an array as it is, and halves what is there by then.
     assert told in trace.edited({path: lambda x: x / 2}).edited({"embedding": 1}).title
 
@@ -879,7 +883,7 @@ def test_a_thousand_edits(odd: GPT2) -> None:
 @pytest.mark.parametrize("T", [5, 140], ids=["short", "long"])
 def test_every_edited_step_is_explained(T: int) -> None:
     trace = random_model(T, 2).trace(np.arange(T))
-    for seed, path in enumerate(editable(trace)):
+    for seed, path in enumerate(editable(trace)[:: 1 if T < 100 else 3]):
         head = trace.edited({path: edit_of(trace, path, seed)}).head(1, 1)
         for query, key in ((T - 1, 2), (1, T - 1)):
             one, row = head.explain(query, key), head.explain(query)
@@ -905,11 +909,16 @@ def test_the_arithmetic_goes_up_to_an_edit_and_on_from_it(odd: GPT2, place: str,
     assert explanation.numbers["unedited"] == {name: pytest.approx(float(was), rel=1e-4)}
     assert explanation.numbers[name] == pytest.approx(float(now), rel=1e-4)
     assert float(now) == pytest.approx(float(was) / 4, rel=1e-4)
-    told = lines[lines.index(head.heading_of(name)) + 1]
-    assert told.endswith(f" {was}; edited here: {now} instead of {was}")
-    assert head.heading_of(name).endswith(", edited")
+    heading = head.heading_of(name)
+    assert heading.endswith(", edited")
+    if name == "raw_scores":
+        told = next(line for line in lines if line.startswith("edited here"))
+        assert [told.split()[-1], lines[lines.index(told) - 1].split()[-1]] == [now, was]
+    else:
+        told = lines[lines.index(heading) + 1]
+        assert told.endswith(f" {was}; edited here: {now} instead of {was}")
     assert str(explanation).count("edited here") == 1
-    after = {"raw_scores": f"\n  {now} / 2.6458 = ", "scores": f"\n  {now}"}.get(name, "")
+    after = {"raw_scores": f"\n  {now} / 2.6458 = ", "scores": f" = {now}"}.get(name, "")
     assert after in str(explanation).partition(told)[2]
     table = head.explain(3).text(200)
     row = next(line for line in table.splitlines() if f"{name}, unedited" in line)

@@ -2,13 +2,18 @@
 
 Those that show a model of GPT-2's shape run on the constructed checkpoint too.
 
-As scripts always, as notebooks where `-m slow` asks for it; `test_built_book.py` has all notebooks
-on the pocket model. What they say is held by the tests in `chapters/`.
+As scripts always, one of them in a process of its own; as notebooks where `-m slow` asks for it.
+`test_built_book.py` has all notebooks on the pocket model. What they say is held by the tests in
+`chapters/`.
 """
 
+import io
 import os
+import runpy
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,15 +59,42 @@ def test_there_are_chapters() -> None:
     assert len(ON_A_MODEL) >= 3
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
-def test_chapter(chapter: Path, tmp_path: Path) -> None:
-    """On a terminal that has letters and digits and nothing else."""
-    output = run(faster(chapter, tmp_path), tmp_path, encoding="ascii")
+@pytest.fixture
+def nothing_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """No network, nothing in the hub's cache, and signals as they were."""
+    monkeypatch.setenv("ATTNLAB_MODEL", "")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    pipe = getattr(signal, "SIGPIPE", signal.SIGINT)
+    before = signal.getsignal(pipe)
+    yield
+    signal.signal(pipe, before)
+
+
+def check_printed(chapter: Path, output: str) -> None:
     assert len(output.splitlines()) > 20
     if chapter in ON_A_MODEL:
         first, second, *_ = output.splitlines()
         assert "pocket" in first
         assert HOW_TO_GET_GPT2 in second
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
+def test_chapter(
+    chapter: Path, nothing_cached: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On a terminal that has letters and digits and nothing else."""
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    for stream in ("stdout", "__stdout__"):
+        monkeypatch.setattr(sys, stream, output)
+    runpy.run_path(str(faster(chapter, tmp_path)), run_name="__main__")
+    output.seek(0)
+    check_printed(chapter, output.read())
+
+
+def test_chapter_in_a_process(tmp_path: Path) -> None:
+    chapter = ON_A_MODEL[0]
+    check_printed(chapter, run(faster(chapter, tmp_path), tmp_path, encoding="ascii"))
 
 
 @pytest.mark.slow

@@ -307,6 +307,7 @@ def test_a_traces_first_view(odd: GPT2) -> None:
     T = len(trace.tokens)
     for token in trace.next_tokens():
         assert f"{token.probability:.4f}" in shown.text
+    assert "not computed yet" not in shown.text
     assert len([title for title in shown.titles("span") if title.startswith("token ")]) == T
     images = [a for tag, a in shown.elements if tag == "img"]
     assert [a["class"] for a in images] == ["light", "dark"] * 3

@@ -5,6 +5,7 @@ Tests with a browser are skipped, with the reason, where playwright or Chromium 
 """
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -243,6 +244,19 @@ def test_the_arithmetic_is_numpys(
     assert (np.array(found["weights"])[:, ~mask] == 0).all()
 
 
+def test_small_and_large_numbers_have_an_exponent(browser: Any) -> None:
+    page = browser.new_page()
+    page.add_script_tag(content=(HERE / "draw.js").read_text(encoding="utf-8"))
+    shown = {0: "0.0000", 1e-4: "0.0001", 9.99e-5: "9.990e-5", -9.99e-5: "-9.990e-5"}
+    shown |= {999_999: "999999.0000", 1e6: "1.000e+6", -1e6: "-1.000e+6", 1e300: "1.000e+300"}
+    found = page.evaluate("(numbers) => numbers.map((x) => format(x))", [*shown])
+    assert found == [*shown.values()]
+    # In a table all have as many decimals, and what rounds to 0 no sign.
+    fixed = page.evaluate("[9e-5, 1e-5, -1e-5, 1e6, -Infinity].map((x) => fixed(x, 4))")
+    assert fixed == ["0.0001", "0.0000", "0.0000", "1.000e+6", "-inf"]
+    page.close()
+
+
 def test_older_browsers_decode_base64_too(browser: Any) -> None:
     page = browser.new_page()
     source = (HERE / "source.js").read_text(encoding="utf-8")
@@ -437,6 +451,22 @@ def test_a_scrolled_heatmap_shows_what_is_in_sight(odd: GPT2, open_page: Open) -
     said = page.locator(".readout .pair").inner_text()
     assert said.startswith(f"query {i} ")
     assert f"key {j} " in said
+
+
+def test_labels_that_would_touch_the_chosen_one_are_left_out(odd: GPT2, open_page: Open) -> None:
+    T, key, apart = 60, 31, 19  # pixels between the columns' labels
+    page = open_page(gpt2_shaped(odd, T, n_layer=1, seed=0), viewport={"width": 700, "height": 800})
+    to_cell(page, 40, key)
+    drawn(page)
+    page.evaluate(RECORD.replace("METHOD", "fillText"))
+    page.evaluate("heatmaps[0].layOut()")
+    drawn(page)
+    cell = page.locator(".scroller").evaluate("(x) => x.scrollWidth") / T
+    every = math.ceil(apart / cell)
+    far = {n for n in range(0, T, every) if abs(n - key) * cell >= apart}
+    assert len(far) == T / every - 2  # on each side of the chosen one's one is too near
+    across = [x for name, _, x, _ in page.evaluate("drawings") if name == "labels top"]
+    assert {int(x // cell) for x in across} == far | {key}
 
 
 def test_a_small_maps_pixel_is_the_strongest_of_its_cells(odd: GPT2, open_page: Open) -> None:

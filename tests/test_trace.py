@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import gc
 import math
+import re
 import weakref
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import kept
 
+import attnlab
 from attnlab import (
     GPT2,
     AttnlabError,
@@ -172,7 +174,7 @@ def test_text_and_its_ids_are_the_same(odd: GPT2) -> None:
     assert "".join(trace.tokens.texts) == text
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(ids=st.lists(st.integers(0, 262), min_size=2, max_size=17), data=st.data())
 def test_a_later_token_changes_nothing_earlier(ids: list[int], data: st.DataObject) -> None:
     model = GPT2.from_pretrained(REFERENCE / "one_head", dtype="float64")
@@ -206,11 +208,35 @@ def test_nothing_can_be_set(odd: GPT2) -> None:
             del result.title
 
 
-def test_reprs_are_short_tables_and_compute_nothing_far(odd: GPT2) -> None:
+def test_reprs_compute_what_is_quick_and_nothing_far(
+    odd: GPT2, walkthrough_directory: Path
+) -> None:
+    """A small model's table has all its numbers; of GPT-2, what one block's time is enough for."""
     trace = odd.trace("the hen")
-    assert repr(trace).count("not computed yet") == 6
-    assert repr(trace.blocks[2]).count("not computed yet") == 3
+    for result in (trace, *trace.blocks):
+        assert "not computed yet" not in repr(result)
     assert "output" not in kept(trace.blocks[0])
+    assert f"{trace.next_logits.min():.4g} … {trace.next_logits.max():.4g}" in repr(trace)
+
+    trace = GPT2.from_pretrained(walkthrough_directory).trace([5, 6, 7])
+    far = [line.split()[0] for line in repr(trace).splitlines() if "not computed yet" in line]
+    assert far == ["final", "logits", "next_logits"]
+    assert "not computed yet" not in repr(trace.blocks[0])
+    assert repr(trace.blocks[4]).count("not computed yet") == 3
+    assert not trace.is_there("embedding")
+    _ = trace.blocks[-1].output
+    assert "not computed yet" not in repr(trace.blocks[4])
+    assert repr(trace).count("not computed yet") == 2  # which read all of W_E
+
+
+def test_reprs_of_long_texts_compute_no_block(walkthrough_directory: Path) -> None:
+    trace = GPT2.from_pretrained(walkthrough_directory).trace(list(range(300)))
+    assert repr(trace.blocks[0]).split().count("yet") == 2  # its input is the embedding
+    assert repr(trace).count("not computed yet") == 3
+
+
+def test_reprs_are_short_tables(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
     for shown in (trace.head(1, 2), trace.blocks[1].attention, trace.blocks[1].mlp):
         assert "not computed yet" not in repr(shown)
     table = repr(trace.blocks[1].attention)
@@ -427,3 +453,31 @@ def test_a_candidate_is_a_token_that_there_is(odd: GPT2) -> None:
     for probability in ("a", -0.5, None, math.nan, math.inf, 10**400):
         with pytest.raises(AttnlabError, match="probability must be a number of at least 0"):
             trace.candidate(71, probability)
+
+
+@pytest.mark.parametrize(
+    ("path", "ours"),
+    [
+        ("blocks.1.attn.hook_pattern", "blocks.1.attention.weights"),
+        ("blocks.2.hook_resid_pre", "resid_pre is input"),
+        ("blocks.0.mlp.hook_post", "post is hidden|post is activated"),
+        ("hook_pos_embed", "position_embedding"),
+    ],
+)
+def test_hook_names_lead_to_the_steps(odd: GPT2, path: str, ours: str) -> None:
+    trace = odd.trace("the hen")
+    with pytest.raises(ValueError, match=f"TransformerLens's .*{ours}.* here"):
+        attnlab.at(trace, path)
+    with pytest.raises(ValueError, match=r"TransformerLens's .* here"):
+        trace.edited({path: 0})
+
+
+def test_a_token_in_the_place_of_a_step(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    token = trace.tokens[-1].text
+    told = re.escape(f"trace.head(layer, head).explain({token.strip()!r}, 0)")
+    with pytest.raises(ValueError, match=told):
+        trace.explain(token.strip(), 0)
+    assert trace.head(0, 0).explain(token.strip(), 0)
+    with pytest.raises(ValueError, match="has no step 'nothing'"):
+        trace.explain("nothing", 0)

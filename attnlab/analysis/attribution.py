@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from attnlab.analysis.base import Analysis, Named, Target, Trace, named, numbere
 from attnlab.equations import AnyArray, Array, deviation, mean
 from attnlab.errors import InvalidValueError
 from attnlab.steps import read_only
+from attnlab.support.tables import Table
 from attnlab.views.shown import Axis
 
 # How far sums may be off, of the sizes that are added up.
@@ -34,9 +36,8 @@ class Attribution(Analysis):
     """
 
     note: ClassVar[str] = (
-        "Only what is written straight to the logit is counted: not what a head or MLP does by\n"
-        "way of later ones. The last LayerNorm's scale is held, though every part has a share in "
-        "it."
+        "Only what is written straight to the logit is counted: not what a head or MLP does by way "
+        "of later ones. The last LayerNorm's scale is held, though every part has a share in it."
     )
     source: ClassVar[str] = (
         "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021); Wang et al., "
@@ -76,7 +77,7 @@ class Attribution(Analysis):
         Raises
         ------
         InvalidValueError
-            A context is edited, and no longer that sum.
+            An edit replaced a context, which is then no longer that sum.
         """
         return ByToken(self)
 
@@ -96,7 +97,12 @@ class Attribution(Analysis):
         columns = named("part", (*(f"head {head}" for head in range(H)), "MLP"))
         return np.column_stack([self.heads, self.mlps]), numbered("layer", L), columns
 
-    def table(self) -> str:
+    def _tables(self) -> Iterator[str | Table]:
+        numbers, _, columns = self._grid()
+        lines = [["layer", *columns.labels]]
+        for layer, row in enumerate(numbers):
+            lines.append([str(layer), *(f"{number:z.{self.decimals}f}" for number in row)])
+        yield Table(lines, left=())
         rest = (
             ("token embedding", self.token_embedding),
             ("position embedding", self.position_embedding),
@@ -104,7 +110,7 @@ class Attribution(Analysis):
             ("total", self.total),
         )
         words = ", ".join(f"{name} {number:z.{self.decimals}f}" for name, number in rest)
-        return f"{super().table()}\n{words}"
+        yield words
 
 
 class ByToken(Analysis):
@@ -118,7 +124,7 @@ class ByToken(Analysis):
     """
 
     note: ClassVar[str] = (
-        "A token's value holds what earlier layers put there, of other tokens too: that a head\n"
+        "A token's value holds what earlier layers put there, of other tokens too: that a head "
         "reads at a token does not mean that it reads that token."
     )
     source: ClassVar[str] = Attribution.source
@@ -157,13 +163,7 @@ def direction(gain: Array, w: Array) -> Array:
 
 
 def check_sum(parts: AnyArray, total: AnyArray, what: str, trace: Trace) -> None:
-    """Refuse parts that do not add up, along the first axis, to what they are parts of.
-
-    Raises
-    ------
-    InvalidValueError
-        They do not, as where an edit put something else in the place of a sum.
-    """
+    """Refuse parts that do not add up, along the first axis, to what they are parts of."""
     sizes = np.abs(parts).sum(axis=0) + np.abs(total)
     if (np.abs(parts.sum(axis=0) - total) > ROUNDING * sizes).any():
         raise InvalidValueError(

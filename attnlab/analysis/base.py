@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
@@ -11,8 +11,7 @@ from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
 from attnlab.steps import at
 from attnlab.support.checks import as_floats
-from attnlab.support.console import PrintedAnywhere
-from attnlab.support.tables import table
+from attnlab.support.tables import Document, Heading, Paragraph, Table, matrix_table
 from attnlab.text.tokens import Token
 from attnlab.views.places import place, place_of
 from attnlab.views.shown import Axis, axis_of
@@ -29,7 +28,7 @@ Trace: TypeAlias = Any
 Named: TypeAlias = int | str | Token
 
 
-class Analysis(PrintedAnywhere):
+class Analysis(Document):
     """What was found out; `print` shows a table and what it can't tell, `plot` draws it.
 
     Attributes
@@ -54,17 +53,18 @@ class Analysis(PrintedAnywhere):
 
     def table(self) -> str:
         """The numbers as text."""
-        numbers, rows, columns = self._grid()
-        return table(
-            numbers,
-            rows=rows.labels,
-            columns=columns.labels,
-            decimals=self.decimals,
-            max_rows=100,
-        )
+        return "\n".join(map(str, self._tables()))
 
-    def __repr__(self) -> str:
-        return "\n".join((self.title, self.table(), self.note, f"Source: {self.source}"))
+    def _tables(self) -> Iterator[str | Table]:
+        """The numbers, and what is said of them."""
+        numbers, rows, columns = self._grid()
+        yield matrix_table(numbers, rows.labels, columns.labels, self.decimals, 100, 16)
+
+    def pieces(self) -> Iterator[str | Table]:
+        yield Heading(self.title)
+        yield from self._tables()
+        yield Paragraph(self.note)
+        yield f"Source: {self.source}"
 
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
@@ -82,11 +82,6 @@ class Analysis(PrintedAnywhere):
         Picture
             a notebook shows it, `.save("picture.svg")` writes it; `.axes`, `.figure` and `.alt`,
             its words, are there too
-
-        Raises
-        ------
-        MissingExtraError
-            matplotlib is not installed.
         """
         from attnlab.views.plot import drawn_in, plot_table
 
@@ -125,15 +120,7 @@ class Target:
 
     @classmethod
     def of(cls, trace: Trace, token: Named, against: Named | None, position: int | str) -> Self:
-        """The target that a caller names.
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            As `Vocabulary.named` and `Tokens.find` do; or both tokens are the same.
-        OutOfRangeError
-            There is no such position.
-        """
+        """The target that a caller names."""
         one = trace.vocabulary.named(token)
         other = None if against is None else trace.vocabulary.named(against)
         if one == other:
@@ -142,13 +129,7 @@ class Target:
         return cls(one, other, at_row)
 
     def difference(self, logits: Array) -> Array:
-        """Of logits, or of columns of W_U, (..., vocab) -> (...).
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            They are no numbers, or too few.
-        """
+        """Of logits, or of columns of W_U, (..., vocab) -> (...)."""
         logits = as_floats(logits, "logits")
         if not logits.ndim or logits.shape[-1] <= max(
             self.token.id, getattr(self.against, "id", 0)
@@ -158,13 +139,7 @@ class Target:
         return of_token if self.against is None else of_token - logits[..., self.against.id]
 
     def value(self, trace: Trace) -> float:
-        """What it is in a trace; no other logit is made, unless they are edited.
-
-        Raises
-        ------
-        InvalidTypeError, OutOfRangeError
-            It is no trace, or has no such position.
-        """
+        """What it is in a trace; no other logit is made, unless they are edited."""
         return float(self.values(trace))
 
     def values(self, trace: Trace) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from attnlab.errors import InvalidValueError, shown
 from attnlab.forward.products import triangle
 from attnlab.steps import read_only
 from attnlab.support.checks import as_count
-from attnlab.support.tables import align
+from attnlab.support.tables import Table
 from attnlab.text.tokens import Token
 from attnlab.views.shown import Axis
 
@@ -35,7 +36,7 @@ class TokensOfHead(Analysis):
 
     decimals: ClassVar[int] = 4
     note: ClassVar[str] = (
-        "The token's row of W_E alone goes through the block's LayerNorm, without position and\n"
+        "The token's row of W_E alone goes through the block's LayerNorm, without position and "
         "without what earlier blocks add: the further from the first block, the less it says."
     )
     source: ClassVar[str] = FRAMEWORK
@@ -103,8 +104,9 @@ class Composition(Analysis):
     """
 
     note: ClassVar[str] = (
-        "It is of the matrices alone, whatever the text: that a head could read what another one\n"
-        "writes does not mean that it does. What MLPs and LayerNorm's scale do between is left out."
+        "It is of the matrices alone, whatever the text: that a head could read what another one "
+        "writes does not mean that it does. What MLPs and LayerNorm's scale do between is left "
+        "out."
     )
     source: ClassVar[str] = f"{FRAMEWORK}, ‖OV · reads‖ / (‖OV‖ ‖reads‖)"
 
@@ -128,13 +130,7 @@ class Composition(Analysis):
         self.scores = read_only(scores)
 
     def strongest(self, count: int = PAIRS_SHOWN) -> list[tuple[int, int, int, int]]:
-        """The pairs with the largest scores: layer and head that write, and those that read.
-
-        Raises
-        ------
-        InvalidValueError
-            `count` is no integer of at least 1.
-        """
+        """The pairs with the largest scores: layer and head that write, and those that read."""
         count = as_count(count, "count", least=1)
         best = np.argsort(-self.scores, axis=None, kind="stable")[:count]
         places = zip(*np.unravel_index(best, self.scores.shape), strict=True)
@@ -145,14 +141,14 @@ class Composition(Analysis):
         names = tuple(f"layer {n} head {h}" for n in range(L) for h in range(H))
         return self.scores.reshape(L * H, L * H), named("writes", names), named("reads", names)
 
-    def table(self) -> str:
+    def _tables(self) -> Iterator[Table]:
         lines = [("writes", f"reads by {self.kind}", "score")]
         for pair in self.strongest():
             first, one, second, other = pair
             words = (f"layer {first} head {one}", f"layer {second} head {other}")
             lines.append((*words, f"{self.scores[pair]:.3f}"))
         lines.append(("random numbers", "", f"{self.even:.3f}"))
-        return align(lines, left=(0, 1))
+        yield Table(lines, left=(0, 1))
 
 
 def writing_of(attention: Trace) -> Array:

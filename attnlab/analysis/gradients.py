@@ -18,7 +18,6 @@ from attnlab import equations
 from attnlab.analysis.base import Target, Trace
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
-from attnlab.forward.attention import columns_of_head
 from attnlab.forward.edits import OWN, part_of, wholes
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy
@@ -56,6 +55,9 @@ class GradientRun(Run):
 
     def is_there(self, path: str) -> bool:
         return self._is_as_it_is(path) or super().is_there(path)
+
+    def is_quick(self, layers: int) -> bool:
+        return False  # whatever it is of, the whole pass comes first
 
     def look(self, path: str) -> Any:
         return self.run.look(path) if self._is_as_it_is(path) else super().look(path)
@@ -128,13 +130,7 @@ class GradientRun(Run):
         return self.run._for_another(path.removeprefix("rows_of_"))  # which may not know how many
 
     def _behind(self, path: str) -> Any:
-        """What comes back past the edits of a step.
-
-        Raises
-        ------
-        InvalidValueError
-            It is not known what comes back past one of them.
-        """
+        """What comes back past the edits of a step."""
         d_y = self._for_another(path)
         for edited, edit in self.run.edits_of(path):
             if callable(edit) and part_of(self.run, edited, d_y).any():
@@ -152,7 +148,7 @@ class GradientRun(Run):
         by_Q, by_K, by_V = (
             affine_x(
                 self.run.look(f"{head}W_{name}"),
-                columns_of_head(third(d_QKV), node.number, self.run.look(node.n_head)),
+                equations.columns_of_head(third(d_QKV), node.number, self.run.look(node.n_head)),
             )
             for name, third in thirds
         )
@@ -199,8 +195,8 @@ class Gradients(ForwardPass):
     Raises
     ------
     InvalidValueError
-        The trace has one token, and so no loss. When a gradient is looked at: it would have to come
-        back past an edit that is a function, or one of what a head has of its own.
+        The trace has one token, and so no loss. When a gradient is read: it would have to come back
+        past an edit that is a function, or past one of what a single head has.
     """
 
     hint: ClassVar[str] = (

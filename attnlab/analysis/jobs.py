@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -12,7 +12,7 @@ from attnlab.analysis.base import Analysis, Trace, named
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.steps import read_only
-from attnlab.support.tables import align
+from attnlab.support.tables import Table
 from attnlab.text.tokens import Tokens
 from attnlab.views.shown import Axis
 
@@ -68,7 +68,7 @@ class HeadJobs(Analysis):
     """
 
     note: ClassVar[str] = (
-        "That a head looks there in these texts does not tell what it reads there, nor that it\n"
+        "That a head looks there in these texts does not tell what it reads there, nor that it "
         "does nothing else."
     )
     source: ClassVar[str] = (
@@ -91,7 +91,7 @@ class HeadJobs(Analysis):
         Raises
         ------
         InvalidValueError
-            There is no such job, or no place for it in the text.
+            The text has no place for that job.
         """
         if not isinstance(job, str) or job not in self.jobs:
             raise InvalidValueError(
@@ -108,17 +108,17 @@ class HeadJobs(Analysis):
         names = tuple(f"layer {n} head {h}" for n in range(L) for h in range(H))
         return self.attention.reshape(jobs, -1).T, named("head", names), named("job", self.jobs)
 
-    def table(self) -> str:
+    def _tables(self) -> Iterator[str | Table]:
         def shares(numbers: AnyArray) -> list[str]:
             return ["" if np.isnan(share) else f"{share:.2f}" for share in numbers]
 
         lines = [["layer", "head", *self.jobs]]
         for layer, head in np.ndindex(*self.attention.shape[1:]):
             lines.append([str(layer), str(head), *shares(self.attention[:, layer, head])])
-        table = align([*lines, ["evenly", "", *shares(self.even)]])
-        nowhere = [job for job, even in zip(self.jobs, self.even, strict=True) if np.isnan(even)]
-        told = [f"no token has a place for the job {job}: its column is empty" for job in nowhere]
-        return "\n".join([table, *told])
+        yield Table([*lines, ["evenly", "", *shares(self.even)]])
+        for job, even in zip(self.jobs, self.even, strict=True):
+            if np.isnan(even):
+                yield f"no token has a place for the job {job}: its column is empty"
 
 
 def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJobs:
@@ -129,11 +129,6 @@ def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJo
     traces : of one model, or more than one text
     jobs : by name, functions of a text's tokens that give bool (T, T), the keys that each query
         should look at
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        A job that is no function, or gives no bool (T, T).
     """
     if not isinstance(jobs, Mapping) or not jobs or not all(map(callable, jobs.values())):
         raise InvalidTypeError(
@@ -179,13 +174,7 @@ def mean_of(numbers: AnyArray) -> Any:
 
 
 def targets_of(trace: Trace, name: str, job: Job) -> Mask:
-    """Where a job would have each query look.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        It gives something else than bool (T, T), or the trace does not begin at the first token.
-    """
+    """Where a job would have each query look."""
     if trace.tokens_before:
         raise InvalidValueError("jobs are looked for in whole texts; given a step of generation")
     T = len(trace.tokens)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from attnlab.errors import InvalidValueError, shown
 from attnlab.forward.fast import ROWS
 from attnlab.steps import Part, at, read_only
 from attnlab.support.checks import as_count
-from attnlab.support.tables import ELLIPSIS, align, elide
+from attnlab.support.tables import ELLIPSIS, Table, elide
 from attnlab.text.tokens import Token
 from attnlab.views.places import place_of
 from attnlab.views.shown import Axis, label
@@ -39,7 +39,7 @@ class Lens(Analysis):
 
     note: ClassVar[str] = (
         "Early stops are read in the directions of the last one, which they need not be written "
-        "in:\nthat a token is not seen there does not mean that nothing is known of it."
+        "in: that a token is not seen there does not mean that nothing is known of it."
     )
     source: ClassVar[str] = (
         "nostalgebraist, “interpreting GPT: the logit lens” (2020); softmax of LayerNorm(stop) W_U"
@@ -71,17 +71,13 @@ class Lens(Analysis):
         symbol = label(self.tokens[stop][column].symbol)
         return f"{symbol} {self.probabilities[stop, column]:.2f}"
 
-    def lines(self) -> list[list[str]]:
-        """The table's cells, below a header."""
+    def _tables(self) -> Iterator[Table]:
         labels = self._columns.labels
         columns = elide(len(labels), COLUMNS_SHOWN)
         lines = [["", *(ELLIPSIS if j is None else labels[j] for j in columns)]]
         for i, stop in enumerate(self.stops):
             lines.append([stop, *(ELLIPSIS if j is None else self._cell(i, j) for j in columns)])
-        return lines
-
-    def table(self) -> str:
-        return align(self.lines())
+        yield Table(lines)
 
 
 class OneToken(Lens):
@@ -109,13 +105,7 @@ class LogitLens(Lens):
         super().__init__(title, trace, positions_of(trace), found)
 
     def logits(self, stop: str) -> Array:
-        """What a stop would predict, (T, vocab); those of the last stop are the model's.
-
-        Raises
-        ------
-        InvalidValueError
-            There is no such stop.
-        """
+        """What a stop would predict, (T, vocab); those of the last stop are the model's."""
         if not isinstance(stop, str) or stop not in self.stops:
             raise InvalidValueError(
                 f"the residual stream does not stop at {shown(stop)}; it does at "
@@ -129,11 +119,6 @@ class LogitLens(Lens):
         Parameters
         ----------
         token : its id, its text, such as " dog", its symbol, or a Token
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            It is not exactly one token of the vocabulary.
         """
         one = self._trace.vocabulary.named(token)
 
@@ -153,14 +138,6 @@ class LogitLens(Lens):
         ----------
         k : how many
         position : its number, negative ones count from the end, or its token's text, such as "it"
-
-        Raises
-        ------
-        InvalidValueError
-            k is not an integer from 1 to the size of the vocabulary; no token has that text, or
-            several have.
-        OutOfRangeError, InvalidTypeError
-            There is no such position.
         """
         k = as_count(k, "k", least=1, most=self._trace.config.vocab_size)
         at_row = place_of(self._trace, "position", position, len(self._trace.tokens))

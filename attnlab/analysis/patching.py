@@ -47,7 +47,7 @@ class Patching(Analysis):
     """
 
     note: ClassVar[str] = (
-        "A part that restores much is one that the difference passes through, in these two texts;\n"
+        "A part that restores much is one that the difference passes through, in these two texts; "
         "not the only one, nor where the decision is made. Parts that do it together may each do "
         "nothing."
     )
@@ -96,7 +96,7 @@ class GuessedPatching(Patching):
 
     kind: ClassVar[str] = "Attribution patching"
     note: ClassVar[str] = (
-        "A guess, as good as the model is linear between the two texts: worst where softmax is\n"
+        "A guess, as good as the model is linear between the two texts: worst where softmax is "
         "saturated. `attnlab.patch` measures what this guesses; as there, parts are patched alone."
     )
     source: ClassVar[str] = (
@@ -138,17 +138,18 @@ def patch(
 
     Raises
     ------
-    InvalidTypeError, InvalidValueError
-        No traces, of different models or lengths; a path that leads to no step, or to one without
-        a row for each position; a metric that is no finite number, or the same in both.
+    InvalidValueError
+        The traces differ in model or length, or the metric is the same in both.
     """
     check_traces(clean, corrupted)
     measure, words, target = measure_of(clean, metric)
-    ends = checked(clean, corrupted, parts, measure, by_position)
-    made = Patching(corrupted, parts, by_position, words, ends)
-    patches = [*product(made.paths, rows_of(corrupted, by_position))]
     numbers: list[float] = []
-    with progress_bar(total=len(patches), disable=not progress, unit="run") as bar:
+    # The bar is there before the two runs that everything is measured by, which may take seconds.
+    with progress_bar(disable=not progress, unit="run") as bar:
+        ends = checked(clean, corrupted, parts, measure, by_position)
+        made = Patching(corrupted, parts, by_position, words, ends)
+        patches = [*product(made.paths, rows_of(corrupted, by_position))]
+        bar.reset(total=len(patches))
         for group in groups(corrupted, patches, target):
             traces = [patched(clean, corrupted, patch) for patch in group]
             measured = [measure(traces[0])] if target is None else values(target, traces, group)
@@ -211,8 +212,8 @@ def attribution_patch(
 
     Raises
     ------
-    InvalidTypeError, InvalidValueError
-        As `patch` does; or the metric is a function.
+    InvalidValueError
+        As for `patch`; or the metric is a function.
     """
     check_traces(clean, corrupted)
     measure, words, target = measure_of(clean, metric)
@@ -242,13 +243,7 @@ def measure_of(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str, 
 
 
 def check_traces(clean: Trace, corrupted: Trace) -> None:
-    """Refuse what can't be patched into each other.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `patch` does.
-    """
+    """Refuse what can't be patched into each other."""
     for trace in (clean, corrupted):
         if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
             raise InvalidTypeError(
@@ -264,13 +259,7 @@ def check_traces(clean: Trace, corrupted: Trace) -> None:
 def checked(
     clean: Trace, corrupted: Trace, parts: str, measure: Callable[[Trace], Any], by_position: bool
 ) -> tuple[float, float]:
-    """The metric in both traces, once it is known that the parts can be patched.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `patch` does.
-    """
+    """The metric in both traces, once it is known that the parts can be patched."""
     path, *_ = expanded(corrupted, parts)
     if by_position:
         T = len(corrupted.tokens)
@@ -285,13 +274,7 @@ def checked(
 
 
 def expanded(trace: Trace, parts: Any) -> list[str]:
-    """The paths that a path with * stands for.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        It is no path; it leads to no step that can be edited.
-    """
+    """The paths that a path with * stands for."""
     if not isinstance(parts, str):
         raise InvalidTypeError(f"parts are a path, such as {HEADS!r}; given {shown(parts)}")
     check_paths(trace._run.graph, trace.config.n_head, {parts.replace("*", "0"): 0})
@@ -332,13 +315,7 @@ def share(measured: float, ends: tuple[float, float]) -> float:
 
 
 def number(measured: Any) -> float:
-    """What a metric gave.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        It is no number, or not finite.
-    """
+    """What a metric gave."""
     measured = as_number(measured)
     if not is_real(measured):
         raise InvalidTypeError(f"a metric gives a number; given {shown(measured)}")

@@ -24,11 +24,6 @@ def otherwise(run: Run, equations: Mapping[str, Equation]) -> Run:
     """The same run with some steps made by other equations, and all that follows.
 
     Numbers that are not finite are let through: they are no one's.
-
-    Raises
-    ------
-    KeyError
-        As `instead` does.
     """
     nodes = {path: instead(run, path, equation) for path, equation in equations.items()}
     return with_nodes(run, nodes)
@@ -57,11 +52,6 @@ def instead(run: Run, path: str, equation: Equation) -> Node:
     equation : its parameters are named as those of the step's own equation, or as steps beside it;
         `value` is what the step would be. A default is the name of the step, where that is
         another one, or None where there need not be one.
-
-    Raises
-    ------
-    KeyError
-        A step that it needs is none of the run's.
     """
     node, place = run.graph[path], path.rpartition(".")[0]
     own = None if is_given(run, path) else node.step.equation

@@ -1,5 +1,5 @@
 """GPT-2's parameters from safetensors files, from arrays in memory, from the hub.
 
 Only here the names that tensors have in files are known. `checkpoint` reads a directory, `arrays` a
-model in memory; `hub` finds a directory by its name, and `download` fetches it.
+model in memory; `hub` finds a directory by its name, and downloads what is not there.
 """

@@ -1,11 +1,18 @@
-"""From a model's name to a directory with its files: the hub's cache first, then the hub."""
+"""From a model's name to a directory with its files: the hub's cache first, then the hub.
+
+huggingface_hub downloads one file after the other into its cache. Asked here is only what is to be
+downloaded, and whether the hub answers at all.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Collection
+import threading
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from attnlab.checkpoints.checkpoint import (
@@ -15,24 +22,23 @@ from attnlab.checkpoints.checkpoint import (
     shard_names,
     weights_name,
 )
-from attnlab.checkpoints.download import (
-    cache_of,
-    fetch,
-    listing,
-    name_commit,
-)
 from attnlab.errors import (
     CheckpointError,
+    DownloadError,
     InvalidTypeError,
     InvalidValueError,
     MissingFileError,
+    WriteError,
     shown,
 )
 from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import as_flag
-from attnlab.support.files import as_path
+from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import instead, model_directory
+from attnlab.support.tables import printable
 from attnlab.text.tokenizer import Tokenizer
+
+Value = TypeVar("Value")
 
 # The published GPT-2s: repository, and the revision of it that is read unless another is asked for.
 # The revisions are those under which these repositories lie in many public caches.
@@ -66,7 +72,20 @@ ADDRESS = re.compile(
 )
 HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
 
+COMMIT = re.compile(r"[0-9a-f]{40}")
 SHORT_COMMIT = re.compile(r"[0-9a-f]{7,39}")
+
+# Seconds to wait for the hub's first answer. Name look-ups and connection attempts to several
+# addresses have time limits of their own, which add up to minutes.
+PATIENCE = 8.0
+
+HOW_TO_REACH_IT = (
+    "Connect to the network and try again; where a mirror of the hub can be reached, put its "
+    "address into HF_ENDPOINT; HF_HUB_OFFLINE=1 looks in the cache alone"
+)
+
+# What the system says of a disk that can't be written to.
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def find_model(
@@ -98,7 +117,7 @@ def find_model(
     InvalidValueError, InvalidTypeError
         A directory has no revisions; a name is a str, a path a str or PathLike.
     DownloadError
-        The hub can't be reached (told within 10 seconds), or the download broke off.
+        The hub can't be reached (reported within 10 seconds), or the download broke off.
     WriteError
         The cache can't be written to.
     """
@@ -125,6 +144,7 @@ def find_model(
     for snapshot in snapshots:
         if not _missing(snapshot, variant):
             return snapshot
+    _check_name(name)
     # What another tool has begun, its weights there, is completed; else it is begun anew.
     begun = next((s for s in snapshots if not _missing_weights(s, variant)), None)
     lacking = f"{name} is no directory here and not in the hub's cache"
@@ -161,12 +181,10 @@ def _check_revision(revision: object) -> None:
 
 def _repository(name: str, revision: str | None) -> tuple[str, str | None]:
     """The repository that a name or an address tells, and the revision."""
-    from huggingface_hub.constants import ENDPOINT
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
-
     given = shown(name, 200)
     if "://" in name:
+        from huggingface_hub.constants import ENDPOINT
+
         address = ADDRESS.fullmatch(name)
         if address is None or address["host"] not in (*HOSTS, urlsplit(ENDPOINT).netloc):
             raise MissingFileError(
@@ -182,13 +200,19 @@ def _repository(name: str, revision: str | None) -> tuple[str, str | None]:
                 )
             _check_revision(told)
             revision = told
+    return name, revision
+
+
+def _check_name(name: str) -> None:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
     try:
         validate_repo_id(name)
     except HFValidationError:
         raise MissingFileError(
-            f"there is no directory {given}, and that is no name on the hub"
+            f"there is no directory {shown(name, 200)}, and that is no name on the hub"
         ) from None
-    return name, revision
 
 
 def _choices(name: str, revision: str | None) -> list[tuple[str, str | None]]:
@@ -205,9 +229,18 @@ def _choices(name: str, revision: str | None) -> list[tuple[str, str | None]]:
     return [(place, wanted) for place in (repository, short) for wanted in revisions]
 
 
+def _cache_of(repository: str) -> Path:
+    """Where in the hub's cache a repository's files are."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return Path(HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
+
+
 def _cached(repository: str, revision: str | None) -> Path | None:
     """The snapshot of a revision in the cache, whatever is in it."""
-    cache = cache_of(repository)
+    cache = _cache_of(repository)
+    if not os.path.isdir(cache):
+        return None
     ref = cache / "refs" / (revision or "main")
     commit = ref.read_text().strip() if ref.is_file() else revision
     if not commit:
@@ -257,30 +290,140 @@ def _download(
     begun : a snapshot in the cache that holds the weights; None to begin with the newest commit
     lacking : what the cache lacks, as an error begins
     """
-    commit, names = listing(repository, [*([begun.name] if begun else []), revision], lacking)
+    commit, names = _listing(repository, [*([begun.name] if begun else []), revision], lacking)
     if begun and begun.name != commit:
         begun = None  # the hub no longer has what is in the cache
-    cache = begun.parent.parent if begun else cache_of(repository)
-    snapshot = cache / "snapshots" / commit
     whole, index = weights_name(variant), index_name(variant)
     missing = _missing_small(names)
     if not {whole, index} & set(names) and begun is None:
         plain = f"{WEIGHTS}, for which leave out `variant`" if WEIGHTS in names else ""
         told = plain or instead(names)
-        missing.append(whole + f", only {told}" * bool(told))
+        missing.append(f"{whole}, only {told}" if told else whole)
     if missing:
         raise MissingFileError(f"{repository} on the hub has no {' and no '.join(missing)}")
+    if begun is None:
+        _name_commit(repository, revision or "main", commit)
+    else:  # under the name that it has in the cache
+        repository = begun.parents[1].name.removeprefix("models--").replace("--", "/")
+    snapshot = _cache_of(repository) / "snapshots" / commit
 
     def bring(wanted: Collection[str]) -> None:
         for name in wanted:
-            fetch(repository, commit, name, cache)
+            _fetch(repository, commit, name)
 
-    if begun is None:
-        name_commit(cache, revision or "main", commit)
     bring([name for name in SMALL if name in names])
     config, tokenizer = config_and_tokenizer(snapshot)
-    tokenizer.for_rows(config.vocab_size)  # told, if it does not fit, before gigabytes come
+    tokenizer.for_rows(config.vocab_size)  # an error, if it does not fit, before gigabytes come
     if _missing_weights(snapshot, variant):
         bring([whole if whole in names else index])
         bring(_missing_weights(snapshot, variant))
     return snapshot
+
+
+def _listing(
+    repository: str, revisions: Sequence[str | None], lacking: str
+) -> tuple[str, list[str]]:
+    """The commit of a repository on the hub, and the names of its files.
+
+    Parameters
+    ----------
+    revisions : of which the first that is there is taken; None for the main branch
+    lacking : why the hub is asked, as the error begins where it can't be
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    revision, *others = revisions
+    try:
+        info = _within(
+            PATIENCE, lambda: HfApi().model_info(repository, revision=revision, timeout=5)
+        )
+    except RepositoryNotFoundError:  # private and gated ones too
+        raise _not_for_you(repository) from None
+    except RevisionNotFoundError:
+        if others:
+            return _listing(repository, others, lacking)
+        raise MissingFileError(
+            f"{repository} has no revision {revision!r} on the hub, which knows branches, tags, "
+            "and commits by all their 40 characters"
+        ) from None
+    except OfflineModeIsEnabled:
+        raise DownloadError(f"{lacking}, and HF_HUB_OFFLINE forbids to download it") from None
+    except HfHubHTTPError as error:
+        raise DownloadError(f"the hub refused {repository}: {_short(error)}") from None
+    except Exception as error:  # each version of huggingface_hub has a network library of its own
+        raise DownloadError(
+            f"{lacking}, and the hub can't be reached ({type(error).__name__}: {_short(error)}). "
+            f"{HOW_TO_REACH_IT}; or on a machine that has the network run `hf download "
+            f"{repository} config.json vocab.json merges.txt model.safetensors --local-dir DIR`, "
+            "copy DIR here and give its path instead of the name"
+        ) from None
+    commit = str(info.sha)
+    if not COMMIT.fullmatch(commit):
+        raise DownloadError(f"the hub says that {repository} is at {commit!r:.200}, no commit")
+    return commit, [file.rfilename for file in info.siblings or ()]
+
+
+def _name_commit(repository: str, revision: str, commit: str) -> None:
+    """Remember in the cache which commit a branch or tag is."""
+    if revision != commit:
+        ref = _cache_of(repository) / "refs" / revision
+        make_directory(ref.parent)
+        ref.write_text(commit)
+
+
+def _fetch(repository: str, commit: str, name: str) -> None:
+    """Bring one file of a commit into the cache, unless it is there."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        hf_hub_download(repository, name, revision=commit)
+    except RepositoryNotFoundError:
+        raise _not_for_you(repository) from None
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in UNWRITABLE:
+            raise WriteError(f"{name} can't be written: {error}") from None
+        raise DownloadError(
+            f"the download of {repository} broke off at {name}: {_short(error)}. The files that "
+            "have arrived are kept; the same call fetches the rest"
+        ) from error
+
+
+def _not_for_you(repository: str) -> MissingFileError:
+    return MissingFileError(
+        f"{repository} is neither a directory here nor a repository on the hub "
+        "(or it is private or gated: run `hf auth login` with an account that may read it)"
+    )
+
+
+def _within(seconds: float, call: Callable[[], Value]) -> Value:
+    """What `call` returns or raises; a TimeoutError if it does neither for so many seconds."""
+    results: list[Value] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)  # the process may end before it does
+    thread.start()
+    thread.join(seconds)
+    for error in errors:
+        raise error
+    for result in results:
+        return result
+    raise TimeoutError(f"no answer within {seconds:g} seconds")
+
+
+def _short(error: Exception) -> str:
+    """What an error says, in so far as it can be printed, and no more than a few lines of it."""
+    text = printable(" ".join(str(error).split()))
+    return text if len(text) <= 300 else f"{text[:300]} …"

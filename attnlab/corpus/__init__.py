@@ -2,10 +2,10 @@
 
     texts ──> chunks ──> a worker's windows ──> measures ──> a tally of each chunk ──> Atlas
 
-`texts` cuts a corpus into windows; a `worker` traces each of them and takes the `measures` (your
-own `functions` among them); what texts add up to is a `tally` of their chunk. Tallies are added in
-the order of their chunks, so that it does not matter who made them and when. `run` hands the work
-out and `result` is the atlas.
+`texts` reads a corpus; a `worker` cuts each text into windows, traces them and takes the `measures`
+(your own functions among them); what texts add up to is a `tally` of their chunk. Tallies are added
+in the order of their chunks, so that it does not matter who made them and when. `run` hands the
+work out and `result` is the atlas.
 """
 
 from attnlab.corpus.measures import MEASURES

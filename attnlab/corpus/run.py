@@ -5,31 +5,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import pickle
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    wait,
-)
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future
 from copy import copy
 from dataclasses import asdict
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from attnlab.checkpoints.checkpoint import Checkpoint
 from attnlab.checkpoints.hub import POCKET_DIRECTORY
-from attnlab.corpus.functions import digest_of
 from attnlab.corpus.measures import Measure, checked_measures, is_of_heads
 from attnlab.corpus.result import RESULT, Atlas
 from attnlab.corpus.tally import Tally
 from attnlab.corpus.texts import Chunk, chunks_of
-from attnlab.corpus.worker import Shared, Task, columns, tally_of
+from attnlab.corpus.worker import Shared, Task, tally_of
 from attnlab.errors import (
     AttnlabError,
     InvalidValueError,
@@ -39,23 +31,16 @@ from attnlab.errors import (
 )
 from attnlab.model.gpt2 import GPT2
 from attnlab.support.blas import one_thread
-from attnlab.support.checks import as_count, as_flag, check_kind
+from attnlab.support.checks import as_count, as_flag, attribute, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.files import Given, as_path, held, make_directory, write_whole
-from attnlab.support.sealed import read_sealed, sha256, write_sealed
-from attnlab.support.tables import printable
+from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
 from attnlab.views.page.atlas import page
 
 FORMAT = "3"
 
 # Tokens that are traced at once where nothing else is said.
 WINDOW = 128
-
-# How often a chunk is tried again that a worker died of.
-RETRIES = 3
-
-# What no other worker would do better: the work can't be sent, or attnlab is not there.
-DEFECTS = (pickle.PicklingError, AttributeError, TypeError, ImportError)
 
 # How many workers there may be where an executor does not tell.
 MANY_WORKERS = 64
@@ -88,23 +73,21 @@ def atlas(
     texts : a list of texts or another iterable, each as it is, counted from 0; a file with a text
         on each line, counted from 1, blank ones left out; or a directory with one in each file, of
         its subdirectories too, hidden ones left out. In files each line end is a `\\n`, and that at
-        the end of a text does not count. They are read as a stream. What is longer than 1,000,000
-        bytes is taken for several texts.
+        the end of a text does not count. They are read as a stream, one text at a time.
     measures : names, see `attnlab.corpus.MEASURES`; and functions of a `Trace` that give a number
         for each head, (L, H), NaN where there is none, which count once for each window. None for
         all that have names.
     executor : any of `concurrent.futures`: processes, threads, Dask's `client.get_executor()`,
-        `mpi4py.futures.MPIPoolExecutor`; None for this process alone. A pool of processes of which
-        one died is made anew.
+        `mpi4py.futures.MPIPoolExecutor`; None for this process alone
     chunk : texts that a worker takes at once; fewer where they are long
     window : tokens that are traced at once, with the ids that they have in their text; None for
         128, or fewer where the model has fewer positions
     directory : where the tally of each chunk is written when it is known, outside of a directory
         of texts. A run that was killed goes on from there when it is started again with the same
         arguments, and counts no text twice; in the end `atlas.safetensors` is there, as
-        `Atlas.save` writes it, and its page, `atlas.html`. A function is the same if its code, its
-        defaults and the values that it closes over are; what it reaches by a global name, such as
-        functions that it calls, is not seen: after a change there, give another directory.
+        `Atlas.save` writes it, and its page, `atlas.html`. A function is known by its module and
+        name, and by its `version` if it has that attribute: when you change the function, change
+        the version too, or use another directory.
     progress : whether a bar shows texts and tokens per second, on stderr
 
     Returns
@@ -120,7 +103,7 @@ def atlas(
     ResumeError
         The directory holds chunks of another model, corpus, function, or of other settings.
     WorkerError
-        The executor broke and can't be made anew.
+        A worker died, or can't be sent the work.
     WriteError
         The directory can't be written to, or another run is at work in it.
 
@@ -152,10 +135,10 @@ def atlas(
     if place is not None:
         make_directory(place)
     with one_thread(), contextlib.nullcontext() if place is None else held(place / LOCK):
-        kept = None if place is None else Kept(place, identity(task, chunk))
-        with contextlib.closing(Work(task, executor, kept)) as work:
-            digest = hashlib.sha256()
-            total = _added_up(work, digested(chunks, digest), progress)
+        stored = None if place is None else StoredTallies(place, identity(task, chunk))
+        digest = hashlib.sha256()
+        with contextlib.closing(tallies(task, executor, stored, digested(chunks, digest))) as made:
+            total = _added_up(task.empty_tally(), made, progress)
         is_local = name is None or as_path(name).is_dir()
         given = directory_of(opened) if is_local else str(name)
         found = Atlas.of(opened, given, task.measures, size, total, digest.hexdigest())
@@ -207,13 +190,12 @@ def digested(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chunk]:
         yield chunk
 
 
-def _added_up(work: Work, chunks: Iterator[Chunk], progress: bool) -> Tally:
-    """The tally of all chunks, added in their order."""
-    total = work.nothing()
+def _added_up(total: Tally, made: Iterable[tuple[Tally, bool]], progress: bool) -> Tally:
+    """The total, once the tallies of all chunks are added to it, in their order."""
     started, before = time.perf_counter(), 0
     # Until something is done it leaves no line above an error.
     with progress_bar(unit=" texts", leave=False, disable=not progress) as bar:
-        for tally, is_new in work.in_order(chunks):
+        for tally, is_new in made:
             total.add(tally)
             before += 0 if is_new else tally.tokens
             speed = (total.tokens - before) / (time.perf_counter() - started)
@@ -228,7 +210,7 @@ def _added_up(work: Work, chunks: Iterator[Chunk], progress: bool) -> Tally:
     return total
 
 
-class Here(Executor):
+class SerialExecutor(Executor):
     """Does everything at once, in this process."""
 
     def submit(self, function: Any, /, *given: Any, **named: Any) -> Future[Any]:
@@ -237,118 +219,65 @@ class Here(Executor):
         return future
 
 
-class Work:
-    """Chunks at an executor."""
-
-    def __init__(self, task: Task, executor: Executor | None, kept: Kept | None) -> None:
-        self._task, self._kept = task, kept
-        self._executor = Here() if executor is None else executor
-        self._own: list[Executor] = []
-        workers = 1 if executor is None else getattr(executor, "_max_workers", MANY_WORKERS)
-        self._most = 2 * workers  # chunks that are under way, or wait for an earlier one
-        self._waiting: dict[Future[Tally], Chunk] = {}
-
-    def close(self) -> None:
-        """Take back what has not begun, and end what was made anew."""
-        for future in self._waiting:
-            future.cancel()
-        for executor in self._own:
-            executor.shutdown()
-
-    def nothing(self) -> Tally:
-        return Tally.of(columns(self._task.shared.model.config, self._task.measures))
-
-    def in_order(self, chunks: Iterator[Chunk]) -> Iterator[tuple[Tally, bool]]:
-        """The tally of each chunk, in order, and whether it was made now."""
-        found: dict[int, tuple[Tally, bool]] = {}
-        number = 0
-        while True:
-            while len(self._waiting) + len(found) < self._most:
-                chunk = next(chunks, None)
-                if chunk is None:
-                    break
-                tally = self._kept and self._kept.read(chunk)
-                if tally:
-                    found[chunk.number] = tally, False
-                else:
-                    self._waiting[self._submit(chunk)] = chunk
-            if not self._waiting and not found:
-                return
-            if number not in found:
-                done, _ = wait(self._waiting, return_when=FIRST_COMPLETED)
-                for future in done:
-                    chunk = self._waiting.pop(future)
-                    tally = self._result(chunk, future)
-                    if self._kept:
-                        self._kept.write(chunk, tally)
-                    found[chunk.number] = tally, True
-            while number in found:
-                yield found.pop(number)
-                number += 1
-
-    def _submit(self, chunk: Chunk) -> Future[Tally]:
-        try:
-            return self._executor.submit(tally_of, self._task, chunk)
-        except BrokenExecutor as error:
-            self._executor = renewed(self._executor, error)
-            self._own.append(self._executor)
-            return self._executor.submit(tally_of, self._task, chunk)
-
-    def _result(self, chunk: Chunk, future: Future[Tally]) -> Tally:
-        """What a worker made; where it died, what another one makes.
-
-        Raises
-        ------
-        WorkerError
-            Workers can't be sent the work, or do not know attnlab.
-        """
-        reason = ""
-        for tried in range(1 + RETRIES):
-            if tried:
-                future = self._submit(chunk)
-            try:
-                return future.result()
-            except AttnlabError:
-                raise
-            except DEFECTS as error:
-                raise WorkerError(
-                    f"the executor can't do the work: {type(error).__name__}: {error}"
-                ) from error
-            except Exception as error:  # executors have many for a worker that is gone
-                reason = f"workers died of it: {type(error).__name__}: {error}"
-        tally = self.nothing()
-        if len(chunk.texts) == 1:
-            tally.faults.append((chunk.texts[0].name, reason))
-            return tally
-        for number, text in enumerate(chunk.texts, chunk.first):
-            alone = Chunk(chunk.number, number, (text,))
-            tally.add(self._result(alone, self._submit(alone)))
-        return tally
-
-
-def renewed(executor: Executor, error: BrokenExecutor) -> Executor:
-    """A pool of processes like one of which a process died.
+def tallies(
+    task: Task, executor: Executor | None, stored: StoredTallies | None, chunks: Iterator[Chunk]
+) -> Generator[tuple[Tally, bool], None, None]:
+    """The tally of each chunk, in order, and whether it was made now.
 
     Raises
     ------
     WorkerError
-        It is another executor.
+        A worker died, or can't be sent the work.
     """
-    old: Any = executor
-    if not isinstance(executor, ProcessPoolExecutor):
-        raise WorkerError(
-            f"the executor broke: {error}. With a directory, a run that is started again goes on "
-            "from what is written there"
-        )
-    return ProcessPoolExecutor(
-        old._max_workers,
-        mp_context=old._mp_context,
-        initializer=old._initializer,
-        initargs=old._initargs,
+    most = 1 if executor is None else 2 * getattr(executor, "_max_workers", MANY_WORKERS)
+    executor = executor or SerialExecutor()
+    waiting: deque[tuple[Chunk, Tally | Future[Tally]]] = deque()
+    try:
+        while True:
+            for chunk in islice(chunks, most - len(waiting)):
+                tally = stored and stored.read(chunk)
+                waiting.append((chunk, tally or _submitted(executor, task, chunk)))
+            if not waiting:
+                return
+            chunk, found = waiting.popleft()
+            if isinstance(found, Tally):
+                yield found, False
+                continue
+            tally = _result(chunk, found)
+            if stored:
+                stored.write(chunk, tally)
+            yield tally, True
+    finally:
+        for _, found in waiting:
+            if isinstance(found, Future):
+                found.cancel()
+
+
+def _submitted(executor: Executor, task: Task, chunk: Chunk) -> Future[Tally]:
+    try:
+        return executor.submit(tally_of, task, chunk)
+    except BrokenExecutor as error:
+        raise _worker_error(chunk, error) from error
+
+
+def _result(chunk: Chunk, future: Future[Tally]) -> Tally:
+    try:
+        return future.result()
+    except AttnlabError:
+        raise
+    except Exception as error:  # executors have many for a worker that is gone
+        raise _worker_error(chunk, error) from error
+
+
+def _worker_error(chunk: Chunk, error: Exception) -> WorkerError:
+    first, last = chunk.texts[0].name, chunk.texts[-1].name
+    return WorkerError(
+        f"the executor failed at the texts from {first} to {last}: {type(error).__name__}: {error}."
+        " With a directory, the same call resumes from what is written there"
     )
 
 
-class Kept:
+class StoredTallies:
     """The tallies of chunks in a directory, each in a file of its own.
 
     Parameters
@@ -370,7 +299,8 @@ class Kept:
 
     def write(self, chunk: Chunk, tally: Tally) -> None:
         """Write a chunk's tally, whole or not at all."""
-        write_sealed(self._file(chunk), tally.tensors(), self._about(chunk) | tally.words())
+        words = self._about(chunk) | tally.words()
+        write_sealed(self._file(chunk), FORMAT, tally.tensors(), words)
 
     def read(self, chunk: Chunk) -> Tally | None:
         """A chunk's tally; None where it is not known.
@@ -382,20 +312,11 @@ class Kept:
         """
         file = self._file(chunk)
         try:
-            tensors, words = read_sealed(file, ResumeError)
+            tensors, words = read_sealed(file, FORMAT, ResumeError)
         except MissingFileError:
             return None
         about = self._about(chunk)
-        different = "; ".join(
-            f"{name}: there {words.get(name)}, here {here}"
-            for name, here in about.items()
-            if words.get(name) != here
-        )
-        if different:
-            raise ResumeError(
-                f"{file} belongs to another run. {printable(different[:1000])}. Give the run a "
-                "directory of its own, or the arguments that it had"
-            )
+        check_run(file, {name: words.get(name) for name in about}, about)
         return Tally.read(tensors, words)
 
 
@@ -405,16 +326,23 @@ def identity(task: Task, chunk: int) -> dict[str, str]:
     parameters = copy(model.parameters)  # which reads for itself what is on disk, and lets it go
     words = [model.tokenizer.vocabulary.bytes_of(id) for id in range(len(model.tokenizer))]
     told = {
-        "format": FORMAT,
         "config": asdict(model.config),
         "dtype": parameters.dtype,
         "parameters": f"sha256 {sha256(parameters[path].tobytes() for path in parameters)}",
         "vocabulary": f"sha256 {sha256([repr(words).encode()])}",
         "measures": ", ".join(
-            name if function is None else f"{name} (sha256 {digest_of(function)[:16]})"
+            name if function is None else f"{name} ({identity_of(function)})"
             for name, function in task.measures.items()
         ),
         "window": task.window,
         "chunk": chunk,
     }
     return {name: str(value) for name, value in told.items()}
+
+
+def identity_of(function: Measure) -> str:
+    """Which function it is: its module and name, and its version if it has one."""
+    module, name, version = (
+        attribute(function, one) for one in ("__module__", "__qualname__", "version")
+    )
+    return f"{module}.{name}" if version is None else f"{module}.{name}, version {version}"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count, starmap
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnlab.errors import InvalidTypeError, InvalidValueError, MissingFileError, shown
+from attnlab.errors import (
+    AttnlabError,
+    InvalidTypeError,
+    InvalidValueError,
+    MissingFileError,
+    shown,
+)
 from attnlab.support.checks import attribute
-from attnlab.support.files import as_path, decoded_text, open_regular
+from attnlab.support.files import as_path, decoded_text, open_regular, read_bytes
 
-# The most bytes of one text. What is longer is several, so that none need be held whole.
-LONGEST = 1_000_000
+# A chunk has no more texts once it has so many characters.
+LONG = 1_000_000
 
 
 class Text(NamedTuple):
@@ -66,7 +71,7 @@ def chunks_of(texts: Any, size: int) -> Iterator[Chunk]:
     numbers, first = count(), 0
     for text in texts_of(texts):
         taken.append(text)
-        if len(taken) == size or sum(len(text.content) for text in taken) >= LONGEST:
+        if len(taken) == size or sum(len(text.content) for text in taken) >= LONG:
             yield Chunk(next(numbers), first, tuple(taken))
             first += len(taken)
             taken = []
@@ -112,12 +117,11 @@ def _of_iterable(given: Iterable[Any]) -> Iterator[Text]:
             yield Text(name, "", f"it is no text: {shown(text)}")
             continue
         try:
-            content = text.encode()
+            text.encode()
         except UnicodeEncodeError:
             yield Text(name, "", "it has half of a surrogate pair, which is no character")
-            continue
-        for part_name, part in _named(name, _parts(io.BytesIO(content).read)):
-            yield Text(part_name, part.decode())
+        else:
+            yield Text(name, text)
 
 
 def _of_lines(path: Path) -> Iterator[Text]:
@@ -126,13 +130,9 @@ def _of_lines(path: Path) -> Iterator[Text]:
     except OSError as error:
         raise InvalidValueError(f"{path} can't be read: {error.strerror or error}") from None
     with stream:
-        for number in count(1):
-            parts = _parts(stream.readline, ends=b"\n")
-            first = next(parts, None)
-            if first is None:
-                return
-            if first.strip():
-                yield from starmap(Text.of_file, _named(f"line {number}", parts, first))
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                yield Text.of_file(f"line {number}", line)
 
 
 def _of_directory(directory: Path) -> Iterator[Text]:
@@ -141,45 +141,6 @@ def _of_directory(directory: Path) -> Iterator[Text]:
         for file in (Path(place, name) for name in sorted(files) if not name.startswith(".")):
             name = file.relative_to(directory).as_posix()
             try:
-                with open_regular(file) as stream:
-                    yield from starmap(Text.of_file, _named(name, _parts(stream.read)))
-            except OSError as error:
-                yield Text(name, "", f"it can't be read: {error.strerror or error}")
-
-
-def _named(
-    name: str, parts: Iterator[bytes], first: bytes | None = None
-) -> Iterator[tuple[str, bytes]]:
-    """The parts of one text with names, the second and further ones numbered."""
-    yield name, next(parts, b"") if first is None else first
-    for number, part in enumerate(parts, 2):
-        yield f"{name}, part {number}", part
-
-
-def _parts(read: Callable[[int], bytes], ends: bytes | None = None) -> Iterator[bytes]:
-    """One text, of which `read` gives so many bytes at a time, in parts that are not too long.
-
-    It ends where nothing follows, or with `ends`.
-    """
-    rest = b""
-    while more := read(LONGEST - len(rest)):
-        piece = rest + more
-        if len(piece) < LONGEST or (ends is not None and more.endswith(ends)):
-            yield piece
-            return
-        cut = _cut(piece)
-        yield piece[:cut]
-        rest = piece[cut:]
-    if rest:
-        yield rest
-
-
-def _cut(piece: bytes) -> int:
-    """Where a text that goes on is cut: before its last word, else before its last character."""
-    space = piece.rfind(b" ", 1)
-    if space > 0:
-        return space
-    end = len(piece) - 1
-    while end > 1 and piece[end] & 0b1100_0000 == 0b1000_0000:  # a character's further bytes
-        end -= 1
-    return end
+                yield Text.of_file(name, read_bytes(file, InvalidValueError))
+            except AttnlabError as error:
+                yield Text(name, "", str(error))

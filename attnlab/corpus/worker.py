@@ -80,9 +80,13 @@ class Task(NamedTuple):
     measures: dict[str, Measure | None]
     window: int
 
+    def empty_tally(self) -> Tally:
+        """The tally of no texts."""
+        return Tally.of(columns(self.shared.model.config, self.measures))
+
     def tally(self, chunk: Chunk) -> Tally:
         """The tally of a chunk's texts. A text that can't be measured is told in it."""
-        whole = Tally.of(columns(self.shared.model.config, self.measures))
+        whole = self.empty_tally()
         for number, text in enumerate(chunk.texts, chunk.first):
             try:
                 whole.add(self._of_text(number, text))
@@ -118,7 +122,7 @@ class Task(NamedTuple):
                 yield next(self._windows(text))[1]
 
     def _of_text(self, number: int, text: Text) -> Tally:
-        one = Tally.of(columns(self.shared.model.config, self.measures))
+        one = self.empty_tally()
         sums, places = np.zeros((2, one.moments.shape[-1]))
         for start, ids in self._windows(text):
             numbers = flat(measured(self.shared.model.trace(ids), self.measures))

@@ -15,8 +15,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from attnlab import equations
 from attnlab.equations import Array, Mask
 from attnlab.forward import fast
@@ -128,11 +126,8 @@ class Attention(Result):
         ------
         DisagreementError
             The printed numbers do not lead to the stored ones.
-        OutOfRangeError, InvalidTypeError
-            There is no such query, key or component.
         InvalidValueError
-            No token has that text, or several have; there is no such step; weights of several heads
-            or sequences at once: take one first, as `.heads[h]`.
+            Weights of several heads or sequences at once: take one first, as `.heads[h]`.
 
         Examples
         --------
@@ -164,13 +159,6 @@ class Attention(Result):
         Picture
             a notebook shows it, `.save("picture.svg")` writes it; `.axes`, `.figure` and `.alt`,
             its words, are there too
-
-        Raises
-        ------
-        InvalidValueError
-            There is no such step, or several heads or sequences at once.
-        MissingExtraError
-            matplotlib is not installed.
         """
         from attnlab.views.plot import drawn_in, plot_step
 
@@ -183,11 +171,6 @@ class Attention(Result):
         Parameters
         ----------
         tokens : as `plot` takes it
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            `tokens` is no slice, or leaves none.
         """
         from attnlab.views.notebook import view_of_tokens
 
@@ -206,13 +189,6 @@ class Attention(Result):
             rows and columns named query, key, Dk, ... Where they are tokens, they have an index of
             two levels, position and symbol: `frame.loc[11]`, `frame.xs("Ġhot", level="key_token",
             axis=1)`, and `frame.stack(["key", "key_token"])` for one line for each pair
-
-        Raises
-        ------
-        InvalidValueError
-            There is no such step, or several heads or sequences at once.
-        MissingExtraError
-            pandas is not installed.
         """
         from attnlab.views.frames import dataframe
 
@@ -224,7 +200,7 @@ class Attention(Result):
         shape: tuple[int, ...] = self._run.scores_shape
         return shape
 
-    def _computes_for_repr(self) -> bool:
+    def _computes_for_repr(self, name: str) -> bool:
         return is_small(self._run)
 
 
@@ -295,29 +271,6 @@ def is_to_itself(run: Run, prefix: str) -> bool:
     return memory is None or memory is X
 
 
-def columns_of_head(W: Array, head: int, n_head: int) -> Array:
-    """A head's columns of a layer's parameter, (..., H·Dh) -> (..., Dh)."""
-    width = W.shape[-1] // n_head
-    return W[..., head * width : (head + 1) * width]
-
-
-def rows_of_head(W_O: Array, head: int, n_head: int) -> Array:
-    """A head's rows of W_O, (H·Dv, D) -> (Dv, D)."""
-    width = W_O.shape[0] // n_head
-    return W_O[head * width : (head + 1) * width]
-
-
-def one_of_heads(x: Any, head: int, n_head: int) -> Any:
-    """A head's share of what has a head axis or is the same in all heads, -> (..., Tq, Tk)."""
-    shape = (*x.shape[:-3], n_head, *x.shape[-2:])
-    return (x if x.shape == shape else np.broadcast_to(x, shape))[..., head, :, :]
-
-
-def all_of_it(x: Any, head: int, n_head: int) -> Any:
-    """What each head has whole."""
-    return x
-
-
 class Head(SelfAttention):
     """One head of a multi-head attention, under the same names.
 
@@ -334,26 +287,26 @@ class Head(SelfAttention):
 
     parts: ClassVar[tuple[str, ...]] = (*SelfAttention.parts, "W_O", "output")
 
-    X = SelfAttention.X.of(all_of_it)
-    memory = SelfAttention.memory.of(all_of_it)
-    W_Q = SelfAttention.W_Q.of(columns_of_head)
-    b_Q = SelfAttention.b_Q.of(columns_of_head)
-    W_K = SelfAttention.W_K.of(columns_of_head)
-    b_K = SelfAttention.b_K.of(columns_of_head)
-    W_V = SelfAttention.W_V.of(columns_of_head)
-    b_V = SelfAttention.b_V.of(columns_of_head)
-    Q = SelfAttention.Q.of(one_of_heads, always=True)
-    K = SelfAttention.K.of(one_of_heads, always=True)
-    V = SelfAttention.V.of(one_of_heads, always=True)
-    mask = Attention.mask.of(one_of_heads)
-    dropout_mask = Attention.dropout_mask.of(one_of_heads)
-    scale = Attention.scale.of(all_of_it, always=True)
-    raw_scores = Attention.raw_scores.of(one_of_heads)
-    scores = Attention.scores.of(one_of_heads)
-    masked_scores = Attention.masked_scores.of(one_of_heads)
-    weights = Attention.weights.of(one_of_heads)
-    context = Attention.context.of(one_of_heads)
-    W_O = Step[Array]("Dv D").of(rows_of_head)
+    X = SelfAttention.X.of(equations.all_of_it)
+    memory = SelfAttention.memory.of(equations.all_of_it)
+    W_Q = SelfAttention.W_Q.of(equations.columns_of_head)
+    b_Q = SelfAttention.b_Q.of(equations.columns_of_head)
+    W_K = SelfAttention.W_K.of(equations.columns_of_head)
+    b_K = SelfAttention.b_K.of(equations.columns_of_head)
+    W_V = SelfAttention.W_V.of(equations.columns_of_head)
+    b_V = SelfAttention.b_V.of(equations.columns_of_head)
+    Q = SelfAttention.Q.of(equations.one_of_heads, always=True)
+    K = SelfAttention.K.of(equations.one_of_heads, always=True)
+    V = SelfAttention.V.of(equations.one_of_heads, always=True)
+    mask = Attention.mask.of(equations.one_of_heads)
+    dropout_mask = Attention.dropout_mask.of(equations.one_of_heads)
+    scale = Attention.scale.of(equations.all_of_it, always=True)
+    raw_scores = Attention.raw_scores.of(equations.one_of_heads)
+    scores = Attention.scores.of(equations.one_of_heads)
+    masked_scores = Attention.masked_scores.of(equations.one_of_heads)
+    weights = Attention.weights.of(equations.one_of_heads)
+    context = Attention.context.of(equations.one_of_heads)
+    W_O = Step[Array]("Dv D").of(equations.rows_of_head)
     output = Step("Tq D", "context W_O", equations.head_output, finite=True)
 
     @property

@@ -83,8 +83,7 @@ class GPT2Config:
     Raises
     ------
     ConfigError
-        A size that is no positive integer or too large, heads that do not divide the width, a
-        setting of another kind. All that is wrong is told at once.
+        All settings that can't be used are reported together.
 
     Notes
     -----
@@ -134,11 +133,8 @@ class GPT2Config:
         Raises
         ------
         ConfigError
-            It is another architecture's or says that the weights are quantised; a size is missing
-            or wrong, or a setting is one that is not implemented. Of a GPT-2's, all that is wrong
-            is told at once.
-        InvalidTypeError
-            `settings` are no mapping.
+            Another architecture, quantised weights, or a setting that is not implemented. All
+            settings that can't be used are reported together.
         """
         if not isinstance(settings, Mapping):
             raise InvalidTypeError(f"settings must be a dict; given {shown(settings)}")
@@ -156,15 +152,7 @@ class GPT2Config:
 
     @classmethod
     def from_file(cls, path: Given) -> GPT2Config:
-        """The config in a `config.json`; an error names the file.
-
-        Raises
-        ------
-        MissingFileError
-            There is no such file.
-        ConfigError
-            It is not JSON, or what `from_dict` refuses.
-        """
+        """The config in a `config.json`; an error names the file."""
         settings = read_json(path, ConfigError)
         try:
             return cls.from_dict(settings)
@@ -172,13 +160,7 @@ class GPT2Config:
             raise ConfigError(f"{as_path(path)}: {error}") from None
 
     def save(self, directory: Given) -> None:
-        """Write `config.json`, as transformers reads it too.
-
-        Raises
-        ------
-        WriteError
-            The directory can't be written to.
-        """
+        """Write `config.json`, as transformers reads it too."""
         settings = {
             "model_type": MODEL_TYPE,
             "architectures": ["GPT2LMHeadModel"],

@@ -21,10 +21,9 @@ from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.forward import fast
-from attnlab.forward.attention import columns_of_head, one_of_heads
 from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 from attnlab.support.checks import as_array
-from attnlab.support.names import dotted, hint_for, written
+from attnlab.support.names import dotted, hint_in_path, written
 
 # What takes the place of a step: an array, a number, or a function of what would have been there.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
@@ -227,11 +226,8 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
 
     Raises
     ------
-    InvalidTypeError
-        Edits that are no mapping, or a value that is no array of numbers.
     InvalidValueError
-        A path that leads to no step, or to one that can't be edited; an array that does not fit,
-        or that holds what the step can't; a function that fails.
+        A function given as an edit raised.
     """
     check_paths(run.graph, run.look("n_head"), edits)
     held = {path: edit if callable(edit) else numbers(path, edit) for path, edit in edits.items()}
@@ -311,7 +307,7 @@ def changed(run: Run, path: str, edit: Edit, value: Any) -> Any:
     node = run.graph[path]
     if len(wholes(run.graph, path)) == 1:
         return replaced(run, path, edit, value)
-    if node.step.of_whole is one_of_heads:  # a mask may be the same in all heads
+    if node.step.of_whole is equations.one_of_heads:  # a mask may be the same in all heads
         shape = np.broadcast_shapes(value.shape, (run.look(node.n_head), 1, 1))
         value = np.broadcast_to(value, shape)
     whole = np.array(value)
@@ -356,7 +352,7 @@ def of_other_X(head: str) -> Follow:
         changed, X = np.array(QKV), run.look(f"{head}.X")
         node = run.graph[f"{head}.X"]
         for name, third in (("Q", equations.W_Q), ("K", equations.W_K), ("V", equations.W_V)):
-            part = columns_of_head(third(changed), node.number, run.look(node.n_head))
+            part = equations.columns_of_head(third(changed), node.number, run.look(node.n_head))
             part[...] = equations.affine(
                 X, run.look(f"{head}.W_{name}"), run.look(f"{head}.b_{name}")
             )
@@ -369,13 +365,7 @@ def of_other_X(head: str) -> Follow:
 
 
 def check_paths(graph: Graph, n_head: int, edits: object) -> None:
-    """Refuse edits that lead to no step that can be edited; the nearest ones that can are told.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `edited` does.
-    """
+    """Refuse edits that lead to no step that can be edited; the nearest ones that can are told."""
     if not isinstance(edits, Mapping):
         raise InvalidTypeError(
             f"edits are a dict of paths and what takes their place; given {shown(edits)}"
@@ -391,11 +381,6 @@ def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, wh
     ----------
     known : paths with # for every number
     what : it has to be, for the message
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `edited` does.
     """
     if not isinstance(path, str):
         raise InvalidTypeError(f"a path is a str, such as 'embedding'; given {shown(path)}")
@@ -406,7 +391,7 @@ def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, wh
     meant = dotted(path)
     others = nearest(re.sub(NUMBER, "#", meant), known)
     near = ", ".join(numbered(other, meant, counts) for other in others)
-    hint = hint_for(path.rpartition(".")[2]) + written(path)
+    hint = hint_in_path(path) + written(path)
     raise InvalidValueError(f"{shown(path)} is no {what}; near it are {near}{hint}")
 
 
@@ -463,13 +448,7 @@ def numbers(path: str, given: object) -> AnyArray:
 
 
 def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
-    """What takes a value's place, of its shape and dtype.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        It does not fit, as `edited` tells it.
-    """
+    """What takes a value's place, of its shape and dtype."""
     is_array = isinstance(value, np.ndarray)
     there = np.asarray(value)
     with np.errstate(all="ignore"):  # what comes of it is looked at

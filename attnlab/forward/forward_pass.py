@@ -15,6 +15,7 @@ Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,13 +29,19 @@ from attnlab.forward import fast
 from attnlab.forward.attention import MultiHeadAttention, is_small
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.functional import causal_mask
-from attnlab.forward.parameters import Parameters
+from attnlab.forward.parameters import Parameters, shapes_in_block
 from attnlab.steps import Formulas, Numbered, Part, Result, Run, Step, graph_of, view_of
 from attnlab.support.checks import as_floats, check_kind
 from attnlab.text.tokens import Tokens, as_ids, check_ids
 
 if TYPE_CHECKING:
     from attnlab.views.explanation import Explanation
+
+# What a table computes only to show it: at most so many products, which take less than 50 ms.
+QUICK = 10**9
+
+# A parameter that is read from disk takes as long as so many products.
+READING = 60
 
 
 class CachedRows:
@@ -136,11 +143,8 @@ class Explained(Result):
         ------
         DisagreementError
             The printed numbers do not lead to the stored one.
-        OutOfRangeError, InvalidTypeError
-            There is no such token or component.
         InvalidValueError
-            There is no such step; no token has that text, or several have; a step of several heads
-            or sequences at once: take one first, as `.heads[h]`.
+            A step of several heads or sequences at once: take one first, as `.heads[h]`.
 
         Examples
         --------
@@ -148,7 +152,16 @@ class Explained(Result):
         >>> trace.explain("blocks.0.mlp.hidden", "it", 17)
         >>> trace.blocks[0].explain("mid", "it")
         """
+        if isinstance(step, str) and step not in self.steps and self._has_token(step):
+            key = "key" if token is None else shown(token)
+            raise InvalidValueError(
+                f"{shown(step)} is a token and no step of {self.title}; the weight from one token "
+                f"to another: trace.head(layer, head).explain({shown(step)}, {key})"
+            )
         return self._explained(self.comes_to if step is None else step, token, component)
+
+    def _has_token(self, text: str) -> bool:
+        return text.strip() in {token.text.strip() for token in self.tokens or ()}
 
 
 class MLP(Explained):
@@ -208,7 +221,7 @@ class MLP(Explained):
         passes=True,
     )
 
-    def _computes_for_repr(self) -> bool:
+    def _computes_for_repr(self, name: str) -> bool:
         return is_small(self._run)
 
 
@@ -314,6 +327,11 @@ class Block(Explained):
         finite=True,
     )
 
+    def _computes_for_repr(self, name: str) -> bool:
+        layer = int(self.path.rpartition(".")[2])
+        is_quick: bool = self._run.is_quick(layer if name == "input" else layer + 1)
+        return is_quick
+
     @Part
     def attention(self) -> BlockAttention:
         layer = self.path.rpartition(".")[2]
@@ -342,10 +360,8 @@ class ForwardPass(Explained):
 
     Raises
     ------
-    InvalidTypeError, InvalidValueError
-        Ids that are not integers, none at all, one outside the vocabulary, or more of them than
-        positions; parameters that are none; a cache of another model's, or for several texts;
-        dropout at a path where nothing can be dropped, or of another shape.
+    InvalidValueError
+        More ids than positions; a cache of another model, or for several texts.
 
     Attributes
     ----------
@@ -464,6 +480,7 @@ class ForwardPass(Explained):
             tokens=tokens,
             tokens_before=cached,
             is_long=checked.size > fast.SHORT,
+            quick_blocks=QUICK // products_in_block(config, checked.size, cached + T),
         )
         after = f" after {cached} cached ones" if cached else ""
         self._stand(
@@ -474,6 +491,14 @@ class ForwardPass(Explained):
         )
         vars(self).update(parameters=parameters, config=config)
 
+    def _computes_for_repr(self, name: str) -> bool:
+        config, run = self.config, self._run
+        is_quick: bool = run.is_quick(0 if name.endswith("embedding") else config.n_layer)
+        if not is_quick:
+            return False
+        rows = {"logits": self.ids.size, "next_logits": 1}.get(name, 0)
+        return rows == 0 or config.vocab_size * config.n_embd * (READING + rows) <= QUICK
+
     @Part
     def blocks(self) -> Numbered[Block]:
         layers = range(self.config.n_layer)
@@ -483,14 +508,14 @@ class ForwardPass(Explained):
         )
 
 
-def checked_cache(cache: KeyValueCache, parameters: Parameters) -> KeyValueCache:
-    """A cache, once it is known to be one for the model.
+def products_in_block(config: GPT2Config, tokens: int, keys: int) -> int:
+    """About how many products a block takes, the reading of its parameters counted as products."""
+    parameters = sum(map(math.prod, shapes_in_block(config).values()))
+    return parameters * (READING + tokens) + 2 * tokens * keys * config.n_embd
 
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `ForwardPass` does.
-    """
+
+def checked_cache(cache: KeyValueCache, parameters: Parameters) -> KeyValueCache:
+    """A cache, once it is known to be one for the model."""
     check_kind(cache, KeyValueCache, "cache")
     if (cache.config, cache.dtype) != (parameters.config, parameters.dtype):
         raise InvalidValueError("the cache holds keys and values of another model")
@@ -516,13 +541,7 @@ def dropout_shapes(
 def checked_dropout(
     dropout: Mapping[str, Array], config: GPT2Config, ids_shape: tuple[int, ...], cached: int
 ) -> dict[str, Array]:
-    """What is dropped, by path, as views: what makes those read-only leaves the caller's alone.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `ForwardPass` does.
-    """
+    """What is dropped, by path, as views: what makes those read-only leaves the caller's alone."""
     check_kind(dropout, Mapping, "dropout")
     shapes = dropout_shapes(config, ids_shape, cached)
     checked = {}
@@ -563,13 +582,7 @@ def formulas_of(config: GPT2Config) -> Formulas:
 
 
 def checked_ids(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
-    """Ids as an array that nobody else holds, int64 (..., T), once they are known to be usable.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `ForwardPass` does.
-    """
+    """Ids as an array that nobody else holds, int64 (..., T), once they are known to be usable."""
     array = as_ids(ids)
     flat = check_ids(array.ravel(), config.vocab_size)
     *_, T = (0, *array.shape)

@@ -47,11 +47,6 @@ def causal_mask(T: int, cached: int = 0) -> Mask:
     Returns
     -------
     bool (T, cached + T), True where key j may be seen by query i: j <= cached + i
-
-    Raises
-    ------
-    InvalidValueError
-        T is not a positive integer, or cached is below 0; there is no memory for so many.
     """
     T, cached = as_count(T, "T", least=1), as_count(cached, "cached")
     with memory_for(f"a mask of {T} x {cached + T}"):
@@ -60,13 +55,7 @@ def causal_mask(T: int, cached: int = 0) -> Mask:
 
 
 def split_heads(x: ArrayLike, n_head: int) -> Array:
-    """The columns of x dealt out to heads: (..., T, H·Dh) -> (..., H, T, Dh).
-
-    Raises
-    ------
-    InvalidValueError
-        x is no matrix, or H does not divide its columns.
-    """
+    """The columns of x dealt out to heads: (..., T, H·Dh) -> (..., H, T, Dh)."""
     x = as_floats(x)
     if x.ndim < 2:
         raise InvalidValueError(f"splitting needs x of shape (..., T, H·Dh); given {x.shape}")
@@ -74,13 +63,7 @@ def split_heads(x: ArrayLike, n_head: int) -> Array:
 
 
 def merge_heads(x: ArrayLike) -> Array:
-    """The heads' columns side by side again: (..., H, T, Dh) -> (..., T, H·Dh).
-
-    Raises
-    ------
-    InvalidValueError
-        x has fewer than three axes.
-    """
+    """The heads' columns side by side again: (..., H, T, Dh) -> (..., T, H·Dh)."""
     x = as_floats(x)
     if x.ndim < 3:
         raise InvalidValueError(f"merging needs x of shape (..., H, T, Dh); given {x.shape}")
@@ -118,9 +101,7 @@ def attention(
     Raises
     ------
     InvalidValueError
-        Shapes that do not fit, a query that may see no key, a dropout outside [0, 1).
-    InvalidTypeError
-        Arrays that are not of real numbers, a mask that is not boolean.
+        A query may attend to no key.
 
     Notes
     -----
@@ -165,11 +146,6 @@ def self_attention(
     -------
     SelfAttention
         X, the parameters, and all that `attention` returns
-
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError
-        As `attention` does.
     """
     given = _floats(X=X, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
     shape = _projected(given)
@@ -206,11 +182,6 @@ def cross_attention(
     -------
     SelfAttention
         X, memory, the parameters, and all that `attention` returns
-
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError
-        As `attention` does.
 
     Notes
     -----
@@ -257,11 +228,6 @@ def multi_head_attention(
     -------
     MultiHeadAttention
         the chain with a head axis, concat, output, and each head in `heads`
-
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError
-        As `attention` does, and where H does not divide the columns.
 
     Notes
     -----
@@ -446,11 +412,6 @@ def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
     -------
     (..., m)
 
-    Raises
-    ------
-    InvalidValueError
-        The shapes do not fit.
-
     Notes
     -----
     Source: GPT-2's `model.py`, `conv1d`.
@@ -520,8 +481,7 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
     Raises
     ------
     InvalidValueError
-        The shapes do not fit; eps is no number of at least 0; or numbers are so large that their
-        squares overflow.
+        Numbers so large that their squares overflow.
 
     Notes
     -----

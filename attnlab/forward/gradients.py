@@ -279,8 +279,7 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
     Raises
     ------
     InvalidValueError
-        The shapes do not fit, there are no rows, a target is outside the vocabulary, or a row of
-        logits holds NaN or +inf.
+        A row of logits holds NaN or +inf.
 
     Notes
     -----

@@ -151,11 +151,6 @@ class ParameterVector(Parameters):
     Attributes
     ----------
     vector : (parameter_count(config),), which may be written to
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        There is no memory for so many; `config` is no GPT2Config; the vector is of another length.
     """
 
     origin = "in memory"

@@ -263,13 +263,7 @@ class Desk:
         self._kept: OrderedDict[str, Kept] = OrderedDict()  # the one asked for last at the end
 
     def kept(self, text_or_ids: Any, silenced: Sequence[Any] = ()) -> Kept:
-        """A text's trace with places silenced in it.
-
-        Raises
-        ------
-        InvalidValueError, InvalidTypeError
-            There are no tokens or too many, or what is silenced is not there.
-        """
+        """A text's trace with places silenced in it."""
         tokenizer, positions = self.model.tokenizer, self.model.config.n_positions
         ids = tokenizer.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
         if isinstance(ids, list) and not ids:
@@ -297,13 +291,7 @@ class Desk:
         return self.at(id)
 
     def at(self, id: str) -> Kept:
-        """What is kept under an id.
-
-        Raises
-        ------
-        HTTPException
-            410: it no longer is.
-        """
+        """What is kept under an id."""
         if id not in self._kept:
             raise HTTPException(410, "This trace is no longer kept: ask for it again.")
         self._kept.move_to_end(id)
@@ -338,13 +326,7 @@ class Desk:
         return live_page(self.at(described["id"]).trace, described, self.language)
 
     def passage(self, place: str) -> tuple[list[int], str]:
-        """A passage's ids as they are, and where it is from, in words.
-
-        Raises
-        ------
-        HTTPException
-            404: there is no such passage.
-        """
+        """A passage's ids as they are, and where it is from, in words."""
         try:
             name, kind, *numbers = place.rsplit(".", 4)
             layer, head, rank = map(int, numbers)
@@ -377,13 +359,7 @@ class Desk:
     def writing(
         self, id: str, count: Any, asked: Mapping[str, Any]
     ) -> tuple[Kept, Iterator[NextToken]]:
-        """A trace, and the tokens that will be written after it, as many as there is room.
-
-        Raises
-        ------
-        InvalidValueError, InvalidTypeError
-            There is no room, or the count or the settings can't be used.
-        """
+        """A trace, and the tokens that will be written after it, as many as there is room."""
         kept, positions = self.at(id), self.model.config.n_positions
         tokens = kept.trace.tokens
         room = positions - len(tokens)
@@ -473,13 +449,7 @@ def size_of(traces: Iterable[Trace]) -> int:
 
 
 def edits_of(silenced: Sequence[Any]) -> dict[str, int]:
-    """The edits that silence places, a head [layer, head] or an MLP [layer]: what these write is 0.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        They are no such places.
-    """
+    """The edits that silence heads [layer, head] and MLPs [layer]; what they write is 0."""
     edits = {}
     for place in silenced:
         if not isinstance(place, list) or len(place) not in (1, 2):
@@ -574,13 +544,7 @@ def application(desk: Desk, end: Callable[[], None]) -> ASGIApp:
 
 
 async def content_of(request: Request, too_long: str) -> dict[str, Any]:
-    """The JSON object that a request brings.
-
-    Raises
-    ------
-    HTTPException
-        It is too long, does not come, or is none.
-    """
+    """The JSON object that a request brings."""
     content = bytearray()
     try:
         async with asyncio.timeout(PATIENCE):

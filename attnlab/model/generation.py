@@ -186,13 +186,7 @@ def join(
 
 
 def checked_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_oldest: bool) -> int:
-    """How many tokens to write, once they are known to fit, before any work is done.
-
-    Raises
-    ------
-    InvalidValueError
-        No prompt, a count below 0, or more tokens than positions without `drop_oldest`.
-    """
+    """How many tokens to write, once they are known to fit, before any work is done."""
     if not prompt:
         raise InvalidValueError("nothing to continue: the prompt has no tokens")
     max_new_tokens = as_count(max_new_tokens, "max_new_tokens")
@@ -207,15 +201,7 @@ def checked_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_old
 
 
 def stop_bytes(stop: str | Sequence[str] | None) -> tuple[bytes, ...]:
-    """The bytes of each text at which to stop.
-
-    Raises
-    ------
-    InvalidTypeError
-        Not a text or texts.
-    InvalidValueError
-        An empty text, which would stop at once.
-    """
+    """The bytes of each text at which to stop."""
     stops = () if stop is None else as_texts(stop, "stop")
     if "" in stops:
         raise InvalidValueError("stop must not be an empty text")

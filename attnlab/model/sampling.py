@@ -34,15 +34,7 @@ class SamplingSettings(TypedDict, total=False):
 
 
 def sampling_of(settings: Mapping[str, Any]) -> Sampling:
-    """How tokens are drawn by settings that were given by name.
-
-    Raises
-    ------
-    InvalidTypeError
-        There is no such setting.
-    InvalidValueError
-        As `Sampling` does.
-    """
+    """How tokens are drawn by settings that were given by name."""
     for name in settings:
         if name not in SamplingSettings.__annotations__:
             raise InvalidTypeError(
@@ -65,11 +57,6 @@ class Sampling:
     top_p : of those, taken from the most probable down, the fewest whose probabilities add up to
         top_p at least remain; None for all. Of equal ones the higher ids are taken first.
     seed : makes the draws repeatable; None for fresh randomness
-
-    Raises
-    ------
-    InvalidValueError
-        A temperature below 0 or not finite, a top_k below 1, a top_p outside (0, 1], no seed.
 
     Notes
     -----
@@ -106,11 +93,6 @@ class Sampling:
         Returns
         -------
         float64 (vocab,), sums to 1
-
-        Raises
-        ------
-        InvalidValueError
-            Logits that are not one row of finite numbers.
         """
         scores = as_floats(logits, "logits").astype(np.float64)
         if scores.ndim != 1 or scores.size == 0 or not np.isfinite(scores).all():
@@ -135,13 +117,7 @@ class Sampling:
         return np.random.default_rng(self.seed)
 
     def draw(self, logits: Array, rng: np.random.Generator) -> tuple[int, float]:
-        """An id, and the probability that it had.
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            As `probabilities` raises them; `rng` is no NumPy generator.
-        """
+        """An id, and the probability that it had."""
         check_kind(rng, np.random.Generator, "rng")
         probabilities = self.probabilities(logits)
         cumulative = probabilities.cumsum()

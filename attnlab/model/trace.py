@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
@@ -17,12 +17,10 @@ from attnlab.forward.attention import Head
 from attnlab.forward.edits import Edit, edited
 from attnlab.forward.forward_pass import ForwardPass, KeyValueCache
 from attnlab.forward.parameters import Parameters
-from attnlab.model.recordings import read, record
 from attnlab.steps import Step
 from attnlab.support.checks import as_count, as_float, check_kind
-from attnlab.support.console import PrintedAnywhere
 from attnlab.support.files import Given
-from attnlab.support.tables import align, shortened
+from attnlab.support.tables import Document, Table
 from attnlab.text.tokens import Token, Tokens, Vocabulary
 
 if TYPE_CHECKING:
@@ -115,9 +113,8 @@ class Trace(ForwardPass):
 
         Raises
         ------
-        InvalidTypeError, InvalidValueError
-            A path that leads to no step, the nearest ones are told; a value that does not fit, or
-            that the step can't hold, such as NaN; a function that fails.
+        InvalidValueError
+            A value that the step can't hold, such as NaN; a function that raised.
 
         Examples
         --------
@@ -140,10 +137,10 @@ class Trace(ForwardPass):
         Raises
         ------
         InvalidValueError
-            There is no such part, or the trace is a step of generation with a cache.
-        WriteError
-            The file can't be written.
+            The trace is a step of generation with a cache.
         """
+        from attnlab.model.recordings import record
+
         record(self, path, parts)
 
     def _repr_html_(self) -> str:
@@ -170,13 +167,7 @@ class Trace(ForwardPass):
         return tuple(state[np.newaxis] for state in states)
 
     def head(self, layer: int, head: int) -> Head:
-        """One head, `blocks[layer].attention.heads[head]`.
-
-        Raises
-        ------
-        OutOfRangeError, InvalidTypeError
-            There is no such layer or head.
-        """
+        """One head, `blocks[layer].attention.heads[head]`."""
         return self.blocks.one(layer).attention.heads.one(head)
 
     def plot(
@@ -202,13 +193,6 @@ class Trace(ForwardPass):
         Picture
             a notebook shows it, `.save("picture.svg")` writes it; `.axes`, `.figure` and `.alt`,
             its words, are there too
-
-        Raises
-        ------
-        InvalidValueError
-            Heads have no such step each, or there is no such language.
-        MissingExtraError
-            matplotlib is not installed.
         """
         from attnlab.views.plot import drawn_in, plot_heads
 
@@ -239,13 +223,6 @@ class Trace(ForwardPass):
         Picture
             a notebook shows it, `.save("picture.svg")` writes it; `.axes`, `.figure` and `.alt`,
             its words, are there too
-
-        Raises
-        ------
-        OutOfRangeError, InvalidTypeError
-            There is no such layer, head or query.
-        MissingExtraError
-            matplotlib is not installed.
         """
         from attnlab.views.plot import drawn_in, plot_tokens
 
@@ -268,15 +245,6 @@ class Trace(ForwardPass):
             dimensions layer, head, query, key, position, Dk, ...; query, key and position count
             tokens, and query_token, key_token and position_token are their symbols:
             `data.weights.sel(layer=0, head=3, query=11)`
-
-        Raises
-        ------
-        InvalidValueError
-            There is no such step.
-        InvalidTypeError
-            `steps` are no names.
-        MissingExtraError
-            xarray or pandas is not installed.
         """
         from attnlab.views.frames import dataset
 
@@ -286,11 +254,6 @@ class Trace(ForwardPass):
         """The k tokens that most probably follow the last one, the most probable first.
 
         probability = softmax(next_logits); the other rows' logits are not made.
-
-        Raises
-        ------
-        InvalidValueError
-            k is not an integer from 1 to the size of the vocabulary.
         """
         k = as_count(k, "k", least=1, most=self.config.vocab_size)
         logits, probabilities = self.next_logits, equations.softmax(self.next_logits)
@@ -336,11 +299,8 @@ class Trace(ForwardPass):
 
         Raises
         ------
-        InvalidTypeError, InvalidValueError
-            It is not exactly one token of the vocabulary; both are the same; no token of the text
-            is called so, or several are; or an edit put something else in the place of a sum.
-        OutOfRangeError
-            There is no such position.
+        InvalidValueError
+            An edit replaced a sum, so that its parts no longer add up to it.
         """
         from attnlab.analysis.attribution import Attribution
 
@@ -369,12 +329,8 @@ class Trace(ForwardPass):
 
         Raises
         ------
-        InvalidTypeError, InvalidValueError
-            It is not exactly one token of the vocabulary; both are the same; no token of the text
-            is called so, or several are; or there is one token and so no loss. When a gradient is
-            looked at: see `Gradients`.
-        OutOfRangeError
-            There is no such position.
+        InvalidValueError
+            The trace has one token, and so no loss. When a gradient is read: see `Gradients`.
         """
         from attnlab.analysis.base import Target
         from attnlab.analysis.gradients import Gradients
@@ -393,11 +349,6 @@ class Trace(ForwardPass):
         layer, head : which head
         token : its id, its text, such as " dog", its symbol, or a Token
         k : how many
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError, OutOfRangeError
-            There is no such head or token; k is not an integer from 1 to the vocabulary's size.
         """
         from attnlab.analysis.circuits import writes
 
@@ -425,11 +376,6 @@ class Trace(ForwardPass):
         Parameters
         ----------
         kind : "Q", "K" or "V"
-
-        Raises
-        ------
-        InvalidValueError
-            It is none of these.
         """
         from attnlab.analysis.circuits import Composition
 
@@ -446,8 +392,8 @@ class Trace(ForwardPass):
 
         Raises
         ------
-        InvalidTypeError, InvalidValueError
-            A job that is no function, or gives something else; a step of generation.
+        InvalidValueError
+            The trace is a step of generation.
         """
         from attnlab.analysis.jobs import JOBS, head_jobs
 
@@ -461,7 +407,7 @@ class Trace(ForwardPass):
         Raises
         ------
         InvalidValueError
-            A step of generation.
+            The trace is a step of generation.
         """
         from attnlab.analysis.flow import Rollout
 
@@ -479,11 +425,6 @@ class Trace(ForwardPass):
         Parameters
         ----------
         layer, head : which head; None for all, which take L · H · T² numbers
-
-        Raises
-        ------
-        OutOfRangeError, InvalidTypeError
-            There is no such layer or head.
         """
         from attnlab.analysis.flow import ValueWeighted, ValueWeightedHeads
 
@@ -498,11 +439,6 @@ class Trace(ForwardPass):
         ----------
         id, probability : of the token
         share : the model's own probability, where it was drawn with another one
-
-        Raises
-        ------
-        InvalidValueError
-            There is no such token; a probability is no number of at least 0.
         """
         token = self.vocabulary.token(id)
         return NextToken(
@@ -524,11 +460,8 @@ class Trace(ForwardPass):
 
         Raises
         ------
-        InvalidTypeError
-            `other` is no Trace.
         InvalidValueError
-            Another language; Q, K, V or logits hold NaN or what float32, in which the page carries
-            them, can't hold.
+            Q, K, V or logits hold NaN, or numbers too large for the page's float32.
         """
         from attnlab.views.page.page import page  # what computes loads what draws only to draw
 
@@ -543,11 +476,6 @@ class Trace(ForwardPass):
         ----------
         other, language : as `to_html` takes them
         height : of the frame, in pixels; in it the page scrolls
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            As `to_html` does; `height` is no integer of at least 1.
         """
         from attnlab.views.notebook import Frame
 
@@ -570,14 +498,6 @@ class Trace(ForwardPass):
         ----------
         path : such as "attention.html"; a file that is there is replaced
         other, language : as `to_html` takes them
-
-        Raises
-        ------
-        WriteError
-            The file can't be written.
-        InvalidTypeError, InvalidValueError
-            `path` is no path, or its ending not that of a page, such as .pdf; and as `to_html`
-            does.
         """
         from attnlab.views.page.page import save
 
@@ -607,14 +527,9 @@ def open_trace(path: Given) -> Trace:
     """The trace in a file that `Trace.record` wrote.
 
     It is a trace like any other, in which what needs the model's parameters says so.
-
-    Raises
-    ------
-    MissingFileError
-        There is no such file.
-    RecordingError
-        It is no trace file, of another version, or damaged.
     """
+    from attnlab.model.recordings import read
+
     ids, vocabulary, parameters, values, note = read(path)
     try:
         trace = trace_of(vocabulary.tokens(ids), vocabulary, parameters, values)
@@ -634,11 +549,6 @@ class NextToken(Token):
     probability : of a token that was drawn, what it was drawn with, which temperature, top_k and
         top_p have made: 1 at temperature 0. Else the model's own.
     share : the model's own, softmax(logits)
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As of `Token`; a logit or a probability that is no number.
     """
 
     logit: float
@@ -652,19 +562,15 @@ class NextToken(Token):
         as_float(self.share, "share")
 
 
-class NextTokens(PrintedAnywhere, tuple[NextToken, ...]):
+class NextTokens(Document, tuple[NextToken, ...]):
     """Tokens that may come next; `repr` is a table of them."""
 
-    def lines(self) -> list[tuple[str, ...]]:
-        """Each token in words, below a header."""
+    def pieces(self) -> Iterator[Table]:
         lines: list[tuple[str, ...]] = [("id", "symbol", "text", "logit", "probability")]
         for token in self:
             numbers = (f"{token.logit:.4f}", f"{token.probability:.4f}")
             lines.append((str(token.id), token.symbol, repr(token.text), *numbers))
-        return lines
-
-    def __repr__(self) -> str:
-        return align(shortened(self.lines()), left=(1, 2))
+        yield Table(lines, left=(1, 2))
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import candidates_view

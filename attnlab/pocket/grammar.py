@@ -394,11 +394,6 @@ def sample(rng: np.random.Generator, kind: str | None = None) -> Sample:
 
     Quotes and apostrophes are typographic (“ ” ’) in one half of the texts, straight (" ') in the
     other, the same throughout a text.
-
-    Raises
-    ------
-    InvalidValueError
-        There is no such kind.
     """
     if kind is None:
         kind = Dice(rng).one(DECK)

@@ -37,11 +37,6 @@ def head_jobs(model: GPT2, seed: int = HELD_OUT_SEED) -> HeadJobs:
     Returns
     -------
     HeadJobs
-
-    Raises
-    ------
-    InvalidValueError
-        A text has more tokens than the model has positions.
     """
 
     def texts() -> Iterator[tuple[Trace, dict[str, Mask]]]:

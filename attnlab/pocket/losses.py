@@ -62,11 +62,6 @@ def held_out(model: GPT2, samples: int = 1000, seed: int = HELD_OUT_SEED) -> Hel
     ----------
     model : any GPT-2; one that was not trained on the grammar is at a loss
     samples, seed : which texts, see `grammar.corpus`
-
-    Raises
-    ------
-    InvalidValueError
-        A text has more tokens than the model has positions.
     """
     nats: dict[str, tuple[list[float], list[float], list[int]]] = {
         kind: ([], [], []) for kind in KINDS

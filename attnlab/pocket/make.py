@@ -41,15 +41,7 @@ PROMPTS = (
 
 
 def make(directory: Path) -> str:
-    """Make everything in a directory, which is made if it is not there; returns the card.
-
-    Raises
-    ------
-    MissingExtraError
-        tokenizers is not installed.
-    ResumeError, WriteError
-        The directory holds another model, or can't be written to.
-    """
+    """Make everything in a directory, which is made if it is not there; returns the card."""
     text = corpus(TRAINING_SEED, SAMPLES).text
     with tempfile.TemporaryDirectory() as scratch:
         tokenizer = learn_vocabulary(text, scratch)

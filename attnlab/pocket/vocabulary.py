@@ -28,11 +28,6 @@ def learn_vocabulary(text: str, directory: str | Path) -> Tokenizer:
     -------
     Tokenizer, read back from the two files
 
-    Raises
-    ------
-    MissingExtraError
-        tokenizers is not installed.
-
     Notes
     -----
     Source: "Neural Machine Translation of Rare Words with Subword Units" (2016), algorithm 1, as

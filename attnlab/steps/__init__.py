@@ -3,12 +3,12 @@
 Read `declaration` first (what a step says of itself), then `graph` (which steps it needs, by path,
 such as `blocks.3.attention.weights`), `run` (the arrays that are there so far, and how the others
 are made) and `result` (what you look at: `trace.blocks[3].attention` knows its run and its own
-path), with its `parts`. No result knows the one that it is part of, so that what nobody holds is
-freed at once.
+path), with its `parts`. `completion` is what a notebook offers to type behind a result. No result
+knows the one that it is part of, so that what nobody holds is freed at once.
 """
 
 from attnlab.steps.declaration import Step
-from attnlab.steps.graph import Formulas, Graph, Node, graph_of
+from attnlab.steps.graph import Formulas, Graph, Node, as_data, graph_of
 from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.result import Made, Result, at, describe, needs, parts_of, step_at, view_of
 from attnlab.steps.run import Run, is_finite, overflow, read_only
@@ -23,6 +23,7 @@ __all__ = [
     "Result",
     "Run",
     "Step",
+    "as_data",
     "at",
     "describe",
     "graph_of",

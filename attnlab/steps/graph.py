@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from attnlab.steps.declaration import Need, parameters_of
@@ -94,6 +94,61 @@ class Graph(dict[str, Node]):
             if not name.isdigit():
                 kind = kind.children[name]
         return kind
+
+
+def as_data(graph: Graph) -> dict[str, list[str]]:
+    """What each step is computed from, by path, for a run outside of Python.
+
+    A list names the step's equation, the equation that takes it out of the whole's step ("" where
+    there is none), and the steps that its equation needs. Steps that are given are left out. `#` is
+    a block's number, `#-1` the one before, `@` a head's; what begins with a point is of the same
+    part.
+
+        "blocks.#.attention.scores": ["scores", "", ".raw_scores", ".scale"]
+        "blocks.#.attention.heads.@.scale": ["", "all_of_it"]
+    """
+    data = {_form(path, 1): _node_as_data(graph, path) for path in _paths(graph.root)}
+    for path in _paths(graph.root):  # the first block is made of what no other block is made of
+        first = path.replace("blocks.1.", "blocks.0.")
+        if _node_as_data(graph, first) != data[_form(path, 1)]:
+            data[first] = _node_as_data(graph, first)
+    return {path: node for path, node in data.items() if node}
+
+
+def _paths(kind: type[Any], place: str = "") -> Iterator[str]:
+    """The paths of all steps, of several parts those of number 1."""
+    yield from (f"{place}{name}" for name in kind.steps)
+    for name, part in kind.children.items():
+        number = "1." if name in ("blocks", "heads") else ""
+        yield from _paths(part, f"{place}{name}.{number}")
+
+
+def _node_as_data(graph: Graph, path: str) -> list[str]:
+    node = graph[path]
+    step, place = node.step, path.rpartition(".")[0]
+    if step.is_given:
+        return []
+    take = step.of_whole.__name__ if step.of_whole else ""
+    if step.equation is None or step.always_of_whole:
+        return ["", take]
+    if not place:
+        return [step.equation.__name__, take, *node.needs]
+    layer = int(path.split(".")[1])
+    needs = (
+        need.removeprefix(place) if need.rpartition(".")[0] == place else _form(need, layer)
+        for need in node.needs
+    )
+    return [step.equation.__name__, take, *needs]
+
+
+def _form(path: str, layer: int) -> str:
+    """A path as all blocks and heads have it, seen from one of the blocks."""
+    for number, form in (
+        (f"blocks.{layer}.", "blocks.#."),
+        (f"blocks.{layer - 1}.", "blocks.#-1."),
+    ):
+        path = path.replace(number, form)
+    return path.replace(".heads.1.", ".heads.@.")
 
 
 GRAPHS: dict[tuple[Any, ...], Graph] = {}

@@ -64,15 +64,7 @@ class Numbered(PrintedAnywhere, tuple[Value, ...]):
         return super().__getitem__(index) if isinstance(index, slice) else self.one(index)
 
     def one(self, number: SupportsIndex) -> Value:
-        """The result of that number, negative ones counted from the end; no slice.
-
-        Raises
-        ------
-        InvalidTypeError
-            It is no integer.
-        OutOfRangeError
-            There is no such result.
-        """
+        """The result of that number, negative ones counted from the end; no slice."""
         number = as_number(number)
         if not is_integer(number):
             raise InvalidTypeError(f"a {self.kind}'s number is an integer; given {shown(number)}")

@@ -15,7 +15,7 @@ from attnlab.steps.declaration import Step, parameters_of
 from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.run import Run
 from attnlab.support.console import PrintedAnywhere
-from attnlab.support.names import hint_for, written
+from attnlab.support.names import hint_for, hint_in_path, written
 from attnlab.support.tables import align
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Made(NamedTuple):
 class Result(PrintedAnywhere):
     """Named steps of one computation, each read-only; `repr` is a table of them.
 
-    The table computes what follows from what is there, unless it is large; what would take running
-    blocks is "not computed yet". It keeps nothing that was not there before.
+    The table computes what takes less than 50 ms, by its size; the rest is "not computed yet". It
+    keeps nothing that was not there before.
 
     Attributes
     ----------
@@ -158,13 +158,7 @@ class Result(PrintedAnywhere):
         return other
 
     def is_there(self, name: str) -> bool:
-        """Whether a step was given, or has been looked at, or is kept for another one.
-
-        Raises
-        ------
-        InvalidValueError
-            There is no such step; so of what else asks for a step's name.
-        """
+        """Whether a step was given, or has been looked at, or is kept for another one."""
         there: bool = self._run.is_there(self._path_of(name))
         return there
 
@@ -205,8 +199,8 @@ class Result(PrintedAnywhere):
 
         return explain(*step_at(self, path), token, component, key)
 
-    def _computes_for_repr(self) -> bool:
-        """Whether showing the table may compute the steps that nobody looked at yet."""
+    def _computes_for_repr(self, name: str) -> bool:
+        """Whether showing the table may compute a step that nobody looked at yet."""
         return False
 
     def _step(self, name: str) -> Step[Any]:
@@ -250,10 +244,10 @@ class Result(PrintedAnywhere):
 
     def _table(self) -> str:
         lines = [("name", "axes", "shape", "dtype", "range", "-inf")]
-        aside, computes = self.aside(), self._computes_for_repr()
+        aside = self.aside()
         for name in self._shown():
             axes = self.axes_of(name)
-            if not computes and not self.is_there(name):
+            if not self.is_there(name) and not self._computes_for_repr(name):
                 lines.append((name, axes, "", "", "not computed yet", ""))
                 continue
             try:
@@ -297,11 +291,6 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
     -------
     paths from the whole that the result is part of; () of what is given and of parameters
 
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError
-        The result has no such step.
-
     Examples
     --------
     >>> needs(trace, "blocks.0.attention.scores")
@@ -313,14 +302,7 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
 
 
 def step_at(result: Result, path: str) -> tuple[Result, str]:
-    """The part of a result that a path's step belongs to, and the step's name.
-
-    Raises
-    ------
-    InvalidValueError
-        There is no such part, or the path leads to no step; whether the part has a step of that
-        name is not looked at.
-    """
+    """The part of a result that a path's step belongs to, and the step's name."""
     if isinstance(path, str) and (hint := written(path)):
         raise InvalidValueError(f"there is no step {shown(path)}{hint}")
     *place, name = path.split(".") if isinstance(path, str) else [""]
@@ -344,11 +326,6 @@ def at(result: Result, path: str) -> Any:
     -------
     array, or the part's result
 
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError
-        There is no such part; the message tells what there is where the path ends.
-
     Examples
     --------
     >>> at(trace, "blocks.3.attention.heads.5.weights")    # trace.head(3, 5).weights
@@ -364,8 +341,10 @@ def at(result: Result, path: str) -> Any:
         if name not in there:
             where = ".".join(gone) or "it"
             has = f"; {where} has {', '.join(there)}" if there else ""
-            hint = found._hint_for(name) if isinstance(found, Result) else hint_for(name)
-            raise InvalidValueError(f"there is no part {shown(path)}{has}{hint}")
+            hint = found._hint_for(name) if isinstance(found, Result) else ""
+            raise InvalidValueError(
+                f"there is no part {shown(path)}{has}{hint or hint_in_path(path)}"
+            )
         found = found[int(name)] if isinstance(found, Numbered) else getattr(found, name)
         gone.append(name)
     return found

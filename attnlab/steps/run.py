@@ -39,6 +39,7 @@ class Run:
         is the text itself
     tokens_before : how many tokens before these were found in a cache
     is_long : whether steps that have a fast form are made by it
+    quick_blocks : how many blocks may run only to show a table
 
     Attributes
     ----------
@@ -58,11 +59,12 @@ class Run:
         memory_tokens: Any = None,
         tokens_before: int = 0,
         is_long: bool = False,
+        quick_blocks: int = 0,
     ) -> None:
         self.graph, self.values, self.given = graph, values, given
         self.scores_shape, self.is_long = scores_shape, is_long
         self.tokens, self.memory_tokens = tokens, memory_tokens
-        self.tokens_before = tokens_before
+        self.tokens_before, self.quick_blocks = tokens_before, quick_blocks
         self.tells, self.note, self.derivative_of = True, "", ""
         for value in values.values():
             read_only(value)
@@ -137,11 +139,19 @@ class Run:
         """The paths of the steps that are other than their equations make them."""
         return ()
 
-    def _run_blocks(self, stop: int) -> None:
+    def blocks_to_run(self, stop: int) -> range:
+        """The layers before `stop` that have not run yet."""
         start = stop
         while start and not self.is_there(f"blocks.{start - 1}.output"):
             start -= 1
-        for layer in range(start, stop):
+        return range(start, stop)
+
+    def is_quick(self, layers: int) -> bool:
+        """Whether the first so many blocks are run, or are few enough to run them for a table."""
+        return len(self.blocks_to_run(layers)) <= self.quick_blocks
+
+    def _run_blocks(self, stop: int) -> None:
+        for layer in self.blocks_to_run(stop):
             self._kept(f"blocks.{layer}.output")
 
     def _for_another(self, path: str) -> Any:

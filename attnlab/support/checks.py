@@ -96,13 +96,7 @@ def is_integer(value: object) -> bool:
 
 
 def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -> int:
-    """An integer as Python has it, of at least `least` and at most `most`.
-
-    Raises
-    ------
-    InvalidValueError
-        It is none.
-    """
+    """An integer as Python has it, of at least `least` and at most `most`."""
     number = as_number(value)
     if is_integer(number) and least <= number <= most:
         return int(number)
@@ -112,13 +106,7 @@ def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -
 
 
 def as_float(value: Any, name: str, least: float = 0.0) -> float:
-    """A finite number as Python has it, of at least `least`.
-
-    Raises
-    ------
-    InvalidValueError
-        It is none.
-    """
+    """A finite number as Python has it, of at least `least`."""
     number = as_number(value)
     if not is_real(number) or not least <= number <= sys.float_info.max:
         raise InvalidValueError(
@@ -128,26 +116,14 @@ def as_float(value: Any, name: str, least: float = 0.0) -> float:
 
 
 def as_flag(value: object, name: str) -> bool:
-    """True or False, NumPy's too.
-
-    Raises
-    ------
-    InvalidTypeError
-        It is something else, whose truth could be a matter of taste.
-    """
+    """True or False, NumPy's too."""
     if not isinstance(value, bool | np.bool_):
         raise InvalidTypeError(f"{name} must be True or False; given {shown(value)}")
     return bool(value)
 
 
 def as_texts(value: Any, name: str) -> tuple[str, ...]:
-    """A text alone, or several.
-
-    Raises
-    ------
-    InvalidTypeError
-        It is something else.
-    """
+    """A text alone, or several."""
     given = (value,) if isinstance(value, str) else value
     is_list = isinstance(given, Sequence) and not isinstance(given, bytes | bytearray | memoryview)
     if not is_list or not all(isinstance(text, str) for text in given):
@@ -156,13 +132,7 @@ def as_texts(value: Any, name: str) -> tuple[str, ...]:
 
 
 def check_kind(value: object, kind: type, name: str) -> None:
-    """Refuse what is no instance of a class.
-
-    Raises
-    ------
-    InvalidTypeError
-        It is of another one.
-    """
+    """Refuse what is no instance of a class."""
     if not isinstance(value, kind):
         article = "an " if kind.__name__[0] in "AEIOU" else "a "
         if kind.__name__.endswith("s"):  # no word for several has one
@@ -172,13 +142,7 @@ def check_kind(value: object, kind: type, name: str) -> None:
 
 @contextmanager
 def memory_for(what: str) -> Iterator[None]:
-    """Tell where there is no memory for an array that is made.
-
-    Raises
-    ------
-    InvalidValueError
-        There is none.
-    """
+    """Tell where there is no memory for an array that is made."""
     try:
         yield
     except (MemoryError, ValueError, OverflowError):  # the last two: more than one can address
@@ -186,13 +150,7 @@ def memory_for(what: str) -> Iterator[None]:
 
 
 def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """What everything is computed in.
-
-    Raises
-    ------
-    InvalidValueError
-        It is neither float32 nor float64.
-    """
+    """What everything is computed in."""
     of_torch = type(dtype).__module__ == "torch"
     named = str(dtype).removeprefix("torch.") if of_torch else dtype
     try:
@@ -205,13 +163,7 @@ def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def check_seed(rng: object) -> None:
-    """Refuse what random numbers can't be drawn from, before NumPy sees it.
-
-    Raises
-    ------
-    InvalidValueError
-        It is no integer of at least 0, no generator, and not None.
-    """
+    """Refuse what random numbers can't be drawn from, before NumPy sees it."""
     is_seed = isinstance(rng, int | np.integer) and is_integer(rng) and rng >= 0
     if not (rng is None or is_seed or isinstance(rng, np.random.Generator)):
         raise InvalidValueError(

@@ -158,13 +158,7 @@ def instead(names: Iterable[str]) -> str:
 
 
 def model_directory(directory: Path) -> Path:
-    """The directory, or the only one in it that holds a model; so with one in the hub's cache.
-
-    Raises
-    ------
-    MissingFileError
-        There are several, or there is none: the message tells what is there.
-    """
+    """The directory, or the only one in it that holds a model; so with one in the hub's cache."""
     if os.path.lexists(directory / CONFIG):
         return directory
     try:

@@ -49,11 +49,6 @@ class Merges:
     Attributes
     ----------
     merge_ids : int64 (merges, 3), of each merge the ids of the two tokens and of what they make
-
-    Raises
-    ------
-    VocabularyError
-        A symbol of a merge, or what it makes, has no id.
     """
 
     def __init__(self, ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> None:
@@ -198,11 +193,6 @@ class GPT2Encoding:
     Attributes
     ----------
     front, end : ids that are put around every text
-
-    Raises
-    ------
-    VocabularyError
-        Its post_processor can't be read.
     """
 
     def __init__(self, settings: Mapping[str, Any], merges: Merges) -> None:
@@ -222,13 +212,7 @@ class GPT2Encoding:
         self._special = {token["content"] for token in tokens if token.get("special")}
 
     def encode(self, text: str, special: bool) -> list[int] | None:
-        """The ids of a text; None as `Merges.encode` has it.
-
-        Raises
-        ------
-        InvalidValueError
-            As `Merges.encode` does.
-        """
+        """The ids of a text; None as `Merges.encode` has it."""
         pieces: list[str | int] = [text]
         for tokens in self._added:
             pieces = [part for piece in pieces for part in self._cut(piece, tokens, special)]

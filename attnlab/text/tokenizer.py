@@ -22,7 +22,13 @@ from attnlab.steps import Part
 from attnlab.support.checks import as_count, as_flag
 from attnlab.support.files import Given, as_path, write_whole
 from attnlab.text.bpe import GPT2Encoding, is_byte_level, is_gpt2
-from attnlab.text.tokenizer_files import Settings, byte_pairs, checked, read_settings
+from attnlab.text.tokenizer_files import (
+    Settings,
+    byte_pairs,
+    checked,
+    holds_tokenizer,
+    read_settings,
+)
 from attnlab.text.tokens import BYTES, Tokens, Vocabulary, check_ids
 
 if TYPE_CHECKING:
@@ -44,15 +50,6 @@ class Tokenizer:
     ----------
     settings : as given
     vocabulary : Vocabulary, what each id stands for
-
-    Raises
-    ------
-    InvalidTypeError
-        `settings` is no dict.
-    VocabularyError
-        Something in it can't be used.
-    MissingExtraError
-        The tokens are not written in bytes, and the tokenizers library is not installed.
 
     Notes
     -----
@@ -80,15 +77,6 @@ class Tokenizer:
         from `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`, as
         transformers 4 and 5 read them. Where they differ, it is as 5 does it; but of a
         GPT2Tokenizer's tokenizer.json, 5 leaves the normalizer out, and it is honoured here.
-
-        Raises
-        ------
-        MissingFileError
-            It holds no tokenizer, or one of two files is not there.
-        VocabularyError
-            A file can't be read, or they do not fit each other.
-        MissingExtraError
-            As for `Tokenizer`.
         """
         path = as_path(directory, "directory")
         settings = read_settings(path)
@@ -107,11 +95,6 @@ class Tokenizer:
         ----------
         ids : symbol -> id, as in `vocab.json`; `<|endoftext|>` is special if it is there
         merges : pairs of symbols, the first to be merged first, as in `merges.txt`
-
-        Raises
-        ------
-        InvalidTypeError, VocabularyError
-            They are of other types, or do not fit each other.
         """
         if (
             not isinstance(ids, Mapping)
@@ -130,15 +113,7 @@ class Tokenizer:
         return cls.of_merges(BYTES, [])
 
     def for_rows(self, rows: int) -> Tokenizer:
-        """The same for an embedding of so many rows; those without a token get a name.
-
-        Raises
-        ------
-        InvalidValueError
-            `rows` is no integer of at least 1.
-        VocabularyError
-            There are more tokens than rows.
-        """
+        """The same for an embedding of so many rows; those without a token get a name."""
         rows = as_count(rows, "rows", least=1)
         if rows == len(self):
             return self
@@ -151,11 +126,6 @@ class Tokenizer:
 
         They are `vocab.json` and `merges.txt` where those say all, else `tokenizer.json` and a
         `tokenizer_config.json` for it.
-
-        Raises
-        ------
-        WriteError
-            The directory can't be written to.
         """
         path, model = as_path(directory, "directory"), self.settings["model"]
         cut = self.settings["pre_tokenizer"] or {}
@@ -202,13 +172,9 @@ class Tokenizer:
 
         Raises
         ------
-        InvalidTypeError
-            `text` is not a str, `special` neither True nor False.
         InvalidValueError
-            It holds half of a surrogate pair, which is no character and has no UTF-8 bytes; a byte
-            that has no token; or white space that is too long for tiktoken.
-        MissingExtraError
-            It takes the tokenizers library, which is not installed.
+            The text holds half of a surrogate pair, a byte that has no token, or white space that
+            is too long for tiktoken.
         """
         if not isinstance(text, str):
             raise InvalidTypeError(f"text must be a str; given {type(text).__name__}")
@@ -231,22 +197,11 @@ class Tokenizer:
         """The text of tokens; bytes that form no character become �.
 
         It is transformers' `decode(ids, clean_up_tokenization_spaces=False)`.
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            As `check_ids` does.
         """
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
-        """The bytes of tokens; unlike `decode`, nothing is lost where they end inside a character.
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            As `check_ids` does.
-        """
+        """The bytes of tokens; unlike `decode`, nothing is lost if they end inside a character."""
         return self.vocabulary.decode_bytes(ids)
 
     def tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
@@ -254,11 +209,6 @@ class Tokenizer:
 
         A text is encoded as it is; `encode(text, special=True)` gives ids in which `<|endoftext|>`
         is the one token of that name.
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            As `encode` and `check_ids` do.
         """
         if isinstance(text_or_ids, Tokens):
             text_or_ids = text_or_ids.ids
@@ -296,26 +246,17 @@ class NoTokenizer(Tokenizer):
         self.vocabulary = Numbers({id: str(id) for id in range(rows)})
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
-        """No ids: there is nothing that cuts a text.
-
-        Raises
-        ------
-        InvalidTypeError
-            Always.
-        """
-        raise InvalidTypeError("this model came without a tokenizer: give ids and not a text")
+        """No ids: there is nothing that cuts a text."""
+        raise InvalidTypeError(
+            "this model came without a tokenizer: give ids, or open it with tokenizer=..."
+        )
 
     def save(self, directory: Given) -> None:
-        """Nothing: there is nothing to write.
-
-        Raises
-        ------
-        InvalidValueError
-            Always.
-        """
-        raise InvalidValueError(
-            "this model came without a tokenizer, and no directory is a model without one"
-        )
+        """Write nothing; a directory that holds another model's tokenizer is refused."""
+        if holds_tokenizer(path := as_path(directory, "directory")):
+            raise InvalidValueError(
+                f"this model came without a tokenizer, and {path} holds one: save it elsewhere"
+            )
 
     def __repr__(self) -> str:
         return f"No tokenizer, {len(self)} ids"

@@ -8,10 +8,12 @@ the tokenizers library writes them. Older models have `vocab.json` and `merges.t
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -74,33 +76,36 @@ class Settings(dict[str, Any]):
 
 
 def read_settings(directory: Path) -> Settings:
-    """What a directory's files say about its tokenizer.
-
-    Raises
-    ------
-    MissingFileError
-        They hold no tokenizer, or none in a format that is known here.
-    VocabularyError
-        A file can't be read, or two of them do not fit each other.
-    """
+    """What a directory's files say about its tokenizer."""
     try:
-        return _read_settings(directory)
+        with _without_garbage_collection():
+            return _read_settings(directory)
     except VocabularyError as error:
         if str(directory) in str(error):
             raise
         raise VocabularyError(f"tokenizer in {directory}: {error}") from None
 
 
-def checked(settings: object) -> Settings:
-    """What a `tokenizer.json` holds, once what is read of it here is known to be usable.
+def holds_tokenizer(directory: Path) -> bool:
+    """Whether a directory has any of a tokenizer's files, whether or not they can be used."""
+    files = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "vocab.txt")
+    return any(_is_there(directory, name) for name in (*files, *SENTENCE_PIECE))
 
-    Raises
-    ------
-    InvalidTypeError
-        It is no dict.
-    VocabularyError
-        Something in it can't be used.
-    """
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Pause garbage collection: 100,000 pairs are made here, and none of them is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def checked(settings: object) -> Settings:
+    """What a `tokenizer.json` holds, once what is read of it here is known to be usable."""
     if isinstance(settings, Settings):
         return settings
     if not isinstance(settings, Mapping):
@@ -178,12 +183,12 @@ def _pairs(merges: object) -> list[tuple[str, str]]:
     if not isinstance(merges, Sequence):
         raise VocabularyError(f"merges must be a list; it is {shown(merges)}")
     pairs = []
-    for number, merge in enumerate(merges, start=1):
-        try:
+    try:
+        for merge in merges:
             first, second = merge.split(" ") if isinstance(merge, str) else merge
-        except (TypeError, ValueError):
-            raise no_merge(number, merge) from None
-        pairs.append((first, second))
+            pairs.append((first, second))
+    except (TypeError, ValueError):
+        raise no_merge(len(pairs) + 1, merge) from None
     return pairs
 
 
@@ -249,13 +254,7 @@ def _byte_pairs(vocab: Path, merges: Path) -> Settings:
 
 
 def byte_pairs(ids: object, merges: object) -> Settings:
-    """The settings of GPT-2, with a vocabulary of one's own.
-
-    Raises
-    ------
-    VocabularyError
-        As `checked` does.
-    """
+    """The settings of GPT-2, with a vocabulary of one's own."""
     added = []
     if isinstance(ids, dict) and END_OF_TEXT in ids:
         added = [{"id": ids[END_OF_TEXT], "content": END_OF_TEXT, "special": True}]

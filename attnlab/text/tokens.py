@@ -21,7 +21,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError,
 from attnlab.steps import Numbered, Part, read_only
 from attnlab.support.checks import as_count, as_number, check_kind, is_integer
 from attnlab.support.console import PrintedAnywhere
-from attnlab.support.tables import ELLIPSIS, align, elide, printable, shortened
+from attnlab.support.tables import ELLIPSIS, Table, elide, printable
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -57,11 +57,6 @@ class Token:
         belongs to no token
     text : as people read it, ` very`; bytes that are only part of a character show as �
     bytes : what it stands for, `b" very"`
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        An id that is no integer of at least 0; a symbol or a text that is no str; no bytes.
     """
 
     id: int
@@ -91,11 +86,6 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
     ids : int64 (T,), read-only
     symbols, texts, bytes : T of each, see `Token`
     part_of : for each token the characters that it shares with its neighbours, such as "’", else ""
-
-    Raises
-    ------
-    InvalidTypeError
-        They are no tokens.
     """
 
     def __init__(self, tokens: Iterable[Token]) -> None:
@@ -148,13 +138,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
         return tuple(shared)
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
-        """The place of a token, as of any sequence; `find` takes a text.
-
-        Raises
-        ------
-        InvalidValueError, InvalidTypeError
-            It is not among the tokens, or an end of the part to look in is no integer.
-        """
+        """The place of a token, as of any sequence; `find` takes a text."""
         start = as_count(start, "start", least=-sys.maxsize)
         stop = len(self) if stop is None else as_count(stop, "stop", least=-sys.maxsize)
         try:
@@ -171,10 +155,8 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
 
         Raises
         ------
-        InvalidTypeError
-            It is no str.
         InvalidValueError
-            No token has it, and those that hold parts of it are told; or several have.
+            No token has this text, or several have.
         """
         check_kind(text, str, "a token's text")
         found = [
@@ -227,7 +209,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
         return lines
 
     def __repr__(self) -> str:
-        return align(shortened(self.lines()), left=(2, 3, 4, 5))
+        return str(Table(self.lines(), left=(2, 3, 4, 5)))
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import tokens_view
@@ -236,13 +218,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
 
 
 def checked_tokens(tokens: Iterable[Token]) -> tuple[Token, ...]:
-    """Tokens in order, once they are known to be some.
-
-    Raises
-    ------
-    InvalidTypeError
-        They are something else.
-    """
+    """Tokens in order, once they are known to be some."""
     with contextlib.suppress(Exception):  # an object may do what it likes when it is gone through
         kept = tuple(tokens)
         if all(isinstance(token, Token) for token in kept):
@@ -262,13 +238,6 @@ def as_tokens(
     ----------
     texts : one for each row, or Tokens as they are; None where the rows have no names
     count, name, of : how many rows, and what an error calls the texts and the rows
-
-    Raises
-    ------
-    InvalidTypeError
-        They are no texts.
-    InvalidValueError
-        They are more or fewer than the rows.
     """
     if texts is None:
         return None
@@ -324,15 +293,7 @@ class Vocabulary:
         return read_only(np.array(sorted(self._symbols), dtype=np.int64))
 
     def for_rows(self, rows: int) -> Vocabulary:
-        """The same for an embedding of so many rows.
-
-        Raises
-        ------
-        InvalidValueError
-            `rows` is no integer of at least 1.
-        VocabularyError
-            It has more ids than that.
-        """
+        """The same for an embedding of so many rows."""
         rows = as_count(rows, "rows", least=1)
         if len(self) > rows:
             raise VocabularyError(
@@ -345,23 +306,11 @@ class Vocabulary:
         return vocabulary
 
     def tokens(self, ids: ArrayLike) -> Tokens:
-        """The tokens of ids, with symbol, text and bytes of each.
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            As `check_ids` does.
-        """
+        """The tokens of ids, with symbol, text and bytes of each."""
         return Tokens([self.token(id) for id in check_ids(ids, len(self)).tolist()])
 
     def token(self, id: int) -> Token:
-        """The token of an id.
-
-        Raises
-        ------
-        InvalidValueError
-            There is no such id; so of what else asks for one.
-        """
+        """The token of an id."""
         id = as_count(id, "a token's id", most=len(self) - 1)
         symbol = self._symbols.get(id)
         if symbol is None:
@@ -374,10 +323,8 @@ class Vocabulary:
 
         Raises
         ------
-        InvalidTypeError
-            It is none of these.
         InvalidValueError
-            There is no such id; the text is no token, or several.
+            The text is not exactly one token.
         """
         name = as_number(token.id if isinstance(token, Token) else token)
         if is_integer(name):
@@ -407,13 +354,7 @@ class Vocabulary:
         return symbol.encode() if id in self._as_they_are else spelled(symbol)
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
-        """The bytes of tokens; unlike their text, nothing is lost where they end in a character.
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            As `check_ids` does.
-        """
+        """The bytes of tokens; unlike their text, nothing is lost where they end in a character."""
         return b"".join(map(self._bytes_of, check_ids(ids, len(self)).tolist()))
 
 
@@ -431,13 +372,6 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
     Returns
     -------
     int64 (T,)
-
-    Raises
-    ------
-    InvalidTypeError
-        They are not integers.
-    InvalidValueError
-        They are not one row of integers, or one is outside 0 ... vocab_size - 1.
     """
     array = as_ids(ids)
     if array.ndim != 1:
@@ -458,13 +392,7 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
 
 
 def as_ids(ids: ArrayLike) -> AnyArray:
-    """What is said to be token ids, as an array of whatever it holds.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        No array can be made of it.
-    """
+    """What is said to be token ids, as an array of whatever it holds."""
     try:
         return np.asarray(ids)
     except ValueError:

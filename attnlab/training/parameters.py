@@ -27,11 +27,6 @@ def initial_parameters(
 
     What writes to the residual stream, W_O and W_2, is scaled by 1 / √(2 L), as 2 L of them add up.
 
-    Raises
-    ------
-    InvalidTypeError
-        `config` is no GPT2Config, or `rng` no NumPy generator.
-
     Notes
     -----
     Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.3; 0.02 from

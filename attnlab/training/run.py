@@ -59,13 +59,7 @@ LOCK = "training.lock"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a run is determined by, besides config and corpus; see `train`.
-
-    Raises
-    ------
-    InvalidValueError
-        A setting out of its range.
-    """
+    """What a run is determined by, besides config and corpus; see `train`."""
 
     steps: int
     batch_size: int
@@ -172,13 +166,6 @@ class Training:
         -------
         Picture
             a notebook shows it, `.save("losses.svg")` writes it
-
-        Raises
-        ------
-        InvalidValueError
-            No step has been taken.
-        MissingExtraError
-            matplotlib is not installed.
         """
         from attnlab.views.plot import drawn_in, plot_losses
 
@@ -228,15 +215,7 @@ class Training:
         self.seconds += time.perf_counter() - started
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write what `resume` goes on from; at any moment the old or the new state is there whole.
-
-        Raises
-        ------
-        WriteError
-            The directory can't be written to.
-        InvalidTypeError, InvalidValueError
-            `directory` is no path.
-        """
+        """Write the state that `resume` reads; the old or the new one is always there whole."""
         place = as_path(directory, "directory")
         tensors = {
             "parameters": self.parameters.vector,
@@ -255,11 +234,8 @@ class Training:
         Raises
         ------
         ResumeError
-            It can't be read, was changed, or belongs to a run with another config, corpus,
-            tokenizer or other settings; or there is a model that no run has left, which the run
-            would replace.
-        InvalidTypeError, InvalidValueError
-            `directory` is no path.
+            The state is damaged or of another run, or the directory holds a model that no run has
+            written, which the run would replace.
         """
         place = as_path(directory, "directory")
         file = place / STATE
@@ -333,17 +309,13 @@ def train(
 
     Raises
     ------
-    InvalidValueError, InvalidTypeError
-        Before any work: a setting out of its range, a corpus shorter than one sequence, ids outside
-        the vocabulary, a tokenizer of another size, more memory than the machine has.
     DivergedError
-        The loss became infinite or NaN; it says at which step. The state written last stays.
+        The loss became infinite or NaN. The state written last stays.
     ResumeError
-        The directory holds the state of a run with another config, corpus, tokenizer or other
-        settings, one that can't be read or was changed, or a model that no run has left there.
+        The directory's state is damaged or of another run, or the directory holds a model that no
+        run has written.
     WriteError
-        The directory can't be written to, or another run is at work in it, which is told before any
-        work.
+        Another run is using the directory.
 
     Examples
     --------
@@ -471,11 +443,6 @@ def evaluate(
     corpus : a text, or ids, integers (N,)
     sequence_length : tokens in a sequence; None means n_positions. What is left at the end is not
         looked at.
-
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError
-        A corpus shorter than one sequence, ids outside the vocabulary.
     """
     check_kind(model, GPT2, "model")
     T = model.config.n_positions

@@ -86,11 +86,6 @@ def heatmap(
     rows, columns : m and n labels, such as words; by default the indices
     title : what stands above
     ax : matplotlib's Axes to draw into; None for a figure of its own
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        It is no matrix of real numbers, or the labels are not as many as its rows or columns.
     """
     numbers = _reals(array, "array", "biuf")
     if numbers.ndim not in (1, 2) or not numbers.size:
@@ -124,11 +119,6 @@ def plane(
     title : what stands above
     ax : matplotlib's Axes to draw into, where panels are `ax.child_axes`; None for a figure of its
         own
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        Matrices, biases or points that are not finite numbers of these shapes; none, or too many.
     """
     given = matrices if isinstance(matrices, Mapping) else {say("after"): matrices}
     named = _named(given, "matrices", "{'W_Q': W_Q}", MOST_MATRICES)
@@ -180,11 +170,6 @@ def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     vectors : a mapping from labels to vectors (2,), such as {"0.37 · 猫": weights[0] * V[0], ...}
     title : what stands above
     ax : matplotlib's Axes to draw into; None for a figure of its own
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        Vectors that are not two finite numbers each; none, or too many.
     """
     named = _vectors(vectors, "vectors")
     parts = np.array([*named.values()])
@@ -219,11 +204,6 @@ def points(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     vectors : a mapping from labels to vectors (2,), such as {"猫": X[0], "吃": X[1]}
     title : what stands above
     ax : matplotlib's Axes to draw into; None for a figure of its own
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        As `arrows` does.
     """
     named = _vectors(vectors, "vectors")
     tips = np.array([*named.values()])
@@ -255,11 +235,6 @@ def curves(
     x_name, y_name : what stands along the axes
     title : what stands above
     ax : matplotlib's Axes to draw into; None for a figure of its own
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        Curves or `x` that are no rows of real numbers, or not as many; no curves, or too many.
     """
     lines = {
         name: _row(numbers, f"curve {shown(name)}")
@@ -450,13 +425,7 @@ def _course(places: AnyArray, numbers: AnyArray) -> str:
 
 
 def _named(given: object, name: str, example: str, most: int) -> dict[str, Any]:
-    """What stands under which label.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        It is no mapping from texts, or holds none or too many.
-    """
+    """What stands under which label."""
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise InvalidTypeError(
             f"{name} must be a dict with texts as labels, such as {example}; given {shown(given)}"
@@ -482,13 +451,7 @@ def _affine(given: Any, name: str) -> tuple[AnyArray, AnyArray]:
 
 
 def _finite(given: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
-    """Numbers of a shape, all of them to be drawn.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        They are something else.
-    """
+    """Numbers of a shape, all of them to be drawn."""
     numbers = _reals(given, name)
     if numbers.shape != shape:
         raise InvalidValueError(
@@ -501,13 +464,7 @@ def _finite(given: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
 
 
 def _row(given: Any, name: str) -> AnyArray:
-    """Numbers in a row.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        They are something else.
-    """
+    """Numbers in a row."""
     numbers = _reals(given, name)
     if numbers.ndim != 1 or not numbers.size:
         raise InvalidValueError(
@@ -517,13 +474,7 @@ def _row(given: Any, name: str) -> AnyArray:
 
 
 def _reals(given: Any, name: str, kinds: str = "iuf") -> AnyArray:
-    """Numbers that are not too large to be drawn.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        They are something else.
-    """
+    """Numbers that are not too large to be drawn."""
     numbers = as_reals(given, name, kinds).astype(np.float64)
     if (np.abs(numbers[np.isfinite(numbers)]) > LARGEST).any():
         raise InvalidValueError(f"{name} holds numbers beyond {LARGEST:g}, which can't be drawn")

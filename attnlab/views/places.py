@@ -7,17 +7,12 @@ from typing import Any
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.errors import shown as quoted
 from attnlab.support.checks import as_number, is_integer
-from attnlab.views.shown import Result
+from attnlab.views.language import Message
+from attnlab.views.shown import Result, axis_of, label
 
 
 def place(index: Any, kind: str, count: int) -> int:
-    """An index from the front; negative ones count from the end.
-
-    Raises
-    ------
-    OutOfRangeError, InvalidTypeError
-        There is no such place; it is not an integer.
-    """
+    """An index from the front; negative ones count from the end."""
     index = as_number(index)
     if not is_integer(index):
         raise InvalidTypeError(f"the number of a {kind} is an integer; given {quoted(index)}")
@@ -28,15 +23,7 @@ def place(index: Any, kind: str, count: int) -> int:
 
 
 def place_of(attention: Result, kind: str, given: int | str, count: int) -> int:
-    """A query or key from the front, by its number or by its token's text or symbol.
-
-    Raises
-    ------
-    OutOfRangeError, InvalidTypeError
-        As `place` does.
-    InvalidValueError
-        No token has that text, or several have; the matrices belong to no text.
-    """
+    """A query or key from the front, by its number or by its token's text or symbol."""
     if not isinstance(given, str):
         return place(given, kind, count)
     of_memory = kind == "key" and attention.memory_tokens is not None
@@ -48,6 +35,30 @@ def place_of(attention: Result, kind: str, given: int | str, count: int) -> int:
         )
     found: int = tokens.find(given)
     return found + (attention.tokens_before if kind == "key" else 0)
+
+
+def id_of(result: Result, given: int | str, count: int) -> tuple[int, str]:
+    """A token of the vocabulary by its id or its text, and what it is called.
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError, OutOfRangeError
+        There is no such token, or no vocabulary that tells what a text's id is.
+    """
+    vocabulary = getattr(result, "vocabulary", None)
+    if vocabulary is None:
+        number = place(given, "token id", count)
+        return number, str(number)
+    token = vocabulary.named(given)
+    return token.id, called(token.id, label(token.symbol))
+
+
+def number_in_words(result: Result, axis: str, number: int, count: int) -> Message:
+    """A number along an axis of so many: a key or a token of the vocabulary, else its place."""
+    if axis == "vocab":
+        return Message("id {id}", id=id_of(result, number, count)[1])
+    keys = axis_of(result, axis, count)
+    return Message("key {j}", j=called(keys.positions[number], keys.labels[number]))
 
 
 def called(position: int, text: str) -> str:

@@ -155,13 +155,6 @@ class Picture(PrintedAnywhere):
         ----------
         path : such as "weights.png", "weights.svg" or "weights.pdf"; a file that is there is
             replaced
-
-        Raises
-        ------
-        InvalidValueError
-            Its ending is none of a picture.
-        WriteError
-            The file can't be written.
         """
         file = as_path(path)
         kind = file.suffix.lower().removeprefix(".")

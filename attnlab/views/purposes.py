@@ -153,11 +153,6 @@ def purpose(path: str) -> str:
     ----------
     path : of a step, such as "blocks.3.attention.heads.5.weights"; or "probabilities", of what
         softmax makes of the logits
-
-    Raises
-    ------
-    InvalidValueError
-        There is no such step.
     """
     names = [name for name in path.split(".") if not name.isdigit()]
     for key in (".".join(names[-2:]), names[-1] if names else ""):

@@ -130,13 +130,7 @@ def label(text: str, length: int = LABEL_LENGTH) -> str:
 
 
 def check_step(result: Result, name: str) -> None:
-    """Refuse a name that no step of the result has.
-
-    Raises
-    ------
-    InvalidValueError
-        There is none; the message lists those that there are.
-    """
+    """Refuse a name that no step of the result has."""
     if not isinstance(name, str) or name not in result.parts:
         given = (n for n in result.parts if result.steps[n].equation is None)
         absent = [n for n in given if getattr(result.aside(), n) is None]
@@ -145,13 +139,7 @@ def check_step(result: Result, name: str) -> None:
 
 
 def shown(result: Result, name: str) -> Shown:
-    """A step of a result with its labels, computed if need be and not kept.
-
-    Raises
-    ------
-    InvalidValueError
-        There is no such step, it is None, or it has axes that lead those it is described with.
-    """
+    """A step of a result with its labels, computed if need be and not kept."""
     check_step(result, name)
     aside = result.aside()
     array, axes = getattr(aside, name), result.axes_of(name).split()
@@ -178,11 +166,6 @@ def shown_matrix(attention: Result, name: str, of_all_heads: str) -> Shown:
     Parameters
     ----------
     of_all_heads : what to do to have the step of all heads, for the message
-
-    Raises
-    ------
-    InvalidValueError
-        As `shown` does; it is of several heads, or one number.
     """
     step = shown(attention, name)
     if not step.axes:
@@ -216,11 +199,6 @@ def places_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int |
     ----------
     limit : how many fit; of more tokens the first and the last ones are shown
     tokens : which tokens of the text to show instead, and all places of what is no token
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        `tokens` is no slice of integers, or leaves none.
     """
     count, is_of_tokens = len(axis.positions), axis.name in TOKEN_AXES.values()
     if tokens is None:

@@ -36,6 +36,18 @@ ANALYSES = (
     *(Atlas, Measured, HeadProfile, Passage, Difference, Explorer),
 )
 
+INTRODUCTION = """\
+# Reference
+
+What has a heading of its own here is `attnlab.NAME`.
+
+Every error is an `AttnlabError`, and also the built-in exception that fits. An argument of the
+wrong type raises `InvalidTypeError`, one whose value or shape can't be used `InvalidValueError`, a
+layer, head or position that doesn't exist `OutOfRangeError`, a file that isn't there or can't be
+written `MissingFileError` or `WriteError`, and a missing optional library `MissingExtraError`. The
+`Raises` section of a function lists only what goes beyond that; see [Errors](#errors).
+"""
+
 HEADINGS = {
     "en": ("Name", "Tool", "Here, from a trace on"),
     "zh": ("名称", "工具", "在这里，从一个 trace 出发"),
@@ -44,7 +56,7 @@ HEADINGS = {
 
 def reference() -> str:
     """A page with every public name of the library and what its docstring says."""
-    page = ["# Reference", "", "What has a heading of its own here is `attnlab.NAME`.", ""]
+    page = [INTRODUCTION]
     public = {name: getattr(attnlab, name) for name in attnlab.__all__}
     for name in sorted(public, key=str.lower):
         if not inspect.ismodule(public[name]) and public[name].__module__ not in MODULES:

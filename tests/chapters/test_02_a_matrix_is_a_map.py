@@ -10,8 +10,6 @@ BOTH = "W_K = np.array([[1.0, 0.0], [0.0, 1.5]])"
 
 CHANGES: Changes = {
     "M of zeros": (False, {MATRIX: "[[0.0, 0.0], [0.0, 0.0]]"}),
-    "negative M": (False, {MATRIX: "[[-2.0, -1.0], [0.5, -1.5]]"}),
-    "M that mirrors": (False, {MATRIX: "[[0.0, 1.0], [1.0, 0.0]]"}),
     "M of rank 1": (False, {MATRIX: "[[1, 2], [2, 4]]"}),
     "a point at the origin": (False, {"POINT = np.array([1.0, 2.0])": "POINT = np.zeros(2)"}),
     "no stretch, no turn": (
@@ -19,7 +17,6 @@ CHANGES: Changes = {
         {"STRETCH, ANGLE = (1.5, 0.5), 30": "STRETCH, ANGLE = (0, 0), 0"},
     ),
     "a turn by a negative angle": (False, {"(1.5, 0.5), 30": "(-2.0, 3.0), -750"}),
-    "no bias": (False, {"SHIFT = np.array([1.0, -2.0])": "SHIFT = np.array([0, 0])"}),
     "three words": (
         False,
         {
@@ -35,7 +32,6 @@ CHANGES: Changes = {
             "[[0.5], [1.0]]": "[[0.5, 1.0], [1.0, 1.0]]",
         },
     ),
-    "thin matrices of zeros": (False, {"[[1.0], [-0.5]]": "[[0.0], [0.0]]"}),
     "another head": (False, {"LAYER, HEAD = 1, 0": "LAYER, HEAD = 0, 3"}),
 }
 

@@ -15,10 +15,8 @@ CHANGES: Changes = {
     "a straight apostrophe": (False, {'PROMPT = "It’s': "PROMPT = \"It's"}),
     "one token": (False, {'PROMPT = "It’s very hot in summer. Swimming is"': 'PROMPT = "a"'}),
     "Chinese": (False, {"It’s very hot": "夏天很热。"}),
-    "another text": (False, {"It’s very hot": "The dog chased the ball, but it"}),
     "lines": (False, {"It’s very hot": r"\n\n\tIt"}),
     "more columns": (False, {"shown_columns = 3": "shown_columns = 5"}),
-    "another row": (False, {"row = 5": "row = 11"}),
     "another head": (
         False,
         {
@@ -27,10 +25,8 @@ CHANGES: Changes = {
         },
     ),
     "scores of zero": (True, {V_OF: "\nscores *= 0\n"}),
-    "negative scores": (True, {V_OF: "\nscores = -scores\n"}),
     "huge scores": (True, {V_OF: "\nscores *= 1e6\n"}),
     "fewer tokens": (True, {V_OF: "\nscores = scores[:4, :4]\n", "row = 5": "row = 2"}),
-    "fewer values": (True, {V_OF: "\nV = V[:2]\n"}),
     "no position": (True, {V_OF: "\nwpe *= 0\n"}),
 }
 

@@ -10,10 +10,8 @@ CHAPTER = "08"
 ENDS = 'LATER = " rolled."'
 
 CHANGES: Changes = {
-    "another text": (False, {"The dog chased the ball, but it": "It’s very hot in summer."}),
     "Chinese": (False, {"The dog chased the ball, but it": "今天很热，我们去游泳吧。"}),
     "no text": (False, {"The dog chased the ball, but it": "", ENDS: 'LATER = ""'}),
-    "one token": (False, {"The dog chased the ball, but it": ",", ENDS: 'LATER = ""'}),
     "one letter that goes on": (
         False,
         {"The dog chased the ball, but it": "", ENDS: 'LATER = "."'},
@@ -26,7 +24,6 @@ CHANGES: Changes = {
         False,
         {"TEMPERATURES = [0.5, 1.0, 2.0]": "TEMPERATURES = [0, 0.001, 1000, -1]"},
     ),
-    "another seed": (False, {"SEED = 0": "SEED = 123"}),
     "windows longer than the text": (False, {"CONTEXT, STRIDE = 4, 2": "CONTEXT, STRIDE = 400, 2"}),
     "no windows, no stride": (False, {"CONTEXT, STRIDE = 4, 2": "CONTEXT, STRIDE = 0, 0"}),
     "no draws": (False, {"draws = 1000": "draws = 0"}),

@@ -11,15 +11,12 @@ CHAPTER = "15"
 ROOT = "    scores = Q @ K.T / math.sqrt(K.shape[1])\n"
 
 CHANGES: Changes = {
-    "another text": (False, {"The dog chased the ball, but it": "A fluffy blue creature"}),
     "one token": (False, {"The dog chased the ball, but it": "The"}),
     "Chinese": (False, {"The dog chased the ball, but it": "夏天很热。"}),
-    "another head": (False, {"layer, number = 0, 1": "layer, number = 1, 3"}),
     "a head that multiplies by zero": (
         False,
         {"scores = Q @ K.T / math": "scores = 0 * Q @ K.T / math"},
     ),
-    "negative scores": (False, {"scores = Q @ K.T / math": "scores = -Q @ K.T / math"}),
     "a head that stops": (False, {ROOT: "    scores = Q @ K\n"}),
     "a head that is empty": (False, {ROOT: "    return {}\n" + ROOT}),
     "a head that returns nothing": (False, {ROOT: "    return None\n" + ROOT}),

@@ -25,12 +25,8 @@ CHANGES: Changes = {
     "Chinese": (False, {ANECDOTE: 'ANECDOTE = "一，二，三。"'}),
     "other heads": (False, {HEADS: "ONE, OTHER = (1, 3), (0, 0)"}),
     "the same head twice": (False, {HEADS: "ONE, OTHER = (1, 1), (1, 1)"}),
-    "another seed": (False, {TEXTS: "TEXTS, SEED = 130, 0 * "}),
     "no texts": (False, {TEXTS: "TEXTS, SEED = 0,"}),
     "recitals": (False, {KIND: 'KIND = "recital" '}),
-    "no recitals": (False, {KIND: 'KIND = "counting" '}),
-    "few places": (False, {KIND: 'KIND = "quote" '}),
-    "creatures": (False, {KIND: 'KIND = "creature" '}),
     "none compared, none silenced": (
         False,
         {"COMPARED = 400": "COMPARED = 0", "ABLATED = 60": "ABLATED = -1"},

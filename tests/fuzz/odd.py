@@ -262,9 +262,9 @@ NEAR_TEXT = texts(
 NEAR = texts("[{}]  ({},)  {{'a': {}}}  iter([{}])  lambda: {}  type({})  str({})  [{}, None]")
 
 
-def near(text: str, rng: random.Random) -> str:
+def near(text: str, rng: random.Random, names: dict[str, Any]) -> str:
     """Something near a value that fits."""
-    value = made(text)
+    value = made(text, names)
     if isinstance(value, str):
         choice = NEAR_TEXT
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -277,6 +277,6 @@ def near(text: str, rng: random.Random) -> str:
     return rng.choice(shape).format(*[text] * 2)
 
 
-def made(text: str) -> Any:
+def made(text: str, names: dict[str, Any] = NAMES) -> Any:
     """The value that a text makes."""
-    return eval(text, dict(NAMES))
+    return eval(text, dict(names))

@@ -1,41 +1,39 @@
 """What attnlab offers: every public function, class and method, found and not listed.
 
-Found are the names in `attnlab.__all__` and in every module's `__all__` (where there is none, its
-names without an underscore), and the classes' methods. For each of them a call that works is found
-too, from the names and annotations of its parameters; what such calls return are the objects whose
-methods are called next. So what is new is attacked from its first day, and at worst, where nothing
-is known to fit a new parameter, with calls that get less deep.
+Found are the names in `attnlab.__all__`, and the methods of their classes and of what they return.
+For each a call that works is looked for, by the names and annotations of its parameters. So what
+is new is attacked from its first day. Where a parameter has a new name, `FITTING` is the place for
+what fits it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import itertools
-import os
-import pkgutil
 import random
 import re
-import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from guarded import LARGEST, LateError, directory, limits
 from odd import NAMES, made, texts
-from processes import LARGEST, PACKAGE, LateError, answer_of, limits
 
 import attnlab
 
+PACKAGE = str(Path(attnlab.__file__).parent)
 REFERENCE = Path(__file__).parents[1] / "reference" / "float16"
 
-# Where the search begins, so that what it finds is small: it may not find these for itself.
+# Where the search begins, so that what it finds is small.
 MODEL = "attnlab.GPT2.from_pretrained('model')"
 CONFIG = "vocab_size=256, n_positions=8, n_embd=4, n_layer=1, n_head=2"
 ROOTS = [
     MODEL,
+    f"{MODEL}.parameters.rows('W_E')",
     f"{MODEL}.trace([71, 259, 3])",
     f"{MODEL}.generate([71, 259, 3], 2, trace=True)",
     "attnlab.attention(numbers(3, 4), numbers(3, 4), numbers(3, 4))",
@@ -45,12 +43,16 @@ ROOTS = [
 ]
 
 TRIES = 12
-ROUNDS = 3
+ROUNDS = 2  # with more objects more calls may work
+
+# Classes whose callers are the library itself, which gives what annotations say.
+TRUSTING = ("Merges",)
 
 # Methods with underscores that plain Python calls.
 PROTOCOL = ("__call__", "__contains__", "__eq__", "__getitem__")
 
 TEXT = "'the thin cat in the hat'"
+SEQUENCES = {"Sequence", "Iterable", "list", "tuple", "frozenset", "Iterator"}
 
 
 def by_name(table: dict[str, str]) -> dict[str, list[str]]:
@@ -101,8 +103,7 @@ FITTING = by_name(
         "vocabulary": "vocabulary()",
         "merges": "merges()  []",
         "settings": f"dict({CONFIG})  attnlab.Tokenizer.from_directory('model').settings",
-        "arguments": "['info', '--model', 'model']  ['next', 'the', '--model', 'model']  ['model']",
-        "rows": "['a', 'b', 'c']",
+        "rows": "['a', 'b', 'c']  np.array([71, 3, 5])",
         "columns": "['a', 'b', 'c', 'd']",
         "watch": "lambda run: None",
         "mine": "dict(logits=numbers(3, 263))  dict(weights=numbers(3, 3))",
@@ -131,33 +132,44 @@ BY_WORD = by_name(
         "Any object": "1  'a'",
     }
 )
-SEQUENCES = ("Sequence", "Iterable", "list", "tuple", "frozenset", "Iterator")
 
 
 @dataclass
+class Parameter:
+    name: str
+    annotation: str
+    kind: str
+    must: bool
+    fitting: list[str] = field(default_factory=list)
+
+
+@dataclass(repr=False)
 class Target:
     """One thing to be called.
 
     Attributes
     ----------
     name : as people call it, `attnlab.attention`, `Trace.next_tokens`
-    lines : whose lines run, the same for classes that inherit a method from one
-    callee : a text that makes it, an object's method with the object before it
-    parameters : name, annotation, kind and whether it must be given, of each
-    public : whether `attnlab` itself offers it, or what it offers returns it
-    works : for each parameter that must be given a text that fits; None if no call worked
-    late : whether a call that fits takes long, as one that trains a whole model does
-    fitting : for each parameter texts that may fit
+    callee : a text that makes it, an object's method with a word for the object before it
+    works : texts of arguments that fit, for each parameter that must be given
     """
 
     name: str
-    lines: str
     callee: str
-    parameters: list[tuple[str, str, str, bool]]
-    public: bool
-    works: dict[str, str] | None = None
-    late: bool = False
-    fitting: dict[str, list[str]] = field(default_factory=dict)
+    parameters: list[Parameter]
+    works: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def call(self, arguments: dict[str, str]) -> str:
+        """The text of a call. What can be given by name is."""
+        parts = []
+        for p in self.parameters:
+            if p.name in arguments:
+                by_place = p.kind in ("POSITIONAL_ONLY", "VAR_POSITIONAL")
+                parts.append(arguments[p.name] if by_place else f"{p.name}={arguments[p.name]}")
+        return f"{self.callee}({', '.join(parts)})"
 
 
 def is_ours(value: Any) -> bool:
@@ -166,257 +178,166 @@ def is_ours(value: Any) -> bool:
     return code is not None and code.co_filename.startswith(PACKAGE)
 
 
-def modules() -> Iterator[Any]:
-    yield attnlab
-    for found in pkgutil.walk_packages(attnlab.__path__, "attnlab."):
-        if not found.name.endswith("__main__"):
-            yield importlib.import_module(found.name)
-
-
-def public_names(module: Any) -> list[str]:
-    return getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
-
-
-def found_callables() -> dict[str, tuple[Any, bool]]:
-    """Functions and classes by the text that makes them, each once; those of `attnlab` first."""
-    seen: set[int] = set()
-    found: dict[str, tuple[Any, bool]] = {}
-    for module in modules():
-        listed = hasattr(module, "__all__")
-        for name in public_names(module):
-            value = getattr(module, name)
-            home = str(getattr(value, "__module__", ""))
-            ours = home.startswith("attnlab") if listed else home == module.__name__
-            if ours and callable(value) and id(value) not in seen:
-                seen.add(id(value))
-                public = module is attnlab
-                place = "attnlab" if public else f"module('{module.__name__}')"
-                found[f"{place}.{name}"] = (value, public)
-    return found
-
-
-def parameters_of(function: Any, bound: bool) -> list[tuple[str, str, str, bool]]:
-    """Name, annotation, kind and whether it must be given, of each parameter."""
-    found = []
+def parameters_of(function: Any, bound: bool) -> Iterator[Parameter]:
     for p in list(inspect.signature(function).parameters.values())[int(bound) :]:
         annotation = inspect.formatannotation(p.annotation)
         if p.kind is p.VAR_KEYWORD:  # a TypedDict's names; any other name is an error in Python
             settings = function.__globals__.get(annotation.removeprefix("Unpack[").rstrip("]"))
-            names = getattr(settings, "__annotations__", {})
-            found += [(name, str(kind), "KEYWORD_ONLY", False) for name, kind in names.items()]
+            for name, kind in getattr(settings, "__annotations__", {}).items():
+                yield Parameter(name, str(kind), "KEYWORD_ONLY", False)
         else:
-            found.append((p.name, annotation, p.kind.name, p.default is p.empty))
-    return found
-
-
-def methods_of(cls: type) -> Iterator[tuple[str, Any, str]]:
-    """Name, function and kind of a class's methods whose lines are ours."""
-    for name in dir(cls):
-        if name.startswith("_") and name not in PROTOCOL:
-            continue
-        static = inspect.getattr_static(cls, name)
-        function = getattr(static, "__func__", static)
-        if inspect.isfunction(function) and is_ours(function):
-            yield name, function, type(static).__name__
+            must = p.default is p.empty and p.kind is not p.VAR_POSITIONAL
+            yield Parameter(p.name, annotation, p.kind.name, must)
 
 
 class Finder:
     """Calls that work, and the objects that they return.
 
-    Parameters
-    ----------
-    diary : where the name of what is tried is written
-    deadly : names of what is not tried, as the process has died of it
-
     Attributes
     ----------
     targets : by name
-    objects : a word for an instance of a class, by the class's name
-    texts : what makes the object of a word
+    live : what the texts of calls may use, with a word for an instance of each class
+    origins : what made the object of a word
     """
 
-    def __init__(self, diary: Path, deadly: set[str]) -> None:
-        self.diary, self.deadly = diary, deadly
-        self.diary.write_text("the beginning")
+    def __init__(self) -> None:
         self.targets: dict[str, Target] = {}
-        self.objects: dict[str, str] = {}
-        self.texts: dict[str, str] = {}
-        self._live: dict[str, Any] = dict(NAMES)
+        self.live: dict[str, Any] = dict(NAMES)
+        self.origins: dict[str, str] = {}
+        self._words: dict[str, str] = {}
         self._classes: set[type] = set()
-        found = found_callables()
-        self._public = {value.__name__ for value, public in found.values() if public}
+        self._lines: set[str] = set()
         for text in ROOTS:
-            with contextlib.suppress(Exception):
-                self._add_object(made(text), text, True)
-        for text, (value, public) in found.items():
+            self._add_object(made(text), text)
+        for name in attnlab.__all__:
+            value = getattr(attnlab, name)
             if inspect.isclass(value):
-                self._add_class(value, text, public)
+                self._add_class(value, f"attnlab.{name}")
             elif is_ours(value):
-                self._add(text, text, value, False, public)
+                self._add(f"attnlab.{name}", f"attnlab.{name}", value, False)
+        done: set[str] = set()
+        for _ in range(ROUNDS):
+            for target in list(self.targets.values()):
+                if target.name not in done and self._try(target):
+                    done.add(target.name)
+        for target in self.targets.values():  # those of the last round too
+            self._fit(target)
 
-    def _add(self, name: str, callee: str, function: Any, bound: bool, public: bool) -> None:
-        with contextlib.suppress(ValueError, TypeError):
-            lines = f"{function.__module__}.{function.__qualname__}"
-            parameters = parameters_of(function, bound)
-            self.targets.setdefault(name, Target(name, lines, callee, parameters, public))
+    def _add(self, name: str, callee: str, function: Any, bound: bool) -> None:
+        """A target, unless the same lines are one already under a class that inherits them."""
+        lines = f"{function.__module__}.{function.__qualname__}"
+        if lines not in self._lines:
+            with contextlib.suppress(ValueError, TypeError):
+                self.targets[name] = Target(name, callee, list(parameters_of(function, bound)))
+                self._lines.add(lines)
 
-    def _add_class(self, cls: type, text: str, public: bool) -> None:
+    def _add_class(self, cls: type, text: str) -> None:
         """Its constructor, where it has lines of its own, and what needs no instance."""
-        maker = next((m for m in ("__new__", "__init__") if is_ours(getattr(cls, m, None))), None)
-        if maker or is_ours(getattr(cls, "__post_init__", None)):
-            self._add(text, text, getattr(cls, maker or "__init__"), True, public)
-        for name, function, kind in methods_of(cls):
-            if kind in ("classmethod", "staticmethod"):
-                short = f"{cls.__name__}.{name}"
-                self._add(short, f"{text}.{name}", function, kind == "classmethod", public)
+        makers = [m for m in ("__new__", "__init__") if is_ours(getattr(cls, m, None))]
+        if makers or is_ours(getattr(cls, "__post_init__", None)):
+            self._add(text, text, getattr(cls, (makers or ["__init__"])[0]), True)
+        self._add_methods(cls, text, ("classmethod", "staticmethod"))
 
-    def _add_object(self, value: Any, text: str, public: bool) -> None:
+    def _add_methods(self, cls: type, before: str, kinds: tuple[str, ...]) -> None:
+        for name in dir(cls):
+            static = inspect.getattr_static(cls, name)
+            function, kind = getattr(static, "__func__", static), type(static).__name__
+            hidden = name.startswith("_") and name not in PROTOCOL
+            if kind in kinds and not hidden and inspect.isfunction(function) and is_ours(function):
+                bound = kind != "staticmethod"
+                self._add(f"{cls.__name__}.{name}", f"{before}.{name}", function, bound)
+
+    def _add_object(self, value: Any, text: str) -> None:
         """An instance of a class that none was known of: its methods, and what it holds."""
         cls = type(value)
-        ours = cls.__module__.split(".")[0] == "attnlab" and not isinstance(value, Exception)
-        if ours and cls in self._classes:
-            return
         if isinstance(value, tuple | list) and value:
-            self._add_object(value[0], f"{text}[0]", public)
-        if not ours:
+            self._add_object(value[0], f"{text}[0]")
+        ours = cls.__module__.split(".")[0] == "attnlab" and not isinstance(value, Exception)
+        if not ours or cls in self._classes or cls.__name__ in TRUSTING:
             return
         self._classes.add(cls)
-        public = public or cls.__name__ in self._public
-        word = f"_{len(self.texts)}"
-        self.texts[word], self._live[word] = text, value
+        word = f"_{len(self.origins)}"
+        self.origins[word], self.live[word] = text, value
         for base in cls.__mro__[:-1]:
-            self.objects.setdefault(base.__name__, word)
-        for name, function, kind in methods_of(cls):
-            if kind == "function":
-                self._add(f"{cls.__name__}.{name}", f"{word}.{name}", function, True, public)
+            self._words.setdefault(base.__name__, word)
+        self._add_methods(cls, word, ("function",))
         held = [n for n in dir(cls) if not callable(inspect.getattr_static(cls, n))]
         for name in dict.fromkeys([*held, *getattr(value, "__dict__", {})]):
             if not name.startswith("_"):
                 with contextlib.suppress(Exception, LateError), limits(LARGEST, 0.5):
-                    self._add_object(getattr(value, name), f"{text}.{name}", public)
+                    self._add_object(getattr(value, name), f"{text}.{name}")
 
-    def fitting(self, name: str, annotation: str) -> list[str]:
+    def _fitting(self, p: Parameter) -> list[str]:
         """Texts of what fits a parameter, the likeliest first."""
-        words = re.findall(r"\w+", annotation)
-        fits = [text for text in FITTING.get(name, ()) if allowed(text, words)]
+        words = re.findall(r"\w+", p.annotation)
+        fits = [text for text in FITTING.get(p.name, ()) if allowed(text, words)]
         if "Path" in words and "str" not in words:
             fits = [f"Path({text})" for text in fits if text.startswith("'")]
-        objects = [self.objects[word] for word in words if word in self.objects]
-        only_objects = set(words) <= {*self.objects, "None"}
+        objects = [self._words[word] for word in words if word in self._words]
+        only_objects = set(words) <= {*self._words, "None"}
         fits = objects + fits if only_objects else fits + objects
-        for word in words:
-            if name not in FITTING:
-                fits += BY_WORD.get(word, [])
-        if any(word in SEQUENCES for word in words) and name not in FITTING:
-            fits = [f"[{text}]" for text in fits[:2]] + [f"({text},)" for text in fits[:2]]
+        if p.name not in FITTING:
+            fits += [text for word in words for text in BY_WORD.get(word, [])]
+            if SEQUENCES & set(words):
+                fits = [shape.format(text) for shape in ("[{}]", "({},)") for text in fits[:2]]
         return list(dict.fromkeys(fits)) or ["numbers(3, 4)", "1", "'weights'", "None", "[1, 2]"]
 
-    def try_out(self, target: Target) -> bool:
+    def _fit(self, target: Target) -> None:
+        for p in target.parameters:
+            p.fitting = self._fitting(p)
+
+    def _try(self, target: Target) -> bool:
         """Look for a call that works, or else for one that is refused; whether one works."""
-        fits = {name: self.fitting(name, annotation) for name, annotation, *_ in target.parameters}
-        target.fitting = fits
-        needed = [name for name, _, kind, must in target.parameters if must and "VAR" not in kind]
-        choices = list(itertools.islice(itertools.product(*(fits[n] for n in needed)), 1000))
+        self._fit(target)
+        needed = [p for p in target.parameters if p.must]
+        choices = list(itertools.islice(itertools.product(*(p.fitting for p in needed)), 1000))
+        likeliest = choices[0]
         random.Random(target.name).shuffle(choices)
-        likeliest = tuple(fits[name][0] for name in needed)
-        if target.name in self.deadly:
-            return False
-        self.diary.write_text(target.name)
         for choice in [likeliest, *choices[:TRIES]]:
-            works = dict(zip(needed, choice, strict=True))
-            text = call(target, works)
+            works = dict(zip((p.name for p in needed), choice, strict=True))
+            text = target.call(works)
             try:
                 with limits(LARGEST, 0.5):
-                    value = eval(text, self._live)
+                    value = eval(text, self.live)
             except attnlab.AttnlabError:
                 target.works = target.works or works  # nothing better is known yet
             except LateError:
-                target.late = True
-                break
-            except (Exception, SystemExit):
+                return False
+            except Exception:
                 continue
             else:
                 target.works = works
-                self._add_object(value, self.whole(text), target.public)
+                self._add_object(value, text)
                 return True
         return False
-
-    def whole(self, text: str) -> str:
-        """A text with each word for an object replaced by what makes it."""
-        return re.sub(r"\b_\d+\b", lambda word: self.texts[word[0]], text)
-
-    def find(self) -> list[Target]:
-        """All targets, with a call for each of those where one works."""
-        done: set[str] = set()
-        for _ in range(ROUNDS):  # with more objects more may work
-            for target in list(self.targets.values()):
-                if target.name not in done and self.try_out(target):
-                    done.add(target.name)
-        for target in self.targets.values():
-            target.callee = self.whole(target.callee)
-            fits = target.fitting
-            target.fitting = {name: list(map(self.whole, fits[name])) for name in fits}
-            works = target.works
-            target.works = works and {name: self.whole(works[name]) for name in works}
-        return [self.targets[name] for name in sorted(self.targets)]
 
 
 def allowed(text: str, words: list[str]) -> bool:
     """Whether an annotation's words allow a value, as far as they are known to allow anything."""
     try:
-        with limits(LARGEST, 0.5):
-            value = made(text)
-    except (Exception, LateError):
+        value = made(text)
+    except Exception:
         return False
     kinds = {"int": int, "float": int | float, "str": str, "bool": bool, "None": type(None)}
     named = [kinds[word] for word in words if word in kinds]
     open_words = set(words) - kinds.keys() - {*SEQUENCES, "Any"}
-    if any(word in SEQUENCES for word in words):
+    if SEQUENCES & set(words):
         return not isinstance(value, int | float | str | np.ndarray) or "str" in words
     return bool(open_words) or not named or any(isinstance(value, kind) for kind in named)
 
 
-def call(target: Target, arguments: dict[str, str]) -> str:
-    """The text of a call. What can be given by name is."""
-    parts = []
-    for name, _, kind, _ in target.parameters:
-        if name in arguments:
-            by_place = kind in ("POSITIONAL_ONLY", "VAR_POSITIONAL")
-            parts.append(arguments[name] if by_place else f"{name}={arguments[name]}")
-    return f"{target.callee}({', '.join(parts)})"
+@contextlib.contextmanager
+def beside_a_model() -> Iterator[None]:
+    """In a directory that holds the small GPT-2 as `model`, where texts of calls look for it."""
+    with directory() as place:
+        (place / "model").mkdir()
+        for file in (*("config.json", "vocab.json", "merges.txt"), "model.safetensors"):
+            (place / "model" / file).write_bytes((REFERENCE / file).read_bytes())
+        yield
 
 
-def found_targets() -> list[Target]:
-    """All targets, found in a process of its own, where whatever they do does no harm."""
-    deadly: set[str] = set()
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as place:
-        diary = Path(place) / "diary"
-
-        def targets(place: Path) -> Any:
-            copy_model(place / "here")
-            os.chdir(place / "here")
-            return [asdict(target) for target in Finder(diary, deadly).find()]
-
-        while True:
-            try:
-                answer = answer_of(targets)
-                break
-            except ChildProcessError:
-                if diary.read_text() in deadly:
-                    raise
-                deadly.add(diary.read_text())
-    return [
-        Target(**fields | {"parameters": [tuple(p) for p in fields["parameters"]]})
-        for fields in answer
-    ]
-
-
-def copy_model(place: Path) -> None:
-    """Put the small GPT-2 where the texts of calls look for it."""
-    (place / "model").mkdir(parents=True)
-    for file in (*("config.json", "vocab.json", "merges.txt"), "model.safetensors"):
-        (place / "model" / file).write_bytes((REFERENCE / file).read_bytes())
-
-
-for module in modules():  # all that a case may need is loaded before the first one
-    assert module
+@cache
+def found() -> Finder:
+    """All targets, with a call for each of those where one works."""
+    with beside_a_model():
+        return Finder()

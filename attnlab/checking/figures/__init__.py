@@ -62,13 +62,7 @@ class Comparison:
 
 
 def load(name: str) -> dict[str, Any]:
-    """The recorded figures of a name in the table above.
-
-    Raises
-    ------
-    InvalidValueError
-        There are none of that name.
-    """
+    """The recorded figures of a name in the table above."""
     names = sorted(file.stem for file in HERE.glob("*.json"))
     if not isinstance(name, str) or name not in names:
         raise InvalidValueError(
@@ -85,12 +79,6 @@ def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) 
     name : what the table is called
     computed, recorded : arrays of one shape; None in `recorded` stands for -inf
     decimals : how many the recorded figures have; 0 for integers
-
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError
-        What is given are no arrays of numbers, there is nothing to compare with, a recorded figure
-        is NaN, or decimals that can't be used.
     """
     if not is_integer(decimals) or not 0 <= decimals <= MOST_DECIMALS:
         raise InvalidValueError(
@@ -137,11 +125,6 @@ def verdict(
     inputs : by name, what the tables were computed from, and what the figures were recorded for
     decimals : how many the recorded figures have
     tables : by name, computed and recorded, as `compare` takes them
-
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError
-        As `compare` does.
     """
     changed = [
         f"\n  {name} = {shown(np.asarray(recorded).tolist())}"

@@ -1,0 +1,70 @@
+"""Completion of results in IPython and JupyterLab: `trace.blocks[0].attention.<Tab>`.
+
+By itself IPython doesn't look behind an index or a call, and Jedi, which reads source files, offers
+what a module imports for its own use.
+"""
+
+from __future__ import annotations
+
+import re
+from types import ModuleType
+from typing import Any
+
+from attnlab.steps.parts import Numbered
+from attnlab.support.names import dotted
+
+# A variable, the way from it to a part, and the beginning of a name.
+TYPED = re.compile(r"(?:.*[^\w.\])])?([^\W\d]\w*)((?:\.\w+|\[-?\d+\])*)\.(\w*)", re.DOTALL)
+
+HEAD = re.compile(r"\.head\((-?\d+), *(-?\d+)\)")
+HEAD_BY_PARTS = r".blocks[\1].attention.heads[\2]"
+
+
+def complete_in_ipython(package: ModuleType) -> None:
+    """Have the running shell complete `package` and results, where there is a shell."""
+    from IPython import get_ipython
+
+    try:
+        from IPython.core.completer import SimpleCompletion, context_matcher
+    except ImportError:  # before IPython 8.6
+        return
+    shell = get_ipython()
+    if shell is None:
+        return
+
+    @context_matcher()  # type: ignore[untyped-decorator]
+    def attnlab_matcher(context: Any) -> dict[str, Any]:
+        typed = TYPED.fullmatch(HEAD.sub(HEAD_BY_PARTS, context.text_until_cursor))
+        if typed is None:
+            return {"completions": []}
+        variable, way, beginning = typed.groups()
+        part = part_of(shell.user_ns.get(variable), way)
+        if part is not package and not type(part).__module__.startswith(f"{package.__name__}."):
+            return {"completions": []}
+        names = [name for name in dir(part) if name.startswith(beginning)]
+        if not beginning:
+            names = [name for name in names if not name.startswith("_")]
+        return {
+            "completions": [SimpleCompletion(name) for name in names],
+            "matched_fragment": beginning,
+            "suppress": True,
+        }
+
+    matchers = shell.Completer.custom_matchers  # of which one is ours where attnlab was reloaded
+    others = [one for one in matchers if one.__qualname__ != attnlab_matcher.__qualname__]
+    matchers[:] = [*others, attnlab_matcher]
+
+
+def part_of(found: Any, way: str) -> Any:
+    """The part of a result that a way such as `.blocks[0].mlp` leads to; None where it doesn't.
+
+    It leads through parts alone, so that no step is computed.
+    """
+    for name in dotted(way).split(".")[1:]:
+        if isinstance(found, Numbered) and re.fullmatch(r"-?\d+", name):
+            found = found[int(name)] if -len(found) <= int(name) < len(found) else None
+        elif name in getattr(found, "children", ()) or name in getattr(found, "__dict__", ()):
+            found = getattr(found, name)
+        else:
+            return None
+    return found

@@ -1,0 +1,257 @@
+// As much of NumPy as attnlab/equations.py uses, for its translation: arrays with shape, strides and
+// offset; views where NumPy has views; broadcasting. Numbers are float32, float64 where one operand is.
+// Sums are made in float64 and rounded once.
+
+class Nd {
+  constructor(data, shape, strides = stridesOf(shape), offset = 0) {
+    Object.assign(this, { data, shape, strides, offset });
+    this.dtype = { type: (x) => x };
+  }
+
+  get size() {
+    return sizeOf(this.shape);
+  }
+
+  /** All numbers in order: those that there are where they lie so, else a copy. */
+  numbers() {
+    const { data, shape, strides, offset, size } = this;
+    if (stridesOf(shape).every((stride, k) => shape[k] === 1 || stride === strides[k]))
+      return data.subarray(offset, offset + size);
+    const copied = new data.constructor(size);
+    forEachRow(shape, [this], (at, [from], width, [step]) => {
+      for (let k = 0; k < width; k++, from += step) copied[at + k] = data[from];
+    });
+    return copied;
+  }
+
+  swapaxes(a, b) {
+    const swapped = (all) => {
+      const [x, y] = [a, b].map((axis) => (axis < 0 ? all.length + axis : axis));
+      return all.with(x, all[y]).with(y, all[x]);
+    };
+    return new Nd(this.data, swapped(this.shape), swapped(this.strides), this.offset);
+  }
+
+  /** A view where the last axis is split, or nothing needs to move; else a copy. */
+  reshape(...shape) {
+    const { data, strides, offset } = this;
+    const last = strides.at(-1);
+    const isSplit = shape.length === this.shape.length + 1 && shape.slice(0, -2).every((n, k) => n === this.shape[k]);
+    if (isSplit) return new Nd(data, shape, [...strides.slice(0, -1), shape.at(-1) * last, last], offset);
+    return new Nd(this.numbers(), shape);
+  }
+
+  /** Of each row of the last axis one number; the axis stays, of length 1. */
+  reduced(start, f, { axis, keepdims }) {
+    if (axis !== -1 || !keepdims) throw new Error("only along the last axis, which is kept");
+    const rows = new (typeOf(this))(this.size / this.shape.at(-1));
+    let n = 0;
+    forEachRow(this.shape, [this], (at, [from], width, [step]) => {
+      let result = start;
+      for (let k = 0; k < width; k++, from += step) result = f(result, this.data[from]);
+      rows[n++] = result;
+    });
+    return new Nd(rows, this.shape.with(-1, 1));
+  }
+
+  max(how) {
+    return this.reduced(-Infinity, (a, b) => (a > b ? a : b), how);
+  }
+
+  sum(how) {
+    return this.reduced(0, (a, b) => a + b, how);
+  }
+}
+
+const sizeOf = (shape) => shape.reduce((product, n) => product * n, 1);
+
+function stridesOf(shape) {
+  const strides = Array(shape.length);
+  for (let k = shape.length - 1, n = 1; k >= 0; n *= shape[k--]) strides[k] = n;
+  return strides;
+}
+
+/** What numbers made of arrays are: float64 where one of these is, else float32. */
+const typeOf = (...arrays) =>
+  arrays.some(({ data }) => data instanceof Float64Array) ? Float64Array : Float32Array;
+
+/** The shape of several side by side, axes of length 1 and missing ones stretched. */
+function broadcastShape(shapes) {
+  const count = Math.max(...shapes.map(({ length }) => length));
+  return Array.from({ length: count }, (_, k) => {
+    const sizes = new Set(shapes.map((shape) => shape.at(k - count) ?? 1).filter((n) => n !== 1));
+    if (sizes.size > 1) throw new Error(`shapes do not fit: ${shapes.map((s) => `(${s})`).join(", ")}`);
+    return sizes.size ? [...sizes][0] : 1;
+  });
+}
+
+/** An array seen as one of another shape, which its own is stretched to. */
+function stretched(x, shape) {
+  const added = shape.length - x.shape.length;
+  const strides = shape.map((n, k) => (k < added || x.shape[k - added] === 1 ? 0 : x.strides[k - added]));
+  return new Nd(x.data, shape, strides, x.offset);
+}
+
+/** Call f for each row of the last axis: where it starts in a dense array and in each of some others. */
+function forEachRow(shape, arrays, f) {
+  const last = shape.length - 1;
+  const width = last < 0 ? 1 : shape[last];
+  const steps = arrays.map(({ strides }) => (last < 0 ? 0 : strides[last]));
+  let at = 0;
+  const walk = (axis, offsets) => {
+    if (axis >= last) {
+      f(at, offsets, width, steps);
+      at += width;
+      return;
+    }
+    for (let k = 0; k < shape[axis]; k++)
+      walk(axis + 1, offsets.map((offset, n) => offset + k * arrays[n].strides[axis]));
+  };
+  walk(0, arrays.map(({ offset }) => offset));
+}
+
+const asArray = (x) => (x instanceof Nd ? x : new Nd(Float64Array.of(x), []));
+
+/** A function of numbers as one of arrays, which plain numbers are as well; as a type, if one is given. */
+function elementwise(f, type) {
+  return (...given) => {
+    if (given.every((x) => typeof x === "number")) return f(...given);
+    const arrays = given.map(asArray);
+    const shape = broadcastShape(arrays.map((x) => x.shape));
+    const [a, b, c] = arrays.map((x) => stretched(x, shape));
+    const made = new (type ?? typeOf(...given.filter((x) => x instanceof Nd)))(sizeOf(shape));
+    const all = [a, b ?? a, c ?? a];
+    const [x, y, z] = all.map(({ data }) => data);
+    forEachRow(shape, all, (at, [i, j, k], width, [di, dj, dk]) => {
+      for (let n = 0; n < width; n++, i += di, j += dj, k += dk) made[at + n] = f(x[i], y[j], z[k]);
+    });
+    return new Nd(made, shape);
+  };
+}
+
+/** a @ b: (..., n, m) and (..., m, p), or a vector (m,) and (m, p). */
+function matmul(a, b) {
+  if (a.shape.length === 1) {
+    const row = matmul(new Nd(a.data, [1, ...a.shape], [0, ...a.strides], a.offset), b);
+    return new Nd(row.data, row.shape.toSpliced(-2, 1));
+  }
+  const [n, m, p] = [...a.shape.slice(-2), b.shape.at(-1)];
+  if (b.shape.at(-2) !== m) throw new Error(`no product of (${a.shape}) and (${b.shape})`);
+  const leading = broadcastShape([a.shape.slice(0, -2), b.shape.slice(0, -2)]);
+  const [x, y] = [a, b].map((one) => stretched(one, [...leading, ...one.shape.slice(-2)]));
+  const made = new (typeOf(a, b))(sizeOf(leading) * n * p);
+  const product = b.strides.at(-2) === 1 ? byColumns : byRows;
+  let at = 0;
+  const walk = (axis, i, j) => {
+    if (axis === leading.length) {
+      product(x, i, y, j, made, at, [n, m, p]);
+      at += n * p;
+      return;
+    }
+    for (let k = 0; k < leading[axis]; k++)
+      walk(axis + 1, i + k * x.strides[axis], j + k * y.strides[axis]);
+  };
+  walk(0, a.offset, b.offset);
+  return new Nd(made, [...leading, n, p]);
+}
+
+/** A product whose second matrix has its columns in one piece: a sum for each number. */
+function byColumns(a, i, b, j, made, at, [n, m, p]) {
+  const [x, y] = [a.data, b.data];
+  const [down, across] = a.strides.slice(-2);
+  const next = b.strides.at(-1);
+  for (let row = 0; row < n; row++, i += down) {
+    for (let column = 0; column < p; column++) {
+      let [s, t, u, v, k] = [0, 0, 0, 0, 0]; // four sums, which a processor makes at once
+      let [from, to] = [i, j + column * next];
+      for (; k + 3 < m; k += 4, from += 4 * across, to += 4) {
+        s += x[from] * y[to];
+        t += x[from + across] * y[to + 1];
+        u += x[from + 2 * across] * y[to + 2];
+        v += x[from + 3 * across] * y[to + 3];
+      }
+      for (; k < m; k++, from += across, to++) s += x[from] * y[to];
+      made[at++] = s + t + (u + v);
+    }
+  }
+}
+
+/** A product whose second matrix has its rows in one piece: row after row is added up. */
+function byRows(a, i, b, j, made, at, [n, m, p]) {
+  const [x, y] = [a.data, b.data];
+  const [down, across] = a.strides.slice(-2);
+  const [next, step] = b.strides.slice(-2);
+  const sums = new Float64Array(p);
+  for (let row = 0; row < n; row++, i += down, at += p) {
+    sums.fill(0);
+    for (let k = 0; k < m; k++) {
+      const factor = x[i + k * across];
+      for (let column = 0, to = j + k * next; column < p; column++, to += step) sums[column] += factor * y[to];
+    }
+    made.set(sums, at);
+  }
+}
+
+/** Rows of an array by their numbers, themselves an array: (..., D) of (..., ) and (rows, D). */
+function rowsOf(x, ids) {
+  const [width] = x.shape.slice(1);
+  const made = new x.data.constructor(ids.size * width);
+  ids.numbers().forEach((id, n) => made.set(item(x, Number(id)).numbers(), n * width));
+  return new Nd(made, [...ids.shape, width]);
+}
+
+const REST = Symbol("...");
+
+const slice = (start, stop) => ({ start, stop });
+
+/** x[...index] of an array, a view but for rows by number; of a tuple, such as a shape, too. */
+function item(x, ...index) {
+  const [first] = index;
+  if (Array.isArray(x)) return typeof first === "number" ? x.at(first) : x.slice(first.start ?? 0, first.stop ?? x.length);
+  if (first instanceof Nd) return rowsOf(x, first);
+  const rest = index.indexOf(REST);
+  const before = rest < 0 ? index : index.slice(0, rest);
+  const after = rest < 0 ? [] : index.slice(rest + 1);
+  const all = Array(x.shape.length - before.length - after.length).fill(slice(null, null));
+  const [shape, strides] = [[], []];
+  let { offset } = x;
+  [...before, ...all, ...after].forEach((part, k) => {
+    const size = x.shape[k];
+    const within = (n) => Math.max(0, Math.min(size, n < 0 ? size + n : n));
+    if (typeof part === "number") {
+      offset += (part < 0 ? size + part : part) * x.strides[k];
+      return;
+    }
+    const [start, stop] = [within(part.start ?? 0), within(part.stop ?? size)];
+    offset += start * x.strides[k];
+    shape.push(Math.max(0, stop - start));
+    strides.push(x.strides[k]);
+  });
+  return new Nd(x.data, shape, strides, offset);
+}
+
+// The names that attnlab/views/page/translate.py gives to what Python and NumPy have.
+const nd = {
+  REST,
+  slice,
+  item,
+  matmul,
+  add: elementwise((x, y) => x + y),
+  subtract: elementwise((x, y) => x - y),
+  multiply: elementwise((x, y) => x * y),
+  divide: elementwise((x, y) => x / y),
+  floor_divide: elementwise((x, y) => Math.floor(x / y)),
+  negative: elementwise((x) => -x),
+  maximum: elementwise((x, y) => Math.max(x, y)),
+  minimum: elementwise((x, y) => Math.min(x, y)),
+  less_equal: elementwise((x, y) => Number(x <= y), Uint8Array),
+  equal: (a, b) => a.length === b.length && a.every((x, k) => x === b[k]), // of tuples
+  abs: elementwise(Math.abs),
+  square: elementwise((x) => x * x),
+  sqrt: elementwise(Math.sqrt),
+  exp: elementwise(Math.exp),
+  tanh: elementwise(Math.tanh),
+  copysign: elementwise((x, y) => (y < 0 || Object.is(y, -0) ? -Math.abs(x) : Math.abs(x))),
+  where: elementwise((isTrue, x, y) => (isTrue ? x : y)),
+  broadcast_to: stretched,
+};

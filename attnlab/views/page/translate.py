@@ -1,0 +1,211 @@
+"""The page of equations as JavaScript: each function, expression by expression, over `arrays.js`.
+
+What NumPy does in Python, `arrays.js` does in the page, under the same names. A construct that is
+not listed here is refused with its line, so that no equation is half translated.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from attnlab import equations, erf
+
+# What `arrays.js` has of NumPy, of its arrays, and of Python's operators.
+FUNCTIONS = frozenset(
+    [
+        "abs",
+        "broadcast_to",
+        "copysign",
+        "exp",
+        "maximum",
+        "minimum",
+        "sqrt",
+        "square",
+        "tanh",
+        "where",
+    ]
+)
+ATTRIBUTES = frozenset(["dtype", "extend", "max", "reshape", "shape", "sum", "swapaxes", "type"])
+OPERATORS = {
+    ast.Add: "add",
+    ast.Sub: "subtract",
+    ast.Mult: "multiply",
+    ast.Div: "divide",
+    ast.FloorDiv: "floor_divide",
+    ast.MatMult: "matmul",
+    ast.USub: "negative",
+    ast.Eq: "equal",
+    ast.LtE: "less_equal",
+}
+
+MATH = {"inf": "Infinity", "pi": "Math.PI", "sqrt": "Math.sqrt"}
+
+# Names that JavaScript keeps for itself.
+RENAMED = {"new": "new_"}
+
+
+@cache
+def equations_script() -> str:
+    """`equations`, a JavaScript object of the functions of `attnlab.equations` by their names."""
+    modules = [Path(str(module.__file__)) for module in (erf, equations)]
+    script = "\n".join(javascript(file.read_text(encoding="utf-8"), str(file)) for file in modules)
+    names = ", ".join(node.name for node in _functions(ast.parse(modules[-1].read_bytes())))
+    return f"const equations = (() => {{\n{script}\nreturn {{ {names} }};\n}})();\n"
+
+
+def javascript(source: str, file: str) -> str:
+    """The functions and constants of a module as JavaScript; its types, classes and imports go.
+
+    Raises
+    ------
+    SyntaxError
+        A construct without a translation; the error has the file and the line.
+    """
+    tree = ast.parse(source)
+    constants = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Call)  # of TypeVar
+    ]
+    known = {node.name for node in _functions(tree)} | _imported(tree)
+    known |= {name for node in constants for name in _assigned([node])}
+    translation = Translation(known)
+    try:
+        lines = [f"const {translation.statement(node)}" for node in constants]
+        lines += [translation.function(node) for node in _functions(tree)]
+    except Untranslatable as error:
+        (node,) = error.args
+        line = source.splitlines()[node.lineno - 1]
+        where = (file, node.lineno, node.col_offset + 1, line, node.end_lineno, None)
+        raise SyntaxError(f"no JavaScript for {ast.unparse(node)}", where) from None
+    return "\n".join(lines)
+
+
+class Untranslatable(Exception):
+    """A node of Python's syntax tree that has no translation."""
+
+
+class Translation:
+    """Of functions that may use the given names, beside their own."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self.known = frozenset(known)
+
+    def function(self, node: ast.FunctionDef) -> str:
+        match node:
+            case ast.FunctionDef(
+                args=ast.arguments(
+                    posonlyargs=[], vararg=None, kwonlyargs=[], kwarg=None, defaults=[]
+                ),
+                decorator_list=[],
+            ):
+                parameters = [argument.arg for argument in node.args.args]
+            case _:
+                raise Untranslatable(node)
+        own = _assigned(node.body)
+        inside = Translation(self.known | set(parameters) | own)
+        body = node.body[ast.get_docstring(node) is not None :]
+        lines = [f"let {', '.join(sorted(own))};"] if own else []
+        lines += map(inside.statement, body)
+        names = ", ".join(RENAMED.get(name, name) for name in parameters)
+        return f"function {node.name}({names}) {{ {' '.join(lines)} }}"
+
+    def statement(self, node: ast.stmt) -> str:
+        match node:
+            case ast.Return(value=ast.expr() as value):
+                return f"return {self.expression(value)};"
+            case ast.Assign(targets=[ast.Tuple(elts=[ast.Starred() as rest, *names])]):
+                # In JavaScript what takes the rest comes last.
+                turned = ", ".join(self.expression(name) for name in reversed(names))
+                given, others = self.expression(node.value), self.expression(rest.value)
+                return f"[{turned}, ...{others}] = [...{given}].reverse(); {others}.reverse();"
+            case ast.Assign(targets=[target], value=value):
+                return f"{self.expression(target)} = {self.expression(value)};"
+            case ast.AnnAssign(target=ast.Name() as target, value=ast.expr() as value):
+                return f"{self.expression(target)} = {self.expression(value)};"
+            case ast.AugAssign(target=ast.Name() as target, op=op, value=value):
+                return f"{self.expression(target)} = {self.called(node, op, target, value)};"
+            case ast.For(target=ast.Name() as target, iter=items, body=body, orelse=[]):
+                lines = " ".join(map(self.statement, body))
+                each = f"{self.expression(target)} of {self.expression(items)}"
+                return f"for ({each}) {{ {lines} }}"
+        raise Untranslatable(node)
+
+    def expression(self, node: ast.expr) -> str:
+        match node:
+            case ast.Constant(value=None):
+                return "null"
+            case ast.Constant(value=bool(value)):
+                return str(value).lower()
+            case ast.Constant(value=int(value) | float(value)):
+                return repr(value)
+            case ast.Constant(value=value) if value is ...:
+                return "nd.REST"
+            case ast.Name(id=name) if name in self.known:
+                return RENAMED.get(name, name)
+            case ast.Attribute(value=ast.Name(id="math"), attr=name) if name in MATH:
+                return MATH[name]
+            case ast.Attribute(value=ast.Name(id="np"), attr=name) if name in FUNCTIONS:
+                return f"nd.{name}"
+            case ast.Attribute(value=value, attr=name) if name in ATTRIBUTES:
+                return f"{self.expression(value)}.{name}"
+            case ast.BinOp(left=left, op=op, right=right):
+                return self.called(node, op, left, right)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(value) | float(value))):
+                return f"-{value!r}"
+            case ast.UnaryOp(op=op, operand=operand):
+                return self.called(node, op, operand)
+            case ast.Compare(left=left, ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
+                return f"{self.expression(left)} == null"
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return self.called(node, op, left, right)
+            case ast.BoolOp(op=ast.Or(), values=values):
+                return f"({' || '.join(map(self.expression, values))})"
+            case ast.IfExp(test=test, body=body, orelse=other):
+                chosen = f"{self.expression(body)} : {self.expression(other)}"
+                return f"({self.expression(test)} ? {chosen})"
+            case ast.Tuple(elts=parts):
+                return f"[{', '.join(map(self.expression, parts))}]"
+            case ast.Starred(value=value):
+                return f"...{self.expression(value)}"
+            case ast.Subscript(value=value, slice=index):
+                parts = index.elts if isinstance(index, ast.Tuple) else [index]
+                return f"nd.item({', '.join(map(self.expression, [value, *parts]))})"
+            case ast.Slice(lower=lower, upper=upper, step=None):
+                ends = (self.expression(end) if end else "null" for end in (lower, upper))
+                return f"nd.slice({', '.join(ends)})"
+            case ast.Call(func=function, args=arguments, keywords=keywords):
+                given = [self.expression(argument) for argument in arguments]
+                named = [f"{one.arg}: {self.expression(one.value)}" for one in keywords if one.arg]
+                if len(named) < len(keywords):
+                    raise Untranslatable(node)
+                options = [f"{{ {', '.join(named)} }}"] if named else []
+                return f"{self.expression(function)}({', '.join(given + options)})"
+        raise Untranslatable(node)
+
+    def called(self, node: ast.AST, operator: ast.AST, *operands: ast.expr) -> str:
+        """An operator as a function of `arrays.js`."""
+        if type(operator) not in OPERATORS:
+            raise Untranslatable(node)
+        return f"nd.{OPERATORS[type(operator)]}({', '.join(map(self.expression, operands))})"
+
+
+def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    return (node for node in tree.body if isinstance(node, ast.FunctionDef))
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    """The names that come from other modules of equations."""
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    own = (node for node in imports if str(node.module).startswith("attnlab."))
+    return {alias.name for node in own for alias in node.names}
+
+
+def _assigned(statements: Iterable[ast.stmt]) -> set[str]:
+    """The names that statements give values to."""
+    nodes = (node for statement in statements for node in ast.walk(statement))
+    names = (node for node in nodes if isinstance(node, ast.Name))
+    return {node.id for node in names if isinstance(node.ctx, ast.Store)}

@@ -1,0 +1,142 @@
+"""The library at work under limits: what it raises must be its own, brief and fit to be shown.
+
+Linux only, for its /proc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import attnlab
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="limits by means of /proc")
+
+SECONDS = 2.0
+MEMORY = 200 << 20  # and twice the size of the files that are given,
+LARGEST = 1 << 30  # but never more than this, for the machine's sake
+
+# What the address space may grow by beyond the memory that is allowed: maps of files, stacks.
+SLACK = 256 << 20
+
+# At most this much of what was given stands in a message in one piece, and so long is none.
+LONGEST_QUOTE = 200
+LONGEST_MESSAGE = 2000
+
+
+def examples(count: int) -> Any:
+    """Settings for so many examples, the same each time; FUZZ_EXAMPLES asks for others."""
+    asked = int(os.environ.get("FUZZ_EXAMPLES", 0))
+    return settings(
+        max_examples=asked or count,
+        derandomize=not asked,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@contextlib.contextmanager
+def directory() -> Iterator[Path]:
+    """An empty directory in another, to work in."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as root:
+        place = Path(root).resolve() / "place" / "here"
+        place.mkdir(parents=True)
+        os.chdir(place)
+        try:
+            yield place
+        finally:
+            os.chdir(before)
+
+
+class LateError(BaseException):
+    """The time is used up. No `except Exception` may catch it."""
+
+
+def status_of(field: str) -> int:
+    """A figure of /proc/self/status, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"{field}:"))
+    return int(line.split()[1]) << 10
+
+
+def clock() -> float:
+    """Seconds, without those in which the process waited for others to leave the processor."""
+    _, waited, _ = Path("/proc/self/schedstat").read_text().split()
+    return time.monotonic() - int(waited) / 1e9
+
+
+@contextlib.contextmanager
+def limits(memory: int, seconds: float) -> Iterator[None]:
+    """An alarm after so many seconds, and a fence around the address space."""
+    import resource
+
+    def late(*_: object) -> None:
+        if working and clock() - started >= seconds:
+            raise LateError(f"more than {seconds:g} seconds")
+
+    started, working = clock(), True
+    outside = resource.getrlimit(resource.RLIMIT_AS)
+    handler = signal.signal(signal.SIGALRM, late)
+    resource.setrlimit(resource.RLIMIT_AS, (status_of("VmSize") + memory + SLACK, outside[1]))
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)  # and again, if too early
+    try:
+        yield
+    finally:
+        working = False  # on a busy machine another alarm may come before the next line is done
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        resource.setrlimit(resource.RLIMIT_AS, outside)
+
+
+def unfit(message: str, given: Sequence[str]) -> str:
+    """What is wrong with an error's message, "" if nothing is."""
+    try:
+        message.encode("utf-8")
+    except UnicodeEncodeError:
+        return "can't be encoded to UTF-8"
+    if not message.replace("\n", "").isprintable():
+        return "isn't printable"
+    if len(message) > LONGEST_MESSAGE:
+        return f"has more than {LONGEST_MESSAGE} characters"
+    for start in range(len(message) - LONGEST_QUOTE):
+        if any(message[start : start + LONGEST_QUOTE + 1] in text for text in given):
+            return f"quotes more than {LONGEST_QUOTE} characters of what was given"
+    return ""
+
+
+def outcome(attack: Callable[[], Any], given: Callable[[], Sequence[str]], size: int = 0) -> Any:
+    """What `attack` returns, or the AttnlabError that it raises; anything else is a failure.
+
+    Parameters
+    ----------
+    given : texts that a message shall not quote at length
+    size : bytes of the files that are given
+    """
+    found, refused = None, None
+    memory = min(MEMORY + 2 * size, LARGEST)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before = status_of("VmRSS")
+    try:
+        with limits(memory, SECONDS):
+            found = attack()
+    except LateError as late:
+        raise AssertionError("hangs") from late
+    except attnlab.AttnlabError as error:
+        refused = error
+    assert status_of("VmHWM") - before <= memory, f"takes more than {memory >> 20} MB"
+    if refused is not None:
+        message = str(refused)
+        wrong = unfit(message, given() if len(message) > LONGEST_QUOTE else ())
+        assert not wrong, f"{type(refused).__name__} {wrong}: {message[:160]!a}"
+    return found if refused is None else refused

@@ -1,0 +1,335 @@
+"""Calls of all that attnlab offers, with odd values among sensible ones.
+
+A case takes a call that works, replaces one value by something odd or by something near it (the
+same numbers as a masked array, say), and looks at all that the result shows. Where an equation
+tells what should come out, the result is compared with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import random
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+from guarded import LONGEST_QUOTE, examples, linux, outcome
+from hypothesis import given, note
+from hypothesis import strategies as st
+from odd import BIG, ODD, made, near
+from targets import REFERENCE, Target, beside_a_model, found
+
+import attnlab
+
+pytestmark = [linux, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+# Parameters that say how often something is done, or how much is asked for: a huge one is no fault.
+REPEATS = ("steps", "max_new_tokens", "samples")
+
+# Parameters that are functions to be called back: what those raise is theirs, and comes through.
+CALLED_BACK = ("watch", "metric")
+
+# Longer lists are looked at no further.
+LOOKED_AT = 5
+
+Arrays = Callable[[str], Any]
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+# What equations say
+
+
+def is_real(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "iuf"
+
+
+def exact(values: dict[str, Any], names: str) -> Iterator[Any]:
+    """Arguments as arrays of real numbers; None where there is none."""
+    for name in names.split():
+        value = values.get(name)
+        array = None if value is None else np.array(value)
+        if array is not None and array.dtype.kind not in "biuf":
+            raise ValueError(f"{name} holds no real numbers")
+        yield array
+
+
+def as_type(dtype: str, *arrays: Any) -> list[Any]:
+    return [None if array is None else array.astype(dtype) for array in arrays]
+
+
+def simple(equation: Callable[..., Any], names: str) -> Callable[[dict[str, Any]], Arrays]:
+    """An equation of arrays alone."""
+
+    def of(values: dict[str, Any]) -> Arrays:
+        arrays = list(exact(values, names))
+        return lambda dtype: equation(*as_type(dtype, *arrays))
+
+    return of
+
+
+def affine(x: Any, W: Any, b: Any) -> Any:
+    return x @ W if b is None else x @ W + b
+
+
+def layer_norm(values: dict[str, Any]) -> Arrays:
+    arrays, eps = list(exact(values, "x gain bias")), float(values.get("eps", 1e-5))
+    oracle.require(0 <= eps < np.inf, f"eps is {eps}")
+    return lambda dtype: oracle.layer_norm(*as_type(dtype, *arrays), eps)
+
+
+def split_heads(values: dict[str, Any]) -> Arrays:
+    (x,) = exact(values, "x")
+    return lambda dtype: oracle.heads_of(x.astype(dtype), int(values["n_head"]))
+
+
+def causal_mask(values: dict[str, Any]) -> Arrays:
+    T, cached = int(values["T"]), int(values.get("cached", 0))
+    mask = np.arange(cached + T) <= cached + np.arange(T)[:, None]
+    return lambda dtype: mask.astype(dtype)
+
+
+def attention(values: dict[str, Any]) -> Arrays:
+    """The context of one head, the output of several."""
+    if values.get("dropout", 0):
+        raise ValueError("dropout is random")
+    x, W_Q, W_K, W_V, W_O = exact(values, "X W_Q W_K W_V W_O")
+    b_Q, b_K, b_V, b_O = exact(values, "b_Q b_K b_V b_O")
+    memory, mask, *given = exact(values, "memory mask Q K V")
+    memory = x if memory is None else memory
+
+    def of(dtype: str) -> Any:
+        if x is None:
+            return oracle.attended(*as_type(dtype, *given), mask)[1]
+        sources = ((x, W_Q, b_Q), (memory, W_K, b_K), (memory, W_V, b_V))
+        inputs = [affine(*as_type(dtype, *source)) for source in sources]
+        if W_O is None:
+            return oracle.attended(*inputs, mask)[1]
+        heads = (oracle.heads_of(array, int(values["n_head"])) for array in inputs)
+        return affine(oracle.joined(oracle.attended(*heads, mask)[1]), *as_type(dtype, W_O, b_O))
+
+    return of
+
+
+@cache
+def small_model() -> oracle.Model:
+    return oracle.read(REFERENCE, "float32", 17)
+
+
+def rows(values: dict[str, Any]) -> Arrays:
+    """Rows of the small model's token embedding, and of nothing else."""
+    (ids,) = exact(values, "rows")
+    matrix = small_model().parameters["wte.weight"]
+    oracle.require(bool(np.all((ids >= 0) & (ids < len(matrix)))), "there are no such rows")
+    return lambda dtype: matrix[ids].astype(dtype)
+
+
+# For a target's name: what makes what should be there. Of a record its `context` or `output` is.
+EQUATIONS: dict[str, Callable[[dict[str, Any]], Arrays]] = {
+    "attnlab.softmax": simple(oracle.softmax, "x"),
+    "attnlab.gelu": simple(oracle.gelu, "x"),
+    "attnlab.linear": simple(affine, "x W b"),
+    "attnlab.layer_norm": layer_norm,
+    "attnlab.split_heads": split_heads,
+    "attnlab.merge_heads": simple(oracle.joined, "x"),
+    "attnlab.causal_mask": causal_mask,
+    "Rows.__getitem__": rows,
+    "attnlab.attention": attention,
+    "attnlab.self_attention": attention,
+    "attnlab.cross_attention": attention,
+    "attnlab.multi_head_attention": attention,
+}
+BY_VOCABULARY = ("Tokenizer.encode", "GPT2.trace")
+
+
+def compare_equation(name: str, values: dict[str, Any], value: Any) -> None:
+    shown = value.output if name.endswith("multi_head_attention") else value
+    result = np.asarray(getattr(shown, "context", shown))
+    arrays = filter(is_real, (result, *values.values()))
+    rounds = any(np.result_type(array.dtype, np.float32) == np.float32 for array in arrays)
+    try:
+        right = oracle.in_range(EQUATIONS[name](values), "float32" if rounds else "float64")
+    except oracle.UnsoundError as reason:
+        raise AssertionError("should be refused") from reason
+    except Exception:  # as some argument raises when it is looked at
+        return
+    assert right is None or right.holds(result), "not what the equation gives"
+
+
+def ids_in(values: dict[str, Any]) -> list[int]:
+    """The ids of a text, or those that are given, a batch of one among them."""
+    text = values.get("text", values.get("text_or_ids"))
+    if isinstance(text, str):
+        vocabulary = small_model().vocabulary
+        assert vocabulary is not None
+        ids, *_ = vocabulary.encoded(str(text), values.get("special") is True)
+        return ids or []
+    array = np.array(getattr(text, "ids", text))
+    return list((array[0] if array.ndim == 2 and len(array) == 1 else array).tolist())
+
+
+def compare_words(name: str, values: dict[str, Any], value: Any) -> None:
+    try:
+        ids = ids_in(values)
+    except Exception:  # an argument that raises when it is looked at
+        return
+    if name == "Tokenizer.encode":
+        assert list(value) == ids, "other ids"
+    else:
+        right = small_model().logits(ids, "float32")
+        assert right is None or right.holds(value.logits), "other logits"
+
+
+# Cases
+
+
+def shown(value: Any) -> Iterator[str]:
+    """All that a result shows; what is computed when it is first looked at is computed here."""
+    if isinstance(value, Iterator):
+        for _, item in zip(range(LOOKED_AT), value, strict=False):
+            yield from shown(item)
+        return
+    if isinstance(value, tuple | list) and type(value).__module__ == "builtins":
+        for item in value[:LOOKED_AT]:
+            yield from shown(item)
+    cls = type(value)
+    if cls.__module__.split(".")[0] != "attnlab" or isinstance(value, BaseException):
+        return
+    yield repr(value)
+    if cls.__str__ is not object.__str__:
+        str(value)
+    for name in dir(cls):
+        if name == "_repr_html_":
+            value._repr_html_()
+        elif not name.startswith("_") and not callable(inspect.getattr_static(cls, name)):
+            getattr(value, name)
+
+
+def tamed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is called back, as if the library had refused what it raises."""
+
+    def called(*given: Any) -> Any:
+        try:
+            return function(*given)
+        except Exception as error:
+            raise attnlab.AttnlabError("what was called back raised") from error
+
+    return called
+
+
+def quotable(values: dict[str, Any]) -> list[str]:
+    """Long values as a message may quote them."""
+    found = []
+    for value in values.values():
+        for text in (str, repr, lambda value: value.decode("latin-1")):
+            with contextlib.suppress(Exception):
+                found.append(text(value))
+    return [text for text in found if len(text) > LONGEST_QUOTE]
+
+
+def share_of(target: Target) -> int:
+    """How often it has its turn: where numbers can be wrong unseen, more often than elsewhere."""
+    return 4 if target.name in EQUATIONS or target.name in BY_VOCABULARY else 1
+
+
+def arguments_of(target: Target, rng: random.Random) -> dict[str, str]:
+    """Texts of the arguments: those of a call that works, some of them odd."""
+    arguments, parameters = dict(target.works), target.parameters
+    for p in parameters:
+        likely = 0.1 if p.must else 0.3
+        if p.kind != "VAR_POSITIONAL" and rng.random() < likely:
+            arguments[p.name] = rng.choice(p.fitting)
+    if parameters:
+        count = rng.choice([0, 0, 1, 1, 1, 1, 1, 2, 2, len(parameters)])
+        for p in rng.sample(parameters, min(count, len(parameters))):
+            if rng.random() < 0.5:
+                arguments[p.name] = near(arguments.get(p.name, p.fitting[0]), rng, found().live)
+            else:
+                modest = p.name in REPEATS or rng.random() < 0.8
+                arguments[p.name] = rng.choice(ODD if modest else BIG)
+    return arguments
+
+
+def called(target: Target, rng: random.Random) -> None:
+    arguments = arguments_of(target, rng)
+    note(target.call(arguments))
+    live = found().live
+    note(f"where {target.callee} is of {found().origins.get(target.callee.split('.')[0], '')}")
+    try:
+        values = {name: made(text, live) for name, text in arguments.items()}
+    except Exception:  # nothing is near it
+        return
+    copies = {n: np.array(v) if type(v) is np.ndarray else v for n, v in values.items()}
+    names = live | {f"given_{name}": value for name, value in values.items()}
+    for name in CALLED_BACK:
+        if callable(values.get(name)):
+            names[f"given_{name}"] = tamed(values[name])
+
+    def attack() -> Any:
+        result = eval(target.call({name: f"given_{name}" for name in values}), names)
+        return result, list(shown(result))
+
+    result = outcome(attack, lambda: quotable(values))
+    if isinstance(result, attnlab.AttnlabError):
+        return
+    value, texts = result
+    for text in texts:
+        assert text.replace("\n", "").isprintable()
+    if target.name in BY_VOCABULARY:
+        compare_words(target.name, copies, value)
+    elif target.name in EQUATIONS:
+        compare_equation(target.name, copies, value)
+
+
+def attack_calls(targets: list[Target], many: int) -> None:
+    choices = [target for target in targets for _ in range(share_of(target))]
+
+    @examples(many)
+    @given(target=st.sampled_from(choices), rng=st.randoms(use_true_random=True))
+    def attacked(target: Target, rng: random.Random) -> None:
+        with beside_a_model():
+            called(target, rng)
+
+    attacked()
+
+
+def test_what_is_attacked() -> None:
+    names = set(found().targets)
+    assert {*EQUATIONS, *BY_VOCABULARY} <= names
+    assert len(names) > 120
+    assert all(t.works or not any(p.must for p in t.parameters) for t in found().targets.values())
+
+
+def test_an_odd_call_is_refused_or_right() -> None:
+    attack_calls(list(found().targets.values()), 1500)
+
+
+# Are planted faults found?
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "sign"),
+    [
+        ("attnlab.softmax", lambda result: result * 1.001, "not what the equation gives"),
+        ("Tokenizer.encode", lambda result: result[:-1], "other ids"),
+        ("attnlab.gelu", lambda result: {}[result.shape], "KeyError"),
+    ],
+)
+def test_a_planted_fault_is_found(
+    monkeypatch: pytest.MonkeyPatch, name: str, fault: Any, sign: str
+) -> None:
+    target = found().targets[name]
+    module, attribute = name.split(".")
+    owner = attnlab if module == "attnlab" else getattr(attnlab, module)
+    method = getattr(owner, attribute)
+    monkeypatch.setattr(owner, attribute, lambda *args, **named: fault(method(*args, **named)))
+    with pytest.raises((AssertionError, KeyError)) as error:
+        attack_calls([target], 60)
+    assert sign in repr(error.value)

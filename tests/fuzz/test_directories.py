@@ -1,0 +1,345 @@
+"""Damaged model directories: each is refused in words, or its numbers are those of the oracle.
+
+A case starts from one of the tiny reference models or from what a training has left, and changes
+one to three things.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import guarded
+import numpy as np
+import oracle
+import pytest
+from damage import BASES, CHANGES, CONFIG, OF_STATE, REFERENCE, STATE, WEIGHTS, Folder
+from guarded import directory, examples, linux, outcome
+from hypothesis import given, note
+from hypothesis import strategies as st
+
+import attnlab
+
+# The run that is trained, then resumed in what became of its directory.
+STEPS = 3
+CORPUS = "the cat sat on the mat, the hat on the cat. " * 3
+
+TEXTS = ["the thin the", "in a heath, than  then \n\tin", "é’猫🙈 don't 12½ ___\x00\x7f", "", " "]
+
+State = tuple[dict[str, oracle.Stored], dict[str, str]]
+
+
+# Does the oracle know right from wrong?
+
+
+@pytest.mark.parametrize("model", BASES)
+def test_the_oracle_computes_what_transformers_does(model: str) -> None:
+    expected = np.load(REFERENCE / model / "expected.npz")
+    read = oracle.read(REFERENCE / model, "float64", 17)
+    assert read.doubts == []
+    logits = oracle.gpt2_logits(read.parameters, read.sizes, expected["ids"].tolist(), "float64")
+    assert np.abs(logits - expected["logits"]).max() < 1e-10
+
+
+def test_the_oracle_cuts_texts_as_transformers_does(vocabulary: Path) -> None:
+    doubts: list[str] = []
+    words = oracle.vocabulary(vocabulary, 50257, doubts)
+    assert words is not None
+    assert doubts == []
+    for text, ids in json.loads((REFERENCE / "tokens.json").read_text()).items():
+        assert words.encoded(text) == [ids] * len(words.merges)
+
+
+def stored(*header: str, data: int = 0) -> bytes:
+    """A safetensors file of one text, or of pieces of one, and so many zeros."""
+    text = "".join(header).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(data)
+
+
+def one(name: str = "a", dtype: str = "F32", shape: str = "[2]", offsets: str = "[0, 8]") -> str:
+    return f'"{name}": {{"dtype": "{dtype}", "shape": {shape}, "data_offsets": {offsets}}}'
+
+
+SOUND = {
+    "a tensor": stored("{", one(), "}", data=8),
+    "spaces behind": stored("{", one(), "}   ", data=8),
+    "none": stored("{}"),
+    "a scalar": stored("{", one(shape="[]", offsets="[0, 4]"), "}", data=4),
+    "an empty one": stored("{", one(shape="[0, 5]", offsets="[0, 0]"), "}"),
+    "metadata": stored('{"__metadata__": {"a": "b"}, ', one(), "}", data=8),
+    "another order": stored("{", one("a", offsets="[8, 16]"), ",", one("b"), "}", data=16),
+}
+UNSOUND = {
+    "nothing": b"",
+    "a header cut off": stored("{", one(), "}", data=8)[:30],
+    "a length too long": (10**18).to_bytes(8, "little") + b"{}",
+    "no brace": stored(" {", one(), "}", data=8),
+    "a key twice": stored("{", one(), ", ", one(), "}", data=8),
+    "a byte too many": stored("{", one(), "}", data=9),
+    "a byte too few": stored("{", one(), "}", data=7),
+    "a hole": stored("{", one("a"), ",", one("b", offsets="[12, 20]"), "}", data=20),
+    "an overlap": stored("{", one("a"), ",", one("b", offsets="[4, 12]"), "}", data=12),
+    "another size": stored("{", one(shape="[3]"), "}", data=8),
+    "a size that wraps around": stored("{", one(shape=f"[2, {2**62}]"), "}", data=8),
+    "a negative size": stored("{", one(shape="[-2]"), "}", data=8),
+    "a broken size": stored("{", one(shape="[2.0]"), "}", data=8),
+    "a size that is true": stored("{", one(shape="[2, true]"), "}", data=8),
+    "another dtype": stored("{", one(dtype="float32"), "}", data=8),
+    "offsets turned round": stored("{", one(offsets="[8, 0]"), "}", data=8),
+    "numbers as metadata": stored('{"__metadata__": {"a": 1}, ', one(), "}", data=8),
+    "a list": stored("[]"),
+}
+
+
+@pytest.mark.parametrize("name", [*SOUND, *UNSOUND])
+def test_the_oracle_reads_the_format(tmp_path: Path, name: str) -> None:
+    file, doubts = tmp_path / "model.safetensors", list[str]()
+    file.write_bytes((SOUND | UNSOUND)[name])
+    if name in UNSOUND:
+        with pytest.raises(oracle.UnsoundError):
+            oracle.safetensors(file, doubts)
+    else:
+        oracle.safetensors(file, doubts)
+        assert doubts == []
+
+
+# Cases
+
+
+def train(directory: str) -> Any:
+    """The small training run; what is in the directory is resumed."""
+    config = attnlab.GPT2Config(vocab_size=256, n_positions=8, n_embd=8, n_layer=1, n_head=2)
+    return attnlab.train(
+        config, CORPUS, steps=STEPS, batch_size=2, directory=directory, progress=False
+    )
+
+
+@cache
+def trained() -> dict[str, bytes]:
+    """The files that the training run leaves."""
+    with directory() as place:
+        train(str(place))
+        return {file.name: file.read_bytes() for file in sorted(place.iterdir())}
+
+
+def damaged_folder(rng: random.Random) -> tuple[str, Folder]:
+    base = rng.choice([*BASES, "trained"])
+    folder = Folder(dict(trained() if base == "trained" else BASES[base]))
+    for _ in range(rng.choice([1, 1, 1, 1, 2, 2, 3])):
+        of_state = base == "trained" and rng.random() < 0.7
+        change = rng.choice(OF_STATE if of_state else CHANGES)
+        note(f"{base}: {change.__name__}")
+        change(folder, rng)
+    return base, folder
+
+
+def files_of(path: Path) -> list[Path]:
+    return [file for file in path.iterdir() if os.path.isfile(file)]
+
+
+def texts_of(path: Path) -> list[str]:
+    """The files of a directory as a message may quote them."""
+    files = [file for file in files_of(path) if file.stat().st_size < 10**6]
+    texts = [file.read_bytes().decode("utf-8", errors="replace") for file in files]
+    return [*texts, *map(ascii, texts)]
+
+
+def size_of(path: Path) -> int:
+    return sum(file.stat().st_size for file in files_of(path))
+
+
+@linux
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("many", [40, pytest.param(1500, marks=pytest.mark.slow)])
+def test_a_damaged_directory_is_refused_or_right(many: int) -> None:
+    @examples(many)
+    @given(rng=st.randoms(use_true_random=False))
+    def attacked(rng: random.Random) -> None:
+        base, folder = damaged_folder(rng)
+        with directory() as place:
+            path = folder.write(place)
+            if base == "trained" and rng.random() < 0.7:
+                resumed(folder, path)
+            else:
+                opened(path, rng)
+
+    attacked()
+
+
+def opened(path: Path, rng: random.Random) -> None:
+    """A model is opened and asked for ids, logits and a continuation, and sometimes saved."""
+    dtype = rng.choice(["float32", "float64"])
+    letters = "".join(rng.choice("tehinaa  ") for _ in range(rng.choice([0, 20, 200])))
+    saved = path.parent / "saved" if rng.random() < 0.1 else None
+    positions, vocab = 4, 256
+    expected: oracle.Model | None = None
+    try:
+        sizes = oracle.sizes(path / CONFIG, [])
+        positions, vocab = min(positions, sizes.n_positions), sizes.vocab_size
+        expected = oracle.read(path, dtype, positions)
+    except oracle.UnsoundError as reason:
+        note(f"unsound: {str(reason)!a}")
+    ids = [n % vocab for n in (71, 259, 3, 71)[:positions]]
+    more = 2 if positions == 4 and rng.random() < 0.3 else 0
+
+    def attack() -> Any:
+        model = attnlab.GPT2.from_pretrained(path, dtype=dtype)
+        repr(model)
+        encoded = {text: list(model.tokenizer.encode(text)) for text in [*TEXTS, letters]}
+        decoded = {text: model.tokenizer.decode_bytes(ids) for text, ids in encoded.items()}
+        trace = model.trace(ids)
+        logits = np.array(trace.logits), np.array(trace.next_logits)
+        if saved is not None:
+            model.save(saved)
+        written = model.generate(ids[:2], more, temperature=0).new.ids
+        return encoded, decoded, logits, np.array(written).tolist()
+
+    found = outcome(attack, lambda: texts_of(path), size_of(path))
+    right = expected.logits(ids, dtype) if expected else None
+    if isinstance(found, Exception):
+        strict = expected is not None and not expected.doubts and right is not None
+        assert not strict, f"refused, and is sound: {found}"
+        return
+    assert expected is not None, "opened, and is unsound"
+    encoded, decoded, (logits, next_logits), written = found
+    if expected.vocabulary is not None:
+        for text, tokens in encoded.items():
+            assert tokens in expected.vocabulary.encoded(text), text
+            assert decoded[text] == text.encode()
+    if right is None:  # numbers too large to compare
+        return
+    assert right.holds(logits)
+    assert oracle.Range(right.numbers[-1], right.tolerance).holds(next_logits)
+    if expected.vocabulary and not expected.doubts:  # a token for each row
+        continued(expected, ids[:2], written, dtype)
+    if saved is not None:
+        again = oracle.read(saved, dtype, len(ids)).logits(ids, dtype)
+        assert again is not None
+        assert right.holds(again.numbers), "what is saved is another model"
+
+
+def continued(expected: oracle.Model, ids: list[int], written: list[int], dtype: str) -> None:
+    """Each id that was generated is the most probable one."""
+    for id in written:
+        logits = expected.logits(ids, dtype)
+        if logits is None:
+            return
+        *_, second, best = np.sort(logits.numbers[-1])
+        if best - second <= 2 * logits.tolerance:  # either may be the largest
+            return
+        assert id == logits.numbers[-1].argmax()
+        ids = [*ids, id]
+
+
+def resumed(folder: Folder, path: Path) -> None:
+    """A training is started again in its directory.
+
+    What is written in the state is the library's own affair. So it is compared with the state that
+    the run itself has left: what differs in more than numbers belongs to no such run.
+    """
+    reference = path.parent / STATE
+    reference.write_bytes(trained()[STATE])
+    left: State = oracle.safetensors(reference, [])
+    state: State | None = None
+    absent = not os.path.exists(path / STATE)
+    try:
+        state = oracle.safetensors(path / STATE, [])
+    except oracle.UnsoundError as reason:
+        note(f"unsound: {str(reason)!a}")
+    saved = path.parent / "saved"
+
+    def attack() -> Any:
+        run = train(str(path))
+        repr(run)
+        run.model.save(saved)
+        return run
+
+    found = outcome(attack, lambda: texts_of(path), size_of(path))
+    if isinstance(found, Exception):
+        assert folder.files != trained(), f"refused, and is sound: {found}"
+        return
+    assert found.step == len(found.losses) == STEPS
+    if absent:
+        return
+    assert state is not None, "resumed, and is unsound"
+    tensors, metadata = state
+    assert left[1].items() <= metadata.items(), "resumed, and is another run's"
+    ended = True
+    for name, ours in left[0].items():
+        there = tensors[name]
+        assert (there.dtype, len(there.shape)) == (ours.dtype, len(ours.shape))
+        assert np.isfinite(there.numbers()).all()
+        if there.shape != ours.shape:
+            assert ours.shape == (STEPS,)
+            assert there.shape[0] <= STEPS
+            ended = False  # one number for each step, and not all steps
+    if ended:  # the model is that of the state, whatever the numbers' order
+        written, _ = oracle.safetensors(saved / WEIGHTS, [])
+        model = np.sort(np.concatenate([s.numbers().ravel() for s in written.values()]))
+        vectors = [np.sort(tensors[name].numbers().ravel()) for name in left[0]]
+        assert any(np.array_equal(model, vector) for vector in vectors)
+
+
+# Are planted faults found?
+
+
+def reversed_ids(model: Any, ids: Any, **named: Any) -> Any:
+    return TRACE(model, list(ids)[::-1], **named)
+
+
+def all_but_the_last(tokenizer: Any, text: str, **named: Any) -> Any:
+    return ENCODE(tokenizer, text, **named)[:-1]
+
+
+def refusing(*_: object, **__: object) -> Any:
+    raise attnlab.AttnlabError("no")
+
+
+def failing(*_: object, **__: object) -> Any:
+    raise TypeError("planted")
+
+
+def hanging(*_: object, **__: object) -> Any:
+    while True:  # in code that catches all it can
+        with contextlib.suppress(Exception):
+            time.sleep(60)
+
+
+def eating(*given: Any, **named: Any) -> Any:
+    assert b"\1" * (400 << 20)
+    return TRACE(*given, **named)
+
+
+TRACE, ENCODE = attnlab.GPT2.trace, attnlab.Tokenizer.encode
+
+
+@linux
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("owner", "name", "fault", "sign"),
+    [
+        (attnlab.GPT2, "trace", reversed_ids, "right.holds(logits)"),
+        (attnlab.Tokenizer, "encode", all_but_the_last, "tokens in"),
+        (attnlab.GPT2, "from_pretrained", refusing, "refused, and is sound"),
+        (attnlab.GPT2, "from_pretrained", failing, "planted"),
+        (attnlab.GPT2, "trace", hanging, "hangs"),
+        (attnlab.GPT2, "trace", eating, "takes more than"),
+    ],
+)
+def test_a_planted_fault_is_found(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, fault: Any, sign: str
+) -> None:
+    monkeypatch.setattr(owner, name, fault)
+    monkeypatch.setattr(guarded, "SECONDS", 0.3 if fault is hanging else guarded.SECONDS)
+    with directory() as place:
+        shutil.copytree(REFERENCE / "odd", place / "odd")
+        with pytest.raises((AssertionError, TypeError)) as error:
+            opened(place / "odd", random.Random(0))
+    assert sign in str(error.value) or sign in str(error.traceback[-1].statement)

@@ -1,0 +1,103 @@
+"""What is offered to type: by dir, and by IPython, as its terminal and JupyterLab ask it."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import needs
+
+import attnlab
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_dir_offers_what_people_type_and_nothing_else() -> None:
+    assert set(dir(attnlab)) == {*attnlab.__all__, "__version__", "corpus", "equations"}
+    typed = {
+        node.attr
+        for chapter in (ROOT / "examples").glob("*.py")
+        for node in ast.walk(ast.parse(chapter.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "attnlab"
+    }
+    assert {"GPT2", "softmax", "table"} <= typed <= set(dir(attnlab))
+
+
+@pytest.fixture(scope="module", params=["Jedi", "evaluation"])
+def shell(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """IPython in a process of its own, in which attnlab is imported as a user does it."""
+    needs("IPython", "notebooks")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SHELL, request.param],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
+    with process:
+        yield process
+        process.stdin.close()  # type: ignore[union-attr]
+
+
+SHELL = """
+import sys, warnings
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+
+warnings.simplefilter("ignore")
+shell = InteractiveShell.instance()
+shell.Completer.use_jedi = sys.argv[1] == "Jedi"
+shell.run_cell('''
+import attnlab
+model = attnlab.GPT2.from_pretrained("pocket")
+trace = model.trace([1, 2, 3])
+''')
+for line in sys.stdin:
+    text = line.rstrip("\\n")
+    with provisionalcompleter():
+        print(*(text[: c.start] + c.text for c in shell.Completer.completions(text, len(text))))
+    print(*shell.user_ns["trace"]._run.values, flush=True)
+"""
+
+
+def completed(shell: Any, text: str) -> list[str]:
+    """What IPython makes of a text, in whose words no step is computed."""
+    shell.stdin.write(f"{text}\n")
+    shell.stdin.flush()
+    found = shell.stdout.readline().split()
+    assert "blocks.0.output" not in shell.stdout.readline().split()
+    return [name.removeprefix(text) for name in found]
+
+
+@pytest.mark.parametrize(
+    ("typed", "ends"),
+    [
+        ("attnlab.causal", ["_mask"]),
+        ("attnlab.__v", ["ersion__"]),
+        ("trace.blocks[0].attention.raw", ["_scores"]),
+        ("trace.blocks[-1].attention.heads[3].W_", ["K", "O", "Q", "V"]),
+        ("trace.head(1,2).raw", ["_scores"]),
+        ("trace.blocks[0].mlp.hid", ["den"]),
+        ("model.tokenizer.enc", ["ode"]),
+        ("model.config.n_he", ["ad"]),
+    ],
+)
+def test_a_name_that_was_begun(shell: Any, typed: str, ends: list[str]) -> None:
+    assert completed(shell, typed) == ends
+
+
+def test_all_names(shell: Any) -> None:
+    assert set(completed(shell, "attnlab.")) == set(dir(attnlab)) - {"__version__"}
+    attention = completed(shell, "trace.blocks[0].attention.")
+    assert {"Q", "raw_scores", "weights", "heads", "explain"} <= set(attention)
+    assert not [name for name in attention if name.startswith("_")]
+
+
+@pytest.mark.parametrize("typed", ["trace.blocks[7].attention.", "nothing.blocks[0]."])
+def test_what_is_not_there_ends_in_nothing_of_a_result(shell: Any, typed: str) -> None:
+    assert "weights" not in completed(shell, typed)

@@ -1,0 +1,426 @@
+"""The page's own computation, in a browser: the equations in JavaScript, runs over the graph."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import MODELS, REFERENCE, RELATIVES
+from pages import in_base64
+
+from attnlab import GPT2, Trace, at, equations
+from attnlab.steps import as_data
+from attnlab.views.page.page import source
+from attnlab.views.page.translate import (
+    ATTRIBUTES,
+    FUNCTIONS,
+    OPERATORS,
+    equations_script,
+    javascript,
+)
+
+# How far numbers may be from NumPy's, as a share of the largest of an array.
+SLACK = {"float32": 5e-6, "float64": 1e-13}
+
+TYPES = {"f4": "Float32Array", "f8": "Float64Array", "i8": "Int32Array", "b1": "Uint8Array"}
+
+# JavaScript: what `sent` sends, and what `received` receives.
+MESSAGES = """
+const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+const received = (x) => x?.equation ? equations[x.equation] : !x?.type ? x :
+    new Nd(new globalThis[x.type](bytes(x.data).buffer), x.shape, x.strides, x.offset);
+const sent = (x) => !(x instanceof Nd) ? x :
+    { type: x.data.constructor.name, shape: x.shape, numbers: Array.from(x.numbers()) };
+const givenIn = (all) => {
+    const values = Object.fromEntries(Object.entries(all).map(([path, x]) => [path, received(x)]));
+    return (path) => values[path];
+};
+"""
+
+
+def sent(value: Any) -> Any:
+    """A value on its way to the page; of a view its strides too, and the memory that it sees."""
+    if callable(value):
+        return {"equation": value.__name__}
+    if not isinstance(value, np.ndarray):
+        return value
+    memory = value
+    while isinstance(memory.base, np.ndarray):
+        memory = memory.base
+    if not memory.flags.c_contiguous or value.dtype != memory.dtype:
+        memory = value = np.ascontiguousarray(value)
+    step = value.itemsize
+    start, seen = (one.__array_interface__["data"][0] for one in (memory, value))
+    numbers = memory.astype("<i4") if value.dtype.kind == "i" else memory
+    return {
+        "type": TYPES[value.dtype.str[1:]],
+        "data": in_base64(numbers.tobytes()),
+        "shape": value.shape,
+        "strides": [stride // step for stride in value.strides],
+        "offset": (seen - start) // step,
+    }
+
+
+def agree(found: Any, wanted: Any, slack: float | None = None) -> bool:
+    """Whether the page's value is NumPy's: its type, its shape and, nearly, its numbers."""
+    if not isinstance(wanted, np.ndarray):
+        return bool(found == wanted or found == pytest.approx(wanted, rel=1e-15))
+    numbers = np.reshape(np.array(found["numbers"], dtype=float), found["shape"])
+    finite = np.isfinite(wanted)
+    largest = np.abs(wanted[finite]).max(initial=0)
+    off = np.abs(numbers[finite] - wanted[finite]) if numbers.shape == wanted.shape else None
+    return bool(
+        found["type"] == TYPES[wanted.dtype.str[1:]]
+        and off is not None
+        and np.array_equal(numbers[~finite], wanted[~finite])
+        and off.max(initial=0) <= (slack or SLACK[str(wanted.dtype)]) * largest
+    )
+
+
+@pytest.fixture(scope="module")
+def computing(browser: Any) -> Iterator[Any]:
+    """A page that computes, and shows nothing."""
+    page = browser.new_page()
+    for script in (source("arrays.js"), equations_script(), source("run.js"), MESSAGES):
+        page.add_script_tag(content=script)
+    yield page
+    page.close()
+
+
+# ---- the equations -------------------------------------------------------------------------------
+
+H, Tq, Tk, Dh, F, ROWS = 3, 5, 7, 4, 11, 13
+D = H * Dh
+
+# The equations' parameters by their shapes; some mean something else in one of the equations.
+BY_SHAPE = {
+    (Tq, D): "x centred stream written dropout token_embedding position_embedding final "
+    "embedding_dropout dropped.dropout_mask",
+    (D,): "gain bias",
+    (D, 3 * F): "W rows_of_head.W_O",
+    (3 * F,): "b",
+    (Tq, 3 * D): "QKV",
+    (H, Tq, Dh): "Q context new merge_heads.x one_of_heads.x",
+    (H, Tk, Dh): "K V",
+    (H, Tq, Tk): "raw_scores scores masked_scores weights dropout_mask",
+    (Tq, F): "hidden",
+    (ROWS, D): "W_E W_P",
+    (D, ROWS): "W_U",
+    (Tq, Dh): "head_output.context",
+    (Dh, D): "head_output.W_O",
+}
+SHAPES = {name: shape for shape, names in BY_SHAPE.items() for name in names.split()}
+NUMBERS = {"epsilon": 1e-5, "n_head": H, "n": 1, "head": 2, "scale": 1.75, "by_root": True}
+NOT_GIVEN = dict.fromkeys(("layer_number", "K_cache", "V_cache", "cache"))
+OTHERS = {**NUMBERS, **NOT_GIVEN, "activation": equations.silu}
+
+# Of a text, and of several side by side, some of which have parameters of their own.
+LEADING = ((), (2,), (2, 3))
+WITHOUT_LEADING = {"gain", "bias", "W", "b", "W_E", "W_P", "W_U", "W_O", "ids", "positions"}
+
+FUNCTIONS_OF_PAGE = [
+    function
+    for _, function in inspect.getmembers(equations, inspect.isfunction)
+    if function.__module__ == equations.__name__
+]
+
+
+def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, kind: str) -> Any:
+    """Numbers in order; or a view of others, of which it skips some and turns the last axes."""
+    if kind == "view" and len(shape) > 1:
+        *leading, rows, columns = shape
+        around = rng.normal(size=(*leading, columns + 2, 2 * rows)).astype(dtype)
+        return around[..., 1:-1, ::2].swapaxes(-2, -1)
+    return rng.normal(size=shape).astype(dtype)
+
+
+def arguments_of(
+    function: Callable[..., Any],
+    rng: np.random.Generator,
+    leading: tuple[int, ...],
+    dtype: Any,
+    kind: str,
+) -> list[Any]:
+    found = []
+    for name in inspect.signature(function).parameters:
+        shape = SHAPES.get(f"{function.__name__}.{name}", SHAPES.get(name))
+        if name in ("ids", "positions"):
+            found.append(rng.integers(0, ROWS, (*leading, Tq)))
+        elif name == "mask":
+            found.append(rng.random((Tq, Tk)) < 0.5)
+        elif shape is None:
+            found.append(OTHERS[name])
+        else:
+            outer = () if name in WITHOUT_LEADING else leading
+            found.append(random_array(rng, (*outer, *shape), dtype, kind))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["in order", "view"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("function", FUNCTIONS_OF_PAGE, ids=lambda function: function.__name__)
+def test_every_equation_is_numpys(
+    computing: Any, function: Callable[..., Any], dtype: str, kind: str
+) -> None:
+    rng = np.random.default_rng(0)
+    for leading in LEADING:
+        given = arguments_of(function, rng, leading, dtype, kind)
+        wanted = function(*given)
+        call = "([name, all]) => sent(equations[name](...all.map(received)))"
+        found = computing.evaluate(call, [function.__name__, [*map(sent, given)]])
+        assert agree(found, wanted), leading
+        optional = [
+            n
+            for n, name in enumerate(inspect.signature(function).parameters)
+            if name == "b" or "dropout" in name
+        ]
+        for n in optional:  # a bias that is not there, nothing dropped
+            given[n] = None
+            found = computing.evaluate(call, [function.__name__, [*map(sent, given)]])
+            assert agree(found, function(*given)), leading
+
+
+def test_scales_of_gpt2s_relatives(computing: Any) -> None:
+    K = np.zeros((H, Tk, Dh), np.float32)
+    for by_root, number in ((True, None), (False, None), (True, 3), (False, 2)):
+        found = computing.evaluate(
+            "([K, ...how]) => equations.scale_of_layer(received(K), ...how)",
+            [sent(K), by_root, number],
+        )
+        assert found == equations.scale_of_layer(K, by_root, number)
+
+
+def test_mixed_types_and_shapes_that_do_not_fit(computing: Any) -> None:
+    rng = np.random.default_rng(0)
+    narrow, wide = rng.normal(size=(5, 3)).astype(np.float32), rng.normal(size=(3, 5))
+    for name, wanted in (("add", narrow.T + wide), ("matmul", narrow @ wide)):
+        given = [sent(narrow.T if name == "add" else narrow), sent(wide)]
+        found = computing.evaluate(
+            "([name, a, b]) => sent(nd[name](received(a), received(b)))", [name, *given]
+        )
+        assert agree(found, wanted)
+        refused = computing.evaluate(
+            "([name, a]) => { try { nd[name](received(a), received(a)); } catch (error) {"
+            "return error.message; } }",
+            ["matmul", sent(narrow)],
+        )
+        assert refused == "no product of (5,3) and (5,3)"
+    refused = computing.evaluate(
+        "([a, b]) => { try { nd.add(received(a), received(b)); } catch (error) {"
+        "return error.message; } }",
+        [sent(narrow), sent(wide)],
+    )
+    assert refused == "shapes do not fit: (5,3), (3,5)"
+
+
+# ---- their translation ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("    return x % 2", "x % 2"),
+        ("    return np.cumsum(x)", "np.cumsum"),
+        ("    return math.log(2)", "math.log"),
+        ("    return x.T", "x.T"),
+        ("    return elsewhere(x)", "elsewhere"),
+        ("    return x[::2]", "::2"),
+        ("    return [y for y in x]", "[y for y in x]"),
+        ("    return f(**x)", "f(**x)"),
+        ("    return 0 < x < 1", "0 < x < 1"),
+        ("    return x is not None", "x is not None"),
+        ("    return 'x'", "'x'"),
+        ("    x[0] += 1", "x[0] += 1"),
+        ("    a, b = b, a = x", "a, b = b, a = x"),
+        ("    while x: pass", "while x:"),
+        ("    def inside(): return 1", "def inside():"),
+        ("    return (lambda: x)()", "lambda: x"),
+    ],
+)
+def test_an_unknown_construct_is_refused_with_its_line(line: str, what: str) -> None:
+    text = f"import math\n\ndef f(x):\n    y = x\n{line}\n"
+    with pytest.raises(SyntaxError) as error:
+        javascript(text, "some/equations.py")
+    assert str(error.value.msg).startswith(f"no JavaScript for {what}")
+    assert (error.value.filename, error.value.lineno) == ("some/equations.py", 5)
+    assert error.value.text is not None
+    assert error.value.text.strip() == line.strip()
+
+
+@pytest.mark.parametrize("parameters", ["x=1", "*x", "**x", "*, x", "x, /"])
+def test_unknown_parameters_are_refused(parameters: str) -> None:
+    with pytest.raises(SyntaxError, match="no JavaScript for def f") as error:
+        javascript(f"\ndef f({parameters}):\n    return x\n", "some/equations.py")
+    assert error.value.lineno == 2
+
+
+def test_the_page_has_what_translations_call(computing: Any) -> None:
+    names = sorted({*FUNCTIONS, *OPERATORS.values(), "item", "slice"})
+    assert computing.evaluate("(names) => names.map((name) => typeof nd[name])", names) == [
+        "function" for _ in names
+    ]
+    arrays = sorted(ATTRIBUTES - {"extend", "type"})  # of a cache, and of a type
+    assert (
+        computing.evaluate("(all) => all.filter((name) => !(name in new Nd([], [])))", arrays) == []
+    )
+
+
+# ---- runs ----------------------------------------------------------------------------------------
+
+TEXT = "the hen in"
+PASSES = (
+    "([graph, given, edits, paths]) => { const editsOf = Object.fromEntries("
+    "Object.entries(edits).map(([path, x]) => [path, received(x)]));"
+    "const run = new Run(new Graph(graph), givenIn(given), editsOf);"
+    "return paths.map((path) => sent(run.look(path))); }"
+)
+
+STEPS = (
+    *("input", "attention.X", "attention.QKV", "attention.Q", "attention.K", "attention.V"),
+    *("attention.scale", "attention.raw_scores", "attention.scores", "attention.masked_scores"),
+    *("attention.weights", "attention.context", "attention.concat", "attention.output", "mid"),
+    *("mlp.X", "mlp.hidden", "mlp.activated", "mlp.output", "output"),
+)
+OF_HEADS = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context", "output")
+
+
+def paths_of(trace: Trace) -> list[str]:
+    layers = range(len(trace.blocks))
+    heads = {0, trace.config.n_head - 1}
+    return [
+        *("next_logits", "token_embedding", "position_embedding", "embedding"),
+        # The last head's first, which are made for the head alone; the first one's are then taken.
+        *(f"blocks.{n}.attention.heads.{max(heads)}.{name}" for n in layers for name in OF_HEADS),
+        *(f"blocks.{n}.{name}" for n in layers for name in STEPS),
+        *(f"blocks.{n}.attention.heads.0.{name}" for n in layers for name in OF_HEADS),
+        *("final", "logits"),
+    ]
+
+
+def given_of(trace: Trace) -> dict[str, Any]:
+    """All that a pass is given: ids, sizes and parameters."""
+    parameters = trace.parameters
+    given = {path: parameters[path] for path in parameters}
+    return {**trace._run.values, **given, "rows_of_W_E": parameters["W_E"]}
+
+
+def looked_at(page: Any, trace: Trace, edits: dict[str, Any], paths: list[str]) -> Any:
+    given = {path: sent(value) for path, value in given_of(trace).items()}
+    edits = {path: sent(edit) for path, edit in edits.items()}
+    return page.evaluate(PASSES, [as_data(trace._run.graph), given, edits, paths])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["pocket", *MODELS, *RELATIVES])
+def test_a_whole_pass_is_the_librarys(computing: Any, name: str, dtype: str) -> None:
+    directory: Path | str = name if name == "pocket" else REFERENCE / name
+    trace = GPT2.from_pretrained(directory, dtype=dtype).trace(TEXT)
+    paths = paths_of(trace)
+    for path, found in zip(paths, looked_at(computing, trace, {}, paths), strict=True):
+        slack = {"float32": 5e-6, "float64": 1e-12}[dtype]
+        assert agree(found, at(trace, path), slack), path
+
+
+def edits_of_many_kinds() -> Iterator[tuple[str, dict[str, Any]]]:
+    rng = np.random.default_rng(0)
+    layer, other = "blocks.0.attention", "blocks.1.attention"
+    yield "a head silenced", {f"{layer}.heads.1.context": 0.0}
+    yield "an MLP silenced", {"blocks.1.mlp.output": 0.0}
+    yield "a head's scale", {f"{layer}.heads.1.scale": 0.5}
+    yield "a layer's scale", {f"{layer}.scale": 3.0, f"{layer}.heads.2.scale": 0.5}
+    yield "a head's mask", {f"{layer}.heads.0.mask": np.ones((12, 12), bool)}
+    yield (
+        "vectors of a head",
+        {f"{layer}.heads.2.Q": rng.normal(size=(12, 7)), f"{other}.heads.0.V": 1.0},
+    )
+    yield (
+        "each step of the chain",
+        {
+            f"{layer}.raw_scores": rng.normal(size=(12, 12)),
+            f"{layer}.heads.1.scores": rng.normal(size=(12, 12)),
+            f"{layer}.heads.2.masked_scores": rng.normal(size=(12, 12)),
+            f"{other}.heads.1.weights": rng.random((12, 12)),
+            f"{other}.heads.2.weights": 0.25,
+            f"{other}.context": rng.normal(size=(5, 12, 7)),
+            f"{other}.heads.4.context": 0.0,
+        },
+    )
+    yield "the stream", {"embedding": rng.normal(size=(12, 35)), "blocks.1.mid": 0.5}
+    yield "parameters", {"blocks.0.mlp.gain": 2.0, f"{other}.W_O": 0.125, "epsilon": 0.5}
+
+
+@pytest.mark.parametrize(
+    "edits", [pytest.param(edits, id=name) for name, edits in edits_of_many_kinds()]
+)
+def test_an_edited_run_is_the_librarys(computing: Any, edits: dict[str, Any]) -> None:
+    trace = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace("the hen in a thin hen")
+    paths = paths_of(trace)
+    # Before the trace has more than it is given.
+    computed = looked_at(computing, trace, edits, paths)
+    edited = trace.edited(edits)
+    assert not np.array_equal(edited.logits, trace.logits)
+    for path, found in zip(paths, computed, strict=True):
+        assert agree(found, at(edited, path), 1e-12), path
+
+
+def test_functions_as_edits_and_what_there_would_have_been(computing: Any) -> None:
+    trace = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace(TEXT)
+    path = "blocks.1.attention.heads.2.weights"
+    found = computing.evaluate(
+        """([graph, given, path]) => {
+            const edits = { [path]: (x) => nd.divide(x, 2) };
+            const run = new Run(new Graph(graph), givenIn(given), edits);
+            return [run.look("logits"), run.look(path), run.unedited(path)].map(sent);
+        }""",
+        [
+            as_data(trace._run.graph),
+            {path: sent(value) for path, value in given_of(trace).items()},
+            path,
+        ],
+    )
+    edited = trace.edited({path: lambda x: x / 2})
+    head = edited.head(1, 2)
+    for one, wanted in zip(
+        found, (edited.logits, head.weights, head.unedited("weights")), strict=True
+    ):
+        assert agree(one, wanted, 1e-12)
+
+
+def test_an_edit_that_would_change_nothing_is_refused(computing: Any) -> None:
+    for path in ("blocks.0.attention.heads.1.X", "blocks.0.attention.W_Q", "next_logits"):
+        said = computing.evaluate(
+            "(path) => { try { new Run(null, null, { [path]: 0 }); } catch (error) {"
+            "return error.message; } }",
+            path,
+        )
+        assert said == f"{path} is not edited here: edit what it is a part of"
+
+
+def test_what_is_given_comes_before_what_would_be_computed(computing: Any) -> None:
+    """So a page that has Q, K and V needs no more for a head's weights."""
+    trace = GPT2.from_pretrained("pocket").trace(TEXT)
+    attention = trace.blocks[1].attention
+    given = {f"blocks.1.attention.{name}": sent(getattr(attention, name)) for name in "QKV"}
+    given |= {"mask": sent(trace.mask), "n_head": trace.config.n_head, "by_root": True}
+    path = "blocks.1.attention.heads.0.weights"
+    found = computing.evaluate(PASSES, [as_data(trace._run.graph), given, {}, [path]])
+    assert agree(found[0], at(trace, path))
+
+
+def test_the_graph_as_data_is_the_graph() -> None:
+    trace = GPT2.from_pretrained(REFERENCE / "odd").trace(TEXT)
+    graph = trace._run.graph
+    data = as_data(graph)
+    assert data["blocks.#.attention.scores"] == ["scores", "", ".raw_scores", ".scale"]
+    assert data["blocks.#.attention.heads.@.scale"] == ["", "all_of_it"]
+    assert (data["blocks.0.input"], data["blocks.#.input"]) == (
+        ["same", "", "embedding"],
+        ["same", "", "blocks.#-1.output"],
+    )
+    assert data["final"][2] == "blocks.2.output"
+    assert "W_E" not in data
+    assert data["embedding_dropout"] == ["", ""]
+    names = {equation for equation, take, *_ in data.values() for equation in (equation, take)}
+    assert names - {""} <= {function.__name__ for function in FUNCTIONS_OF_PAGE}
