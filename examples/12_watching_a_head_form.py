@@ -291,8 +291,8 @@ for layer, change in enumerate(changes):
 #
 # <details><summary>Answer</summary>
 #
-# -ln 0.1 = ln 10 = 2.30. One layer ends at 3.3: it doesn't even reach that. Most lines of its text
-# have two letters, and it bets on those.
+# -ln 0.1 = ln 10 = 2.30. One layer ends at 3.3, not even that good. Most lines of its text have two
+# letters, and it bets on those.
 #
 # </details>
 #
