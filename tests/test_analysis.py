@@ -848,6 +848,9 @@ def test_the_induction_heads_read_what_the_previous_token_head_writes(it: Trace)
     assert (composition.scores[1] == 0).all()
     assert (composition.scores[:, :, 0] == 0).all()
     assert composition.even == pytest.approx(128**-0.5)
+    assert len(composition.strongest(1000)) == 4 * 4
+    silent = it.edited({"blocks.0.attention.heads.1.W_V": 0}).composition("K")
+    assert (silent.scores[0, 1] == 0).all()
     lines = repr(composition).splitlines()
     assert lines[2].startswith("layer 0 head 1  layer 1 head ")
     assert lines[12].split()[-1] == "0.088"
@@ -936,6 +939,15 @@ def test_jobs_of_heads_by_hand(odd: Trace) -> None:
     assert np.allclose(found.attention[2], weights[:, :, again, ids.index(ids[again])])
     assert np.allclose(found.attention[3], weights[:, :, again, ids.index(ids[again]) + 1])
     assert found.best("first") == np.unravel_index(found.attention[1].argmax(), (3, 5))
+
+
+def test_a_job_with_several_keys(it: Trace) -> None:
+    """All earlier tokens: of i + 1 that are seen they are i."""
+    found = it.jobs({"earlier": lambda tokens: np.tri(len(tokens), k=-1, dtype=bool)})
+    i = np.arange(1, 8)
+    assert found.even[0] == pytest.approx(np.mean(i / (i + 1)))
+    itself = np.diagonal(it.head(1, 2).weights)[1:]
+    assert found.attention[0, 1, 2] == pytest.approx(np.mean(1 - itself), rel=1e-5)
 
 
 def test_a_job_of_ones_own(it: Trace) -> None:
@@ -1219,3 +1231,17 @@ def test_gradients_are_not_computed_to_be_shown(odd: Trace) -> None:
     gradients = odd.gradients()
     assert repr(gradients).count("not computed yet") == len(gradients.parts)
     assert repr(gradients.blocks[0]).count("not computed yet") == 3
+
+
+def test_patching_shows_its_bar_before_it_runs_anything(
+    it: Trace, it_again: Trace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[str] = []
+
+    def metric(trace: Trace) -> float:
+        shown.append(capsys.readouterr().err)
+        return float(trace.next_logits[7])
+
+    attnlab.patch(it, it_again, metric=metric)
+    assert "0run" in shown[0]
+    assert "8/8" in capsys.readouterr().err

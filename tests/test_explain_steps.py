@@ -272,7 +272,9 @@ def test_gelu_by_hand(odd: GPT2) -> None:
     """GELU(1) = ½ (1 + tanh(√(2/π) · 1.044715)) = 0.841192."""
     trace = odd.trace([5, 6]).edited({"blocks.0.mlp.hidden": 1.0})
     text = str(trace.blocks[0].mlp.explain("activated"))
-    assert "½ (1 + tanh(√(2/π) (x + 0.044715 x³)))\n  of 1: 0.84119\n" in text
+    # √(2/π) · 1.044715 = 0.833561
+    assert "of x = hidden[1, 0]\n  √(2 / π) · (1 + 0.044715 · 1³) = 0.83356\n" in text
+    assert "(x + 0.044715 x³)))\n  ½ · (1 + tanh(0.83356)) = 0.84119\n" in text
     assert "\nactivated = GELU(hidden) = x · share\n  1 · 0.84119 = 0.84119\n" in text
 
 
@@ -282,7 +284,7 @@ def test_gelu_by_hand(odd: GPT2) -> None:
         ("odd", "√7 = 2.6458"),
         ("relu", "1 = 1"),
         ("quick_gelu", "√3 · 2 = 3.4641"),
-        ("gelu_fast", "2 = 2"),
+        ("gelu_fast", "layer_number = 2"),
     ],
 )
 def test_scales_by_hand(name: str, told: str) -> None:
@@ -294,18 +296,19 @@ def test_scales_by_hand(name: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("name", "x", "share"),
     [
-        ("gelu", -0.5, 0.30854),  # Φ(-0.5)
-        ("quick_gelu", -0.5, 0.29922),  # 1 / (1 + e^0.851)
-        ("silu", -0.5, 0.37754),  # 1 / (1 + e^0.5)
-        ("relu", -0.5, 0),
-        ("relu", 0.5, 1),
+        ("gelu", -0.5, "½ · (1 + erf((-0.5) / √2)) = 0.30854"),  # Φ(-0.5)
+        ("quick_gelu", -0.5, "½ · (1 + tanh(½ · 1.702 · (-0.5))) = 0.29922"),  # 1 / (1 + e^0.851)
+        ("silu", -0.5, "½ · (1 + tanh(½ · (-0.5))) = 0.37754"),  # 1 / (1 + e^0.5)
+        ("relu", -0.5, "[-0.5 > 0] = 0"),
+        ("relu", 0.5, "[0.5 > 0] = 1"),
     ],
 )
-def test_activations_of_relatives_by_hand(name: str, x: float, share: float) -> None:
+def test_activations_of_relatives_by_hand(name: str, x: float, share: str) -> None:
     trace = GPT2.from_pretrained(REFERENCE / name).trace([5, 6])
     mlp = trace.edited({"blocks.1.mlp.hidden": x}).blocks[1].mlp
-    assert f"\n  of {x:g}: {share}\n" in str(mlp.explain("activated"))
-    assert mlp.explain("activated").numbers["value"] == pytest.approx(x * share, abs=1e-5)
+    assert f"\n  {share}\n" in str(mlp.explain("activated"))
+    value = mlp.explain("activated").numbers["value"]
+    assert value == pytest.approx(x * float(share.split()[-1]), abs=1e-5)
 
 
 # ---- what is printed -----------------------------------------------------------------------------

@@ -144,11 +144,13 @@ def patch(
     """
     check_traces(clean, corrupted)
     measure, words, target = measure_of(clean, metric)
-    ends = checked(clean, corrupted, parts, measure, by_position)
-    made = Patching(corrupted, parts, by_position, words, ends)
-    patches = [*product(made.paths, rows_of(corrupted, by_position))]
     numbers: list[float] = []
-    with progress_bar(total=len(patches), disable=not progress, unit="run") as bar:
+    # The bar is there before the two runs that everything is measured by, which may take seconds.
+    with progress_bar(disable=not progress, unit="run") as bar:
+        ends = checked(clean, corrupted, parts, measure, by_position)
+        made = Patching(corrupted, parts, by_position, words, ends)
+        patches = [*product(made.paths, rows_of(corrupted, by_position))]
+        bar.reset(total=len(patches))
         for group in groups(corrupted, patches, target):
             traces = [patched(clean, corrupted, patch) for patch in group]
             measured = [measure(traces[0])] if target is None else values(target, traces, group)

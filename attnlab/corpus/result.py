@@ -657,8 +657,8 @@ class Atlas(Document, Mapping[str, Measured]):
             It can't be written.
         """
         contents = json.dumps({str(n): self._contents[n] for n in sorted(self._contents)})
-        words = {"format": FORMAT, "about": json.dumps(self._about), "contents": contents}
-        write_sealed(path, self._tally.tensors(), words | self._tally.words())
+        words = {"about": json.dumps(self._about), "contents": contents} | self._tally.words()
+        write_sealed(path, FORMAT, self._tally.tensors(), words)
 
     def _passage(self, number: int, value: float) -> Passage:
         text, start = number >> TOKEN_BITS, number & ((1 << TOKEN_BITS) - 1)
@@ -697,13 +697,11 @@ def open_atlas(path: Given) -> Atlas:
                 "again"
             )
     try:
-        tensors, words = read_sealed(file, RecordingError)
+        tensors, words = read_sealed(file, FORMAT, RecordingError)
     except RecordingError as error:
         raise RecordingError(
             f"{error}. An atlas is a file that `Atlas.save` wrote, or a run, as {RESULT}"
         ) from None
-    if words.get("format") != FORMAT or "about" not in words:
-        raise RecordingError(f"{file} is no atlas of this version")
     try:
         contents = {int(n): text for n, text in json.loads(words["contents"]).items()}
         return Atlas(json.loads(words["about"]), Tally.read(tensors, words), contents)

@@ -23,7 +23,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.forward import fast
 from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 from attnlab.support.checks import as_array
-from attnlab.support.names import dots_hint, dotted, hint_for
+from attnlab.support.names import dots_hint, dotted, hint_in_path
 
 # What takes the place of a step: an array, a number, or a function of what would have been there.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
@@ -391,7 +391,7 @@ def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, wh
     meant = dotted(path)
     others = nearest(re.sub(NUMBER, "#", meant), known)
     near = ", ".join(numbered(other, meant, counts) for other in others)
-    hint = hint_for(path.rpartition(".")[2]) + dots_hint(path)
+    hint = hint_in_path(path) + dots_hint(path)
     raise InvalidValueError(f"{shown(path)} is no {what}; near it are {near}{hint}")
 
 

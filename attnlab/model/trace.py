@@ -17,7 +17,6 @@ from attnlab.forward.attention import Head
 from attnlab.forward.edits import Edit, edited
 from attnlab.forward.forward_pass import ForwardPass, KeyValueCache
 from attnlab.forward.parameters import Parameters
-from attnlab.model.recordings import read, record
 from attnlab.steps import Step
 from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import Given
@@ -140,6 +139,8 @@ class Trace(ForwardPass):
         InvalidValueError
             The trace is a step of generation with a cache.
         """
+        from attnlab.model.recordings import record
+
         record(self, path, parts)
 
     def _repr_html_(self) -> str:
@@ -527,6 +528,8 @@ def open_trace(path: Given) -> Trace:
 
     It is a trace like any other, in which what needs the model's parameters says so.
     """
+    from attnlab.model.recordings import read
+
     ids, vocabulary, parameters, values, note = read(path)
     try:
         trace = trace_of(vocabulary.tokens(ids), vocabulary, parameters, values)

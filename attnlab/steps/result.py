@@ -15,7 +15,7 @@ from attnlab.steps.declaration import Step, parameters_of
 from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.run import Run
 from attnlab.support.console import PrintedAnywhere
-from attnlab.support.names import dots_hint, hint_for
+from attnlab.support.names import dots_hint, hint_for, hint_in_path
 from attnlab.support.tables import align
 
 if TYPE_CHECKING:
@@ -343,8 +343,10 @@ def at(result: Result, path: str) -> Any:
         if name not in there:
             where = ".".join(gone) or "it"
             has = f"; {where} has {', '.join(there)}" if there else ""
-            hint = found._hint_for(name) if isinstance(found, Result) else hint_for(name)
-            raise InvalidValueError(f"there is no part {shown(path)}{has}{hint}")
+            hint = found._hint_for(name) if isinstance(found, Result) else ""
+            raise InvalidValueError(
+                f"there is no part {shown(path)}{has}{hint or hint_in_path(path)}"
+            )
         found = found[int(name)] if isinstance(found, Numbered) else getattr(found, name)
         gone.append(name)
     return found

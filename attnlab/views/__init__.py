@@ -2,7 +2,10 @@
 
 `shown` is a step with its labels, which all views draw. `terminal` and `notebook` are for text and
 cells, `plot` and `pictures` draw with matplotlib, `frames` makes pandas' and xarray's, `page/` is
-for the browser; `colours` and `language` serve all of them. An explanation of one number: `explain`
-finds it, by its `places`, `arithmetic` and `weights` tell how it comes about, `purposes` what for,
-and `explanation` is what you get. Methods of results import these modules when they are called.
+for the browser; `colours` and `language` serve all of them.
+
+An explanation of one number: `explanations` declares, for each equation, the `formulas` by which a
+number of its step comes about, and `purposes` says what the step is for. `explain` finds the number
+that is asked for, by its `places`; `evaluation` works it out, `rows` a whole row of weights; what
+you get is an `explanation`. Methods of results import these modules when they are called.
 """

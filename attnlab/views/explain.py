@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -11,21 +10,22 @@ import numpy as np
 from attnlab import equations
 from attnlab.errors import InvalidValueError
 from attnlab.errors import shown as quoted
-from attnlab.views.arithmetic import One, told
-from attnlab.views.explanation import Explanation, Parts, bracketed, check, printed, total
-from attnlab.views.places import called, place, place_of
+from attnlab.views.evaluation import StepNumber, lines_of, plain
+from attnlab.views.explanation import Explanation, Line
+from attnlab.views.language import Message
+from attnlab.views.places import called, id_of, place, place_of
 from attnlab.views.purposes import purpose
-from attnlab.views.shown import Result, axis_of, label
-from attnlab.views.weights import STEPS, explain_row, explain_weight, of_several
+from attnlab.views.rows import STEPS, explain_row
+from attnlab.views.shown import Result, axis_of
 
 # What softmax makes of logits, which is no step: it depends on how the next token is drawn.
 PROBABILITIES = "probabilities"
 
-# Up to so many of the largest powers are written of all tokens of the vocabulary.
-POWERS_WRITTEN = 8
-
 # Which number is meant along an axis: by its place, or by a token's text; None for the default.
 Wanted: TypeAlias = int | str | None
+
+# Where a number is along an axis: what stands along it, the place, and it in words.
+Place: TypeAlias = tuple[str, int, str]
 
 # What stands along axes that are not components.
 KINDS = {
@@ -85,42 +85,42 @@ def explain(
     if axes[0:1] == ["H"]:
         return explain_in_head(result, name, axes, token, component)
     if is_by_key and name in STEPS and (component is None or name == "weights"):
-        query = -1 if token is None else token
+        check_matrices(result)
+        query = place_of(result, "query", -1 if token is None else token, result.Q.shape[0])
         if component is None:
             return explain_row(result, query)
-        return explain_weight(result, query, component)
+        return explain_weight(result, query, place_of(result, "key", component, len(result.K)))
     value = getattr(result, name)
     if value is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
     if np.ndim(value) > len(axes):
         raise of_several(result, name, np.shape(value))
     places = placed(result, name, value, axes, token, component)
-    one = one_at(result, name, value, tuple(number for _, number, _ in places))
-    parts = told(one)
-    made_of = [path for path, need in one.needs.values() if need is not None]
-    if made_of:
-        parts.append(("made of", ", ".join(made_of)))
+    one = StepNumber.of(result, name, tuple(number for _, number, _ in places))
+    return explained(one, places)
+
+
+def explained(one: StepNumber, places: Sequence[Place]) -> Explanation:
+    """The lines of one number of a step, and what it is made of."""
+    lines = lines_of(one)
+    if made_of := [path for path, need in one.needs.values() if need is not None]:
+        lines.append(Line(Message("made of"), [", ".join(made_of)]))
+    is_edited = one.name in one.result.steps and one.result.is_edited(one.name)
     numbers = {
-        "step": f"{result.path}.{name}".lstrip("."),
+        "step": one.path,
         **{kind: number for kind, number, _ in places},
         "value": plain(one.stored),
-        "unedited": {name: plain(one.made)} if result.is_edited(name) else {},
+        "unedited": {one.name: plain(one.made)} if is_edited else {},
         **one.numbers,
     }
-    title = f"{result.title}: {name}{where(places)}"
-    return Explanation(title, purpose(numbers["step"]), numbers, parts)
+    title = f"{one.result.title}: {one.name}{where(places)}"
+    return Explanation(title, purpose(one.path), numbers, lines)
 
 
 def explain_in_head(
     result: Result, name: str, axes: Sequence[str], token: Wanted, component: Wanted
 ) -> Explanation:
-    """A step that each head has for itself: the components of all heads lie side by side.
-
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError, OutOfRangeError
-        As `explain` does.
-    """
+    """A step that each head has for itself: the components of all heads lie side by side."""
     if name not in STEPS and getattr(result, name) is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
     if axes[-2:] == ["Tq", "Tk"]:
@@ -139,63 +139,83 @@ def explain_in_head(
 def explain_probability(
     result: Result, axes: Sequence[str], token: Wanted, component: Wanted
 ) -> Explanation:
-    """What softmax makes of a logit: how probable its token is, at temperature 1.
-
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError, OutOfRangeError
-        As `explain` does.
-    """
+    """What softmax makes of a logit: how probable its token is, at temperature 1."""
     if np.ndim(result.logits) > len(axes):
         raise of_several(result, "logits", result.logits.shape)
     places = placed(result, "logits", result.logits, axes, token, component)
     (_, row, _), (_, id, _) = places
-    logits = result.logits[row].astype(np.float64)
-    best = int(logits.argmax())
-    powers, probability = np.exp(logits - logits[best]), float(equations.softmax(logits)[id])
+    probability = equations.softmax(result.logits[row].astype(np.float64))[id]
+    one = StepNumber(
+        result,
+        PROBABILITIES,
+        (row, id),
+        equations.softmax,
+        {"x": ("logits", result.logits)},
+        stored=probability,
+        made=probability,
+    )
+    return explained(one, places)
 
-    logit, maximum, share = printed(logits[id]), printed(logits[best]), printed(probability)
-    shifted, power = printed(logits[id] - logits[best]), printed(powers[id])
-    largest = np.argsort(-powers, kind="stable")[:POWERS_WRITTEN]
-    added = [printed(x) for x in powers[largest]]
-    others = np.delete(powers, largest)
-    if len(others):
-        added.append(printed(others.sum()))
-    sum_ = printed(powers.sum())
-    check("minus the maximum", logit - maximum, shifted)
-    check("exp", shifted.through(math.exp), power)
-    check("the sum", total(added), sum_)
-    check(PROBABILITIES, power / sum_, share)
 
-    more = f", the {len(largest)} largest and the others together" if len(others) else ""
-    parts: Parts = [
-        (result.heading_of("logits"), str(logit)),
-        (
-            "minus the row's maximum",
-            f"{logit} - {bracketed(maximum)} = {shifted}"
-            f" (the maximum is that of id {id_of(result, best, len(logits))[1]})",
-        ),
-        ("exp", f"e^{bracketed(shifted)} = {power}"),
-        (
-            f"the sum of exp over all {len(powers)} tokens of the vocabulary{more}",
-            f"{' + '.join(map(str, added))} = {sum_}",
-        ),
-        ("probabilities = softmax(logits)", f"{power} / {sum_} = {share}"),
-        ("made of", "logits"),
-    ]
-    numbers = {
-        "step": PROBABILITIES,
-        **{kind: number for kind, number, _ in places},
-        "value": probability,
-        "unedited": {},
-        "logits": float(logits[id]),
-        "maximum": float(logits[best]),
-        "shifted": float(logits[id] - logits[best]),
-        "exp": float(powers[id]),
-        "row_sum": float(powers.sum()),
+def of_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValueError:
+    """What to raise where one number of a step is one of several heads or sequences."""
+    path = f"{result.path}.heads.0.{name}".lstrip(".")
+    of_head = f", {path} as a path" if "heads" in result.children else ""
+    return InvalidValueError(
+        f"{result.title} has {name} of shape {shape}; to explain one, first take one head, as "
+        f".heads[h] of several{of_head}, or one sequence, as attention(Q[0], K[0], V[0])"
+    )
+
+
+def check_matrices(attention: Result) -> None:
+    """Refuse an attention of several heads or sequences.
+
+    Raises
+    ------
+    InvalidValueError
+        It is one.
+    """
+    if len(attention.scores_shape) > 2 or attention.V.ndim > 2:
+        raise of_several(attention, "weights", attention.scores_shape)
+
+
+def explain_weight(attention: Result, query: int, key: int) -> Explanation:
+    """One weight, from the products of a query's and a key's numbers to the stored value."""
+    weight = StepNumber.of(attention, "weights", (query, key))
+    assert weight.explained is not None
+    there = [name for name in weight.explained.way if getattr(attention, name) is not None]
+    way = {
+        name: StepNumber.of(attention, name, () if name == "scale" else (query, key))
+        for name in there
     }
-    title = f"{result.title}: {PROBABILITIES}{where(places)}"
-    return Explanation(title, purpose(PROBABILITIES), numbers, parts)
+    lines = [line for one in way.values() for line in lines_of(one, whole=True)]
+    lines += lines_of(weight)
+    products = way["raw_scores"].numbers
+    steps = {**way, "weights": weight}
+    numbers = {
+        "query": query,
+        "key": key,
+        "q": products["Q"],
+        "k": products["K"],
+        "products": products["products"],
+        "dropout_mask": None,
+        **{name: plain(one.stored) for name, one in steps.items()},
+        **{name: weight.numbers[name] for name in ("maximum", "shifted", "exp", "row_sum")},
+        "unedited": {
+            name: plain(one.made) for name, one in steps.items() if attention.is_edited(name)
+        },
+    }
+    asks, looked_at = (
+        axis_of(attention, axis, count)
+        for axis, count in zip(("Tq", "Tk"), attention.scores_shape, strict=True)
+    )
+    title = Message(
+        "{title}: the weight that query {query} gives to key {key}",
+        title=attention.title,
+        query=called(asks.positions[query], asks.labels[query]),
+        key=called(looked_at.positions[key], looked_at.labels[key]),
+    )
+    return Explanation(title, purpose("weights"), numbers, lines)
 
 
 # ---- which number --------------------------------------------------------------------------------
@@ -203,7 +223,7 @@ def explain_probability(
 
 def placed(
     result: Result, name: str, value: Any, axes: Sequence[str], token: Wanted, component: Wanted
-) -> list[tuple[str, int, str]]:
+) -> list[Place]:
     """Where a number is along each axis: what stands along it, the place, and it in words.
 
     Raises
@@ -222,7 +242,7 @@ def placed(
                 )
         wanted = {kind: wanted[kind] for kind in has}
     is_matrix = len(axes) == 2 and not {*axes} & {*KINDS}
-    places: list[tuple[str, int, str]] = []
+    places: list[Place] = []
     for axis, count, one in zip(axes, np.shape(value), wanted.values(), strict=True):
         if axis in TOKENS:
             kind = KINDS[axis]
@@ -244,41 +264,10 @@ def placed(
     return places
 
 
-def where(places: Sequence[tuple[str, int, str]]) -> str:
+def where(places: Sequence[Place]) -> str:
     """Places as a title has them behind a step's name."""
     words = [f"{kind} {word}" for kind, _, word in places]
     if words and places[0][0] in KINDS.values():
         words = [f" of {words[0]}", *words[1:]]
         return ", ".join(words)
     return "".join(f", {word}" for word in words)
-
-
-def id_of(result: Result, given: int | str, count: int) -> tuple[int, str]:
-    """A token of the vocabulary by its id or its text, and what it is called.
-
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError, OutOfRangeError
-        There is no such token, or no vocabulary that tells what a text's id is.
-    """
-    vocabulary = getattr(result, "vocabulary", None)
-    if vocabulary is None:
-        number = place(given, "token id", count)
-        return number, str(number)
-    token = vocabulary.named(given)
-    return token.id, called(token.id, label(token.symbol))
-
-
-def one_at(result: Result, name: str, value: Any, index: tuple[int, ...]) -> One:
-    """One number of a step, with what it is made of."""
-    equation, needs = result.made_of(name)
-    made = result.unedited(name) if result.is_edited(name) else value
-    stored, made = (array[index] if index else array for array in (value, made))
-    return One(result, name, index, equation, needs, stored, made)
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON can have it."""
-    if callable(value):
-        return value.__name__
-    return value.item() if isinstance(value, np.generic | np.ndarray) else value

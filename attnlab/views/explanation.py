@@ -1,28 +1,21 @@
-"""How an explanation looks, and how what it prints is checked.
+"""An explanation: lines and tables of terms, and how they look as text.
 
-What is printed is checked: each printed result must follow from the printed, rounded numbers
-before it, as far as their rounding lets it.
+A term is a number with the place where it stands, so that a view can lead there. What is said
+around the numbers are messages, which every view says in its reader's language.
 """
 
 from __future__ import annotations
 
-import math
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from attnlab.equations import Array
-from attnlab.errors import DisagreementError
 from attnlab.support.checks import as_count
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.tables import align, display_width
-
-# Each heading, and below it a line or the rows of a table.
-Parts: TypeAlias = list[tuple[str, str | list[list[str]]]]
 
 DIGITS = 5
 WIDTH = 88
@@ -30,95 +23,68 @@ WIDTH = 88
 # A table of products of more lines than this is shown in two halves.
 ROWS_WHOLE = 9
 
-# What float32 or float64 may lose in a sum, in units of its rounding and of the sum's terms.
-SUM_NOISE = 8.0
-
-# What the arithmetic here, in float64, may lose itself.
-DOUBLE_NOISE = 1e-12
-
 NOTE = f"Numbers are rounded to {DIGITS} digits; shorter ones are exact."
 
 
 @dataclass(frozen=True)
-class Span:
-    """The results that rounded numbers may have, low ... high."""
+class Term:
+    """A number of an explanation.
 
-    low: float
-    high: float
+    Attributes
+    ----------
+    value : float, int or bool
+    name : what it is called, such as "X[7, 3]"; "" where it is only a result on the way
+    path, index : the step that it stands in, from the whole, and where in it; "" and () of none
+    is_named : whether its name is written in its place, since its number comes next
+    """
 
-    def __add__(self, other: Span) -> Span:
-        return Span(self.low + other.low, self.high + other.high)
+    value: Any
+    name: str = ""
+    path: str = ""
+    index: tuple[int, ...] = ()
+    is_named: bool = False
 
-    def __sub__(self, other: Span) -> Span:
-        return Span(self.low - other.high, self.high - other.low)
+    @property
+    def is_negative(self) -> bool:
+        return not self.is_named and str(self).startswith("-")
 
-    def __mul__(self, other: Span) -> Span:
-        ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
-        return Span(min(ends), max(ends))
+    def __str__(self) -> str:
+        return self.name if self.is_named else in_words(self.value)
 
-    def __truediv__(self, positive: Span) -> Span:
-        ends = [a / b for a in (self.low, self.high) for b in (positive.low, positive.high)]
-        return Span(min(ends), max(ends))
 
-    def through(self, rising: Callable[[float], float]) -> Span:
-        """The results of a function that gives more for more."""
-        return Span(rising(self.low), rising(self.high))
+# Words, and the terms between them.
+Parts: TypeAlias = Sequence[str | Term]
 
 
 @dataclass(frozen=True)
-class Printed(Span):
-    """A number as it is printed, and the numbers that are printed so: low ... high."""
+class Line:
+    """What is computed, and the computation with its numbers."""
 
-    text: str
+    heading: str
+    parts: Parts
 
-    def __str__(self) -> str:
-        return self.text
-
-
-def printed(number: float) -> Printed:
-    """A number rounded to DIGITS digits; one that has no more than those is printed short."""
-    number = float(number) + 0.0  # no -0
-    short = f"{number:.{DIGITS}g}"
-    if float(short) == number:
-        return Printed(number, number, short)
-    text = f"{number:#.{DIGITS}g}".removesuffix(".")
-    exponent = Decimal(text).as_tuple().exponent
-    half = 10.0 ** int(exponent) / 2
-    return Printed(float(text) - half, float(text) + half, text)
+    @property
+    def text(self) -> str:
+        return "".join(map(str, self.parts))
 
 
-def exact(number: float) -> Span:
-    """A number that is not rounded."""
-    return Span(float(number), float(number))
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells, the first one of headings; below them what they come to.
 
-
-def total(spans: Iterable[Span]) -> Span:
-    """The results that the sum of rounded numbers may have."""
-    kept = list(spans)
-    return Span(math.fsum(one.low for one in kept), math.fsum(one.high for one in kept))
-
-
-def check(name: str, span: Span, result: Printed, noise: float = 0.0) -> None:
-    """Refuse a printed result that does not follow from the printed numbers before it.
-
-    Raises
-    ------
-    DisagreementError
-        It lies outside `span` by more than its own rounding and `noise`.
+    Attributes
+    ----------
+    in_halves : whether the second half may stand beside the first
     """
-    noise += DOUBLE_NOISE * max(abs(x) for x in (span.low, span.high, 0.0) if math.isfinite(x))
-    if not (span.low - noise <= result.high and result.low <= span.high + noise):
-        raise DisagreementError(
-            f"{name} is stored as {result}, and the numbers that it is made of "
-            f"lead to {span.low:.6g} … {span.high:.6g}"
-        )
 
+    heading: str
+    rows: Sequence[Parts]
+    feet: Sequence[Parts] = ()
+    in_halves: bool = False
 
-def sum_noise(terms: Array, dtype: np.dtype[Any]) -> float:
-    """What floats of a kind may lose in a sum of these terms."""
-    kind = np.finfo(dtype)
-    lost = SUM_NOISE * float(kind.eps) * float(np.abs(terms).sum())
-    return len(terms) * float(kind.smallest_subnormal) + lost
+    def lines(self, width: int) -> list[str]:
+        rows, feet = ([[*map(str, row)] for row in part] for part in (self.rows, self.feet))
+        return halve(rows, feet, width) if self.in_halves else fold([*rows, *feet], width)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -130,23 +96,18 @@ class Explanation(PrintedAnywhere):
     title : what is explained
     purpose : what its step is for, in a sentence
     numbers : what is printed, unrounded, under the steps' names; float, int, bool, or lists
+    lines : each a `Line` or a `Table`, of terms
     """
 
     title: str
     purpose: str
     numbers: dict[str, Any]
-    _parts: Parts
-    _products: list[list[str]] = field(default_factory=list)
+    lines: Sequence[Line | Table]
 
     @property
     def note(self) -> str:
         """How its numbers are written."""
         return NOTE
-
-    def parts(self) -> Parts:
-        """Each heading, and below it a line or the rows of a table."""
-        products = [("the products", self._products)] if self._products else []
-        return [*products, *self._parts]
 
     def text(self, width: int = WIDTH) -> str:
         """The lines, none longer than `width` where its longest number fits.
@@ -158,24 +119,20 @@ class Explanation(PrintedAnywhere):
         """
         width = as_count(width, "width", least=1)
         top = (self.title, self.purpose, NOTE)
-        blocks = [[line for text in top for line in textwrap.wrap(text, width)]]
-        if self._products:
-            blocks.append(["the products", halve(self._products, width)])
-        lines: list[str] = []
-        for heading, body in self._parts:
-            if isinstance(body, str):
-                lines += textwrap.wrap(heading, width)
-                lines += textwrap.wrap(
-                    body,
+        blocks = [[line for text in top for line in textwrap.wrap(text, width)], []]
+        for one in self.lines:
+            heading = textwrap.wrap(one.heading, width)
+            if isinstance(one, Line):
+                blocks[-1] += heading + textwrap.wrap(
+                    one.text,
                     width,
                     initial_indent="  ",
                     subsequent_indent="    ",
                     break_on_hyphens=False,
                 )
             else:
-                blocks += [lines, [*textwrap.wrap(heading, width), *fold(body, width)]]
-                lines = []
-        return "\n\n".join("\n".join(block) for block in (*blocks, lines) if block)
+                blocks += [[*heading, *one.lines(width)], []]
+        return "\n\n".join("\n".join(block) for block in blocks if block)
 
     def __repr__(self) -> str:
         return self.text()
@@ -206,30 +163,29 @@ def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[
     return parts[:-1]
 
 
-def halve(rows: list[list[str]], width: int) -> str:
+def halve(rows: list[list[str]], feet: list[list[str]], width: int) -> list[str]:
     """A long table with its second half beside its first one, where both fit."""
-    whole = align(rows)
-    if len(rows) <= ROWS_WHOLE or 2 * max(map(display_width, whole.splitlines())) + 4 > width:
-        return whole
+    whole = max(map(display_width, align([*rows, *feet]).splitlines()))
+    if len(rows) <= ROWS_WHOLE or 2 * whole + 4 > width:
+        return fold([*rows, *feet], width)
     header, *lines = rows
-    half = (len(lines) + 1) // 2
-    right = [*lines[half:], [""] * len(header)][:half]
-    beside = zip([header, *lines[:half]], [header, *right], strict=True)
-    return align([[*left, "", *more] for left, more in beside])
+    half, none = (len(lines) + 1) // 2, [""] * len(header)
+    left = [header, *lines[:half], *feet]
+    right = [header, *lines[half:], *[none] * len(left)]
+    beside = zip(left, right, strict=False)
+    return [align([[*one, "", *other] for one, other in beside])]
 
 
-def bracketed(number: Printed) -> str:
-    return f"({number})" if number.text.startswith("-") else number.text
+def printed(number: float) -> str:
+    """A number rounded to DIGITS digits; one that has no more than those is printed short."""
+    number = float(number) + 0.0  # no -0
+    short = f"{number:.{DIGITS}g}"
+    return short if float(short) == number else f"{number:#.{DIGITS}g}".removesuffix(".")
 
 
 def in_words(value: Any) -> str:
     """A number rounded; True, False and integers as they are."""
+    if callable(value):
+        return "a function of one number"
     is_exact = isinstance(value, bool | np.bool_ | int | np.integer)
-    return str(value if is_exact else printed(value))
-
-
-def edited_here(made: Any, stored: Any) -> str:
-    """What a line ends with where an equation makes one value and an edit put another there."""
-    if made == stored:
-        return ""
-    return f"; edited here: {in_words(stored)} instead of {in_words(made)}"
+    return str(value) if is_exact else printed(value)

@@ -889,9 +889,28 @@ def _locale() -> str:
     return ""
 
 
+class Message(str):
+    """A template with its values: in English as such, and `say` has it in other languages."""
+
+    template: str
+    values: dict[str, object]
+
+    def __new__(cls, template: str, **values: object) -> Message:
+        message = super().__new__(cls, template.format(**values) if values else template)
+        message.template, message.values = template, values
+        return message
+
+
 def say(text: str, language: str | None = None, /, **values: object) -> str:
     """A text in a language, the reader's by default, with values in the place of {names}."""
-    said = WORDS.get(text, text) if language_of(language) == CHINESE else text
+    language = language_of(language)
+    if isinstance(text, Message):
+        values = {
+            name: say(value, language) if isinstance(value, Message) else value
+            for name, value in text.values.items()
+        }
+        text = text.template
+    said = WORDS.get(text, text) if language == CHINESE else text
     return said.format(**values) if values else said
 
 

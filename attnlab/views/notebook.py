@@ -22,6 +22,7 @@ from attnlab.errors import AttnlabError
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.tables import ELLIPSIS, elide, printable
 from attnlab.views.colours import DARK, LIGHT, Theme, shades
+from attnlab.views.explanation import Line, Term
 from attnlab.views.language import say, titled
 from attnlab.views.shown import (
     ALL_OF_IT,
@@ -320,15 +321,23 @@ def explanation_view(explanation: Any) -> str:
         f"<div>{escape(say(explanation.purpose))}</div>",
         f"<div class=faint>{escape(explanation.note)}</div>",
     ]
-    for heading, told in explanation.parts():
-        if heading:
-            body.append(f"<div class=step>{escape(heading)}</div>")
-        if isinstance(told, str):
+    for line in explanation.lines:
+        if line.heading:
+            body.append(f"<div class=step>{escape(say(line.heading))}</div>")
+        if isinstance(line, Line):
+            told = "".join(map(_said, line.parts))
             body.append(f"<div class=line>{escape(told)}</div>" if told else "")
         else:
-            header, *rows = [[escape(cell) for cell in row] for row in told]
+            header, *rows = [
+                [escape(_said(cell)) for cell in row] for row in (*line.rows, *line.feet)
+            ]
             body.append(_table(header, rows))
-    return _page(explanation.title, *body)
+    return _page(say(explanation.title), *body)
+
+
+def _said(part: str | Term) -> str:
+    """A part of a line in the reader's language."""
+    return say(part) if isinstance(part, str) else str(part)
 
 
 def numbered_view(results: Any) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.errors import shown as quoted
 from attnlab.support.checks import as_number, is_integer
-from attnlab.views.shown import Result
+from attnlab.views.language import Message
+from attnlab.views.shown import Result, axis_of, label
 
 
 def place(index: Any, kind: str, count: int) -> int:
@@ -34,6 +35,30 @@ def place_of(attention: Result, kind: str, given: int | str, count: int) -> int:
         )
     found: int = tokens.find(given)
     return found + (attention.tokens_before if kind == "key" else 0)
+
+
+def id_of(result: Result, given: int | str, count: int) -> tuple[int, str]:
+    """A token of the vocabulary by its id or its text, and what it is called.
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError, OutOfRangeError
+        There is no such token, or no vocabulary that tells what a text's id is.
+    """
+    vocabulary = getattr(result, "vocabulary", None)
+    if vocabulary is None:
+        number = place(given, "token id", count)
+        return number, str(number)
+    token = vocabulary.named(given)
+    return token.id, called(token.id, label(token.symbol))
+
+
+def number_in_words(result: Result, axis: str, number: int, count: int) -> Message:
+    """A number along an axis of so many: a key or a token of the vocabulary, else its place."""
+    if axis == "vocab":
+        return Message("id {id}", id=id_of(result, number, count)[1])
+    keys = axis_of(result, axis, count)
+    return Message("key {j}", j=called(keys.positions[number], keys.labels[number]))
 
 
 def called(position: int, text: str) -> str:

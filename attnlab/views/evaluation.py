@@ -1,0 +1,490 @@
+"""One number of a step, worked out by the formulas that explain it, and held to what is stored.
+
+`lines_of` gives the lines; `attnlab.views.explanations` declares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from attnlab.errors import DisagreementError
+from attnlab.views.explanation import Line, Parts, Table, Term, printed
+from attnlab.views.explanations import EXPLANATIONS, Explained, Formula
+from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, leaves, parse, write
+from attnlab.views.language import Message
+from attnlab.views.places import called, number_in_words
+from attnlab.views.shown import Result, axis_of
+
+# Up to so many products, or other terms of a sum, all are written; of more the largest.
+PRODUCTS_WHOLE, TERMS_WHOLE, TERMS_SHOWN = 12, 64, 8
+
+# What a step's floats may lose, in units of what `Rounded` counts; and, as a share of the number,
+# what is no disagreement since no digit shows it.
+NOISE, UNSEEN = 8.0, 1e-5
+
+# Steps that a long attention makes of some rows at a time, to other bits than those looked at.
+IN_BLOCKS = ("raw_scores", "scores", "masked_scores", "weights")
+
+
+@dataclass(frozen=True, eq=False)
+class StepNumber:
+    """One number of a step; where its index has a slice, a row of them.
+
+    Attributes
+    ----------
+    result, name : the step
+    index : where the number is in the step's array
+    equation : what makes the step; None where it is given
+    needs : of the equation's parameters, path and value
+    stored : the number
+    made : what the equation makes, which is the number unless it is edited
+    numbers : what is printed, unrounded
+    """
+
+    result: Result
+    name: str
+    index: tuple[Any, ...]
+    equation: Callable[..., Any] | None
+    needs: Mapping[str, tuple[str, Any]]
+    stored: Any
+    made: Any
+    numbers: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Rounded] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, result: Result, name: str, index: tuple[Any, ...]) -> StepNumber:
+        equation, needs = result.made_of(name)
+        value = getattr(result, name)
+        made = result.unedited(name) if result.is_edited(name) else value
+        stored, made = (array[index] if index else array for array in (value, made))
+        return cls(result, name, index, equation, needs, stored, made)
+
+    @property
+    def path(self) -> str:
+        return f"{self.result.path}.{self.name}".lstrip(".")
+
+    @property
+    def explained(self) -> Explained | None:
+        """How it comes about; None where it is given, or only stands elsewhere."""
+        found = EXPLANATIONS.get(self.equation) if self.equation else None
+        return found[self.needs["activation"][1]] if isinstance(found, dict) else found
+
+    # ---- what the names of formulas stand for ----------------------------------------------------
+
+    @cached_property
+    def places(self) -> dict[str, Any]:
+        """Which row and column of what it is made of."""
+        names = ("row", "column")[-len(self.index) :] if self.index else ()
+        places = dict(zip(names, self.index, strict=True))
+        return places | {"row": places["row"] - self.rows_cached} if self.rows_cached else places
+
+    @property
+    def rows_cached(self) -> int:
+        """How many rows of keys or values the equation finds in the cache."""
+        is_extended = self.name in ("K", "V") and "x" in self.needs
+        return int(self.result.tokens_before) if is_extended else 0
+
+    def called(self, parameter: str) -> str:
+        """The name of what the equation is given, as the step's formula has it."""
+        path, value = self.needs[parameter]
+        name = path.rpartition(".")[2].removeprefix("rows_of_")
+        if name == "memory" and value is self.result.X:
+            return "X"
+        return name
+
+    def index_of(self, tree: Tree) -> tuple[Any, ...]:
+        """The index that a formula asks for, such as [row, :]."""
+        _, parameter, *places = tree
+        return tuple(
+            slice(None)
+            if place == ":"
+            else self.places[place]
+            if isinstance(place, str)
+            else int(self.found(place))
+            if isinstance(place, tuple)
+            else place % len(self.needs[parameter][1])
+            for place in places
+        )
+
+    def found(self, tree: Tree) -> Any:
+        """The numbers that a formula asks for."""
+        if isinstance(tree, str):
+            return self.needs[tree][1]
+        value, index = self.needs[tree[1]][1], self.index_of(tree)
+        if not isinstance(value, np.ndarray):  # rows that are read one by one
+            return value[np.array(index[:1])][0][index[1:]]
+        return value[index]
+
+    def axis_of(self, tree: Tree) -> str:
+        """The axis along which a formula takes all numbers."""
+        place, _, name = self.needs[tree[1]][0].rpartition(".")
+        if place != self.result.path or name not in self.result.steps:
+            return ""
+        axes: list[str] = self.result.axes_of(name).split()
+        return str(axes[tree.index(":") - len(tree)])
+
+    # ---- computing -------------------------------------------------------------------------------
+
+    def present(self, tree: Tree) -> Tree:
+        """A formula without what there is none of; None where nothing is left."""
+        match tree:
+            case str() | ("at", *_):
+                name = tree if isinstance(tree, str) else tree[1]
+                is_absent = name in self.needs and self.needs[name][1] is None
+                return None if is_absent else tree
+            case ("if", str(condition), yes, no):
+                return self.present(yes if self.needs[condition][1] else no)
+            case (operation, *operands) if operation != "if":
+                kept = [one for one in map(self.present, operands) if one is not None]
+                if len(kept) < len(operands):
+                    return kept[0] if kept else None
+                return (operation, *kept)
+        return tree
+
+    def value(self, tree: Tree) -> Rounded:
+        """What a formula comes to."""
+        match tree:
+            case str() if tree in CONSTANTS:
+                return Rounded(CONSTANTS[tree][0])
+            case str() if tree in self.results:
+                return self.results[tree]
+            case str() | ("at", *_):
+                return Rounded(np.asarray(self.found(tree), np.float64), self.lost(tree))
+            case ("if", condition, yes, no):
+                chosen = self.found(condition)
+                first, second = self.value(yes), self.value(no)
+                return Rounded(
+                    np.where(chosen, first.value, second.value), np.where(chosen, first.lost, 0.0)
+                )
+            case (operation, *operands):
+                return OPERATIONS[operation](*map(self.value, operands))
+        return Rounded(np.float64(tree))
+
+    def lost(self, tree: Tree) -> Any:
+        """By what the numbers that an equation was given may differ from those looked at."""
+        if isinstance(tree, str) or not getattr(self.result, "by_rows", False):
+            return 0.0
+        if tree[1] not in IN_BLOCKS or self.needs[tree[1]][0] != self.beside(tree[1]):
+            return 0.0
+        return StepNumber.of(self.result, tree[1], self.index_of(tree)).expected.lost
+
+    def beside(self, name: str) -> str:
+        """The path of another step of the same result."""
+        return f"{self.result.path}.{name}".lstrip(".")
+
+    @cached_property
+    def worked(self) -> list[tuple[Formula, Tree, Rounded]]:
+        """Its formulas, those that compute something, each with what it comes to.
+
+        A formula of which only one name is left, as dropout is not there, is none: the name stands
+        for what it would.
+        """
+        assert self.explained is not None
+        done: list[tuple[Formula, Tree, Rounded]] = []
+        names: dict[str, Tree] = {}
+        *_, last = self.explained.lines
+        with np.errstate(all="ignore"):
+            for line in self.explained.lines:
+                tree = self.present(replaced(parse(line.formula), names))
+                if done and tree == done[-1][0].name:
+                    continue
+                if line is not last and tree in leaves(tree):
+                    names[line.name] = tree
+                    continue
+                value = self.value(1 if tree is None else tree)
+                self.results[line.name] = value
+                done.append((line, tree, value))
+        return done
+
+    @property
+    def expected(self) -> Rounded:
+        """What its formulas come to."""
+        return self.worked[-1][2]
+
+    def checked(self, expected: Rounded) -> Any:
+        """What the equation makes, once it is known to follow from the numbers before it.
+
+        Raises
+        ------
+        DisagreementError
+            It does not.
+        """
+        reached, made = expected.value, np.asarray(self.made, np.float64)
+        dtype = np.asarray(self.stored).dtype
+        eps = float(np.finfo(dtype).eps) if dtype.kind == "f" else float(np.finfo(float).eps)
+        with np.errstate(all="ignore"):
+            allowed = NOISE * eps * expected.lost + UNSEEN * np.abs(made)
+            agrees = (reached == made) | (np.abs(reached - made) <= allowed)
+        if np.all(agrees):
+            return self.made
+        if self.follows_an_edit:
+            self.numbers["unedited"] = {self.name: plain(reached)}
+            return reached
+        which, name = int(np.argmin(agrees)), self.name
+        if np.ndim(agrees):
+            name += f" of {number_in_words(self.result, 'Tk', which, np.size(agrees))}"
+        raise DisagreementError(
+            f"{name} is stored as {printed(np.atleast_1d(made)[which])}, and the numbers that it "
+            f"is made of lead to {np.atleast_1d(reached)[which]:.6g}"
+        )
+
+    @property
+    def follows_an_edit(self) -> bool:
+        """Whether the step is another one because of an edit that is not its own."""
+        place, _, _ = self.result.path.partition(".heads.")
+        names = {self.name, "QKV"} if self.name in ("Q", "K", "V") else {self.name}
+        edited = set(self.result.edited_steps)
+        return not edited.isdisjoint(f"{place}.{name}".lstrip(".") for name in names)
+
+    # ---- writing ---------------------------------------------------------------------------------
+
+    def located(self, tree: Tree) -> str:
+        """A place as NumPy would be asked for it, such as X[7, 3], and X[7, i] of a row."""
+        if isinstance(tree, str):
+            return self.called(tree) if tree in self.needs else tree
+        along = "key" if ":" in tree and self.axis_of(tree) == "Tk" else "i"
+        index = [along if isinstance(one, slice) else one for one in self.index_of(tree)]
+        return located(self.called(tree[1]), index)
+
+    def term(self, tree: Tree, *, is_named: bool = False) -> Term:
+        """A number of a formula; what is one of a step is kept among the numbers printed."""
+        match tree:
+            case ("max", row):
+                (largest,) = self.terms(row, [int(self.found(row).argmax())])
+                self.numbers["maximum"] = largest.value
+                return largest
+            case str() if tree in self.results:
+                return Term(float(self.results[tree].value), tree)
+            case (operation, *_) if operation != "at":
+                return Term(plain(self.value(tree).value))
+        number = self.found(tree)
+        value = number.item() if isinstance(number, np.generic | np.ndarray) else number
+        name = self.located(tree)
+        self.numbers[name.partition("[")[0]] = value
+        path = self.needs[tree if isinstance(tree, str) else tree[1]][0].replace("rows_of_", "")
+        index = () if isinstance(tree, str) else self.index_of(tree)
+        return Term(value, name, path, index, is_named)
+
+    def terms(self, row: Tree, picked: Sequence[int] | None = None) -> list[Term]:
+        """The numbers of a row, or some of them, each with its place."""
+        index, path = self.index_of(row), self.needs[row[1]][0]
+        name, numbers = self.called(row[1]), np.asarray(self.found(row), np.float64)
+        terms = []
+        for i in range(len(numbers)) if picked is None else picked:
+            at = tuple(i if isinstance(one, slice) else one for one in index)
+            terms.append(Term(numbers[i].item(), located(name, at), path, at))
+        return terms
+
+    def in_numbers(self, tree: Tree) -> Parts:
+        """A formula with its numbers, before its result: of one number its name, as that is it."""
+        if tree is None:
+            return ["1 = "]
+        if tree in CONSTANTS:
+            return []
+        if tree in leaves(tree):
+            return [self.term(tree, is_named=True), " = "]
+        if tree[0] == "if":
+            _, condition, yes, no = tree
+            is_so = self.term(condition).value
+            told = Message("{place} is {is_so}: ", place=self.located(condition), is_so=is_so)
+            return [told, *self.in_numbers(yes if is_so else no)]
+        return [*write(tree, self.term, lambda term: term.is_negative), " = "]
+
+    def in_names(self, tree: Tree) -> str:
+        """A formula with the names of its numbers."""
+        return "".join(write(tree, self.located, lambda _: False))
+
+    def result_of(self, made: Any) -> Parts:
+        """What the equation makes, and what is there instead where it is edited."""
+        made, stored = plain(made), plain(self.stored)
+        here = Term(made, located(self.name, self.index), self.path, self.index)
+        if made == stored:
+            return [here]
+        return [
+            here,
+            Message(
+                "; edited here: {stored} instead of {made}", stored=Term(stored), made=Term(made)
+            ),
+        ]
+
+
+def plain(value: Any) -> Any:
+    """Numbers as Python and JSON have them; a function's name."""
+    if callable(value):
+        return value.__name__
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
+def located(name: str, index: Sequence[Any]) -> str:
+    """A number as NumPy would be asked for it, such as X[7, 3]."""
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
+
+
+def replaced(tree: Tree, names: Mapping[str, Tree]) -> Tree:
+    """A formula with others in the place of names."""
+    if isinstance(tree, tuple):
+        return tuple(replaced(one, names) for one in tree)
+    return names.get(tree, tree) if isinstance(tree, str) else tree
+
+
+# ---- lines ---------------------------------------------------------------------------------------
+
+
+def lines_of(one: StepNumber, *, whole: bool = False) -> list[Line | Table]:
+    """The lines that explain a number, those of other steps on its way first.
+
+    Parameters
+    ----------
+    whole : whether a table of products has all of them
+
+    Raises
+    ------
+    DisagreementError
+        The formulas do not lead to the stored number.
+    """
+    is_step = one.name in one.result.steps
+    heading = one.result.heading_of(one.name) if is_step else f"{one.name} = softmax(logits)"
+    if one.equation is None or callable(one.stored):
+        if callable(one.stored):
+            return [Line(heading, ["a function of one number"])]
+        return [Line(heading, given(one))]
+    if one.rows_cached and one.index[0] < one.rows_cached:
+        made = Message("found in the cache, made when its token was new: ")
+        return [Line(heading, [made, *given(one)])]
+    if one.explained is None:
+        return [Line(heading, moved(one))]
+    lines: list[Line | Table] = []
+    for formula, tree, value in one.worked:
+        is_last = tree is one.worked[-1][1]
+        made = one.checked(value) if is_last else value.value
+        result = one.result_of(made) if is_last else [Term(float(made), formula.name)]
+        if formula.name and not is_last:
+            one.numbers[formula.name] = float(made)
+        lines.append(line_of(one, formula, tree, result, heading, whole))
+    return lines
+
+
+def given(one: StepNumber) -> Parts:
+    """What nothing is computed for."""
+    return [f"{located(one.name, one.index)} = ", *one.result_of(one.made)]
+
+
+def moved(one: StepNumber) -> Parts:
+    """A number of another step, in another place or under another name."""
+    (_, (path, source)), *others = one.needs.items()
+    shape = np.shape(source)
+    assert one.equation is not None
+    move = partial(one.equation, **{name: value for name, (_, value) in others})
+    # Each number's place along each axis goes the way of the number.
+    places = (np.broadcast_to(axis, shape) for axis in np.ogrid[tuple(map(slice, shape))])
+    where = tuple(int(move(along)[one.index]) for along in places)
+    number = source[where] if where else source
+    place, _, name = path.rpartition(".")
+    called = located(name if place == one.result.path else path, where)
+    # Where the whole is edited in this part, the number there is the edited one.
+    made = one.made if number == one.stored else one.checked(Rounded(np.float64(number)))
+    result = one.result_of(made)
+    return [Term(plain(number), called, path, where, is_named=True), " = ", *result]
+
+
+def line_of(
+    one: StepNumber, formula: Formula, tree: Tree, result: Parts, heading: str, whole: bool
+) -> Line | Table:
+    """One formula with its numbers and what it comes to."""
+    values = {name: named(one, parse(text)) for name, text in formula.where.items()}
+    match tree:
+        case ("sum", ("*", first, second)):
+            return products(one, heading, first, second, None, result, whole)
+        case ("+", ("sum", ("*", first, second)), bias):
+            return products(one, heading, first, second, bias, result, whole)
+        case ("sum", terms):
+            parts, counts = added(one, terms)
+            return Line(Message(formula.heading, **counts), [*parts, " = ", *result])
+    parts = one.in_numbers(tree)
+    note = [" (", Message(formula.note, **values), ")"] if formula.note else []
+    if not formula.heading:
+        names = one.in_names(tree)
+        return Line(f"{formula.name} = {names}", [*parts, *result, *note])
+    return Line(Message(formula.heading, heading=heading, **values), [*parts, *result, *note])
+
+
+def named(one: StepNumber, tree: Tree) -> str | Message:
+    """What stands for a name in a heading: a place, or how many there are."""
+    match tree:
+        case ("len", _):
+            return str(one.value(tree).value)
+        case ("max", row):
+            numbers = one.found(row)
+            return number_in_words(
+                one.result, one.axis_of(row), int(numbers.argmax()), len(numbers)
+            )
+    return one.located(tree)
+
+
+def added(one: StepNumber, tree: Tree) -> tuple[Parts, dict[str, Any]]:
+    """The terms of a sum, of many the largest; and how many there are, in words."""
+    terms = one.value(tree).value
+    (row, *_) = leaves(tree)
+    terms = terms[np.isfinite(one.found(row))]
+    written, which = terms, Message("")
+    if len(terms) > TERMS_WHOLE:
+        order = np.argsort(-terms, kind="stable")
+        written = [*terms[order[:TERMS_SHOWN]], terms[order[TERMS_SHOWN:]].sum()]
+        which = Message(", the {count} largest and the others together", count=TERMS_SHOWN)
+    parts: list[Any] = []
+    for number in written:
+        parts += [" + ", Term(float(number))] if parts else [Term(float(number))]
+    return parts, {"n": len(terms), "which": which}
+
+
+def products(
+    one: StepNumber,
+    heading: str,
+    first: Tree,
+    second: Tree,
+    bias: Tree | None,
+    result: Parts,
+    whole: bool,
+) -> Table:
+    """A sum of products as a table, of many the largest ones and what the others add up to."""
+    columns = [one.terms(first), one.terms(second)]
+    x, w = (np.array([term.value for term in column]) for column in columns)
+    numbers = x * w
+    of_both = {one.called(first[1]): x.tolist(), one.called(second[1]): w.tolist()}
+    one.numbers.update(of_both, products=numbers.tolist())
+    count, order = len(numbers), np.arange(len(numbers))
+    if count > PRODUCTS_WHOLE and not whole:
+        order = np.argsort(-np.abs(numbers), kind="stable")[:TERMS_SHOWN]
+    is_by_key = one.axis_of(first) == "Tk"
+    keys = axis_of(one.result, "Tk", count)
+    names = [*map(called, keys.positions, keys.labels)] if is_by_key else [*map(str, range(count))]
+    rows: list[Parts] = [
+        [
+            Message("key") if is_by_key else "i",
+            *map(one.located, (first, second)),
+            Message("product"),
+        ]
+    ]
+    for i in order.tolist():
+        rows.append([names[i], columns[0][i], columns[1][i], Term(float(numbers[i]))])
+    feet: list[Parts] = []
+    others = np.delete(numbers, order)
+    if len(others):
+        words = Message("{others} others", others=len(others))
+        feet.append([words, "", "", Term(float(others.sum()))])
+    if bias:
+        feet.append([one.located(bias), "", "", one.term(bias)])
+    made, *edited = result
+    feet.append([Message("sum"), "", "", made])
+    if edited:
+        feet.append([Message("edited here"), "", "", Term(plain(one.stored))])
+    template = "{heading}: the {all} products"
+    if len(others):
+        template += ", the {count} largest first"
+    said = Message(template, heading=heading, all=count, count=len(order))
+    return Table(said, rows, feet, in_halves=whole)

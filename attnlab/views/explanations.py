@@ -1,0 +1,200 @@
+"""How one number of each step comes about: its equation again, for a number at [row, column].
+
+    equations.scores: explained("raw_scores[row, column] / scale")
+
+A line is a formula of numbers: of lines before it, and of what the step is made of, by the names of
+the equation's parameters. What is at [row, :] is a row of them. The last line makes the step's
+number. Terminal, notebook, JSON and page compute and write the same lines: a sum of products as a
+table, any other sum term by term, and each number as a link to the step that it stands in. What a
+step is made without, such as a bias or dropout, drops out of its formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from attnlab import equations
+
+
+@dataclass(frozen=True)
+class Formula:
+    """One line of an explanation.
+
+    Attributes
+    ----------
+    name : what later lines call its result; "" for the step's number, which comes last
+    formula : see `attnlab.views.formulas`
+    heading : a template; "" for the formula itself
+    where : what stands in the heading's {places}, as formulas; {heading} is the step's own
+    note : what is said behind the line, a template likewise
+    """
+
+    name: str
+    formula: str
+    heading: str = ""
+    where: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+
+
+class Explained(NamedTuple):
+    """How a step's numbers come about.
+
+    Attributes
+    ----------
+    lines : the last one makes the number
+    way : steps of the same result that are explained first, where they are there
+    """
+
+    lines: tuple[Formula, ...]
+    way: tuple[str, ...] = ()
+
+
+def explained(formula: str) -> Explained:
+    """A step that one line explains."""
+    return Explained((Formula("", formula, "{heading}"),))
+
+
+def softmax(x: str, over: str) -> tuple[Formula, ...]:
+    """The lines of softmax over a row."""
+    return (
+        Formula(
+            "shifted",
+            f"{x}[row, column] - max({x}[row, :])",
+            "minus the row's maximum",
+            where={"place": f"max({x}[row, :])"},
+            note="the maximum is that of {place}",
+        ),
+        Formula("exp", "exp(shifted)", "exp"),
+        Formula("row_sum", f"sum(exp({x}[row, :] - max({x}[row, :])))", over),
+        Formula("softmax", "exp / row_sum", "{heading}"),
+    )
+
+
+def activation(*lines: Formula) -> Explained:
+    """The lines of an activation, which lets a share of x pass."""
+    return Explained((*lines, Formula("", "hidden[row, column] * share", "{heading} = x · share")))
+
+
+X = {"x": "hidden[row, column]"}
+
+ACTIVATIONS: dict[Any, Explained] = {
+    equations.gelu: activation(
+        Formula(
+            "inside",
+            "sqrt(2 / pi) * (hidden[row, column] + 0.044715 * hidden[row, column] ** 3)",
+            "√(2/π) (x + 0.044715 x³), of x = {x}",
+            where=X,
+        ),
+        Formula(
+            "share",
+            "0.5 * (1 + tanh(inside))",
+            "share of x that passes: ½ (1 + tanh(√(2/π) (x + 0.044715 x³)))",
+        ),
+    ),
+    equations.exact_gelu: activation(
+        Formula(
+            "share",
+            "0.5 * (1 + erf(hidden[row, column] / sqrt(2)))",
+            "share of x = {x} that passes: Φ(x), how much of a normal distribution lies below x",
+            where=X,
+        ),
+    ),
+    equations.quick_gelu: activation(
+        Formula(
+            "share",
+            "0.5 * (1 + tanh(0.5 * (1.702 * hidden[row, column])))",
+            "share of x = {x} that passes: 1 / (1 + e^(-1.702 x))",
+            where=X,
+        ),
+    ),
+    equations.silu: activation(
+        Formula(
+            "share",
+            "0.5 * (1 + tanh(0.5 * hidden[row, column]))",
+            "share of x = {x} that passes: 1 / (1 + e^(-x))",
+            where=X,
+        ),
+    ),
+    equations.relu: activation(
+        Formula(
+            "share",
+            "hidden[row, column] > 0",
+            "share of x = {x} that passes: 1 of what is above 0, else 0",
+            where=X,
+        ),
+    ),
+}
+
+EXPLANATIONS: dict[Callable[..., Any], Explained | dict[Any, Explained]] = {
+    equations.token_embedding: explained("W_E[ids[row], column]"),
+    equations.position_embedding: explained("W_P[positions[row], column]"),
+    equations.embedding: Explained(
+        (
+            Formula(
+                "both",
+                "token_embedding[row, column] + position_embedding[row, column]",
+                "{heading}",
+            ),
+            Formula(
+                "",
+                "both * embedding_dropout[row, column]",
+                "{heading}, times {dropout}",
+                where={"dropout": "embedding_dropout"},
+            ),
+        )
+    ),
+    equations.layer_norm: Explained(
+        (
+            Formula(
+                "mean",
+                "sum(x[row, :]) / len(x[row, :])",
+                "mean, of the {D} numbers of {row}: their sum / {D}",
+                where={"D": "len(x[row, :])", "row": "x[row]"},
+            ),
+            Formula(
+                "variance",
+                "sum((x[row, :] - mean) ** 2) / len(x[row, :])",
+                "variance: the sum of all ({x} - mean)² / {D}",
+                where={"D": "len(x[row, :])", "x": "x"},
+            ),
+            Formula("deviation", "sqrt(variance + epsilon)"),
+            Formula("normalised", "(x[row, column] - mean) / deviation"),
+            Formula(
+                "",
+                "normalised * gain[column] + bias[column]",
+                "{heading} = normalised · gain + bias",
+            ),
+        )
+    ),
+    equations.affine: explained("sum(x[row, :] * W[:, column]) + b[column]"),
+    equations.scale: explained("sqrt(len(K[0, :]))"),
+    equations.scale_of_layer: explained("(sqrt(len(K[0, :])) if by_root else None) * layer_number"),
+    equations.raw_scores: explained("sum(Q[row, :] * K[column, :])"),
+    equations.scores: explained("raw_scores[row, column] / scale"),
+    equations.masked_scores: explained("scores[row, column] if mask[row, column] else -inf"),
+    equations.weights: Explained(
+        (
+            *softmax(
+                "masked_scores", "the row's sum of exp, over the {n} keys that may be seen{which}"
+            ),
+            Formula("", "softmax * dropout_mask[row, column]", "weights, after dropout"),
+        ),
+        way=("raw_scores", "scale", "scores", "mask", "masked_scores", "dropout_mask"),
+    ),
+    equations.softmax: Explained(
+        softmax("x", "the sum of exp over all {n} tokens of the vocabulary{which}")
+    ),
+    equations.context: explained("sum(weights[row, :] * V[:, column])"),
+    equations.head_output: explained("sum(context[row, :] * W_O[:, column])"),
+    equations.residual: Explained(
+        (
+            Formula("kept", "written[row, column] * dropout[row, column]"),
+            Formula("", "stream[row, column] + kept", "{heading}"),
+        )
+    ),
+    equations.activated: ACTIVATIONS,
+    equations.logits: explained("sum(final[row, :] * W_U[:, column])"),
+    equations.next_logits: explained("sum(final[-1, :] * W_U[:, column])"),
+}

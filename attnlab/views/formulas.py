@@ -1,0 +1,212 @@
+"""Formulas of explanations: read from text, computed with numbers, and written out with them.
+
+    parse("stream[row, column] + kept")    ("+", ("at", "stream", "row", "column"), "kept")
+
+A formula is written as Python's. Read, it is a number, a name, or a tuple of an operation and what
+that is done to, which JSON has as lists: so the page can compute and write the same formula.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from attnlab.equations import AnyArray
+from attnlab.erf import erf
+
+# A number, a name, or an operation and its operands.
+Tree: TypeAlias = Any
+
+SIGNS: dict[type[ast.AST], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Pow: "**",
+    ast.Gt: ">",
+}
+
+# Names that stand for the same number everywhere, and how they are written.
+CONSTANTS = {"pi": (math.pi, "π"), "-inf": (-math.inf, "-inf")}
+
+# What a number near 0 may lose, in units of its kind's rounding: of float32 a subnormal.
+LEAST = float(np.finfo(np.float32).tiny)
+
+
+@cache
+def parse(formula: str) -> Tree:
+    """A formula as a tree."""
+    return _tree(ast.parse(formula, mode="eval").body)
+
+
+def _tree(node: ast.AST) -> Tree:
+    match node:
+        case ast.Constant(value):
+            return value
+        case ast.Name(name):
+            return name
+        case ast.Slice():
+            return ":"
+        case ast.UnaryOp(ast.USub(), ast.Constant(value)):
+            return -value  # type: ignore[operator]
+        case ast.UnaryOp(ast.USub(), ast.Name("inf")):
+            return "-inf"
+        case ast.BinOp(left, sign, right) | ast.Compare(left, [sign], [right]):
+            return (SIGNS[type(sign)], _tree(left), _tree(right))
+        case ast.IfExp(condition, yes, no):
+            return ("if", _tree(condition), _tree(yes), _tree(no))
+        case ast.Call(ast.Name(name), arguments):
+            return (name, *map(_tree, arguments))
+        case ast.Subscript(ast.Name(name), ast.Tuple(places)):
+            return ("at", name, *map(_tree, places))
+        case ast.Subscript(ast.Name(name), place):
+            return ("at", name, _tree(place))
+    raise ValueError(f"no formula has {ast.unparse(node)}")
+
+
+def leaves(tree: Tree) -> Iterator[Tree]:
+    """The names and places in a formula, from left to right."""
+    if isinstance(tree, str) or (isinstance(tree, tuple) and tree[0] == "at"):
+        if tree not in CONSTANTS:
+            yield tree
+    elif isinstance(tree, tuple):
+        for operand in tree[1:]:
+            yield from leaves(operand)
+
+
+# ---- computing -----------------------------------------------------------------------------------
+
+
+class Rounded(NamedTuple):
+    """Numbers, and what floats may have lost on the way to them, in units of their rounding."""
+
+    value: Any
+    lost: Any = 0.0
+
+
+def rounded(value: Any, lost: Any) -> Rounded:
+    """The result of an operation, which is rounded once more."""
+    size = np.where(np.isfinite(value), np.abs(value), 0.0)
+    return Rounded(value, lost + size + LEAST)
+
+
+def add(a: Rounded, b: Rounded) -> Rounded:
+    return rounded(a.value + b.value, a.lost + b.lost)
+
+
+def subtract(a: Rounded, b: Rounded) -> Rounded:
+    return rounded(a.value - b.value, a.lost + b.lost)
+
+
+def multiply(a: Rounded, b: Rounded) -> Rounded:
+    return rounded(a.value * b.value, np.abs(a.value) * b.lost + np.abs(b.value) * a.lost)
+
+
+def divide(a: Rounded, b: Rounded) -> Rounded:
+    quotient = a.value / b.value
+    return rounded(quotient, (a.lost + np.abs(quotient) * b.lost) / np.abs(b.value))
+
+
+def power(a: Rounded, n: Rounded) -> Rounded:
+    return rounded(a.value**n.value, n.value * np.abs(a.value) ** (n.value - 1) * a.lost)
+
+
+def sum_(a: Rounded) -> Rounded:
+    size = np.abs(a.value).sum(axis=-1)
+    lost = np.broadcast_to(a.lost, np.shape(a.value)).sum(axis=-1)
+    return rounded(a.value.sum(axis=-1), lost + size)
+
+
+def largest(a: Rounded) -> Rounded:
+    return Rounded(a.value.max(axis=-1), np.max(a.lost))
+
+
+def sloped(function: Callable[[Any], Any], slope: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """A function with its slope, given x and the function's value there."""
+
+    def applied(x: Rounded) -> Rounded:
+        value = function(x.value)
+        return rounded(value, slope(x.value, value) * x.lost)
+
+    return applied
+
+
+def error_function(x: Any) -> AnyArray:
+    return erf(np.asarray(x, np.float64))
+
+
+OPERATIONS: dict[str, Callable[..., Rounded]] = {
+    "+": add,
+    "-": subtract,
+    "*": multiply,
+    "/": divide,
+    "**": power,
+    ">": lambda a, b: Rounded(np.float64(a.value > b.value)),
+    "sum": sum_,
+    "max": largest,
+    "len": lambda a: Rounded(np.shape(a.value)[-1]),
+    "sqrt": sloped(np.sqrt, lambda x, root: 0.5 / root),
+    "exp": sloped(np.exp, lambda x, power: power),
+    "tanh": sloped(np.tanh, lambda x, value: 1.0 - value**2),
+    "erf": sloped(error_function, lambda x, value: 2.0 / np.sqrt(np.pi) * np.exp(-(x**2))),
+}
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+# How strongly an operation holds together what it is written between.
+STRENGTH = {"if": 0, ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
+WRITTEN = {"+": " + ", "-": " - ", "*": " · ", "/": " / ", ">": " > "}
+POWERS = {2: "²", 3: "³"}
+FRACTIONS = {0.5: "½"}
+NUMBERS = ("sum", "len", "max")  # which are written as what they come to
+
+
+def write(
+    tree: Tree, leaf: Callable[[Tree], Any], is_negative: Callable[[Any], bool], place: int = 0
+) -> list[Any]:
+    """A formula as text, with what is written for its names between the signs.
+
+    Parameters
+    ----------
+    leaf : what is written for a name, a place, or what is written as one number
+    is_negative : whether that is to be in brackets after a sign
+    place : how strongly what stands around the formula holds it; 1 where it begins a sum
+    """
+    if isinstance(tree, int | float):
+        return [FRACTIONS.get(tree, str(tree))]
+    if tree in CONSTANTS:
+        return [CONSTANTS[tree][1]]
+    if not isinstance(tree, tuple) or tree[0] in ("at", *NUMBERS):
+        written = leaf(tree)
+        return ["(", written, ")"] if place > 1 and is_negative(written) else [written]
+
+    def part(operand: Tree, place: int) -> list[Any]:
+        return write(operand, leaf, is_negative, place)
+
+    operation, *operands = tree
+    if operation not in STRENGTH:
+        (operand,) = operands
+        if operation == "sqrt":
+            return ["√", *part(operand, 5)]
+        if operation == "exp":
+            return ["e^", *part(operand, 5)]
+        return [operation, "(", *part(operand, 0), ")"]
+    strength = STRENGTH[operation]
+    if operation == "if":
+        condition, yes, no = operands
+        parts = [*part(yes, 0), " if ", *part(condition, 0), " else ", *part(no, 0)]
+    elif operation == "**":
+        parts = [*part(operands[0], 5), POWERS[operands[1]]]
+    else:
+        left, right = operands
+        after = strength + (operation in "-/")  # a - (b - c), and a + b + c
+        parts = [*part(left, strength), WRITTEN[operation], *part(right, max(after, 2))]
+    if operation == ">":
+        return ["[", *parts, "]"]  # Iverson's: 1 where it is so, else 0
+    return ["(", *parts, ")"] if strength < place else parts

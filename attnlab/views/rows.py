@@ -1,0 +1,141 @@
+"""A row of weights: the formulas that explain one weight, worked out for all keys side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from attnlab.support.tables import ELLIPSIS, elide
+from attnlab.views.evaluation import StepNumber, lines_of, plain
+from attnlab.views.explanation import Explanation, Line, Parts, Table, Term
+from attnlab.views.language import Message
+from attnlab.views.places import called
+from attnlab.views.purposes import purpose
+from attnlab.views.shown import Result, axis_of
+
+# How many columns of V the table of a row shows.
+COLUMNS_SHOWN = 7
+
+# The steps of a row of weights.
+STEPS = ("raw_scores", "scores", "masked_scores", "weights")
+
+
+def explain_row(attention: Result, query: int) -> Explanation:
+    """A row of weights, all keys in a table, then the values that they weigh."""
+    names = [*STEPS[:2], "mask", *STEPS[2:], "dropout_mask"]
+    steps = {
+        name: StepNumber.of(attention, name, (query, slice(None)))
+        for name in names
+        if getattr(attention, name) is not None
+    }
+    for name in STEPS:
+        steps[name].checked(steps[name].expected)
+    weights, scale = steps["weights"], StepNumber.of(attention, "scale", ())
+    asks, looked_at = (
+        axis_of(attention, axis, count)
+        for axis, count in zip(("Tq", "Tk"), attention.scores_shape, strict=True)
+    )
+    keys = [*map(called, looked_at.positions, looked_at.labels)]
+    maximum = int(steps["masked_scores"].stored.argmax())
+    on_the_way = {name: weights.results[name].value.tolist() for name in ("shifted", "exp")}
+    row_sum = float(weights.results["row_sum"].value)
+
+    columns: dict[str, Sequence[Any]] = {}
+    for name in ("raw_scores", "scores", "mask", "masked_scores"):
+        columns |= columns_of(steps[name])
+    columns |= {"- maximum": on_the_way["shifted"], "exp": on_the_way["exp"]}
+    if "dropout_mask" in steps:
+        columns["softmax"] = weights.results["softmax"].value.tolist()
+        columns |= {"dropout_mask": terms(steps["dropout_mask"], steps["dropout_mask"].stored)}
+    columns |= columns_of(weights)
+    rows: list[Parts] = [[Message("key"), *columns]]
+    for key, name in enumerate(keys):
+        rows.append([name, *(as_term(column[key]) for column in columns.values())])
+    sums = {"exp": row_sum, "weights": math.fsum(weights.stored.tolist())}
+    foot = [Message("sum"), *(Term(sums[name]) if name in sums else "" for name in columns)]
+
+    shown = ["raw_scores", "scale", "scores", "mask", "masked_scores", "weights"]
+    shown += ["dropout_mask"] if "dropout_mask" in steps else []
+    (scaled,) = lines_of(scale)
+    assert isinstance(scaled, Line)
+    told = Message(
+        "scale = {scale}, and the row's maximum is {maximum}, that of key {key}; - maximum is what "
+        "is left of masked_scores without it, and softmax is exp / sum of exp",
+        scale=scaled.text,
+        maximum=Term(steps["masked_scores"].stored[maximum]),
+        key=keys[maximum],
+    )
+    context = attention.context[query]
+    edited = [name for name in (*STEPS, "mask") if attention.is_edited(name)]
+    unedited = {name: plain(steps[name].made) for name in edited}
+    if attention.is_edited("context"):
+        unedited["context"] = plain(attention.unedited("context")[query])
+    if attention.is_edited("scale"):
+        unedited["scale"] = plain(scale.made)
+    numbers = {
+        "query": query,
+        "key": None,
+        "scale": plain(scale.stored),
+        "maximum": float(steps["masked_scores"].stored[maximum]),
+        "row_sum": row_sum,
+        "dropout_mask": None,
+        **{name: plain(one.stored) for name, one in steps.items()},
+        **on_the_way,
+        "context": plain(context),
+        "unedited": unedited,
+    }
+    lines: list[Line | Table] = [
+        *(Line(attention.heading_of(name), []) for name in shown),
+        Line(told, []),
+        Table("", rows, [foot]),
+        values(attention, query, keys, weights),
+    ]
+    title = Message(
+        "{title}: the weights that query {query} gives, and its context",
+        title=attention.title,
+        query=called(asks.positions[query], asks.labels[query]),
+    )
+    return Explanation(title, purpose("weights"), numbers, lines)
+
+
+def as_term(number: Any) -> Term:
+    return number if isinstance(number, Term) else Term(number)
+
+
+def terms(step: StepNumber, row: Any) -> list[Term]:
+    """A row's numbers, each with its place."""
+    query, _ = step.index
+    return [Term(x, path=step.path, index=(query, key)) for key, x in enumerate(row.tolist())]
+
+
+def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
+    """The numbers of a row, after those that an edit took the place of; of a mask, only then."""
+    columns: dict[str, Sequence[Any]] = {step.name: terms(step, step.stored)}
+    if step.result.is_edited(step.name):
+        return {f"{step.name}, unedited": step.made.tolist(), **columns}
+    return {} if step.name == "mask" else columns
+
+
+def values(attention: Result, query: int, keys: Sequence[str], weights: StepNumber) -> Table:
+    """V beside the weights, and below it what they add up to; of many columns the first ones."""
+    picked = elide(attention.V.shape[1], COLUMNS_SHOWN)
+    context = {j: StepNumber.of(attention, "context", (query, j)) for j in picked if j is not None}
+    for one in context.values():
+        one.checked(one.expected)
+    path = f"{attention.path}.V".lstrip(".")
+
+    def line(name: str, weight: Any, numbers: Iterable[Any]) -> Parts:
+        cells = dict(zip(context, numbers, strict=True))
+        return [name, weight, *(ELLIPSIS if j is None else cells[j] for j in picked)]
+
+    rows = [line(Message("key"), "weights", (f"V {j}" for j in context))]
+    for key, (name, weight) in enumerate(zip(keys, terms(weights, weights.stored), strict=True)):
+        numbers = (Term(attention.V[key, j].item(), path=path, index=(key, j)) for j in context)
+        rows.append(line(name, weight, numbers))
+    made = (Term(plain(one.made), path=one.path, index=one.index) for one in context.values())
+    feet = [line(Message("sum of weight · V"), "", made)]
+    if attention.is_edited("context"):
+        stored = (Term(plain(one.stored)) for one in context.values())
+        feet.append(line(Message("edited here"), "", stored))
+    return Table(attention.heading_of("context"), rows, feet)
