@@ -35,6 +35,7 @@ from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
 from attnlab.support.checks import as_flag, as_numpy, check_kind
 from attnlab.support.files import as_path, make_directory
+from attnlab.support.messages import MODEL, Message
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Tokens
 
@@ -416,11 +417,15 @@ class GPT2:
 
     def __repr__(self) -> str:
         config = self.config
-        return (
-            f"GPT2: {config.n_layer} layers of {config.n_head} heads, width {config.n_embd}, "
-            f"{parameter_count(config):,} parameters, {self.parameters.dtype}\n"
-            f"{self.parameters.origin}"
+        sizes = Message(
+            MODEL,
+            layers=config.n_layer,
+            heads=config.n_head,
+            width=config.n_embd,
+            parameters=f"{parameter_count(config):,}",
+            dtype=self.parameters.dtype,
         )
+        return f"{sizes}\n{self.parameters.origin}"
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import model_view
