@@ -27,7 +27,7 @@ prepare_script()  # for any terminal, and for pipes
 
 PROMPT = "It’s very hot in summer. Swimming is"
 
-model = attnlab.GPT2.at_hand()
+model = attnlab.GPT2.default()
 
 # %% [markdown]
 # ## 6.1 What was printed

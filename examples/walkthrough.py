@@ -24,7 +24,7 @@ parser.add_argument("--head", type=int, default=0)
 parser.add_argument("--page", default="attention.html", help="the file to write")
 options = parser.parse_args()
 
-model = attnlab.GPT2.at_hand()
+model = attnlab.GPT2.default()
 trace = model.trace(options.text)
 head = trace.head(options.layer, options.head)
 block = trace.blocks[options.layer]

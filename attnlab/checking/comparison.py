@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.checking.otherwise import (
+from attnlab.checking.replaced import (
     Equation,
     can_be_made,
     is_from_file,
     is_given,
-    otherwise,
     upstream,
+    with_equations,
 )
 from attnlab.equations import AnyArray, Array, same
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
@@ -296,14 +296,14 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
     for result in (a, b):
         paths = can_be_made(result._run, [result._prefix + name for name in names])
         names = [name for name in names if result._prefix + name in paths]
-    runs = [a._run.aside(), b._run.aside()]
+    runs = [a._run.fork(), b._run.fork()]
     runs += pushed(runs[0], [a._prefix + name for name in names])
     prefixes = (a._prefix, b._prefix, *[a._prefix] * PUSHES)
     for block, in_block in groupby(names, key=block_of):
-        asides = [run.aside() for run in runs]
+        forks = [run.fork() for run in runs]
         for name in in_block:
             one, other, *off = (
-                aside.look(prefix + name) for aside, prefix in zip(asides, prefixes, strict=True)
+                fork.look(prefix + name) for fork, prefix in zip(forks, prefixes, strict=True)
             )
             if one.shape != other.shape:
                 raise InvalidValueError(
@@ -426,7 +426,7 @@ def pushed(run: Run, paths: Iterable[str]) -> list[Run]:
         is_made = step.equation not in (None, same) and step.axes.startswith("T")
         if (is_made or is_given(run, path)) and step.of_whole is None:
             of_steps.append(path)
-    return [otherwise(run, {path: push(path, n) for path in of_steps}) for n in range(PUSHES)]
+    return [with_equations(run, {path: push(path, n) for path in of_steps}) for n in range(PUSHES)]
 
 
 def push(path: str, n: int) -> Equation:

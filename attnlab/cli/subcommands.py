@@ -65,7 +65,7 @@ def _model(options: argparse.Namespace) -> GPT2:
     if options.model is not None:
         return GPT2.from_pretrained(options.model)
     with contextlib.redirect_stdout(sys.stderr):  # its notice is no part of the answer
-        return GPT2.at_hand()
+        return GPT2.default()
 
 
 def _texts(options: argparse.Namespace, most: int = 1) -> list[str]:
