@@ -53,7 +53,7 @@ print("Tables show the first rows and columns; Ġ in a token stands for a space.
 show(
     trace,
     "embedding",
-    f"Each token becomes a vector of {D} numbers: what it is, plus where it stands.",
+    f"Each token becomes a vector of {D} numbers: what it is, plus where it is.",
 )
 show(
     head,
