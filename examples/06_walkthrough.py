@@ -251,7 +251,7 @@ for prompt in (PROMPT, straight):
     tokens = model.tokenizer.tokens(prompt)
     print(f"\n{prompt}    {len(tokens)} tokens")
     print(" ".join(tokens.symbols))
-print("\nAgainst the published figures:")
+print("\nCompared with the published figures:")
 print(textwrap.fill(walkthrough.reproduce(model, straight).reason, width=88))
 
 # %% [markdown]

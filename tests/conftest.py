@@ -26,7 +26,7 @@ from walkthrough_checkpoint import write_checkpoint
 
 from attnlab import GPT2, AttnlabError, Tokenizer, Trace
 from attnlab.checkpoints.hub import PUBLISHED
-from attnlab.views.page.page import source
+from attnlab.views.page.page import EQUATIONS, source
 
 # A busy machine takes its time.
 settings.register_profile("attnlab", deadline=None)
@@ -97,7 +97,10 @@ def browser() -> Iterator[Any]:
 def pure(browser: Any) -> Iterator[Any]:
     """A page with those of the page's functions that draw nothing, and nothing else."""
     page = browser.new_page()
-    for name in ("source.js", "chain.js", "next.js", "change.js", "steps.js"):
+    for name in (
+        *("arrays.js", EQUATIONS, "run.js", "sampling.js", "source.js", "rows.js"),
+        *("next.js", "change.js"),
+    ):
         page.add_script_tag(content=source(name))
     yield page
     page.close()

@@ -581,7 +581,6 @@ def test_what_holds_arrays_is_compared_as_an_object() -> None:
                     assert kind.__eq__ is object.__eq__, kind
     assert found == {
         "Shown",
-        "Row",
         "Generation",
         "GenerationStep",
         "Submission",

@@ -111,7 +111,7 @@ def is_of_heads(name: str) -> bool:
 def measured(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Numbers]:
     """What each measure comes to in a trace, which keeps no block's steps."""
     functions = {name: function for name, function in measures.items() if function is not None}
-    found = {name: of_function(name, one, trace.aside()) for name, one in functions.items()}
+    found = {name: of_function(name, one, trace.fork()) for name, one in functions.items()}
     of_heads = [name for name in measures if is_of_heads(name) and name not in functions]
     if of_heads:
         found |= _of_heads(trace, of_heads)
@@ -129,7 +129,7 @@ def passing(trace: Trace) -> Iterator[Any]:
     for block in trace.blocks:
         if before is not None:
             trace._run.values[f"{before.path}.output"] = read_only(before.output)
-        before = block.aside()
+        before = block.fork()
         yield before
 
 

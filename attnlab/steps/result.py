@@ -12,6 +12,7 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, shown
 from attnlab.steps.declaration import Step, parameters_of
+from attnlab.steps.graph import as_data
 from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.run import Run
 from attnlab.support.console import PrintedAnywhere
@@ -232,6 +233,10 @@ class Result(PrintedAnywhere):
         """What a step is made of, its equation's right-hand side; of what is given, what it is."""
         formula: str = self._run.graph.formulas.get(name, self._step(name).formula)
         return formula
+
+    def graph_as_data(self) -> dict[str, list[str]]:
+        """What each step of the whole is computed from, for a run outside of Python."""
+        return as_data(self._run.graph)
 
     def heading_of(self, name: str) -> str:
         """What a view of a step is headed with."""

@@ -26,7 +26,7 @@ function openWay() {
     choice.append(radio);
   }
   const trace = traces[walk.trace];
-  const stops = stopsOf(trace.layers);
+  const stops = stopsOf(trace);
   if (!stops.some(({ path }) => path === walk.path)) walk.path = "embedding";
   const parts = [
     ["", say("Embedding")],
@@ -73,19 +73,19 @@ const linkOfWay = () => (walk.isLinked ? { stop: walk.path, component: walk.comp
 
 /** Go where a link leads, if this page has such a stop. */
 function followLinkOfWay({ stop, component }) {
-  if (!stopsOf(traces[walk.trace].layers).some(({ path }) => path === stop)) return;
+  if (!stopsOf(traces[walk.trace]).some(({ path }) => path === stop)) return;
   goTo(stop, component >= 0 ? Math.floor(component) : 0);
 }
 
 /** The position nearest to one whose way can be had. */
 function nearestWay(trace, wanted) {
-  const there = trace.tokens.map((_, i) => i).filter((i) => isThere(trace, `way.${i}`));
+  const there = trace.tokens.map((_, i) => i).filter((i) => source.has(trace, `way.${i}`));
   return there.reduce((best, i) =>
     Math.abs(i - wanted) <= Math.abs(best - wanted) ? i : best,
   );
 }
 
-/** A token's rows at all stops but attention's, read and made once. */
+/** A token's way, whose rows are made when they are looked at, read once. */
 function wayOf(trace, position) {
   trace.ways ??= new Map();
   if (!trace.ways.has(position)) trace.ways.set(position, readWay(trace, position));
@@ -94,12 +94,67 @@ function wayOf(trace, position) {
 
 async function readWay(trace, position) {
   const [numbers, norms] = await Promise.all([
-    numbersOf(trace, `way.${position}`),
-    isThere(trace, "norms") ? numbersOf(trace, "norms") : null,
+    source.step(trace, `way.${position}`),
+    source.has(trace, "norms") ? source.step(trace, "norms") : null,
   ]);
-  const stops = stopsOf(trace.layers);
-  const rows = rowsOfWay(stops, trace.way, numbers, norms);
-  return { trace, position, stops, rows, norms };
+  const given = { ...rowsIn(trace, numbers), ...(norms && normsIn(trace, norms)) };
+  return { trace, position, stops: stopsOf(trace), given, run: null, layers: null };
+}
+
+/** The rows in a pack "way", by path. */
+function rowsIn({ way: { carried, D, F } }, numbers) {
+  let end = 0;
+  const rows = carried.map((path) => {
+    const width = /\.(hidden|activated)$/.test(path) ? F : D;
+    const row = new Nd(Float64Array.from(numbers.subarray(end, end + width)), [1, width]);
+    end += width;
+    return [path, row];
+  });
+  return Object.fromEntries(rows);
+}
+
+/** The LayerNorms' parameters in the pack "norms", by path. */
+function normsIn({ layers, way: { D } }, numbers) {
+  const blocks = Array.from({ length: layers }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
+  const norms = [...blocks.flat(), ""].flatMap((place, n) => {
+    const start = n * (2 * D + 1);
+    const part = (from) => new Nd(numbers, [D], undefined, start + from);
+    return [
+      [`${place}gain`, part(0)],
+      [`${place}bias`, part(D)],
+      [`${place}epsilon`, numbers[start + 2 * D]],
+    ];
+  });
+  return Object.fromEntries(norms);
+}
+
+/** All stops of a model in the order in which they are walked, each with the stops that it is made of. */
+function stopsOf({ graph, layers, way }) {
+  const names = Object.keys(way.stops);
+  const isInBlock = (name) => `blocks.#.${name}` in graph.data;
+  const first = names.findIndex(isInBlock);
+  const stopOf = (name, layer) => ({ name, layer, path: layer === undefined ? name : `blocks.${layer}.${name}` });
+  const stops = [
+    ...names.slice(0, first).map((name) => stopOf(name)),
+    ...Array.from({ length: layers }, (_, layer) =>
+      names.filter(isInBlock).map((name) => stopOf(name, layer)),
+    ).flat(),
+    ...names.slice(first).filter((name) => !isInBlock(name)).map((name) => stopOf(name)),
+  ];
+  const paths = new Set(stops.map(({ path }) => path));
+  const stopsBefore = (path) =>
+    graph.node(path).needs.flatMap((need) => (paths.has(need) ? [need] : stopsBefore(need)));
+  return stops.map((stop) =>
+    stop.name === "probabilities"
+      ? { ...stop, equation: "softmax", needs: ["logits"] } // no step of the model's
+      : { ...stop, equation: graph.node(stop.path).equation, needs: stopsBefore(stop.path) },
+  );
+}
+
+/** The parameter that a stop is multiplied by; of Q, K and V their own columns. */
+function mapOf({ graph }, { path, equation }) {
+  if (["Q", "K", "V"].includes(equation)) return path.replace(/.$/, "W_$&");
+  return graph.node(path).needs[1];
 }
 
 /** What may follow a token, read when its way is followed to the end; null where it is not carried. */
@@ -107,7 +162,7 @@ async function readFollowing(way) {
   const { trace, position } = way;
   const { first, vocab, tokens } = trace.prediction;
   if (position < first) return null;
-  const numbers = await numbersOf(trace, `prediction.${position}`);
+  const numbers = await source.step(trace, `prediction.${position}`);
   const found = positionOf(numbers, vocab, description.stops);
   const names = new Map(tokens.map((name) => [name[0], tokenOf(name)]));
   return {
@@ -118,14 +173,26 @@ async function readFollowing(way) {
 }
 
 const OF_HEADS = /^attention\.(Q|K|V|concat)$/; // all heads' vectors, one after the other
+const SUMS = new Set(["embedding", "residual"]); // equations of the residual stream
 const IS_OF_TOKENS = new Set(["logits", "probabilities"]); // of which the page has the largest
 
 /** A stop's row; undefined where it can't be had. */
-function rowAt({ rows, trace, position, following }, { path, name, layer }) {
-  if (rows.has(path)) return rows.get(path);
-  if (IS_OF_TOKENS.has(name)) return following?.[name];
-  const ofHeads = OF_HEADS.exec(name);
-  return ofHeads ? rowOfHeads(trace.read.get(layer), ofHeads[1], position) : undefined;
+function rowAt(way, { path, name }) {
+  if (IS_OF_TOKENS.has(name)) return way.following?.[name];
+  const { trace, position, given } = way;
+  if (way.layers !== trace.read.size) {
+    const rounded = way.stops.filter(({ equation }) => SUMS.has(equation)).map(({ path }) => path);
+    way.run = runOfQueries(trace, position, position + 1, { own: given, rounded });
+    way.layers = trace.read.size; // those that are read later it has not
+  }
+  try {
+    const rows = way.run.look(path);
+    if (!/\.[KV]$/.test(path)) return rows.numbers();
+    return nd.item(rows, nd.slice(null, null), trace.Tk - trace.T + position, nd.slice(null, null)).numbers();
+  } catch (error) {
+    if (error instanceof NotThere) return undefined;
+    throw error;
+  }
 }
 
 /** Another query was chosen. */
@@ -267,8 +334,6 @@ function showStop() {
   return showComponent(Math.min(walk.component, row.length - 1));
 }
 
-const lastOf = (path) => path.replace(/.*\./, "");
-
 /** A stop with its formula, as the library heads it. */
 const headingOf = ({ name }) => `${lastOf(name)} = ${walked.trace.way.stops[name].formula}`;
 
@@ -303,11 +368,12 @@ const whyMissing = ({ trace, position }) =>
 
 /** For which numbers of a stop the file has the weights. */
 function whichColumns({ trace, stop }) {
-  if (stop.map === "W_U")
+  if (stop.equation === "logits")
     return say(
       "The file has the weights of the likeliest next tokens alone; attnlab explore has all.",
     );
-  const [, first, end] = trace.way.columns.find(([path]) => path === stop.map) ?? [];
+  const map = mapOf(trace, stop);
+  const [, first, end] = trace.way.columns.find(([path]) => path === map) ?? [];
   return end === undefined
     ? say("The file has no weights of this stop; attnlab explore has all.")
     : say("The file has the weights of components {first} to {last}; attnlab explore has all.", {
@@ -478,17 +544,15 @@ const stopAt = ({ stops }, path) => stops.find((stop) => stop.path === path);
 // How a number of a stop is made, by the stop's equation: elements, soon; undefined where its
 // weights can't be had.
 const ARITHMETIC = {
-  row({ trace, position, rows }, stop, c) {
-    const isToken = stop.name === "token_embedding";
-    const place = isToken ? trace.tokens[position].id : trace.cached + position;
-    const from = `${isToken ? "W_E" : "W_P"}[${place}, ${c}] = `;
-    const x = make("strong", {}, number(rows.get(stop.path)[c]));
-    return linesOf(lineOf(headingOf(stop), from, x));
-  },
+  token_embedding: (way, stop, c) => ofRow(way, stop, c, `W_E[${way.trace.tokens[way.position].id}`),
+
+  position_embedding: (way, stop, c) => ofRow(way, stop, c, `W_P[${way.trace.cached + way.position}`),
+
+  embedding: (way, stop, c) => ARITHMETIC.residual(way, stop, c),
 
   same(way, stop, c) {
     const from = stopAt(way, stop.needs[0]);
-    const [made, there] = [from.path, stop.path].map((path) => way.rows.get(path)[c]);
+    const [made, there] = [from, stop].map((of) => rowAt(way, of)[c]);
     const result = resultOf(isEditedAt(way, stop), made, there);
     const name = numberOf(from, c, `${from.path}[${c}]`);
     return linesOf(lineOf(headingOf(stop), name, " = ", result));
@@ -496,9 +560,10 @@ const ARITHMETIC = {
 
   residual(way, stop, c) {
     const [stream, written] = stop.needs.map((path) => stopAt(way, path));
-    const [a, b] = [stream, written].map(({ path }) => way.rows.get(path)?.[c]);
+    const [a, b] = [stream, written].map((of) => rowAt(way, of)?.[c]);
     if (a === undefined || b === undefined) return undefined;
-    const result = resultOf(isEditedAt(way, stop), Math.fround(a + b), way.rows.get(stop.path)[c]);
+    const [made] = equations.residual(...[a, b].map((x) => new Nd(Float32Array.of(x), [1])), null).numbers();
+    const result = resultOf(isEditedAt(way, stop), made, rowAt(way, stop)[c]);
     const [first, second] = [stream, written].map((of) => numberOf(of, c, `${of.name}[${c}]`));
     const numbers = [number(a), " + ", bracketed(b), " = ", result];
     return linesOf(lineOf(headingOf(stop), first, " + ", second, " = ", ...numbers));
@@ -506,34 +571,42 @@ const ARITHMETIC = {
 
   layer_norm(way, stop, c) {
     const from = stopAt(way, stop.needs[0]);
-    const x = way.rows.get(from.path);
-    if (!x || !way.norms) return undefined;
-    const norm = normOf(way.norms, stop.norm, way.trace.way.D);
-    const made = layerNorm(x, norm);
-    const result = resultOf(isEditedAt(way, stop), made.row[c], way.rows.get(stop.path)[c]);
+    const x = rowAt(way, from);
+    const place = stop.path.replace(/[^.]+$/, "");
+    const [gain, bias, epsilon] = ["gain", "bias", "epsilon"].map((name) => way.given[place + name]);
+    if (!x || !gain) return undefined;
+    const row = new Nd(Float64Array.from(x), [x.length]);
+    const centred = nd.subtract(row, equations.mean(row));
+    const squares = nd.square(centred);
+    const [sum, mean, sumOfSquares, variance, deviation] = [
+      ...[row.sum(LAST), equations.mean(row), squares.sum(LAST), equations.mean(squares)],
+      equations.deviation(centred, epsilon),
+    ].map((one) => one.numbers()[0]);
+    const normalised = equations.normalised(row, epsilon).numbers()[c];
+    const made = equations.layer_norm(row, gain, bias, epsilon).numbers()[c];
+    const result = resultOf(isEditedAt(way, stop), made, rowAt(way, stop)[c]);
     const [D, name] = [x.length, lastOf(from.name)];
-    const squares = added(made.centred.map((number) => number ** 2));
     return linesOf(
       lineOf(
         say("mean, of the {D} numbers of {name}: their sum / {D}", { D, name }),
-        number(added(x)),
+        number(sum),
         ` / ${D} = `,
-        number(made.mean),
+        number(mean),
       ),
       lineOf(
         say("variance: the sum of all ({name} − mean)² / {D}", { D, name }),
-        number(squares),
+        number(sumOfSquares),
         ` / ${D} = `,
-        number(made.variance),
+        number(variance),
       ),
       lineOf(
         "deviation = √(variance + epsilon)",
         "√(",
-        number(made.variance),
+        number(variance),
         " + ",
-        number(norm.epsilon),
+        number(epsilon),
         ") = ",
-        number(made.deviation),
+        number(deviation),
       ),
       lineOf(
         `normalised = (${name} − mean) / deviation`,
@@ -542,19 +615,19 @@ const ARITHMETIC = {
         " − mean) / deviation = (",
         number(x[c]),
         " − ",
-        bracketed(made.mean),
+        bracketed(mean),
         ") / ",
-        number(made.deviation),
+        number(deviation),
         " = ",
-        number(made.normalised[c]),
+        number(normalised),
       ),
       lineOf(
         `${headingOf(stop)} = normalised · gain + bias`,
-        number(made.normalised[c]),
+        number(normalised),
         " · ",
-        bracketed(norm.gain[c]),
+        bracketed(gain.numbers()[c]),
         " + ",
-        bracketed(norm.bias[c]),
+        bracketed(bias.numbers()[c]),
         " = ",
         result,
       ),
@@ -562,6 +635,12 @@ const ARITHMETIC = {
   },
 
   affine: (way, stop, c) => ofColumn(way, stop, c, c),
+
+  Q: (way, stop, c) => ofColumn(way, stop, c, c),
+
+  K: (way, stop, c) => ofColumn(way, stop, c, c),
+
+  V: (way, stop, c) => ofColumn(way, stop, c, c),
 
   logits: (way, stop, c) => ofColumn(way, stop, c, way.following.ids[c]),
 
@@ -599,7 +678,7 @@ const ARITHMETIC = {
   concat(way, stop, c) {
     const { trace, position } = way;
     const [h, d] = [Math.floor(c / trace.Dh), c % trace.Dh];
-    const head = trace.read.get(stop.layer)[h];
+    const head = headOf(trace, stop.layer, h);
     const weights = stepRow(head, "weights", position);
     const values = Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]);
     const terms = products(weights, values);
@@ -618,24 +697,25 @@ const ARITHMETIC = {
         values[j],
         terms[j],
       ],
-      result: resultOf(isEdited, added(terms), rowAt(way, stop)[c]),
+      result: resultOf(isEdited, uneditedRow(head, "context", position)[d], rowAt(way, stop)[c]),
     });
     return [...sum, make("p", {}, toHead)];
   },
 
   activated(way, stop, c) {
     const from = stopAt(way, stop.needs[0]);
-    const x = way.rows.get(from.path)?.[c];
+    const x = rowAt(way, from)?.[c];
     if (x === undefined) return undefined;
     const { activation } = way.trace.way;
     const share = SHARES[activation](x);
-    const result = resultOf(isEditedAt(way, stop), x * share, way.rows.get(stop.path)[c]);
+    const made = way.trace.given.activation(x);
+    const result = resultOf(isEditedAt(way, stop), made, rowAt(way, stop)[c]);
     return linesOf(
       lineOf(`x = hidden[${c}]`, numberOf(from, c), " = ", number(x)),
       ...(activation === "GELU" ? linesOfTanh(x) : []),
       lineOf(
         say("share of x that passes = {share}", { share: SHARES_IN_WORDS[activation] }),
-        ...(activation === "GELU" ? ["½ (1 + ", bracketed(Math.tanh(insideTanh(x))), ") = "] : []),
+        ...(activation === "GELU" ? ["½ (1 + ", bracketed(equations.gelu_tanh(x)), ") = "] : []),
         number(share),
       ),
       lineOf(`${headingOf(stop)} = x · share`, number(x), " · ", number(share), " = ", result),
@@ -643,26 +723,36 @@ const ARITHMETIC = {
   },
 };
 
+/** A number of a row that is looked up in a table of parameters. */
+const ofRow = (way, stop, c, row) =>
+  linesOf(lineOf(headingOf(stop), `${row}, ${c}] = `, make("strong", {}, number(rowAt(way, stop)[c]))));
+
 /** What a row makes with a column of a matrix: the products, and the bias where there is one. */
 async function ofColumn(way, stop, c, column) {
   const from = stopAt(way, stop.needs[0]);
   const x = rowAt(way, from);
-  const found = x && (await columnOf(way.trace, stop.map, column, x.length));
+  const map = mapOf(way.trace, stop);
+  const found = x && (await source.explain(way.trace, map, column, x.length));
   if (!found) return undefined;
   const terms = products(x, found.column);
-  const W = lastOf(stop.map);
+  const W = lastOf(map);
+  const isBiased = stop.equation !== "logits";
+  const row = new Nd(Float64Array.from(x), [1, x.length]);
+  const weights = new Nd(found.column, [x.length, 1]);
+  const bias = isBiased ? new Nd(Float32Array.of(found.bias), [1]) : null;
+  const [made] = equations.affine(row, weights, bias).numbers();
   return sumOf(terms, {
     heading: headingOf(stop),
     heads: ["i", `${lastOf(from.name)}[i]`, `${W}[i, ${column}]`, say("product")],
     line: (i) => [numberOf(from, i), x[i], found.column[i], terms[i]],
-    bias: stop.equation === "affine" && [`${W.replace("W", "b")}[${column}]`, found.bias],
-    result: resultOf(isEditedAt(way, stop), added(terms) + found.bias, rowAt(way, stop)[c]),
+    bias: isBiased && [`${W.replace("W", "b")}[${column}]`, found.bias],
+    result: resultOf(isEditedAt(way, stop), made, rowAt(way, stop)[c]),
   });
 }
 
 /** What GELU makes of x before the share: tanh's argument, and its value. */
 function linesOfTanh(x) {
-  const inside = insideTanh(x);
+  const inside = equations.inside_tanh(x);
   return [
     lineOf(
       "√(2/π) (x + 0.044715 x³)",
@@ -674,9 +764,18 @@ function linesOfTanh(x) {
       ") = ",
       number(inside),
     ),
-    lineOf("tanh(√(2/π) (x + 0.044715 x³))", "tanh(", number(inside), ") = ", number(Math.tanh(inside))),
+    lineOf("tanh(√(2/π) (x + 0.044715 x³))", "tanh(", number(inside), ") = ", number(equations.gelu_tanh(x))),
   ];
 }
+
+// What share of x an activation lets pass, by the names that formulas have for them.
+const SHARES = {
+  GELU: equations.gelu_share,
+  "exact GELU": equations.normal_share,
+  "quick GELU": equations.quick_share,
+  SiLU: equations.sigmoid,
+  ReLU: (x) => equations.relu(x) / x || 0,
+};
 
 const SHARES_IN_WORDS = {
   GELU: "½ (1 + tanh(√(2/π) (x + 0.044715 x³)))",
@@ -689,14 +788,20 @@ const SHARES_IN_WORDS = {
 /** A number after a sign, in brackets where it is below 0. */
 const bracketed = (x) => make("span", {}, ...(x < 0 ? ["(", number(x), ")"] : [number(x)]));
 
-/** A column of a parameter with its bias, soon; undefined where it can't be had. */
-async function columnOf(trace, path, n, rows) {
-  const [, start, stop] = trace.way.columns.find(
-    ([of, from, to]) => of === path && n >= from && n < to,
-  ) ?? [path, n, n + 1];
-  const name = `columns.${path}.${start}.${stop}`;
-  if (!isThere(trace, name)) return undefined;
-  return columnIn(await numbersOf(trace, name), n - start, rows);
+/** What a row makes with a column of a matrix: its products, which are added up with the bias. */
+const products = (row, column) => Float64Array.from(row, (x, n) => x * column[n]);
+
+/** The terms of a sum that are largest in size, by number, and what they and the others come to. */
+function largestTerms(terms, count) {
+  const largest = [...terms.keys()]
+    .sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b)
+    .slice(0, count);
+  const chosen = new Set(largest);
+  return {
+    largest,
+    sum: added(largest.map((n) => terms[n])),
+    rest: added(terms.filter((_, n) => !chosen.has(n))),
+  };
 }
 
 /** A sum: its largest terms in a table, what the others come to, and all of them to be opened. */
