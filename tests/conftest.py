@@ -68,9 +68,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file's tests run in one process, where they share what is made once."""
+    """A file's tests run in one process, where they share what is made once.
+
+    Files in their order: by how many tests they have, the one that builds the book came last.
+    """
     from xdist.scheduler import LoadFileScheduling
 
+    config.option.loadscopereorder = False
     return LoadFileScheduling(config, log)
 
 

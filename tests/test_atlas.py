@@ -445,6 +445,37 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, alone: Atlas) -> None:
     assert changed == [chunks[2]]
 
 
+def test_what_is_measured_is_written_before_more_is_taken(tmp_path: Path) -> None:
+    def given() -> Iterator[str]:
+        yield "The dog barked."
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attnlab.atlas("pocket", given(), ["loss"], chunk=1, directory=tmp_path, progress=False)
+    assert (tmp_path / "chunk-00000000.safetensors").exists()
+
+
+def test_an_error_takes_back_what_has_not_begun() -> None:
+    class Failing(Executor):
+        """Fails at the first chunk, and does not begin the others."""
+
+        _max_workers = 2
+
+        def __init__(self) -> None:
+            self.futures: list[Future[Any]] = []
+
+        def submit(self, function: Any, /, *given: Any, **_: Any) -> Future[Any]:
+            self.futures.append(future := Future())
+            if len(self.futures) == 1:
+                future.set_exception(OSError("gone"))
+            return future
+
+    executor = Failing()
+    with pytest.raises(WorkerError, match="texts from text 0 to text 0: OSError: gone"):
+        attnlab.atlas("pocket", texts(9), executor=executor, chunk=1, progress=False)
+    assert [future.cancelled() for future in executor.futures] == [False, True, True, True]
+
+
 def test_chunks_of_another_run_are_refused(tmp_path: Path) -> None:
     run(tmp_path, 7)
     for told, settings in {

@@ -5,7 +5,6 @@ terminals, browsers, pipes that nobody reads.
 """
 
 import contextlib
-import io
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from conftest import REFERENCE, posix
+from streams import streams
 
 import attnlab
 from attnlab import GPT2
@@ -51,21 +51,6 @@ def start(*arguments: str, **changes: str) -> subprocess.Popen[str]:
     )
 
 
-class Stream(io.TextIOWrapper):
-    """A standard stream, as a pipe or as a terminal."""
-
-    def __init__(self, content: str = "", encoding: str = "utf-8", terminal: bool = False) -> None:
-        super().__init__(io.BytesIO(content.encode()), encoding, newline="\n")
-        self._terminal = terminal
-
-    def isatty(self) -> bool:
-        return self._terminal
-
-    def text(self) -> str:
-        self.flush()
-        return self.buffer.getvalue().decode(self.encoding)  # type: ignore[attr-defined]
-
-
 def run(
     *arguments: str,
     status: int = 0,
@@ -79,11 +64,9 @@ def run(
     `answers` is what is typed on a terminal, `stdin` what comes from a pipe; `encoding` is that of
     the streams.
     """
-    given = Stream(answers or stdin, encoding, terminal=bool(answers))
-    out, err = Stream(encoding=encoding), Stream(encoding=encoding)
     with (
         mock.patch.dict(os.environ, environment(**changes), clear=True),
-        mock.patch.multiple(sys, stdin=given, stdout=out, stderr=err),
+        streams(answers or stdin, encoding, terminal=bool(answers)) as (out, err),
     ):
         ended = main([*arguments])
     assert ended == status, err.text()
@@ -950,3 +933,13 @@ def test_what_can_not_be_read_as_arrays(tmp_path: Path) -> None:
         _, err = run("check", str(tmp_path / name), *options, status=2)
         assert "can't be read as arrays that numpy.savez wrote" in err
         assert ("one array without a name" in err) == (name == "one.npy")
+
+
+def test_a_heads_weights_come_first_and_its_chain_in_order_after_them() -> None:
+    out, _ = run("trace", "the hen", "--layer", "1", "--head", "2")
+    names = re.findall(r"^(\w+) = ", out, re.MULTILINE)
+    chain = ["Q", "K", "V", "raw_scores", "scores", "masked_scores"]
+    assert names[0] == "weights"
+    assert [name for name in names if name in chain] == chain
+    for_programs = [step["path"] for step in answer("trace", "the hen")["steps"]]
+    assert for_programs.index("blocks.0.attention.heads.0.Q") == 0

@@ -1,8 +1,13 @@
 """What views say in Chinese: whose language it is, that every label has it, and what stays."""
 
 import ast
+import copy
+import gettext
 import locale
+import pickle
 import re
+import shutil
+import subprocess
 from collections import Counter
 from html import unescape
 from pathlib import Path
@@ -16,8 +21,10 @@ import attnlab
 from attnlab import GPT2, causal_mask
 from attnlab.corpus import MEASURES
 from attnlab.errors import InvalidValueError
+from attnlab.support.messages import MODEL, Message, recognised
 from attnlab.views import language
-from attnlab.views.language import TITLES, WORDS, language_of, say, titled
+from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Explained
+from attnlab.views.language import language_of, say, words
 from attnlab.views.purposes import PURPOSES
 from attnlab.views.shown import ALL_OF_IT, TOKEN_AXES
 
@@ -88,6 +95,12 @@ def test_other_languages(odd: GPT2, given: Any) -> None:
 # ---- every label, and no other ------------------------------------------------------------------
 
 
+def texts_in_python(source: str) -> set[str]:
+    """All texts in a module."""
+    nodes = ast.walk(ast.parse(source))
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and str(node.value)}
+
+
 def called_in_python(source: str, *functions: str) -> set[str]:
     """The texts with which functions are called."""
     return {
@@ -102,13 +115,31 @@ def said_in_javascript(source: str) -> list[str]:
     return [ast.literal_eval(text) for text in re.findall(r'\bsay(?:Parts)?\(\s*("[^"]*")', source)]
 
 
+def has_words(text: str) -> bool:
+    """Whether there is something to say in another language, and no formula alone."""
+    around = PLACE.sub("", text)
+    return bool(re.search("[A-Za-z]{2}", around)) and around not in FORMULAS
+
+
+FORMULAS = {"exp", " = x · share", " = normalised · gain + bias"}
+
+
+def templates_of_explanations() -> set[str]:
+    declared = [one for one in EXPLANATIONS.values() if isinstance(one, Explained)]
+    lines = [line for one in (*declared, *ACTIVATIONS.values()) for line in one.lines]
+    return {text for line in lines for text in (line.heading, line.note) if text}
+
+
 def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
     # Axes are called by their names, and results by their kinds.
     said = {*TOKEN_AXES.values(), ALL_OF_IT, "layer", "layers", "head", "heads"}
     for file in (*(PACKAGE / "analysis").glob("*.py"), PACKAGE / "corpus" / "result.py"):
         said.update(called_in_python(file.read_text(encoding="utf-8"), *AXES) - {""})
-    for file in (*VIEWS.rglob("*.py"), PACKAGE / "model" / "explorer.py"):
-        said.update(called_in_python(file.read_text(encoding="utf-8"), "say"))
+    texts: set[str] = set()
+    for file in PACKAGE.rglob("*.py"):
+        source = file.read_text(encoding="utf-8")
+        said.update(called_in_python(source, "say", "Message"))
+        texts |= texts_in_python(source)
     for file in VIEWS.rglob("*.js"):
         source = file.read_text(encoding="utf-8")
         found = said_in_javascript(source)
@@ -117,18 +148,42 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
     said.update(
         re.findall(r"\[\[(.+?)\]\]", (VIEWS / "page" / "page.html").read_text(encoding="utf-8"))
     )
-    said.update((*PURPOSES.values(), *MEASURES.values()))
-    assert said == WORDS.keys()
+    said.update((*PURPOSES.values(), *MEASURES.values(), *templates_of_explanations()))
+    assert {text for text in said if has_words(text)} <= words().keys()
+    assert words().keys() <= said | texts
 
 
-@pytest.mark.parametrize("words", [WORDS, TITLES], ids=["words", "titles"])
-def test_chinese_has_the_same_places_and_its_own_signs(words: dict[str, str]) -> None:
-    for english, chinese in words.items():
+def test_chinese_has_the_same_places_and_its_own_signs() -> None:
+    for english, chinese in words().items():
         assert Counter(PLACE.findall(chinese)) == Counter(PLACE.findall(english)), english
         assert re.search(r"[\u4e00-\u9fff（，：；×]", chinese), english
         around = re.sub(r"<[^>]*>|\{\w+\}|\w+\(.*?\)", "", chinese)
         assert not re.search(r"[\u4e00-\u9fff][,.:;?!]", around), english  # full width there
         assert not re.search(r"[\u4e00-\u9fff][A-Za-z]|[A-Za-z][\u4e00-\u9fff]", around), english
+
+
+def test_gettexts_own_reader_reads_the_same(tmp_path: Path) -> None:
+    msgfmt = shutil.which("msgfmt")
+    if msgfmt is None:
+        pytest.skip("gettext is not installed")
+    made = tmp_path / "zh.mo"
+    subprocess.run([msgfmt, "-c", "-o", made, VIEWS / "zh.po"], check=True, capture_output=True)
+    with made.open("rb") as file:
+        catalogue = gettext.GNUTranslations(file)
+    for english, chinese in words().items():
+        assert catalogue.gettext(english) == chinese
+
+
+def test_a_message_says_what_it_is_made_of() -> None:
+    head = Message("{title}, head {head}", title=Message("Layer {layer}, MLP", layer=3), head="{x}")
+    assert head == "Layer 3, MLP, head {x}"
+    assert say(head, "zh") == "第 3 层，MLP，头 {x}"
+    for again in (copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
+        assert again == head
+        assert say(again, "zh") == say(head, "zh")
+    plain = recognised("GPT2: 3 layers of 5 heads, width 35, 55 parameters, float32", MODEL)
+    assert say(plain, "zh") == "GPT2：3 层，每层 5 个头，宽度 35，55 个参数，float32"
+    assert recognised("of my own", MODEL) == "of my own"
 
 
 def test_values_are_put_in_place() -> None:
@@ -162,11 +217,12 @@ def test_a_page_in_each_language(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> 
 # ---- what results call themselves ---------------------------------------------------------------
 
 
-def titles(odd: GPT2) -> dict[str, str]:
+def titles(odd: GPT2, directory: Path) -> dict[str, str]:
     """Titles of results, with what they are in Chinese."""
     X = np.eye(3)
     trace = odd.trace("the hen in")
     edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
+    edited.record(directory / "edited.trace")
     token, other = trace.tokens[-1].symbol, trace.tokens[0].symbol
     one = trace.gradients(trace.tokens[-1].id)
     two = trace.gradients(trace.tokens[-1].id, trace.tokens[0].id)
@@ -178,6 +234,7 @@ def titles(odd: GPT2) -> dict[str, str]:
     settings: Any = {"metric": metric, "progress": False}
     patched = attnlab.patch(trace, other_trace, parts, **settings)
     by_position = attnlab.patch(trace, other_trace, "blocks.*.output", by_position=True, **settings)
+    guessed = attnlab.attribution_patch(trace, other_trace, parts, metric=metric)
     atlas = attnlab.atlas(odd, ["the hen in"] * 2, ["first"], progress=False)
     long = attnlab.atlas(odd, ["the hen", "the hen", "the hen in a thin inn" * 4], progress=False)
     apart = attnlab.atlas(odd, ["the hen"], ["first"], progress=False)
@@ -196,33 +253,30 @@ def titles(odd: GPT2) -> dict[str, str]:
         attribution.by_token().title: f"直接 logit 归因：{minus}，逐头逐词元",
         trace.jobs().title: "头的任务",
         atlas["first"].title: "first：2 篇文本、12 个词元的均值",
-        atlas.title.splitlines()[0]: "2 篇文本、12 个词元的图谱，窗口为 17 个词元",
-        f"{atlas.title.splitlines()[0]}, 3 could not be measured": (
-            "2 篇文本、12 个词元的图谱，窗口为 17 个词元，另有 3 篇无法测量"
+        atlas.title: (
+            "2 篇文本、12 个词元的图谱，窗口为 17 个词元\n"
+            "GPT2：3 层，每层 5 个头，宽度 35，55,335 个参数，float32"
         ),
         long.caution: (
             "少数几篇文本占了大部分词元：均值只相当于 1.4 篇等长文本的均值，"
             "误差说明不了多少。请把长文本分段给出。"
         ),
-        "loss 1.640 ± 0.133 nats per token": "损失：每个词元 1.640 ± 0.133 纳特",
+        long.loss: f"损失：每个词元 {long.loss.split(' nats')[0].removeprefix('loss ')} 纳特",
         atlas.head(1, 2).title: "第 1 层，头 2：2 篇文本、12 个词元的均值",
         atlas.compare(atlas).title: "同样的文本上，第二个图谱减去第一个，以标准误差为单位",
         atlas.compare(apart).title: "不同的文本上，第二个图谱减去第一个，以标准误差为单位",
         trace.rollout().title: "注意力 rollout，经过 3 层",
         trace.value_weighted(0, 1).title: f"{one_head}：相加的各向量的长度",
-        trace.value_weighted().title.partition(":")[0]: "每个头相加的各向量的长度",
+        trace.value_weighted().title: "每个头相加的各向量的长度：最后一个词元",
         trace.reads(0, 1, metric[0]).title: f"{one_head}：从 {token} 看向什么",
         trace.writes(0, 1, metric[0]).title: f"{one_head}：看向 {token} 时写入什么",
         trace.composition("Q").title: "头的 Q 组合",
         patched.title: f"给 {parts} 打补丁：{minus}",
         by_position.title: f"按位置给 blocks.*.output 打补丁：{minus}",
-        f"Attribution patching of {parts}: {two.derivative_of}": f"给 {parts} 打归因补丁：{minus}",
-        f"Attribution patching of {parts} by position: it": f"按位置给 {parts} 打归因补丁：it",
-        repr(odd).partition("\n")[0]: ("GPT2：3 层，每层 5 个头，宽度 35，55,335 个参数，float32"),
-        "from a/b": "来自 a/b",
-        "layer 1 head 12": "第 1 层，头 12",
-        "head 3": "头 3",
-        "restored": "恢复的比例",
+        guessed.title: f"给 {parts} 打归因补丁：{minus}",
+        trace.explain("embedding", 1, 2).title: (
+            "6 个词元经过 3 个块，每块 5 个头：embedding，词元 1 (Ġ)，维 2"
+        ),
         attnlab.attention(X, X, X).title: "注意力",
         attnlab.self_attention(X, X, X, X).title: "自注意力",
         attnlab.cross_attention(X, X, X, X, X, mask=causal_mask(3)).title: "交叉注意力",
@@ -237,28 +291,17 @@ def titles(odd: GPT2) -> dict[str, str]:
         ),
         one.blocks[0].title: f"第 0 块，梯度：{logit}",
         two.blocks[0].title: f"第 0 块，梯度：{minus}",
-        f"{edited.title}, from a file": (
+        attnlab.open_trace(directory / "edited.trace").title: (
             "6 个词元经过 3 个块，每块 5 个头，已修改：blocks.1.attention.heads.2.context，来自文件"
         ),
     }
 
 
-def test_titles(odd: GPT2) -> None:
-    for english, chinese in titles(odd).items():
-        assert titled(english, "zh") == chinese
-        assert titled(english, "en") == english
-    assert titled("of my own", "zh") == "of my own"
-
-
-def test_no_title_is_too_many(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = titles(odd)
-    for english in TITLES:
-        fewer = {key: chinese for key, chinese in TITLES.items() if key != english}
-        monkeypatch.setattr(language, "TITLES", fewer)
-        language._patterns.cache_clear()
-        assert any(titled(title, "zh") != chinese for title, chinese in given.items()), english
-    monkeypatch.undo()
-    language._patterns.cache_clear()
+def test_titles(odd: GPT2, tmp_path: Path) -> None:
+    for english, chinese in titles(odd, tmp_path).items():
+        assert say(english, "zh") == chinese
+        assert say(english, "en") == english
+    assert say("of my own", "zh") == "of my own"
 
 
 # ---- pictures -----------------------------------------------------------------------------------

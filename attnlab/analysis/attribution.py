@@ -7,10 +7,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from attnlab.analysis.base import Analysis, Named, Target, Trace, named, numbered, positions_of
+from attnlab.analysis.base import (
+    Analysis,
+    Named,
+    Target,
+    Trace,
+    head_called,
+    named,
+    numbered,
+    positions_of,
+)
 from attnlab.equations import AnyArray, Array, deviation, mean
 from attnlab.errors import InvalidValueError
 from attnlab.steps import read_only
+from attnlab.support.messages import Message
 from attnlab.support.tables import Table
 from attnlab.views.shown import Axis
 
@@ -51,7 +61,9 @@ class Attribution(Analysis):
         self, trace: Trace, token: Named, against: Named | None = None, position: int | str = -1
     ) -> None:
         self.target = target = Target.of(trace, token, against, position)
-        self.title = f"Direct logit attribution{trace.note}: {target}"
+        self.title = Message(
+            "Direct logit attribution{title}: {target}", title=trace.note, target=target.message
+        )
         self._trace, self._at = trace, target.position
         self.total = target.value(trace)
         blocks, row = trace.aside().blocks, target.position
@@ -94,7 +106,7 @@ class Attribution(Analysis):
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         L, H = self.heads.shape
-        columns = named("part", (*(f"head {head}" for head in range(H)), "MLP"))
+        columns = named("part", (*(Message("head {head}", head=head) for head in range(H)), "MLP"))
         return np.column_stack([self.heads, self.mlps]), numbered("layer", L), columns
 
     def _tables(self) -> Iterator[str | Table]:
@@ -131,7 +143,7 @@ class ByToken(Analysis):
 
     def __init__(self, attribution: Attribution) -> None:
         trace = attribution._trace
-        self.title = f"{attribution.title}, head by head and token by token"
+        self.title = Message("{title}, head by head and token by token", title=attribution.title)
         rows = []
         for block in trace.aside().blocks:
             weights = block.attention.weights[:, attribution._at]  # (H, Tk)
@@ -145,7 +157,7 @@ class ByToken(Analysis):
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         L, H, T = self.heads.shape
-        names = tuple(f"layer {n} head {h}" for n in range(L) for h in range(H))
+        names = tuple(head_called(n, h) for n in range(L) for h in range(H))
         return self.heads.reshape(L * H, T), named("head", names), self._keys
 
 

@@ -11,6 +11,7 @@ from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
 from attnlab.steps import at
 from attnlab.support.checks import as_floats
+from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Paragraph, Table, matrix_table
 from attnlab.text.tokens import Token
 from attnlab.views.places import place, place_of
@@ -94,6 +95,11 @@ def numbered(name: str, count: int) -> Axis:
     return Axis(name, range(count), (None,) * count)
 
 
+def head_called(layer: int, head: int) -> Message:
+    """A head in words."""
+    return Message("layer {layer} head {head}", layer=layer, head=head)
+
+
 def named(name: str, names: tuple[str, ...]) -> Axis:
     """An axis of what has names."""
     return Axis(name, range(len(names)), (None,) * len(names), names)
@@ -155,6 +161,18 @@ class Target:
         total: Array = products.sum(axis=-1)
         return total
 
+    @property
+    def message(self) -> Message:
+        """It in words."""
+        if self.against is None:
+            template = "the logit of {token} at position {position}"
+            return Message(template, token=self.token.symbol, position=self.position)
+        return Message(
+            "the logit of {token} minus that of {other} at position {position}",
+            token=self.token.symbol,
+            other=self.against.symbol,
+            position=self.position,
+        )
+
     def __str__(self) -> str:
-        against = f" minus that of {self.against.symbol}" if self.against else ""
-        return f"the logit of {self.token.symbol}{against} at position {self.position}"
+        return str(self.message)

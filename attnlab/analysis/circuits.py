@@ -8,12 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from attnlab import equations
-from attnlab.analysis.base import Analysis, Named, Trace, named
+from attnlab.analysis.base import Analysis, Named, Trace, head_called, named
 from attnlab.equations import AnyArray, Array, Ids, mean, transpose
 from attnlab.errors import InvalidValueError, shown
 from attnlab.forward.products import triangle
 from attnlab.steps import read_only
 from attnlab.support.checks import as_count
+from attnlab.support.messages import Message
 from attnlab.support.tables import Table
 from attnlab.text.tokens import Token
 from attnlab.views.shown import Axis
@@ -47,7 +48,7 @@ class TokensOfHead(Analysis):
 
     def __init__(self, title: str, trace: Trace, numbers: Array, k: int) -> None:
         k = as_count(k, "k", least=1, most=len(numbers))
-        self.title = f"{title}{trace.note}"
+        self.title = Message("{title}{note}", title=title, note=trace.note)
         self.ids = read_only(np.argsort(-numbers, kind="stable")[:k])
         self.numbers = read_only(numbers[self.ids])
         self.tokens = tuple(trace.vocabulary.token(int(id)) for id in self.ids)
@@ -71,7 +72,8 @@ def writes(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensO
     x = entering(trace, layer, np.array([source.id]))[0]
     written = (x @ one.W_V + one.b_V) @ one.W_O
     centred = (written - mean(written)) * trace.gain
-    title = f"{one.title}: what it writes where it looks at {source.symbol}"
+    template = "{title}: what it writes where it looks at {token}"
+    title = Message(template, title=one.title, token=source.symbol)
     return TokensOfHead(title, trace, equations.logits(centred, trace.W_U), k)
 
 
@@ -81,7 +83,8 @@ def reads(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOf
     x = entering(trace, layer, np.array([asking.id]))[0]
     q = x @ one.W_Q + one.b_Q
     K = entering(trace, layer, np.arange(trace.config.vocab_size)) @ one.W_K + one.b_K
-    title = f"{one.title}: what it looks at from {asking.symbol}"
+    template = "{title}: what it looks at from {token}"
+    title = Message(template, title=one.title, token=asking.symbol)
     return TokensRead(title, trace, equations.scores(K @ q, one.scale), k)
 
 
@@ -116,7 +119,7 @@ class Composition(Analysis):
         if not isinstance(kind, str) or kind not in ("Q", "K", "V"):
             raise InvalidValueError(f"composition is by 'Q', 'K' or 'V'; given {shown(kind)}")
         self.kind = kind
-        self.title = f"{kind}-composition of heads{trace.note}"
+        self.title = Message("{kind}-composition of heads{title}", kind=kind, title=trace.note)
         writing = [writing_of(block.attention) for block in trace.blocks]
         reading = [reading_of(block.attention, kind) for block in trace.blocks]
         L, H, self.even = len(writing), len(writing[0]), trace.config.n_embd**-0.5
@@ -138,14 +141,14 @@ class Composition(Analysis):
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         L, H, *_ = self.scores.shape
-        names = tuple(f"layer {n} head {h}" for n in range(L) for h in range(H))
+        names = tuple(head_called(n, h) for n in range(L) for h in range(H))
         return self.scores.reshape(L * H, L * H), named("writes", names), named("reads", names)
 
     def _tables(self) -> Iterator[Table]:
         lines = [("writes", f"reads by {self.kind}", "score")]
         for pair in self.strongest():
             first, one, second, other = pair
-            words = (f"layer {first} head {one}", f"layer {second} head {other}")
+            words = (head_called(first, one), head_called(second, other))
             lines.append((*words, f"{self.scores[pair]:.3f}"))
         lines.append(("random numbers", "", f"{self.even:.3f}"))
         yield Table(lines, left=(0, 1))

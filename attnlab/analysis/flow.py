@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from attnlab.analysis.base import Analysis, Trace, named, positions_of
+from attnlab.analysis.base import Analysis, Trace, head_called, named, positions_of
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
 from attnlab.steps import read_only
+from attnlab.support.messages import Message
 from attnlab.views.shown import Axis, axis_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ class Rollout(Analysis):
     def __init__(self, trace: Trace) -> None:
         if trace.tokens_before:
             raise InvalidValueError("rollout is of a whole text; given a step of generation")
-        self.title = f"Attention rollout through {trace.config.n_layer} layers{trace.note}"
+        self.title = Message(
+            "Attention rollout through {L} layers{title}", L=trace.config.n_layer, title=trace.note
+        )
         self._tokens = positions_of(trace)
         so_far = np.eye(len(trace.tokens), dtype=trace.embedding.dtype)
         layers = []
@@ -73,7 +76,7 @@ class ValueWeighted(Analysis):
 
     def __init__(self, trace: Trace, layer: int, head: int) -> None:
         one = trace.head(layer, head)
-        self.title = f"{one.title}: lengths of what it adds up"
+        self.title = Message("{title}: lengths of what it adds up", title=one.title)
         self.lengths = read_only(lengths_of(one.aside()))
         self._queries, self._keys = axes_of(trace, self.lengths)
 
@@ -99,8 +102,8 @@ class ValueWeightedHeads(Analysis):
         heads = [[lengths_of(head) for head in block.attention.heads] for block in blocks]
         self.lengths = read_only(np.array(heads))
         self._queries, self._keys = axes_of(trace, self.lengths)
-        self._of_all = f"Lengths of what each head adds up{trace.note}"
-        self.title = f"{self._of_all}: for the last token"
+        self._of_all = Message("Lengths of what each head adds up{title}", title=trace.note)
+        self.title = Message("{title}: for the last token", title=self._of_all)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return self.lengths[:, :, -1].reshape(-1, self.lengths.shape[-1]), self._heads, self._keys
@@ -108,18 +111,21 @@ class ValueWeightedHeads(Analysis):
     @property
     def _heads(self) -> Axis:
         L, H, *_ = self.lengths.shape
-        return named("head", tuple(f"layer {n} head {h}" for n in range(L) for h in range(H)))
+        return named(
+            "head",
+            tuple(head_called(n, h) for n in range(L) for h in range(H)),
+        )
 
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
     ) -> Picture:
-        from attnlab.views.language import titled
+        from attnlab.views.language import say
         from attnlab.views.plot import drawn_in, plot_tiles, tile_of
 
         axes = self._queries, self._keys
         tiles = self.lengths[tile_of(self.lengths, *axes, tokens)]
         with drawn_in(language):
-            return plot_tiles(tiles, *axes, titled(self._of_all), ax, tokens)
+            return plot_tiles(tiles, *axes, say(self._of_all), ax, tokens)
 
 
 def lengths_of(head: Trace) -> Array:

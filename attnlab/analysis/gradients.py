@@ -22,6 +22,7 @@ from attnlab.forward.edits import OWN, part_of, wholes
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy
 from attnlab.steps import Graph, Node, Run, Step, read_only
+from attnlab.support.messages import Message
 
 # Steps that are no arrays of real numbers, or are the same whatever the numbers: they have no
 # gradient, and are seen as they are.
@@ -50,8 +51,10 @@ class GradientRun(Run):
             is_long=run.is_long,
         )
         self.run, self.target = run, target
-        self.derivative_of = "the loss" if target is None else str(target)
-        self.note = f"{run.note}, gradient of {self.derivative_of}"
+        self.derivative_of = "the loss" if target is None else target.message
+        self.note = Message(
+            "{title}, gradient of {target}", title=run.note, target=self.derivative_of
+        )
 
     def is_there(self, path: str) -> bool:
         return self._is_as_it_is(path) or super().is_there(path)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnlab.analysis.base import Analysis, Trace, named
+from attnlab.analysis.base import Analysis, Trace, head_called, named
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.steps import read_only
@@ -105,7 +105,7 @@ class HeadJobs(Analysis):
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         jobs, L, H = self.attention.shape
-        names = tuple(f"layer {n} head {h}" for n in range(L) for h in range(H))
+        names = tuple(head_called(n, h) for n in range(L) for h in range(H))
         return self.attention.reshape(jobs, -1).T, named("head", names), named("job", self.jobs)
 
     def _tables(self) -> Iterator[str | Table]:

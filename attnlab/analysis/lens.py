@@ -15,6 +15,7 @@ from attnlab.errors import InvalidValueError, shown
 from attnlab.forward.fast import ROWS
 from attnlab.steps import Part, at, read_only
 from attnlab.support.checks import as_count
+from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, Table, elide
 from attnlab.text.tokens import Token
 from attnlab.views.places import place_of
@@ -98,7 +99,7 @@ class LogitLens(Lens):
     """
 
     def __init__(self, trace: Trace) -> None:
-        title = f"Logit lens{trace.note}: the most probable token"
+        title = Message("Logit lens{title}: the most probable token", title=trace.note)
         self._trace = trace
         ids, probabilities = self._most_probable(1, slice(None))
         found = ids[..., 0], np.ones(ids.shape[:2], np.int64), probabilities[..., 0]
@@ -128,7 +129,11 @@ class LogitLens(Lens):
 
         ranks, probabilities = self._measured(measure, slice(None))
         found = np.full(ranks.shape, one.id), ranks, probabilities
-        title = f"Logit lens{self._trace.note}: probability and rank of {one.symbol}"
+        title = Message(
+            "Logit lens{title}: probability and rank of {token}",
+            title=self._trace.note,
+            token=one.symbol,
+        )
         return OneToken(title, self._trace, positions_of(self._trace), found)
 
     def top(self, k: int = 5, position: int | str = -1) -> Lens:
@@ -143,7 +148,11 @@ class LogitLens(Lens):
         at_row = place_of(self._trace, "position", position, len(self._trace.tokens))
         ids, probabilities = self._most_probable(k, slice(at_row, at_row + 1))
         ranks = np.broadcast_to(np.arange(1, k + 1), ids[:, 0].shape).copy()
-        title = f"Logit lens{self._trace.note}: the most probable tokens at position {at_row}"
+        title = Message(
+            "Logit lens{title}: the most probable tokens at position {position}",
+            title=self._trace.note,
+            position=at_row,
+        )
         columns = named("rank", tuple(f"#{rank}" for rank in range(1, k + 1)))
         return Lens(title, self._trace, columns, (ids[:, 0], ranks, probabilities[:, 0]))
 

@@ -11,7 +11,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.analysis.base import Analysis, Named, Target, Trace, named, numbered, positions_of
+from attnlab.analysis.base import (
+    Analysis,
+    Named,
+    Target,
+    Trace,
+    head_called,
+    named,
+    numbered,
+    positions_of,
+)
 from attnlab.analysis.gradients import Gradients
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
@@ -19,6 +28,7 @@ from attnlab.forward.edits import check_paths, place_of, side_by_side
 from attnlab.steps import Graph, Result, at, read_only
 from attnlab.support.checks import as_number, is_real
 from attnlab.support.console import progress_bar
+from attnlab.support.messages import Message
 from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"
@@ -55,13 +65,17 @@ class Patching(Analysis):
         "Meng et al., “Locating and Editing Factual Associations in GPT” (2022), causal tracing"
     )
 
-    kind: ClassVar[str] = "Patching"
+    titles: ClassVar[tuple[str, str]] = (
+        "Patching of {parts}: {target}",
+        "Patching of {parts} by position: {target}",
+    )
     restored: NDArray[np.float64]
 
     def __init__(
         self, trace: Trace, parts: str, by_position: bool, metric: str, ends: tuple[float, float]
     ) -> None:
-        self.title = f"{self.kind} of {parts}{' by position' * by_position}: {metric}{trace.note}"
+        title = Message(self.titles[by_position], parts=parts, target=metric)
+        self.title = Message("{title}{note}", title=title, note=trace.note)
         self.paths = tuple(expanded(trace, parts))
         self.clean, self.corrupted = ends
         self._parts, self._positions = parts, positions_of(trace) if by_position else None
@@ -81,7 +95,7 @@ class Patching(Analysis):
         if len(axes) == 3:
             layers, heads, positions = axes
             names = product(layers.positions, heads.positions)
-            axes = [named("head", tuple(f"layer {n} head {h}" for n, h in names)), positions]
+            axes = [named("head", tuple(head_called(n, h) for n, h in names)), positions]
         axes += [named("", ("restored",))] * (2 - len(axes))
         rows, columns = axes
         return self.restored.reshape(len(rows.positions), -1), rows, columns
@@ -94,7 +108,10 @@ class GuessedPatching(Patching):
     gradient of the metric in the corrupted run.
     """
 
-    kind: ClassVar[str] = "Attribution patching"
+    titles: ClassVar[tuple[str, str]] = (
+        "Attribution patching of {parts}: {target}",
+        "Attribution patching of {parts} by position: {target}",
+    )
     note: ClassVar[str] = (
         "A guess, as good as the model is linear between the two texts: worst where softmax is "
         "saturated. `attnlab.patch` measures what this guesses; as there, parts are patched alone."
@@ -239,7 +256,7 @@ def measure_of(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str, 
     pair = isinstance(metric, tuple | list) and len(metric) == 2
     token, against = metric if pair else (metric, None)
     target = Target.of(trace, token, against, -1)
-    return target.value, str(target), target
+    return target.value, target.message, target
 
 
 def check_traces(clean: Trace, corrupted: Trace) -> None:

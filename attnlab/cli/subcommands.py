@@ -131,6 +131,8 @@ def _trace(options: argparse.Namespace) -> Report:
             for step, (part, name) in zip(steps, places, strict=True)
         ],
     }
+    if not options.step:  # what most people came for, before three matrices of 32 columns
+        steps.sort(key=lambda step: step.name != "weights")
     return Report(content, [Heading(title), trace.tokens, *steps])
 
 
@@ -264,8 +266,7 @@ def _explore(options: argparse.Namespace) -> Report:
                     _show_in_browser(link)
                 explorer.wait()
         except KeyboardInterrupt:
-            print("The explorer has ended: Ctrl-C.", file=sys.stderr)
-            raise
+            raise KeyboardInterrupt("The explorer has ended: Ctrl-C.") from None
         print("The explorer has ended: its page asked for it.", file=sys.stderr)
 
     shown = [_title(model), explorer.url, "Anyone with this link has access. Ctrl-C ends it."]

@@ -28,6 +28,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Numbered, read_only
 from attnlab.support.checks import check_kind
 from attnlab.support.files import Given, as_path
+from attnlab.support.messages import MODEL, Message, recognised
 from attnlab.support.sealed import read_sealed, write_sealed
 from attnlab.support.tables import Document, Heading, Paragraph, Table, printable, with_error
 from attnlab.views.shown import Axis
@@ -80,6 +81,20 @@ class Passage:
         return f"{self.value:.3f}  {self.text}, token {self.start}: {cut}"
 
 
+SAME_TEXTS = "The second atlas minus the first over the same texts, in standard errors"
+OTHER_TEXTS = "The second atlas minus the first over other texts, in standard errors"
+
+
+def mean_of(what: str, atlas: Atlas) -> Message:
+    """What a mean over an atlas's texts is titled with."""
+    return Message(
+        "{title}: mean of {texts} texts, {tokens} tokens",
+        title=what,
+        texts=f"{atlas.texts:,}",
+        tokens=f"{atlas.tokens:,}",
+    )
+
+
 class Measured(Analysis):
     """One measure of every head over a corpus, as `atlas["induction"]` gives it.
 
@@ -117,7 +132,7 @@ class Measured(Analysis):
         self.mean, self.error, self.texts, self.places = map(
             read_only, map(np.asarray, (mean, error, N.astype(np.int64), n))
         )
-        self.title = f"{name}: mean of {atlas.texts:,} texts, {atlas.tokens:,} tokens"
+        self.title = mean_of(name, atlas)
 
     def _batches(self, width: int) -> dict[int, Means]:
         """Sums and places of batches of so many texts, by number, (2, L, H) or (2,)."""
@@ -202,9 +217,8 @@ class HeadProfile(Analysis):
         )
         self.mean = read_only(np.array([one.mean[at] for one in self._of]))
         self.error = read_only(np.array([one.error[at] for one in self._of]))
-        self.title = (
-            f"layer {at[0]} head {at[1]}: mean of {atlas.texts:,} texts, {atlas.tokens:,} tokens"
-        )
+        place = Message("layer {layer} head {head}", layer=at[0], head=at[1])
+        self.title = mean_of(place, atlas)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return self.mean[:, np.newaxis], named("measure", self.measures), named("", ("mean",))
@@ -212,7 +226,7 @@ class HeadProfile(Analysis):
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
     ) -> Picture:
-        from attnlab.views.language import titled
+        from attnlab.views.language import say
         from attnlab.views.plot import drawn_in, plot_profile
 
         numbers, errors = (
@@ -220,7 +234,7 @@ class HeadProfile(Analysis):
         )
         one = int(np.ravel_multi_index(self._at, self._of[0].mean.shape))
         with drawn_in(language):
-            return plot_profile([*self.measures], numbers, errors, one, titled(self.title), ax)
+            return plot_profile([*self.measures], numbers, errors, one, say(self.title), ax)
 
     def _tables(self) -> Iterator[Table]:
         lines = [["measure", "mean", "error", "rank", "texts"]]
@@ -265,8 +279,8 @@ class Difference(Analysis):
     shown: ClassVar[int] = 20
 
     def __init__(self, one: Atlas, other: Atlas) -> None:
-        texts = "the same" if one.corpus == other.corpus else "other"
-        self.title = f"The second atlas minus the first over {texts} texts, in standard errors"
+        is_same = one.corpus == other.corpus
+        self.title = Message(SAME_TEXTS if is_same else OTHER_TEXTS)
         self.measures = tuple(n for n in one.measures if n in other.measures)
         self.difference = {n: read_only(other[n].mean - one[n].mean) for n in self.measures}
         self.batches, width = 0, max(one._tally.width, other._tally.width)
@@ -483,10 +497,17 @@ class Atlas(Document, Mapping[str, Measured]):
     @property
     def title(self) -> str:
         """What it is of."""
-        faults = f", {len(self.faults):,} could not be measured" if self.faults else ""
-        model = self.model.partition("\n")[0]
-        tokens = f"{self.tokens:,} tokens in windows of {self.window:,}"
-        return f"Atlas of {self.texts:,} texts, {tokens}{faults}\n{model}"
+        template = "Atlas of {texts} texts, {tokens} tokens in windows of {window}"
+        if self.faults:
+            template = (
+                "Atlas of {texts} texts, {tokens} tokens in windows of {window}, {faults} could "
+                "not be measured"
+            )
+        sizes = {"texts": self.texts, "tokens": self.tokens, "window": self.window}
+        counts = {**sizes, "faults": len(self.faults)}
+        texts = Message(template, **{name: f"{count:,}" for name, count in counts.items()})
+        model = recognised(self.model.partition("\n")[0], MODEL)
+        return Message("{texts}\n{model}", texts=texts, model=model)
 
     @property
     def loss(self) -> str:
@@ -495,7 +516,7 @@ class Atlas(Document, Mapping[str, Measured]):
             return ""
         mean, error = self["loss"].mean, self["loss"].error
         told = "" if np.isnan(error) else f" ± {error:.3f}"
-        return f"loss {mean:.3f}{told} nats per token"
+        return Message("loss {loss} nats per token", loss=f"{mean:.3f}{told}")
 
     @property
     def caution(self) -> str:
@@ -508,9 +529,10 @@ class Atlas(Document, Mapping[str, Measured]):
         worth = float((n**2 / np.maximum(nn, 1.0)).max())
         if not 0 < worth < FEW or self.texts < 2 * worth:
             return ""
-        return (
-            f"Few texts have most of the tokens: means are as of {worth:.1f} texts of one length, "
-            "and their errors tell little. Give long texts in parts."
+        return Message(
+            "Few texts have most of the tokens: means are as of {count} texts of one length, "
+            "and their errors tell little. Give long texts in parts.",
+            count=f"{worth:.1f}",
         )
 
     @property

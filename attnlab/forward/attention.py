@@ -20,6 +20,7 @@ from attnlab.equations import Array, Mask
 from attnlab.forward import fast
 from attnlab.forward.products import Product
 from attnlab.steps import Numbered, Part, Result, Run, Step, view_of
+from attnlab.support.messages import Message
 from attnlab.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -397,7 +398,12 @@ class MultiHeadAttention(SelfAttention):
         return Numbered(
             "head",
             (
-                view_of(Head, f"{self._title}, head {h}", self._run, f"{self._prefix}heads.{h}")
+                view_of(
+                    Head,
+                    Message("{title}, head {head}", title=self._title, head=h),
+                    self._run,
+                    f"{self._prefix}heads.{h}",
+                )
                 for h in range(self.n_head)
             ),
         )

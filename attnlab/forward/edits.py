@@ -23,6 +23,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.forward import fast
 from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 from attnlab.support.checks import as_array
+from attnlab.support.messages import EDITED, Message
 from attnlab.support.names import dotted, hint_in_path, written
 
 # What takes the place of a step: an array, a number, or a function of what would have been there.
@@ -239,7 +240,8 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
         note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that do not sum to 1)"
         words.append(f"{path}{note}")
     more = f" and {len(words) - PATHS_TOLD} more" if len(words) > PATHS_TOLD else ""
-    made.note = f", edited: {', '.join(words[:PATHS_TOLD])}{more}" if words else ""
+    paths = f"{', '.join(words[:PATHS_TOLD])}{more}"
+    made.note = Message(EDITED, paths=paths) if words else ""
     return made
 
 

@@ -32,6 +32,7 @@ from attnlab.forward.functional import causal_mask
 from attnlab.forward.parameters import Parameters, shapes_in_block
 from attnlab.steps import Formulas, Numbered, Part, Result, Run, Step, graph_of, view_of
 from attnlab.support.checks import as_floats, check_kind
+from attnlab.support.messages import Message
 from attnlab.text.tokens import Tokens, as_ids, check_ids
 
 if TYPE_CHECKING:
@@ -335,13 +336,16 @@ class Block(Explained):
     @Part
     def attention(self) -> BlockAttention:
         layer = self.path.rpartition(".")[2]
-        title, path = f"Layer {layer}, attention", f"{self.path}.attention"
+        title = Message("Layer {layer}, attention", layer=layer)
+        path = f"{self.path}.attention"
         return view_of(BlockAttention, title, self._run, path)
 
     @Part
     def mlp(self) -> MLP:
         layer = self.path.rpartition(".")[2]
-        return view_of(MLP, f"Layer {layer}, MLP", self._run, f"{self.path}.mlp")
+        return view_of(
+            MLP, Message("Layer {layer}, MLP", layer=layer), self._run, f"{self.path}.mlp"
+        )
 
 
 class ForwardPass(Explained):
@@ -383,7 +387,9 @@ class ForwardPass(Explained):
     )
     comes_to: ClassVar[str] = "logits"
     children: ClassVar[dict[str, type[Result]]] = {"blocks": Block}
-    kind: ClassVar[str] = "Forward pass"
+    title_of_all: ClassVar[str] = (
+        "Forward pass of {T} tokens{cached} through {L} blocks of {H} heads"
+    )
 
     parameters: Parameters
     config: GPT2Config
@@ -482,13 +488,14 @@ class ForwardPass(Explained):
             is_long=checked.size > fast.SHORT,
             quick_blocks=QUICK // products_in_block(config, checked.size, cached + T),
         )
-        after = f" after {cached} cached ones" if cached else ""
-        self._stand(
-            f"{self.kind} of {' x '.join(map(str, checked.shape))} tokens{after} through "
-            f"{config.n_layer} blocks of {config.n_head} heads",
-            run,
-            path="",
+        title = Message(
+            self.title_of_all,
+            T=" x ".join(map(str, checked.shape)),
+            L=config.n_layer,
+            H=config.n_head,
+            cached=Message(" after {cached} cached ones", cached=cached) if cached else "",
         )
+        self._stand(title, run, path="")
         vars(self).update(parameters=parameters, config=config)
 
     def _computes_for_repr(self, name: str) -> bool:
@@ -504,7 +511,10 @@ class ForwardPass(Explained):
         layers = range(self.config.n_layer)
         return Numbered(
             "layer",
-            (view_of(Block, f"Block {layer}", self._run, f"blocks.{layer}") for layer in layers),
+            (
+                view_of(Block, Message("Block {layer}", layer=layer), self._run, f"blocks.{layer}")
+                for layer in layers
+            ),
         )
 
 

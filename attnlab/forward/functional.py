@@ -28,6 +28,7 @@ from attnlab.support.checks import (
     is_real,
     memory_for,
 )
+from attnlab.support.messages import Message
 from attnlab.text.tokens import Tokens, as_tokens
 
 Chain = TypeVar("Chain", bound=Attention)
@@ -355,7 +356,7 @@ def _chain(
         or (() if "memory" in given or Tq != Tk else None),
         is_long=Tq > fast.SHORT,
     )
-    return view_of(kind, title, run)
+    return view_of(kind, Message(title), run)
 
 
 def drawn_dropout(

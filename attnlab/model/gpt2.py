@@ -28,6 +28,7 @@ from attnlab.steps import graph_of
 from attnlab.support.checks import as_flag, as_numpy, check_kind
 from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import CONFIG
+from attnlab.support.messages import MODEL, Message
 from attnlab.support.names import hint_of_model
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokenizer_files import holds_tokenizer
@@ -37,9 +38,6 @@ if TYPE_CHECKING:  # what not every model needs is imported where it is used
     from attnlab.model.explorer import Explorer
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import SamplingSettings
-
-
-WITHOUT_A_NETWORK = 'The model "pocket" comes with attnlab and needs no network'
 
 
 WITHOUT_A_NETWORK = 'The model "pocket" comes with attnlab and needs no network'
@@ -438,11 +436,15 @@ class GPT2:
 
     def __repr__(self) -> str:
         config = self.config
-        return (
-            f"GPT2: {config.n_layer} layers of {config.n_head} heads, width {config.n_embd}, "
-            f"{parameter_count(config):,} parameters, {self.parameters.dtype}\n"
-            f"{self.parameters.origin}"
+        sizes = Message(
+            MODEL,
+            layers=config.n_layer,
+            heads=config.n_head,
+            width=config.n_embd,
+            parameters=f"{parameter_count(config):,}",
+            dtype=self.parameters.dtype,
         )
+        return f"{sizes}\n{self.parameters.origin}"
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import model_view

@@ -20,6 +20,7 @@ from attnlab.forward.parameters import Parameters
 from attnlab.steps import Step
 from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import Given
+from attnlab.support.messages import EDITED, Message, recognised
 from attnlab.support.tables import Document, Table
 from attnlab.text.tokens import Token, Tokens, Vocabulary
 
@@ -60,7 +61,7 @@ class Trace(ForwardPass):
     """
 
     parts: ClassVar[tuple[str, ...]] = (*ForwardPass.parts, "next_logits")
-    kind: ClassVar[str] = "Trace"
+    title_of_all: ClassVar[str] = "Trace of {T} tokens{cached} through {L} blocks of {H} heads"
     hint: ClassVar[str] = ".tokens, .blocks[layer] and .head(layer, head) show the rest"
 
     tokens: Tokens
@@ -535,7 +536,8 @@ def open_trace(path: Given) -> Trace:
         trace = trace_of(vocabulary.tokens(ids), vocabulary, parameters, values)
     except AttnlabError as error:
         raise RecordingError(f"{path} is no whole trace file: {error}") from None
-    trace._run.note = f"{note}, from a file"
+    edits = recognised(note, EDITED)
+    trace._run.note = Message("{title}, from a file", title=edits)
     return trace
 
 

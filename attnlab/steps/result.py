@@ -15,6 +15,7 @@ from attnlab.steps.declaration import Step, parameters_of
 from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.run import Run
 from attnlab.support.console import PrintedAnywhere
+from attnlab.support.messages import Message
 from attnlab.support.names import hint_for, hint_in_path, written
 from attnlab.support.tables import align
 
@@ -109,7 +110,7 @@ class Result(PrintedAnywhere):
 
     @property
     def title(self) -> str:
-        return f"{self._title}{self.note}"
+        return Message("{title}{note}", title=self._title, note=self.note)
 
     @property
     def note(self) -> str:
@@ -234,10 +235,11 @@ class Result(PrintedAnywhere):
         """What a view of a step is headed with."""
         formula = self.formula_of(name)
         if self.derivative_of:
-            return f"gradient of {self.derivative_of}, by {name}"
+            template = "gradient of {target}, by {step}"
+            return Message(template, target=self.derivative_of, step=name)
         equals = " = " if self._step(name).equation else ": "
-        edited = ", edited" if self.is_edited(name) else ""
-        return f"{name}{equals}{formula}{edited}" if formula else f"{name}{edited}"
+        heading = f"{name}{equals}{formula}" if formula else name
+        return Message("{title}, edited", title=heading) if self.is_edited(name) else heading
 
     def _shown(self) -> tuple[str, ...]:
         return self.parts

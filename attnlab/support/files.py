@@ -252,6 +252,8 @@ def held(path: Given) -> Iterator[None]:
     from filelock import FileLock, Timeout  # which huggingface_hub brings
 
     file = as_path(path)
+    if file.is_symlink():  # early versions of filelock empty what it leads to
+        raise WriteError(f"{file} can't be locked: it is a link")
     lock = FileLock(file, timeout=0)
     try:
         lock.acquire()

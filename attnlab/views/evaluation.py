@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from attnlab.errors import DisagreementError
+from attnlab.support.messages import Message
 from attnlab.views.explanation import Line, Parts, Table, Term, printed
 from attnlab.views.explanations import EXPLANATIONS, Explained, Formula
 from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, leaves, parse, write
-from attnlab.views.language import Message
 from attnlab.views.places import called, number_in_words
 from attnlab.views.shown import Result, axis_of
 
@@ -351,7 +351,7 @@ def lines_of(one: StepNumber, *, whole: bool = False) -> list[Line | Table]:
     heading = one.result.heading_of(one.name) if is_step else f"{one.name} = softmax(logits)"
     if one.equation is None or callable(one.stored):
         if callable(one.stored):
-            return [Line(heading, ["a function of one number"])]
+            return [Line(heading, [Message("a function of one number")])]
         return [Line(heading, given(one))]
     if one.rows_cached and one.index[0] < one.rows_cached:
         made = Message("found in the cache, made when its token was new: ")
@@ -485,6 +485,6 @@ def products(
         feet.append([Message("edited here"), "", "", Term(plain(one.stored))])
     template = "{heading}: the {all} products"
     if len(others):
-        template += ", the {count} largest first"
+        template = "{heading}: the {all} products, the {count} largest first"
     said = Message(template, heading=heading, all=count, count=len(order))
     return Table(said, rows, feet, in_halves=whole)

@@ -10,9 +10,9 @@ import numpy as np
 from attnlab import equations
 from attnlab.errors import InvalidValueError
 from attnlab.errors import shown as quoted
+from attnlab.support.messages import Message
 from attnlab.views.evaluation import StepNumber, lines_of, plain
 from attnlab.views.explanation import Explanation, Line
-from attnlab.views.language import Message
 from attnlab.views.places import called, id_of, place, place_of
 from attnlab.views.purposes import purpose
 from attnlab.views.rows import STEPS, explain_row
@@ -36,6 +36,15 @@ KINDS = {
     "n_positions": "position",
 }
 TOKENS = ("T", "Tq", "Tk")
+
+
+# What explanations are called, of a number with no, one and two places.
+TITLES = ("{title}: {name}", "{title}: {name}, {first}", "{title}: {name}, {first}, {second}")
+TITLES_OF = (
+    "{title}: {name}",
+    "{title}: {name} of {first}",
+    "{title}: {name} of {first}, {second}",
+)
 
 
 def explain(
@@ -113,8 +122,7 @@ def explained(one: StepNumber, places: Sequence[Place]) -> Explanation:
         "unedited": {one.name: plain(one.made)} if is_edited else {},
         **one.numbers,
     }
-    title = f"{one.result.title}: {one.name}{where(places)}"
-    return Explanation(title, purpose(one.path), numbers, lines)
+    return Explanation(titled(one.result, one.name, places), purpose(one.path), numbers, lines)
 
 
 def explain_in_head(
@@ -264,10 +272,10 @@ def placed(
     return places
 
 
-def where(places: Sequence[Place]) -> str:
-    """Places as a title has them behind a step's name."""
-    words = [f"{kind} {word}" for kind, _, word in places]
-    if words and places[0][0] in KINDS.values():
-        words = [f" of {words[0]}", *words[1:]]
-        return ", ".join(words)
-    return "".join(f", {word}" for word in words)
+def titled(result: Result, name: str, places: Sequence[Place]) -> Message:
+    """What a number is called: its result, its step, and its place along each axis."""
+    said = [Message("{kind} {number}", kind=Message(kind), number=word) for kind, _, word in places]
+    is_of = bool(places) and places[0][0] in KINDS.values()
+    template = (TITLES_OF if is_of else TITLES)[len(said)]
+    values = dict(zip(("first", "second"), said, strict=False))
+    return Message(template, title=result.title, name=name, **values)

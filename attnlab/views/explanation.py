@@ -15,6 +15,7 @@ import numpy as np
 
 from attnlab.support.checks import as_count
 from attnlab.support.console import PrintedAnywhere
+from attnlab.support.messages import Message
 from attnlab.support.tables import align, display_width
 
 DIGITS = 5
@@ -23,7 +24,7 @@ WIDTH = 88
 # A table of products of more lines than this is shown in two halves.
 ROWS_WHOLE = 9
 
-NOTE = f"Numbers are rounded to {DIGITS} digits; shorter ones are exact."
+NOTE = Message("Numbers are rounded to {digits} digits; shorter ones are exact.", digits=DIGITS)
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,11 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
 from attnlab.support.console import PrintedAnywhere
+from attnlab.support.messages import MODEL, recognised
 from attnlab.support.tables import ELLIPSIS, elide, printable
 from attnlab.views.colours import DARK, LIGHT, Theme, shades
 from attnlab.views.explanation import Line, Term
-from attnlab.views.language import say, titled
+from attnlab.views.language import say
 from attnlab.views.shown import (
     ALL_OF_IT,
     TOKEN_AXES,
@@ -152,8 +153,8 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
             body.append(_faint(say("No weights: {error}", error=error)))
     body.append(steps)
     if result.hint:
-        body.append(_faint(titled(result.hint)))
-    return _page(titled(result.title), *body)
+        body.append(_faint(say(result.hint)))
+    return _page(say(result.title), *body)
 
 
 def _folded(steps: str) -> str:
@@ -184,8 +185,8 @@ def trace_view(trace: Result) -> str:
             )
         )
     steps = f"<pre>{escape(trace._table())}</pre>"
-    body += [_folded(steps), _faint(titled(trace.hint))]
-    return _page(titled(trace.title), *body)
+    body += [_folded(steps), _faint(say(trace.hint))]
+    return _page(say(trace.title), *body)
 
 
 def _prediction(trace: Result) -> str:
@@ -208,7 +209,7 @@ def _all_heads(trace: Result) -> str:
             say(
                 "layer {layer}: {heading} of {H} heads",
                 layer=layer,
-                heading=titled(step.heading),
+                heading=say(step.heading),
                 H=H,
             ),
             quote=True,
@@ -221,7 +222,7 @@ def _all_heads(trace: Result) -> str:
         rows.append(f"<span class=faint>{layer}</span><div>{images}</div>")
     title = say(
         "{heading}: a row for each layer, a picture for each head; in each, query down, key across",
-        heading=titled(steps[0].heading),
+        heading=say(steps[0].heading),
     )
     layers = f"<div class=layers>{''.join(rows)}</div>"
     return f"<div>{escape(title)}</div>{layers}{_scale(steps[0])}"
@@ -319,7 +320,7 @@ def explanation_view(explanation: Any) -> str:
     """The arithmetic, a heading and a line or a table for each step."""
     body = [
         f"<div>{escape(say(explanation.purpose))}</div>",
-        f"<div class=faint>{escape(explanation.note)}</div>",
+        f"<div class=faint>{escape(say(explanation.note))}</div>",
     ]
     for line in explanation.lines:
         if line.heading:
@@ -345,7 +346,7 @@ def numbered_view(results: Any) -> str:
     kind = results.kind
     body = []
     for n, result in enumerate(results):
-        title = safe(titled(getattr(result, "title", "")) or f"{say(kind)} {n}")
+        title = safe(say(getattr(result, "title", "")) or f"{say(kind)} {n}")
         body.append(
             f"<details><summary>{title}</summary><pre>{escape(_steps(result))}</pre></details>"
         )
@@ -376,8 +377,8 @@ def model_view(model: Any) -> str:
     rows = [[name, f"{size:,}"] for name, size in sizes.items()]
     hint = say("model.trace(text) looks inside; model.generate(text, 20) writes on")
     return _page(
-        titled(first),
-        f"<div class=faint>{safe(titled(origin), 200)}</div>",
+        say(recognised(first, MODEL)),
+        f"<div class=faint>{safe(say(recognised(origin, 'from {origin}')), 200)}</div>",
         _table(["", ""], rows),
         _faint(hint),
     )
@@ -480,10 +481,10 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
     dimensions = aside.weights.ndim
     if dimensions == aside.V.ndim == 2:
         weights = shown(aside, "weights")
-        yield f"<div>{escape(titled(weights.heading))}</div>{_heatmap(weights, tokens)}"
+        yield f"<div>{escape(say(weights.heading))}</div>{_heatmap(weights, tokens)}"
         for name in FOLDED:
             step = shown(aside, name)
-            folded = f"<summary>{escape(titled(step.heading))}</summary>{_heatmap(step, tokens)}"
+            folded = f"<summary>{escape(say(step.heading))}</summary>{_heatmap(step, tokens)}"
             yield f"<details>{folded}</details>"
     elif "concat" in attention.parts and dimensions == 3:
         yield from _heads(aside, tokens)
@@ -494,7 +495,7 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
 def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
     weights = shown(attention, "weights")
     _, queries, keys = weights.axes
-    yield f"<div>{escape(titled(weights.heading))}</div><div class=heads>"
+    yield f"<div>{escape(say(weights.heading))}</div><div class=heads>"
     for h, matrix in enumerate(weights.array):
         masked = None if weights.masked is None else weights.masked[h]
         one = Shown(weights.name, weights.heading, matrix, (queries, keys), masked)
@@ -546,7 +547,7 @@ def _map(step: Shown, limit: int, tokens: slice | None, *, named: bool, size: in
             else:
                 cells.append(_cell(float(step.array[i, j]), largest, hover, by_root))
     return (
-        f'<div><div class=map role=img aria-label="{escape(titled(step.heading))}" '
+        f'<div><div class=map role=img aria-label="{escape(say(step.heading))}" '
         f'style="--cell:{size}px;grid-template-columns:{widths}">{"".join(cells)}</div></div>'
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.errors import shown as quoted
 from attnlab.support.checks import as_number, is_integer
-from attnlab.views.language import Message
+from attnlab.support.messages import Message
 from attnlab.views.shown import Result, axis_of, label
 
 

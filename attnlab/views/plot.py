@@ -34,12 +34,10 @@ from attnlab.views.colours import LIGHT, shades
 from attnlab.views.language import (
     CHINESE,
     ENGLISH,
-    TITLES,
-    WORDS,
     language_of,
     say,
     speaking,
-    titled,
+    words,
 )
 from attnlab.views.places import place_of
 from attnlab.views.shown import (
@@ -104,7 +102,6 @@ PIXELS = 2
 # What a file calls the words that say what is in the picture; a PDF has no name for them.
 DESCRIPTIONS = {"png": "Description", "svg": "Description"}
 
-CHINESE_WORDS = [*WORDS.values(), *TITLES.values()]
 CHINESE_FONT = "one with Chinese is fonts-noto-cjk (apt-get install fonts-noto-cjk)"
 
 
@@ -116,7 +113,7 @@ _font_note: ContextVar[str] = ContextVar("font note", default="")
 def drawn_in(language: str | None = None) -> Iterator[None]:
     """Pictures made here are in a language, the reader's by default, if a font has it."""
     wanted = language_of(language)
-    if wanted == CHINESE and fonts_for(frozenset("".join(CHINESE_WORDS)))[1]:
+    if wanted == CHINESE and fonts_for(frozenset("".join(words().values())))[1]:
         told = _font_note.set(f"labels are in English; {CHINESE_FONT}")
         with speaking(ENGLISH):
             try:
@@ -201,7 +198,7 @@ def plot_step(
     array = np.atleast_2d(step.array).astype(np.float64)
     if step.masked is not None:
         array[step.masked] = np.nan
-    title = f"{titled(attention.title)}\n{titled(step.heading)}"
+    title = f"{say(attention.title)}\n{say(step.heading)}"
     return plot_matrix(array, rows, columns, title, ax, tokens, by_root=step.is_weights)
 
 
@@ -215,10 +212,8 @@ def plot_table(
     cells: Sequence[Sequence[Token]] = (),
 ) -> Picture:
     """What an analysis found out as a heatmap, in its cells the tokens that the numbers are of."""
-    rows, columns = (
-        replace(axis, names=tuple(map(titled, axis.names))) for axis in (rows, columns)
-    )
-    return plot_matrix(array, rows, columns, titled(title), ax, tokens, cells=cells)
+    rows, columns = (replace(axis, names=tuple(map(say, axis.names))) for axis in (rows, columns))
+    return plot_matrix(array, rows, columns, say(title), ax, tokens, cells=cells)
 
 
 def plot_matrix(
@@ -319,7 +314,7 @@ def plot_heads(
         if step.masked is not None:
             heads[step.masked[picked]] = np.nan
         layers.append(heads)
-    title, tiles = f"{titled(trace.title)}\n{titled(step.heading)}", np.stack(layers)
+    title, tiles = f"{say(trace.title)}\n{say(step.heading)}", np.stack(layers)
     return plot_tiles(tiles, rows, columns, title, given, tokens, by_root=by_root)
 
 
@@ -393,7 +388,7 @@ def plot_tokens(
     largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])  # the largest, in order
     rest = len(weights) - len(largest)
     of_query = say("weights of query {query}", query=queries.positions[query])
-    title = f"{titled(one.title)}\n{of_query}"
+    title = f"{say(one.title)}\n{of_query}"
     words = Words([queries, keys], title)
     ax = axes_for(given, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
     middle = (len(largest) - 1) / 2
@@ -608,7 +603,7 @@ class Words:
     def __init__(self, axes: Iterable[Axis], title: str) -> None:
         tokens = [token for axis in axes for token in axis.tokens if token is not None]
         texts = [title, *(name for axis in axes for name in axis.names), *map(readable, tokens)]
-        texts += CHINESE_WORDS if language_of() == CHINESE else []
+        texts += words().values() if language_of() == CHINESE else []
         self.fonts, self._missing = fonts_for(frozenset("".join(texts)) - {"\n"})
         notes = [_font_note.get()] if _font_note.get() else []
         if self._missing:

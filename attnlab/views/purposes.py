@@ -1,6 +1,6 @@
 """What each step is for, in one sentence: what explanations and the page say of it.
 
-The Chinese is in `attnlab.views.language`; `say(purpose(path))` is in the reader's language.
+The Chinese is in `zh.po`; `say(purpose(path))` is in the reader's language.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, elide
 from attnlab.views.evaluation import StepNumber, lines_of, plain
 from attnlab.views.explanation import Explanation, Line, Parts, Table, Term
-from attnlab.views.language import Message
 from attnlab.views.places import called
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result, axis_of

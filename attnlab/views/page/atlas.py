@@ -20,7 +20,7 @@ import numpy as np
 
 from attnlab.support.tables import printable, with_error
 from attnlab.views.colours import DARK, LIGHT, shades
-from attnlab.views.language import CHINESE, language_of, say, titled
+from attnlab.views.language import CHINESE, language_of, say
 from attnlab.views.page.page import MARK, digest, source
 
 # An atlas, one of its measures, and a passage, which stand above: known by what they show.
@@ -91,13 +91,13 @@ def _style() -> str:
 
 
 def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -> Iterator[str]:
-    title, *model = atlas.title.splitlines()
-    yield f"<body><h1>{_escaped(titled(title, language))}</h1>"
-    yield from (f'<p class="note">{_escaped(titled(line, language))}</p>' for line in model)
+    title, *model = say(atlas.title, language).splitlines()
+    yield f"<body><h1>{_escaped(title)}</h1>"
+    yield from (f'<p class="note">{_escaped(line)}</p>' for line in model)
     if atlas.loss:
-        yield f"<p>{_escaped(titled(atlas.loss, language))}</p>"
+        yield f"<p>{_escaped(say(atlas.loss, language))}</p>"
     if atlas.caution:
-        yield f'<p class="warning">{_escaped(titled(atlas.caution, language))}</p>'
+        yield f'<p class="warning">{_escaped(say(atlas.caution, language))}</p>'
     yield f'<p class="note">{_of_traces(atlas, language, is_beside, served)}</p>'
     if served and not served.is_its_model:
         other = say(
@@ -116,7 +116,7 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
     yield "</div>"
     for layer, head in np.ndindex(atlas.n_layer, atlas.n_head):
         yield f'<section class="head" id="{_anchor(layer, head)}">'
-        yield f"<h2>{_escaped(titled(f'layer {layer} head {head}', language))}</h2>"
+        yield f"<h2>{_escaped(_place(layer, head, language))}</h2>"
         yield f'<p class="note"><a href="#heads">↑ {say("Heads", language)}</a></p>'
         if not served and maps[0].most(layer, head):
             code = f'model.trace(atlas["{maps[0].name}"].most({layer}, {head})[0].ids)'
@@ -147,6 +147,10 @@ def _of_traces(atlas: Atlas, language: str, is_beside: bool, served: Served | No
     return f"{words} <code>{_escaped(code)}</code>"
 
 
+def _place(layer: int, head: int, language: str) -> str:
+    return say("layer {layer} head {head}", language, layer=layer, head=head)
+
+
 def _map(one: Measured, language: str) -> Iterator[str]:
     """A measure of all heads, in colours from 0, or its least below it, to its most."""
     there = one.mean[~np.isnan(one.mean)]
@@ -158,7 +162,7 @@ def _map(one: Measured, language: str) -> Iterator[str]:
     for layer, row in enumerate(one.mean.tolist()):
         cells = []
         for head, mean in enumerate(row):
-            place = titled(f"layer {layer} head {head}", language)
+            place = _place(layer, head, language)
             told = _escaped(f"{place}: {_told(one, layer, head)}")
             share = 0.0 if math.isnan(mean) or high == low else (mean - low) / (high - low)
             kind = "none" if math.isnan(mean) else f"c{round(share * (SHADES - 1))}"

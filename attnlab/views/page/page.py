@@ -32,7 +32,7 @@ from attnlab.errors import shown as quoted
 from attnlab.support.files import as_path, open_regular, write_whole
 from attnlab.support.tables import printable
 from attnlab.views.colours import DARK, LIGHT
-from attnlab.views.language import CHINESE, WORDS, language_of, say, titled
+from attnlab.views.language import CHINESE, language_of, say, words
 from attnlab.views.page import prediction, way
 from attnlab.views.page.packs import COMPRESSED, edited_heads, embedded, pack, packs_of_file
 from attnlab.views.purposes import purpose
@@ -110,7 +110,7 @@ def _page(
 ) -> str:
     description = {
         "colours": {"light": LIGHT._asdict(), "dark": DARK._asdict()},
-        "words": WORDS if language == CHINESE else {},
+        "words": words() if language == CHINESE else {},
         "steps": {name: _step(first.head(0, 0), name, language) for name in STEPS},
         "stops": prediction.STOPS,
         "traces": described,
@@ -221,7 +221,7 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
         "H": config.n_head,
         "Dh": config.d_head,
         "cached": trace.cached,
-        "note": printable(titled(trace.note, language)),
+        "note": printable(say(trace.note, language)),
         "model": printable(trace.parameters.name),
         "excerpt": _text(trace),
         "card": _card(trace),

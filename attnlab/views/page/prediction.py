@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from attnlab.equations import Array, Ids
 from attnlab.errors import InvalidValueError
 from attnlab.support.tables import printable
-from attnlab.views.language import say, titled
+from attnlab.views.language import say
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result, Token
 
@@ -78,7 +78,7 @@ def described(trace: Result, language: str) -> dict[str, Any]:
         "vocab": trace.config.vocab_size,
         "rows": trace.config.vocab_size - len(trace.vocabulary.ids),  # which belong to no token
         "n": min(TOKENS, trace.config.vocab_size),
-        "heading": titled(trace.heading_of("logits"), language),
+        "heading": say(trace.heading_of("logits"), language),
         "purposes": {step: say(purpose(step), language) for step in ("logits", "probabilities")},
         "tokens": [_name(trace.vocabulary.token(id)) for id in ids.tolist()],
     }
