@@ -30,9 +30,7 @@ from attnlab.forward.functional import (
     split_heads,
 )
 from attnlab.forward.parameters import Parameters
-from attnlab.model.generation import Generation, GenerationStep
 from attnlab.model.gpt2 import GPT2
-from attnlab.model.sampling import Sampling
 from attnlab.model.trace import NextToken, Trace, open_trace
 from attnlab.steps import at, needs
 from attnlab.support.moved import MOVED as _MOVED
@@ -45,10 +43,15 @@ if _typing.TYPE_CHECKING:
     from attnlab.analysis.patching import attribution_patch, patch
     from attnlab.checking import check, compare
     from attnlab.corpus import atlas, open_atlas
+    from attnlab.model.generation import Generation, GenerationStep
+    from attnlab.model.sampling import Sampling
     from attnlab.training import train
 
 # What is loaded when it is first used, so that `import attnlab` stays quick.
 _LATE = {
+    "Generation": "attnlab.model.generation",
+    "GenerationStep": "attnlab.model.generation",
+    "Sampling": "attnlab.model.sampling",
     "atlas": "attnlab.corpus",
     "attribution_patch": "attnlab.analysis.patching",
     "check": "attnlab.checking",
@@ -58,7 +61,7 @@ _LATE = {
     "train": "attnlab.training",
 }
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "GPT2",

@@ -142,11 +142,19 @@ def activated(hidden: Array, activation: Activation) -> Array:
 
 
 def gelu(x: Array) -> Array:  # GPT-2's, the tanh form
-    return 0.5 * (1.0 + gelu_tanh(x)) * x
+    return gelu_share(x) * x
 
 
-def gelu_tanh(x: Array) -> Array:  # tanh(√(2/π) (x + 0.044715 x³))
-    return np.tanh(math.sqrt(2.0 / math.pi) * ((1.0 + 0.044715 * np.square(x)) * x))
+def gelu_share(x: Array) -> Array:
+    return 0.5 * (1.0 + gelu_tanh(x))
+
+
+def gelu_tanh(x: Array) -> Array:
+    return np.tanh(inside_tanh(x))
+
+
+def inside_tanh(x: Array) -> Array:  # √(2/π) (x + 0.044715 x³)
+    return math.sqrt(2.0 / math.pi) * ((1.0 + 0.044715 * np.square(x)) * x)
 
 
 def exact_gelu(x: Array) -> Array:  # which GPT-2's differs from by up to 5e-4
@@ -158,7 +166,11 @@ def normal_share(x: Array) -> Array:  # Φ(x), of a normal distribution what lie
 
 
 def quick_gelu(x: Array) -> Array:  # another guess at the exact one, off by up to 2e-2
-    return x * sigmoid(1.702 * x)
+    return x * quick_share(x)
+
+
+def quick_share(x: Array) -> Array:
+    return sigmoid(1.702 * x)
 
 
 def silu(x: Array) -> Array:  # called swish too
@@ -220,8 +232,12 @@ def in_heads(x: Array, W: Array, b: Array | None, n_head: int) -> Array:
 
 
 def softmax(x: Array) -> Array:
-    e = np.exp(x - x.max(axis=-1, keepdims=True))  # the largest cancels, and no exp overflows
+    e = exponentials(x)
     return e / e.sum(axis=-1, keepdims=True)
+
+
+def exponentials(x: Array) -> Array:
+    return np.exp(x - x.max(axis=-1, keepdims=True))  # the largest cancels, and no exp overflows
 
 
 def mean(x: Array) -> Array:

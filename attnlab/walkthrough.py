@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,7 @@ from attnlab.equations import Array
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.support.console import exit_status
-from attnlab.support.tables import align
+from attnlab.support.tables import Document, Heading, Paragraph, Table
 from attnlab.views.shown import Shown, shown
 
 PROMPT = "It’s very hot in summer. Swimming is"
@@ -53,8 +52,8 @@ def walk(model: GPT2, prompt: str = PROMPT, *, layer: int = 0, head: int = 0) ->
     return (shown(result, name) for result, name in steps)
 
 
-@dataclass(frozen=True)
-class Reproduction:
+@dataclass(frozen=True, repr=False)
+class Reproduction(Document):
     """How a model's numbers compare with the published figures; `print` shows the verdict.
 
     Attributes
@@ -74,33 +73,20 @@ class Reproduction:
     def agrees(self) -> bool:
         return not self.reason and all(table.agrees for table in self.tables)
 
-    @property
-    def heading(self) -> str:
-        return f"Published figures, and {self.model}\nPrompt: {self.prompt}"
-
-    @property
-    def conclusion(self) -> str:
+    def pieces(self) -> Iterator[str | Table]:
+        yield Heading(f"Published figures, and {self.model}\nPrompt: {self.prompt}")
         if self.reason:
-            return f"No table can match: {self.reason}"
-        agreeing = sum(one.agrees for one in self.tables)
-        verdict = "reproduced" if self.agrees else "NOT reproduced"
-        return (
-            "(the similarity matrix is not compared: how it was made is not known)\n"
-            f"{agreeing} of {len(self.tables)} tables agree: {verdict}"
-        )
-
-    def lines(self) -> list[tuple[str, str, str, str, str]]:
-        """The tables, one in a line, below a header."""
+            yield Paragraph(f"No table can match: {self.reason}")
+            return
         lines = [("table", "figures", "largest difference", "allowed", "")]
         for one in self.tables:
             numbers = (f"{one.figures}", f"{one.largest_difference:.2g}", f"{one.tolerance:.2g}")
             lines.append((one.name, *numbers, "agrees" if one.agrees else "DOES NOT AGREE"))
-        return lines
-
-    def __str__(self) -> str:
-        if self.reason:
-            return f"{self.heading}\n{textwrap.fill(self.conclusion, 90)}"
-        return f"{self.heading}\n{align(self.lines(), left=(0, 4))}\n{self.conclusion}"
+        yield Table(lines, left=(0, 4))
+        yield "(the similarity matrix is not compared: how it was made is not known)"
+        agreeing = sum(one.agrees for one in self.tables)
+        verdict = "reproduced" if self.agrees else "NOT reproduced"
+        yield f"{agreeing} of {len(self.tables)} tables agree: {verdict}"
 
 
 def reproduce(model: GPT2, prompt: str = PROMPT) -> Reproduction:

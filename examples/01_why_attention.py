@@ -2,9 +2,9 @@
 # # 1. Why attention
 #
 # A sentence is several words, and a network works with vectors. How does it get from many vectors
-# to what the next word needs? The first answer was one vector for all of it. This chapter shows
-# with numbers what gets lost there, what attention does instead, and why attention is more than
-# "how alike are two words".
+# to what it needs for the next word? The first answer was one vector for the whole sentence. This
+# chapter shows with numbers what that loses, what attention does instead, and why attention is more
+# than "how similar are two words".
 #
 # Everything in capitals below, and every number, is yours to change. Run the chapter again and see.
 
@@ -21,15 +21,15 @@ model = attnlab.GPT2.at_hand()
 
 ONE, OTHER = "The dog chased the cat", "The cat chased the dog"
 PROMPT = "The dog chased the ball, but it"
-LAYER, HEAD = 1, 2  # in the pocket model it looks from "it" to an animal
+LAYER, HEAD = 1, 2  # in the pocket model it attends from "it" to an animal
 SEED, WIDTH, WORDS, KEPT = 0, 64, 40, 0.9  # of a network that reads word by word
 
 # %% [markdown]
 # ## 1.1 One vector for a sentence
 #
-# Give each word a vector and add them up. The arrows below are drawn head to tail: two sentences of
-# the same words in another order take different ways and end at the same point. Their average is
-# the same too, so nobody who sees only that can tell who chased whom.
+# Give each word a vector and add them up. The arrows below are drawn head to tail: two sentences
+# with the same words in another order take different routes and end at the same point. Their
+# average is the same too, and from it alone you can't tell who chased whom.
 
 # %%
 arrows = {"dog": [1.0, 1.5], "chased": [1.5, 0.5], "cat": [1.5, -1.0]}
@@ -45,11 +45,11 @@ pictures.arrows(first, title=" ".join(ways[0]))
 pictures.arrows(second, title=" ".join(ways[1]))
 
 # %% [markdown]
-# A trained model's word vectors have the same problem. (A model cuts a text into **tokens**, words
-# or pieces of words, and keeps a vector for each of them, its **embedding**. The first cell named
-# the model: GPT-2, or the small one that comes with attnlab, which this book calls the pocket
-# model.) Here are the averages of the token embeddings of `ONE` and `OTHER`: with the sentences
-# above they differ by rounding alone.
+# A trained model's word vectors have the same problem. (A model splits a text into **tokens**,
+# words or pieces of words, and has a vector for each of them, its **embedding**. The first cell
+# printed the model's name: GPT-2, or the small one that comes with attnlab, which this book calls
+# the pocket model.) Here are the averages of the token embeddings of `ONE` and `OTHER`: with the
+# sentences above they differ only by rounding.
 
 # %%
 means = [model.trace(text).token_embedding.mean(axis=0) for text in (ONE, OTHER)]
@@ -60,16 +60,17 @@ print(f"{len(means[0])} numbers each, at most {apart:.1e} apart")
 # %% [markdown]
 # ## 1.2 One step after the other, or all at once
 #
-# A recurrent network keeps the order. It reads a word at a time, and mixes it into one state: new
-# state = tanh(old state times a matrix + word), where tanh squeezes each number between -1 and 1.
-# But the state has always the same size, and each new word writes over it. Change only the first
-# word: how much of that is still in the state some words later?
+# A **recurrent network** keeps the order. It reads one word at a time and mixes it into one state:
+# new state = tanh(old state times a matrix + word), where tanh, an **activation function**,
+# squeezes each number between -1 and 1. But the state always has the same size, and each new word
+# overwrites part of it. Change only the first word: how much of that change is still in the state
+# some words later?
 
 # %%
 rng = np.random.default_rng(SEED)
-turn, _ = np.linalg.qr(rng.normal(size=(WIDTH, WIDTH)))  # it changes no length
+turn, _ = np.linalg.qr(rng.normal(size=(WIDTH, WIDTH)))  # orthogonal: it preserves lengths
 sentence = rng.normal(size=(WORDS, WIDTH))
-states = np.zeros((2, WIDTH))  # of the sentence, and of one with another first word
+states = np.zeros((2, WIDTH))  # of the sentence, and of one with a different first word
 differences = []
 for n, word in enumerate(sentence):
     words_read = np.stack([word, rng.normal(size=WIDTH) if n == 0 else word])
@@ -77,34 +78,34 @@ for n, word in enumerate(sentence):
     differences.append(np.linalg.norm(states[0] - states[1]))
 left = np.array(differences) / differences[0]
 
-print("\n1.2 What is left of another first word, some words later")
+print("\n1.2 What is left of a different first word, some words later")
 later = [n for n in (0, 1, 2, 5, 10, 20) if n < WORDS]
 print(attnlab.table([left[later]], rows=["share"], columns=later))
 pictures.curves({"share": left}, x_name="words later", y_name="share of the difference")
 
 # %% [markdown]
-# This network is not trained; a trained one (an LSTM, say) holds on longer. Two things stay: one
-# state of fixed size has to hold everything, and word 40 waits for word 39.
+# This network is not trained; a trained one (an LSTM, say) remembers longer. Two problems remain:
+# one state of fixed size has to hold everything, and word 40 waits for word 39.
 #
-# In 2014 Bahdanau, Cho and Bengio took the bottleneck away: keep a vector for every word, and let
-# each step of the translation take a weighted sum of **all** of them, with weights computed anew
-# each time. That is attention. (Their weights came from a small network; the dot product came
-# later.) In 2017 the Transformer threw out the recurrence too: any word is one step away from any
-# other, and all words are worked on at once, by products of matrices. The price is that T words
-# have T² pairs ([chapter 17](17_where_next.py)).
+# In 2014 Bahdanau, Cho and Bengio removed the bottleneck: keep a vector for every word, and let
+# each step of the translation take a weighted sum of **all** of them, with weights recomputed each
+# time. That is **attention**. (Their weights came from a small network; the dot product came
+# later.) In 2017 the **Transformer** dropped the recurrence too: any word is one step away from any
+# other, and all words are processed at once, by matrix products. The price is that T words have T²
+# pairs ([chapter 17](17_where_next.py)).
 #
-# What is left to say is where the weights come from.
+# One question remains: where do the weights come from?
 
 # %% [markdown]
-# ## 1.3 How alike: dot product and cosine
+# ## 1.3 Similarity: dot product and cosine
 #
-# The dot product multiplies two vectors number by number and adds up. The cosine divides that by
-# both lengths, so that only the directions count:
+# The dot product multiplies two vectors number by number and adds up the products. The cosine
+# divides that by both lengths, so that only the directions count:
 #
 #     a · b = a₀b₀ + a₁b₁ + …        cos(a, b) = a · b / (|a| |b|)
 #
-# Must all vectors have length 1, then, before a dot product means anything? It is often said. Here
-# is how long they are in a model. (`Ġ` at the head of a token stands for the space before it.)
+# Must all vectors then have length 1 before a dot product means anything? Many say so. Here is how
+# long they are in a model. (`Ġ` at the start of a token stands for the space before it.)
 
 # %%
 trace = model.trace(PROMPT)
@@ -126,12 +127,12 @@ print(f"\n1.3 Lengths of the vectors of {PROMPT!r}; sqrt(D) = {D**0.5:.2f}")
 print(attnlab.table([*lengths.values()], rows=[*lengths], columns=symbols, decimals=2))
 
 # %% [markdown]
-# The lengths differ, and no step makes them 1. Taking off the mean and dividing by the standard
+# The lengths differ, and no step makes them 1. Subtracting the mean and dividing by the standard
 # deviation makes all of them √D; LayerNorm then multiplies by a learned gain and adds a learned
 # bias, and they differ again. With the prompt above the pocket model's rows are between 7.34 and
-# 8.33 long after LayerNorm. So there the dot product and the cosine tell nearly the same: what lies
-# in between is almost one constant. Queries and keys (section 1.5) may have any length, and use it:
-# a longer query looks more sharply, a longer key changes every score that it takes part in.
+# 8.33 long after LayerNorm. So there the dot product and the cosine say nearly the same: their
+# ratio is almost constant. Queries and keys (section 1.5) may have any length, and use it: a longer
+# query gives sharper attention, a longer key changes every score it enters.
 
 # %%
 X_block = block.attention.X
@@ -143,11 +144,11 @@ if len(symbols) > 2:
 pictures.heatmap(cosines, rows=symbols, columns=symbols, title="cos(X, X), layer 0")
 
 # %% [markdown]
-# ## 1.4 Plain similarity is a tie
+# ## 1.4 Similarity alone is a tie
 #
-# So let similarity be the weights? Take "The dog dropped the ball because it was tired", and of it
-# three words. Each has three numbers whose meaning we choose: is it an animal, a thing, a pronoun?
-# The pronoun stands for something, so it is a bit of each. And softmax makes shares of each row:
+# So could similarity give the weights? Take three words of "The dog dropped the ball because it was
+# tired". Each has three numbers whose meaning we choose: is it an animal, a thing, a pronoun? The
+# pronoun stands for something, so it is a bit of each. And **softmax** turns each row into shares:
 # all positive, with the sum 1 ([chapter 3](03_one_head_by_hand.py) works one out).
 
 # %%
@@ -175,20 +176,20 @@ print(attnlab.table(shares, rows=words, columns=words))
 
 # %% [markdown]
 # With the numbers above "it" is exactly as close to "dog" as to "ball". No softmax can undo that:
-# equal scores get equal weights. And the largest share of "it" goes to "it".
+# equal scores get equal weights. And the largest share of "it" goes to "it" itself.
 
 # %% [markdown]
 # ## 1.5 A learned question breaks the tie
 #
-# Attention gives every word two more vectors: a query, what it asks, and a key, what it answers to.
-# Two learned matrices make them. `W_K`: an animal answers to question 0, a thing to question 1.
-# `W_Q`: an animal asks for a thing, a thing asks nothing, and a pronoun asks strongly for an
-# animal. Somebody who is tired is not a ball; that is what training would find out. Such a set of
-# matrices, with what is computed from it, is a **head**.
+# Attention gives every word two more vectors: a **query**, what it asks for, and a **key**, what it
+# answers to. Two learned matrices produce them. `W_K`: an animal answers to question 0, a thing to
+# question 1. `W_Q`: an animal asks for a thing, a thing asks for nothing, and a pronoun asks
+# strongly for an animal. Balls don't get tired; training would find that out. Such a set of
+# matrices, with what is computed from it, is an attention **head**.
 #
 # The products of queries and keys are [`raw_scores`](../attnlab/equations.py) = Q Kᵀ. Before
-# softmax they are divided by the root of how many numbers a key has, here √2; [chapter
-# 5](05_why_divide_by_root_d.py) tells why.
+# softmax they are divided by the square root of the key's width, here √2; [chapter
+# 5](05_why_divide_by_root_d.py) explains why.
 
 # %%
 W_K = np.array(
@@ -205,7 +206,7 @@ W_Q = np.array(
         [3, 0],  # a pronoun asks for an animal
     ]
 )
-W_V = np.eye(len(meanings))  # a word gives what it is
+W_V = np.eye(len(meanings))  # a word's value is its vector
 
 head = attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)
 print("\n1.5 raw_scores = Q Kᵀ")
@@ -218,7 +219,7 @@ head
 
 # %% [markdown]
 # The vectors of the words are the same as before; the question decides. Let the pronoun ask for a
-# thing instead, as in "because it was round", and the same words give the ball.
+# thing instead, as in "because it was round", and the same words select the ball.
 
 # %%
 W_Q_thing = W_Q.copy()
@@ -229,20 +230,20 @@ print(f"\nWeights of {words[it]}")
 print(attnlab.table(rows, rows=["similarity", "W_Q", "W_Q_thing"], columns=words))
 
 # %% [markdown]
-# ## 1.6 Asking goes one way
+# ## 1.6 Attention is not symmetric
 #
 # Similarity is the same in both directions, since a · b = b · a. A question is not: with the
-# numbers above the dog asks for the ball, and the ball asks for nothing. Written out,
+# numbers above, the dog asks for the ball, and the ball asks for nothing. Written out,
 #
 #     Q Kᵀ = X (W_Q W_Kᵀ) Xᵀ
 #
-# Similarity is the case in which the matrix in the middle is the identity. A head learns another
+# Similarity is the case where the matrix in the middle is the identity. A head learns a different
 # one, which need not be symmetric; [chapter 2](02_a_matrix_is_a_map.py) shows what such matrices
 # do.
 
 # %%
 middle = W_Q @ W_K.T
-print("\n1.6 W_Q W_Kᵀ: who (row) asks for whom (column)")
+print("\n1.6 W_Q W_Kᵀ: what each row asks for (column)")
 print(attnlab.table(middle, rows=meanings, columns=meanings, decimals=1))
 distance = np.abs(X @ middle @ X.T - head.raw_scores).max()
 print(f"\nX (W_Q W_Kᵀ) Xᵀ and raw_scores: at most {distance:g} apart")
@@ -254,8 +255,8 @@ pictures.heatmap(middle, rows=meanings, columns=meanings, title="W_Q W_Kᵀ")
 # ## 1.7 In a trained model
 #
 # The same comparison on a real trace. Some articles print softmax(X Xᵀ / √D) to show which tokens
-# attend to which. No head computes it. After LayerNorm all rows are about equally long, and then
-# nothing is as alike to a row as that row itself: the diagonal takes nearly everything. Here are
+# attend to which. No head computes that. After LayerNorm all rows have about the same length, so
+# nothing is as similar to a row as that row itself: the diagonal takes nearly everything. Here are
 # the rows that the head chosen above starts from.
 
 # %%
@@ -265,11 +266,11 @@ print(f"\n1.7 Mean of the diagonal of softmax(X Xᵀ / √D): {alike.diagonal().
 pictures.heatmap(alike, rows=symbols, columns=symbols, title="softmax(X Xᵀ / √D)")
 
 # %% [markdown]
-# From the very same X the head makes Q and K with what it learned. In the pocket model head 2 of
-# layer 1 (counting starts at 0) looks from "it" to the dog, with a weight of 1.00; softmax of
+# From the same X the head computes Q and K with its learned matrices. In the pocket model head 2 of
+# layer 1 (counting starts at 0) attends from "it" to the dog, with a weight of 1.00; softmax of
 # similarity gives the dog 0.00, and by similarity alone the ball would be nearer. (The hatched
-# cells are masked: no token sees those after it. The last row sees them all, so that both can be
-# compared there.)
+# cells are masked: no token attends to later ones. The last row has no masked cells, so the two can
+# be compared there.)
 
 # %%
 last = {
@@ -283,28 +284,28 @@ print(attnlab.table([*last.values()], rows=[*last], columns=symbols, decimals=2)
 learned.plot("weights")
 
 # %% [markdown]
-# So attention is not "how alike are these words" but "how well does what this one has to offer
-# answer what that one asks". What the asking word then gets is a third vector, the value. [Chapter
+# So attention is not "how similar are these words" but "how well does this one answer what that one
+# asks for". What the asking word then gets is a third vector, the **value**. [Chapter
 # 3](03_one_head_by_hand.py) works through all of it by hand, and [chapter
 # 7](07_heads_that_learned.py) finds more heads that learned something.
 
 # %% [markdown]
 # ## 1.8 Predict, change, see
 #
-# **Exercise 1.** GPT-2 adds a vector for its position to each token. In 1.1 take `.embedding`,
-# which has it, in the place of `.token_embedding`. Can the average tell the two sentences apart
-# now? Say it first.
+# **Exercise 1.** GPT-2 adds a vector for its position to each token. In 1.1 use `.embedding`, which
+# includes it, instead of `.token_embedding`. Can the average tell the two sentences apart now?
+# Predict first.
 #
 # <details><summary>Answer</summary>
 #
-# No, they are still less than 1e-6 apart. The average of sums is the sum of averages: words on one
-# side, positions on the other, and both sentences have the same of each. The order is there only as
-# long as the vectors are kept apart.
+# No, they are still less than 1e-6 apart. The average of sums is the sum of averages: one of words,
+# one of positions, and both sentences have the same of each. The order survives only as long as the
+# vectors are kept apart.
 #
 # </details>
 #
-# **Exercise 2.** Make the dog twice as long: `[4, 0, 0],  # dog`. What becomes of its similarity to
-# "it", of its similarity to itself, and of the cosine between "dog" and "it"?
+# **Exercise 2.** Make the dog twice as long: `[4, 0, 0],  # dog`. What happens to its similarity to
+# "it", to its similarity to itself, and to the cosine between "dog" and "it"?
 #
 # <details><summary>Answer</summary>
 #
@@ -313,15 +314,14 @@ learned.plot("weights")
 #
 # </details>
 #
-# **Exercise 3.** Choose the pronoun's row of `W_Q` so that "it" looks at "dog" and "ball" equally
+# **Exercise 3.** Choose the pronoun's row of `W_Q` so that "it" attends to "dog" and "ball" equally
 # again. What does "it" then give to itself?
 #
 # <details><summary>Answer</summary>
 #
-# `[3, 2]`, or any two numbers of which the first is larger by 1: the query of "it" is the sum of
-# the rows for animal, thing and pronoun, [3, 3], and the raw scores are 6, 6 and 6. All three
-# weights are 0.3333 then. (The animal in "it" asked for a thing once already, which is why it is
-# not `[3, 3]`.)
+# `[3, 2]`, or any two numbers where the first is larger by 1: the query of "it" is the sum of the
+# rows for animal, thing and pronoun, [3, 3], and the raw scores are 6, 6 and 6. All three weights
+# are 0.3333 then. (The animal in "it" already asks for a thing once, hence not `[3, 3]`.)
 #
 # </details>
 #

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 2. A matrix is a map
 #
-# `Q = X W_Q`: each word's vector goes through a matrix, and comes out as another vector. What can a
-# matrix do to a vector? In two dimensions it can be drawn: it takes every point of a grid to
-# another place. This chapter draws it, takes matrices apart, and then looks at `W_Q` and `W_K`.
+# `Q = X W_Q`: each word's vector goes through a matrix and comes out as another vector. What can a
+# matrix do to a vector? In two dimensions you can draw it: it moves every point of a grid. This
+# chapter draws such maps, decomposes matrices, and then looks at `W_Q` and `W_K`.
 #
 # Everything in capitals below is yours to change.
 
@@ -20,19 +20,19 @@ model = attnlab.GPT2.at_hand()
 
 M = np.array([[2.0, 1.0], [0.5, 1.5]])  # any matrix
 POINT = np.array([1.0, 2.0])
-STRETCH, ANGLE = (1.5, 0.5), 30  # along x and along y; degrees, against the clock
+STRETCH, ANGLE = (1.5, 0.5), 30  # along x and along y; degrees, counterclockwise
 SHIFT = np.array([1.0, -2.0])
 LAYER, HEAD = 1, 0  # of the model
 
 # %% [markdown]
 # ## 2.1 Where the axes go
 #
-# Vectors are rows here, and stand left of the matrix: x M. That product is the first number of x
-# times the first row of M, plus the second number times the second row. So row 0 of M (a program
-# counts from 0) is where (1, 0) goes, row 1 is where (0, 1) goes, and all other points follow.
+# Vectors are rows here, to the left of the matrix: x M. That product is the first number of x times
+# the first row of M, plus the second number times the second row. So row 0 of M (programs count
+# from 0) is where (1, 0) goes, row 1 is where (0, 1) goes, and all other points follow.
 #
-# (Who writes vectors as columns writes W x and has the transposed matrix. PyTorch's `nn.Linear`
-# stores that one.)
+# (With vectors as columns the product is written W x, with the transposed matrix. PyTorch's
+# `nn.Linear` stores that one.)
 
 # %%
 print("\n2.1 M, and where a point goes")
@@ -43,26 +43,26 @@ pictures.arrows({f"{x:g} · row 0": x * M[0], f"{y:g} · row 1": y * M[1]}, titl
 
 # %% [markdown]
 # The whole grid, before and after. Lines stay lines, parallel lines stay parallel, and the origin
-# stays where it is.
+# doesn't move.
 
 # %%
 pictures.plane({"M": M}, points={"x": POINT})
 
 # %% [markdown]
-# ## 2.2 Stretch, turn, mirror
+# ## 2.2 Scaling, rotation, reflection
 #
-# Three kinds of matrices are simple. A diagonal one stretches along the axes (or shrinks). A turn
-# changes no length and no angle. A mirror does not either, but left becomes right. The determinant
-# tells by how much areas grow; it is below zero where the plane was turned over.
+# Three kinds of matrices are simple. A diagonal one stretches or shrinks along the axes. A rotation
+# (a turn) preserves all lengths and angles. So does a reflection (a mirror), but left becomes
+# right. The **determinant** says by how much areas grow; it is negative if the plane was flipped.
 
 # %%
 angle = np.radians(ANGLE)
 stretch = np.diag(STRETCH)
 turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-mirror = np.array([[-1.0, 0.0], [0.0, 1.0]])  # left and right exchanged
+mirror = np.array([[-1.0, 0.0], [0.0, 1.0]])  # left and right swapped
 
 kinds = {"stretch": stretch, "turn": turn, "mirror": mirror}
-print("\n2.2 The point goes to, its length then, and the determinant")
+print("\n2.2 Where the point goes, its length there, and the determinant")
 lines = [
     [*POINT @ kind, np.linalg.norm(POINT @ kind), np.linalg.det(kind)] for kind in kinds.values()
 ]
@@ -71,10 +71,10 @@ print(f"length before: {np.linalg.norm(POINT):.4f}")
 pictures.plane(kinds, points={"x": POINT})
 
 # %% [markdown]
-# ## 2.3 One after the other
+# ## 2.3 One map after another
 #
-# First one map and then another is one map again: (x A) B = x (A B). With rows you read from left
-# to right. The order matters: turn a stretched plane, or stretch a turned one.
+# One map followed by another is again one map: (x A) B = x (A B). With rows you read from left to
+# right. The order matters: rotating a stretched plane is not stretching a rotated one.
 
 # %%
 both = {"stretch turn": stretch @ turn, "turn stretch": turn @ stretch}
@@ -84,17 +84,17 @@ for name, product in both.items():
 pictures.plane(both, points={"x": POINT})
 
 # %% [markdown]
-# This is also why a network of matrices alone gains nothing by being deep: however many in a row,
-# they are one matrix. Between them something has to bend the plane. In GPT-2 those are softmax,
-# LayerNorm and GELU.
+# This is also why a network of matrices alone gains nothing from depth: however many in a row, they
+# equal one matrix. Between them there has to be a **nonlinearity**, something that bends the plane.
+# In GPT-2 these are softmax, LayerNorm and the activation function GELU.
 
 # %% [markdown]
-# ## 2.4 Every matrix is turn, stretch, turn
+# ## 2.4 Every matrix is rotate, stretch, rotate
 #
-# The singular value decomposition (SVD) takes any matrix apart: M = U S Vᵀ. U turns, S stretches
-# along the axes by the **singular values**, Vᵀ turns again. (One of them also mirrors, where M
-# does.) So however wild a matrix looks, turns aside, it only makes some directions longer or
-# shorter, and the singular values say by how much.
+# The **singular value decomposition** (SVD) factors any matrix: M = U S Vᵀ. U rotates, S stretches
+# along the axes by the **singular values**, Vᵀ rotates again. (One of the two also reflects, if M
+# does.) So however wild a matrix looks, apart from rotations it only makes some directions longer
+# or shorter, and the singular values say by how much.
 
 # %%
 U, stretches, Vt = np.linalg.svd(M)
@@ -112,9 +112,10 @@ pictures.plane({"U": U, "U S": U @ S, "U S Vᵀ = M": U @ S @ Vt}, points={"x": 
 # %% [markdown]
 # ## 2.5 Linear, and affine
 #
-# A matrix leaves the origin where it is. To move it takes a **bias**, a vector that is added:
-# [`affine`](../attnlab/equations.py), x W + b. PyTorch calls that layer `Linear`, but strictly it
-# is affine: a linear map of a sum is the sum of the maps, and a bias would be added twice.
+# A matrix leaves the origin where it is. Moving the origin takes a **bias**, a vector that is
+# added: [`affine`](../attnlab/equations.py), x W + b. PyTorch calls that layer `Linear`, but
+# strictly it is affine: a linear map of a sum is the sum of the maps, but a bias would be added
+# twice.
 
 # %%
 one, other = POINT, np.array([1.0, 0.0])
@@ -129,14 +130,14 @@ pictures.plane({"x M": M, "x M + b": (M, SHIFT)}, points={"x": POINT})
 
 # %% [markdown]
 # In GPT-2 every query, key and value has a bias: `Q = X W_Q + b_Q`. (GPT-2 has 12 x 64 = 768
-# numbers in `b_Q` of a layer. Some newer models leave them out.)
+# numbers in `b_Q` of a layer. Some newer models omit them.)
 
 # %% [markdown]
 # ## 2.6 What W_Q and W_K do to two words
 #
 # Two words, two numbers each. Their dot product is the same from the cat to the fish and from the
-# fish to the cat. Now two maps: `W_Q` turns by a right angle, `W_K` stretches. Each word has two
-# vectors then, one for asking and one for answering, and the two directions come apart.
+# fish to the cat. Now two maps: `W_Q` rotates by a right angle, `W_K` stretches. Each word then has
+# two vectors, one for asking and one for answering, and the two directions now differ.
 
 # %%
 words = ["cat", "fish"]
@@ -152,8 +153,9 @@ print(attnlab.table(Q @ K.T, rows=words, columns=words, decimals=2))
 pictures.plane({"W_Q": W_Q, "W_K": W_K}, points=dict(zip(words, X, strict=True)))
 
 # %% [markdown]
-# A query is held against keys, so here they are in one picture. With the numbers above the cat's
-# query points much the way of the fish's key, and the fish's query away from the cat's key.
+# Queries are compared with keys, so here they are in one picture. With the numbers above, the cat's
+# query points in nearly the same direction as the fish's key, and the fish's query away from the
+# cat's key.
 
 # %%
 asked = {f"{word} asks": q for word, q in zip(words, Q, strict=True)}
@@ -162,21 +164,21 @@ pictures.points(asked | answered)
 
 # %% [markdown]
 # Only the product of the two maps counts: [`raw_scores`](../attnlab/equations.py) = Q Kᵀ = X (W_Q
-# W_Kᵀ) Xᵀ. Turn both by the same angle, and nobody will notice.
+# W_Kᵀ) Xᵀ. Rotate both by the same angle, and nothing changes.
 
 # %%
 turned = (Q @ turn) @ (K @ turn).T
 difference = np.abs(turned - Q @ K.T).max()
-print(f"\nQ Kᵀ with both turned by {ANGLE} degrees: at most {difference:.0e} apart")
+print(f"\nQ Kᵀ with both rotated by {ANGLE} degrees: at most {difference:.0e} apart")
 
 # %% [markdown]
-# ## 2.7 Low rank: a thin product
+# ## 2.7 Low rank: the product of two thin matrices
 #
-# GPT-2's `W_Q` is not square: it has 768 rows and 64 columns. It throws away most of what a word's
-# vector says, and keeps what this head asks about. The same in small: with one column each, `W_Q`
-# and `W_K` make of two numbers one. Their product W_Q W_Kᵀ is 2 x 2, but takes the whole plane to a
-# line. Its **rank** is 1: the number of singular values that are not 0. With the numbers above the
-# fish ends at the origin: it has nothing to ask this head.
+# GPT-2's `W_Q` is not square: it has 768 rows and 64 columns. It discards most of what a word's
+# vector says, and keeps what this head asks about. A small example: with one column each, `W_Q` and
+# `W_K` turn two numbers into one. Their product W_Q W_Kᵀ is 2 x 2, but maps the whole plane onto a
+# line. Its **rank** is 1: the number of singular values that are not 0. With the numbers above, the
+# fish ends up at the origin: in this head it asks for nothing.
 
 # %%
 thin_Q, thin_K = np.array([[1.0], [-0.5]]), np.array([[0.5], [1.0]])
@@ -188,19 +190,19 @@ print(f"rank {np.linalg.matrix_rank(flat)}")
 pictures.plane({"W_Q W_Kᵀ": flat}, points=dict(zip(words, X, strict=True)))
 
 # %% [markdown]
-# And in a model: a head's W_Q W_Kᵀ has D rows and D columns, and as many singular values above 0 as
-# a head has columns: 32 of 128 in the pocket model, 64 of 768 in GPT-2. So it can ask about no more
-# directions than that, and the singular values say how much about each. What two thin matrices save
-# is counted in [chapter 9](09_counting_parameters.py).
+# In a model, a head's W_Q W_Kᵀ has D rows and D columns, but only as many nonzero singular values
+# as a head has columns: 32 of 128 in the pocket model, 64 of 768 in GPT-2. So it can ask about no
+# more directions than that, and the singular values say how much about each. [Chapter
+# 9](09_counting_parameters.py) counts what two thin matrices save.
 
 # %%
-head = model.trace("any text").head(LAYER, HEAD)  # its matrices are the same for all
+head = model.trace("any text").head(LAYER, HEAD)  # the matrices don't depend on the text
 D, Dh = head.W_Q.shape
 values = np.linalg.svd(head.QK.full(), compute_uv=False)
 squares = np.cumsum(values**2) / np.sum(values**2)
 print(f"\n{head.title}: W_Q W_Kᵀ is {D} x {D}, of rank {np.linalg.matrix_rank(head.QK.full())}")
 print(f"{D} x {D} numbers: {D * D:,}; two thin matrices: 2 · {D} · {Dh} = {2 * D * Dh:,}")
-print(f"nine tenths of it (of the squares) are in {np.argmax(squares >= 0.9) + 1} directions")
+print(f"nine tenths of the sum of squares are in {np.argmax(squares >= 0.9) + 1} directions")
 pictures.curves({"singular values": values}, x_name="number", y_name="stretch")
 
 # %% [markdown]
@@ -212,18 +214,18 @@ pictures.curves({"singular values": values}, x_name="number", y_name="stretch")
 # <details><summary>Answer</summary>
 #
 # (1, 0) goes to (0, 1), and (0, 1) to (-1, 0); these are the rows. The determinant is 1.0000 for
-# every angle: a turn changes no area. (1, 2) goes to (-2, 1).
+# every angle: a rotation preserves areas. (1, 2) goes to (-2, 1).
 #
 # </details>
 #
 # **Exercise 2.** Make one of the two stretches negative: `STRETCH, ANGLE = (1.5, -0.5), 30`. What
-# becomes of the determinant, and what of the singular values of `stretch`? (To see those, begin the
-# code of 2.4 with `M = stretch`.)
+# happens to the determinant, and to the singular values of `stretch`? (To see those, begin the code
+# of 2.4 with `M = stretch`.)
 #
 # <details><summary>Answer</summary>
 #
-# The determinant goes from 0.7500 to -0.7500: areas are as they were, but the plane is turned over.
-# The singular values stay 1.5000 and 0.5000: they are never negative, and the mirror is in U or Vᵀ.
+# The determinant goes from 0.7500 to -0.7500: areas are the same, but the plane is flipped. The
+# singular values stay 1.5000 and 0.5000: they are never negative, and the reflection is in U or Vᵀ.
 #
 # </details>
 #
@@ -232,17 +234,17 @@ pictures.curves({"singular values": values}, x_name="number", y_name="stretch")
 #
 # <details><summary>Answer</summary>
 #
-# Like X Xᵀ: 5 and 4, 4 and 5. Both are turned by the same angle, which changes no dot product. With
-# any other `W_K = W_Q` it need not be X Xᵀ, but it is symmetric always.
+# Like X Xᵀ: 5 and 4, 4 and 5. Both are rotated by the same angle, which changes no dot product.
+# With another matrix it need not be X Xᵀ, but with `W_K = W_Q` it is always symmetric.
 #
 # </details>
 #
-# **Exercise 4.** In 2.7 double `thin_Q`. Is the plane a plane again? What happens to the singular
+# **Exercise 4.** In 2.7 double `thin_Q`. Does the plane stay a plane? What happens to the singular
 # values?
 #
 # <details><summary>Answer</summary>
 #
 # No: it is still a line, of rank 1. The larger singular value doubles, from 1.2500 to 2.5000, and
-# the other one stays 0. Only a second column could bring back a second direction.
+# the other stays 0. Only a second column could add a second direction.
 #
 # </details>

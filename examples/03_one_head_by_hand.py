@@ -1,16 +1,16 @@
 # %% [markdown]
 # # 3. One head of attention, by hand
 #
-# Three words, 猫 吃 鱼 (cat eats fish), and one head of attention that is small enough for a
-# pencil. Each word is a row of four numbers. Nobody trained these numbers: they were written down
-# so that the arithmetic stays short. What is done with them is what a head of GPT-2 does, but for
-# its biases and its mask (the mask comes in [chapter 4](04_your_journey.py)).
+# Three words, 猫 吃 鱼 (cat eats fish), and one attention head, small enough for a pencil. Each
+# word is a row of four numbers. These numbers are not trained: they were chosen to keep the
+# arithmetic short. The head computes what a head of GPT-2 computes, except for its biases and its
+# mask (the mask comes in [chapter 4](04_your_journey.py)).
 #
 #     X  ->  Q, K, V  ->  raw_scores  ->  scores  ->  weights  ->  context
 #
-# Change any number in the first cell and run the chapter again: it goes on with yours. A tutorial's
-# program has printed the same steps; a line at the end of a section tells whether its figures are
-# ours.
+# Change any number in the first cell and run the chapter again: everything is recomputed. A
+# published tutorial prints the same steps; a line at the end of each section says whether its
+# figures equal ours.
 
 # %%
 import math
@@ -47,11 +47,11 @@ print(attnlab.table(X, rows=words, decimals=2))
 # makes it [`affine`](../attnlab/equations.py)):
 #
 # * its **query**, what it looks for: `Q = X W_Q`
-# * its **key**, what it is found by: `K = X W_K`
-# * its **value**, what it gives to a word that looks at it: `V = X W_V`
+# * its **key**, what it can be found by: `K = X W_K`
+# * its **value**, what it passes to a word that attends to it: `V = X W_V`
 #
 # Here are the matrices. A number of `Q` is one row of `X` times one column of `W_Q`: four products
-# and their sum. Take a pencil, work out one number of `Q`, and look below whether it is there.
+# and their sum. Take a pencil, work out one number of `Q`, and check it below.
 
 # %%
 recorded = figures.load("cat_eats_fish")
@@ -66,7 +66,7 @@ for name in ("W_Q", "W_K", "W_V"):
 
 # %%
 def multiply(left: Array, right: Array, columns: Sequence[str] = ()) -> Array:
-    """The matrix product of the two, every sum of products written out."""
+    """The matrix product of the two, with every sum of products printed."""
     product = np.zeros((len(left), right.shape[1]))
     names = columns or [f"column {j}" for j in range(right.shape[1])]
     for i, word in enumerate(words):
@@ -90,9 +90,9 @@ print(figures.verdict(inputs, 4, Q=(Q, recorded["Q"]), K=(K, recorded["K"]), V=(
 # %% [markdown]
 # ## 3.2 Raw scores
 #
-# How well does a query fit a key? Multiply the two rows number by number and add up. Each query
-# with each key, that is [`raw_scores`](../attnlab/equations.py) `= Q Kᵀ`. In the table a row is the
-# word that asks, a column the word that it looks at.
+# How well does a query fit a key? Multiply the two rows number by number and add up. Doing this for
+# each query and each key gives [`raw_scores`](../attnlab/equations.py) `= Q Kᵀ`. In the table a row
+# is the word that asks, a column the word it attends to.
 
 # %%
 print("\n3.2 raw_scores = Q Kᵀ")
@@ -105,9 +105,8 @@ print(figures.verdict(inputs, 4, raw_scores=(raw_scores, recorded["raw_scores"])
 # %% [markdown]
 # ## 3.3 Scores
 #
-# [`scores`](../attnlab/equations.py) are the raw scores divided by √Dk, where Dk is how many
-# numbers a key has: by √2, with the matrices above.
-# [Chapter 5](05_why_divide_by_root_d.py) is about why.
+# [`scores`](../attnlab/equations.py) are the raw scores divided by √Dk, where Dk is the width of a
+# key: by √2, with the matrices above. [Chapter 5](05_why_divide_by_root_d.py) explains why.
 
 # %%
 width = K.shape[-1]
@@ -124,19 +123,19 @@ print(figures.verdict(inputs, 4, scores=(scores, recorded["scores"])))
 # %% [markdown]
 # ## 3.4 Weights
 #
-# [`softmax`](../attnlab/equations.py) makes shares out of scores. Raise `e` to the power of each
-# score: whatever the score, that is positive. Then divide by their sum, and the shares
-# add up to 1.
+# [`softmax`](../attnlab/equations.py) turns scores into shares. Raise `e` to the power of each
+# score: whatever the score, the result is positive. Then divide by their sum, and the shares add up
+# to 1.
 #
-# First on three round numbers: 1.0, 0.5, 0.1. (They also circulate with the shares 0.57, 0.29 and
-# 0.14, which are not their softmax; work it out and see.)
+# First on three round numbers: 1.0, 0.5, 0.1. (Some texts give them the shares 0.57, 0.29 and 0.14,
+# which are not their softmax; work it out and see.)
 
 # %%
 example = [1.0, 0.5, 0.1]
 
 
 def in_reach(scores: Array) -> Array:
-    """The scores; a row whose powers of e would be too large or too small is moved as a whole."""
+    """The scores, with rows shifted whose powers of e would be too large or too small."""
     largest = scores.max(axis=-1, keepdims=True)
     moved: Array = scores - (largest - np.clip(largest, -700, 700))
     return moved
@@ -150,9 +149,9 @@ for power in powers:
     print(f"  {power:#.5g} / {powers.sum():#.5g} = {power / powers.sum():.3f}")
 
 # %% [markdown]
-# Now our words. (Above a score of 709 a power of `e` is more than a float64 can hold. To add one
-# number to all scores of a row changes no share, so `in_reach` moves back a row that goes too far.
-# The library always moves each row's largest score to 0.)
+# Now our words. (Above a score of 709 the power of `e` overflows a float64. Adding the same number
+# to all scores of a row changes no share, so `in_reach` shifts a row that goes too far. The library
+# always shifts each row's largest score to 0.)
 
 # %%
 exp_of_scores = np.exp(in_reach(scores))
@@ -178,11 +177,10 @@ print(figures.verdict(inputs, 4, weights=(weights, recorded["weights"])))
 
 # %% [markdown]
 # Every row of weights sums to 1. With the numbers above all nine are near a third, because the
-# scores of a row are near each other: this head, which nobody trained, has no strong opinion.
+# scores of a row are near each other: this untrained head has no strong preference.
 #
-# **Round last.** The lines above show four decimals, but the program went on with all of them. If
-# you go on with the four that you see, the powers of `e` come out different from the fifth decimal
-# on.
+# **Round last.** The lines above show four decimals, but the program used all of them. If you
+# continue with the four you see, the powers of `e` differ from the fifth decimal on.
 
 # %%
 difference = np.abs(np.exp(np.round(in_reach(scores), 4)) - exp_of_scores).max()
@@ -192,10 +190,10 @@ print(f"  largest difference  {difference:.7f}")
 # %% [markdown]
 # ## 3.5 Context
 #
-# Each word collects the values of all words, as much of each as its weights say:
-# [`context`](../attnlab/equations.py) `= weights V`. This mixture is what the head hands on. In the
-# picture each value is an arrow, made shorter by its weight; one after the other they lead to the
-# context of the first word.
+# Each word collects the values of all words, in proportion to its weights:
+# [`context`](../attnlab/equations.py) `= weights V`. This weighted sum is what the head passes on.
+# In the picture each value is an arrow, scaled by its weight; head to tail they lead to the context
+# of the first word.
 
 # %%
 print("\n3.5 context = weights V")
@@ -212,15 +210,15 @@ pictures.arrows(added, title=f"context of {words[0]}")
 # %% [markdown]
 # ## 3.6 The same in one line
 #
-# [`attnlab.self_attention`](../attnlab/forward/functional.py) goes the same way and keeps every
-# step under its name. A notebook draws it: point at a cell of the heatmap for its number, and open
-# the other steps.
+# [`attnlab.self_attention`](../attnlab/forward/functional.py) does the same and keeps every step
+# under its name. A notebook draws it: point at a cell of the heatmap for its number, and open the
+# other steps.
 
 # %%
 head = attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)
 
 print("\n3.6 attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)")
-print("\nLargest difference from what we did by hand")
+print("\nLargest difference from the steps by hand")
 for name, matrix in {"scores": scores, "weights": weights, "context": context}.items():
     print(f"  {name:8} {np.abs(getattr(head, name) - matrix).max():.0e}")
 head
@@ -228,12 +226,12 @@ head
 # %% [markdown]
 # ## 3.7 Three heads of one sentence
 #
-# Other matrices ask other questions of the same words. Look at the columns of `X`: with the
-# numbers above, 猫 and 鱼 are large in the first and the third, 吃 in the second and the fourth. So
-# first minus second plus third minus fourth is a number that tells a noun from a verb.
+# Other matrices ask other questions of the same words. Look at the columns of `X`: with the numbers
+# above, 猫 and 鱼 are large in the first and the third, 吃 in the second and the fourth. So first
+# minus second plus third minus fourth is a number that separates nouns from verbs.
 #
-# A head may use it as its whole query (doubled, to show more clearly) and, with the sign turned, as
-# its whole key. Then nouns fit the verb, and the verb fits nouns.
+# A head may use it as its whole query (doubled, to make the effect clearer) and, with the sign
+# flipped, as its whole key. Then nouns match the verb, and the verb matches nouns.
 
 # %%
 noun = np.resize([[1.0], [-1.0], [1.0], [-1.0]], (X.shape[1], 1))
@@ -247,8 +245,8 @@ print(attnlab.table(other_kind.weights, rows=words, columns=words))
 other_kind.plot()
 
 # %% [markdown]
-# Without the turned sign like fits like: a noun looks at nouns, itself included, and the verb at
-# itself.
+# Without the flipped sign, like matches like: a noun attends to nouns, itself included, and the
+# verb to itself.
 
 # %%
 own_kind = attnlab.self_attention(X, 2 * noun, noun, W_V, tokens=words)
@@ -258,10 +256,10 @@ print(attnlab.table(own_kind.weights, rows=words, columns=words))
 own_kind.plot()
 
 # %% [markdown]
-# A layer has many heads, so that many questions are asked at once. What they bring is put side by
-# side, [`concat`](../attnlab/equations.py), and mixed by one more matrix. We wrote our questions
-# down; a model finds its own while it is trained, and [chapter 7](07_heads_that_learned.py) looks
-# at some.
+# A layer has many heads, which ask different questions at once: **multi-head attention**. Their
+# contexts are concatenated, [`concat`](../attnlab/equations.py), and mixed by one more matrix. We
+# chose our questions; a model learns its own in training, and [chapter 7](07_heads_that_learned.py)
+# looks at some.
 
 # %%
 three = {"by hand": head, "other kind": other_kind, "own kind": own_kind}
@@ -273,14 +271,14 @@ print(attnlab.table(concat, rows=words, columns=names))
 # %% [markdown]
 # ## 3.8 Rows or columns
 #
-# Here a word is a row, and a matrix stands on the right: `Q = X W_Q`. Some texts and videos have
-# words as columns and the matrix on the left. Then everything is turned over: `Qᵀ = W_Qᵀ Xᵀ`, and
-# their table of scores, `K Qᵀ`, has the word that asks as a **column**. There the shares of a
-# column sum to 1. No number differs.
+# Here a word is a row, and the matrix is on the right: `Q = X W_Q`. Some texts and videos have
+# words as columns and the matrix on the left. Then everything is transposed: `Qᵀ = W_Qᵀ Xᵀ`, and in
+# their table of scores, `K Qᵀ`, the word that asks is a **column**. There the shares of a column
+# sum to 1. The numbers are the same.
 #
-# PyTorch's `nn.Linear(4, 2)` keeps a third habit: words are rows, but its `weight` has the shape
-# (out, in), here (2, 4), and it computes `X weightᵀ`. GPT-2's files hold (in, out), as we do. With
-# a square matrix a wrong habit gives no error, only wrong numbers.
+# PyTorch's `nn.Linear(4, 2)` uses a third convention: words are rows, but its `weight` has the
+# shape (out, in), here (2, 4), and it computes `X weightᵀ`. GPT-2's files hold (in, out), as we do.
+# With a square matrix the wrong convention gives no error, only wrong numbers.
 
 # %%
 as_columns = {"X": X.T, "Q": W_Q.T @ X.T, "K": W_K.T @ X.T}
@@ -298,13 +296,13 @@ habits = {
 print()
 for habit, (left, right, product) in habits.items():
     print(f"  {habit:24} {left} {right} -> {product}")
-print(f"\nLargest difference of the scores, turned back: {np.abs(turned.T - scores).max():.0e}")
+print(f"\nLargest difference of the scores, transposed back: {np.abs(turned.T - scores).max():.0e}")
 
 # %% [markdown]
 # ## 3.9 Predict, change, see
 #
-# **Exercise 1.** Double every number of `W_Q`. What becomes of the raw scores, and are the weights
-# still near a third? Say it first, then put `W_Q = 2 * W_Q` below the matrices in the first cell
+# **Exercise 1.** Double every number of `W_Q`. What happens to the raw scores, and are the weights
+# still near a third? Predict first, then put `W_Q = 2 * W_Q` below the matrices in the first cell
 # and run the chapter again.
 #
 # <details><summary>Answer</summary>
@@ -319,8 +317,8 @@ print(f"\nLargest difference of the scores, turned back: {np.abs(turned.T - scor
 # <details><summary>Answer</summary>
 #
 # All scores are 0 and all powers of `e` are 1, so every weight is exactly a third. Every word gets
-# the same context, 0.4733 and 0.5867, the mean of the three values. With the real `W_Q` it was not
-# far from that.
+# the same context, 0.4733 and 0.5867, the mean of the three values. With the original `W_Q` it was
+# not far from that.
 #
 # </details>
 #
@@ -329,15 +327,15 @@ print(f"\nLargest difference of the scores, turned back: {np.abs(turned.T - scor
 #
 # <details><summary>Answer</summary>
 #
-# None. The rows change places: 猫 still gets 0.4743 and 0.5875, though it stands last now.
-# Attention by itself does not know in which order words stand: each query meets the same keys and
-# values. That is why GPT-2 adds a vector for the position to each word before the first head.
+# None. The rows trade places: 猫 still gets 0.4743 and 0.5875, though it now comes last. Attention
+# by itself does not know the order of words: each query meets the same keys and values. That is why
+# GPT-2 adds a vector for the position to each word before the first head.
 #
 # </details>
 #
-# **Exercise 4.** Write the head yourself. The one below has two mistakes in it, and `attnlab.check`
-# tells them one after the other. Predict which steps differ, then run the cell, mend what it says
-# first, and run it again, until six of six steps agree.
+# **Exercise 4.** Write the head yourself. The one below has two mistakes, and `attnlab.check`
+# reports them one after the other. Predict which steps differ, then run the cell, fix what it
+# reports first, and run it again, until six of six steps agree.
 
 
 # %%
@@ -356,8 +354,8 @@ print(attnlab.check(my_head(X, W_Q, W_K, W_V), head))
 # <details><summary>Answer</summary>
 #
 # Scores, weights and context differ. First the scores: they are divided by 2, which is Dk and by
-# chance also √D, so `check` names both. It has to be `Q @ K.T / math.sqrt(K.shape[-1])`. Then the
-# weights: `softmax over the queries`, so that columns sum to 1 and not rows. Leave out both `.T`
-# behind them: `attnlab.softmax(scores)`.
+# chance also √D, so `check` names both. It should be `Q @ K.T / math.sqrt(K.shape[-1])`. Then the
+# weights: `softmax over the queries`, so that columns sum to 1 instead of rows. Remove both `.T`:
+# `attnlab.softmax(scores)`.
 #
 # </details>

@@ -2,11 +2,11 @@
 # # 4. Your journey starts with one step
 #
 # Six words, three numbers each. We build attention in stages: with nothing to learn, with `W_Q`,
-# `W_K` and `W_V`, then so that no word sees the words after it, with dropout, and with two heads.
+# `W_K` and `W_V`, then with a mask that hides later words, with dropout, and with two heads.
 #
-# Change any number in the first cell and run the chapter again: it goes on with yours. The same
-# stages were computed with PyTorch to six decimals; a line at the end of a stage tells whether
-# those figures are ours.
+# Change any number in the first cell and run the chapter again: everything is recomputed. The same
+# stages were computed with PyTorch to six decimals; a line at the end of each stage says whether
+# those figures equal ours.
 
 # %%
 import numpy as np
@@ -41,10 +41,10 @@ print(attnlab.table(X, rows=words, decimals=2))
 # %% [markdown]
 # ## 4.1 With nothing to learn
 #
-# How alike are two words? Multiply their rows number by number and add up: for "journey", six dot
-# products. [`softmax`](../attnlab/equations.py) makes weights of them, and with these weights the
-# six rows of `X` are mixed into a new row for "journey". (No division by a root here; that comes
-# with 4.2.)
+# How similar are two words? Multiply their rows number by number and add up: for "journey", six dot
+# products. [`softmax`](../attnlab/equations.py) turns them into weights, and with these weights the
+# six rows of `X` are mixed into a new row for "journey". (No division by √Dk yet; that comes in
+# 4.2.)
 
 # %%
 recorded = figures.load("journey")
@@ -78,13 +78,13 @@ pictures.heatmap(weights, rows=words, columns=words, title="softmax(X Xᵀ)")
 # %% [markdown]
 # ## 4.2 With W_Q, W_K and W_V
 #
-# No step of 4.1 holds anything to learn. Attention lets a word look with one row (its query), be
-# found by another (its key) and give a third (its value), each made by a matrix of its own. The dot
-# products, [`raw_scores`](../attnlab/equations.py), are then divided by the root of a key's width:
-# by √2, with the matrices here.
+# No step of 4.1 has anything to learn. Attention lets a word search with one row (its query), be
+# found by another (its key) and pass on a third (its value), each made by its own matrix. The dot
+# products, [`raw_scores`](../attnlab/equations.py), are then divided by the square root of a key's
+# width: by √2, with the matrices here.
 #
 # The figures have two variants with different matrices: one drawn between 0 and 1, one drawn as
-# PyTorch's `Linear` does, around 0. The picture is of the second.
+# PyTorch's `Linear` does, around 0. The picture shows the second.
 
 # %%
 print("\n4.2 With W_Q, W_K and W_V")
@@ -106,14 +106,14 @@ for variant, how in variants.items():
 head
 
 # %% [markdown]
-# **Round last.** In print you may meet 1.2, 1.8 and 1.5 as the first variant's raw scores of
-# "journey" with "Your", "journey" and "step". Those are the products of the numbers above, cut off
-# after one decimal in the end. Whoever cuts `Q` and `K` first gets others.
+# **Round last.** You may find 1.2, 1.8 and 1.5 in print as the first variant's raw scores of
+# "journey" with "Your", "journey" and "step". Those are the products of the numbers above,
+# truncated to one decimal at the end. Truncating `Q` and `K` first gives different ones.
 
 
 # %%
 def cut(x: Array) -> Array:
-    """x without what follows the first decimal."""
+    """x, truncated to one decimal."""
     cut_off: Array = np.trunc(x * 10) / 10
     return cut_off
 
@@ -125,35 +125,35 @@ print(f"\nRaw scores of {words[journey]}, first variant")
 print(
     attnlab.table(
         [exact, cut(exact), of_cut_rows],
-        rows=["as they are", "cut off in the end", "Q and K cut off first"],
+        rows=["all decimals", "truncated at the end", "Q and K truncated first"],
         columns=words,
     )
 )
 
 # %% [markdown]
-# ## 4.3 No word sees the future
+# ## 4.3 The causal mask: no word sees the future
 #
-# A model that predicts the next word must not look at it. Row by row (the word that asks), every
-# column to the right of the diagonal is closed. `True` means: may attend.
+# A model that predicts the next word must not see it: it is **autoregressive**. In each row (the
+# word that asks), every column to the right of the diagonal is masked. `True` means: may attend.
 #
-# With queries as rows, the closed part is the **upper right**. Some drawings have the keys as rows;
-# there it is the lower left. It is the same mask, turned over.
+# With queries as rows, the masked part is the **upper right**. Some drawings have the keys as rows;
+# there it is the lower left. It is the same mask, transposed.
 #
-# **One way:** take the weights that we have, set the future to 0, and divide each row by what is
-# left, so that it sums to 1 again.
+# **One way:** take the weights above, set the future to 0, and divide each row by what is left, so
+# that it sums to 1 again.
 #
 # **The other way:** set the future's *scores* to -inf ([`masked_scores`](../attnlab/equations.py)),
 # so that softmax gives it `e^-inf = 0`, and take the softmax once.
 
 # %%
 mask = attnlab.causal_mask(T)
-tiny = 1e-300  # so that nothing is divided by 0
+tiny = 1e-300  # avoids dividing by 0
 zeroed = np.where(mask, head.weights, 0.0)
 renormalised = zeroed / np.maximum(zeroed.sum(axis=1, keepdims=True), tiny)
 
 causal = attnlab.self_attention(X, head.W_Q, head.W_K, head.W_V, mask=mask, tokens=words)
 
-print("\n4.3 No word sees the future")
+print("\n4.3 The causal mask: no word sees the future")
 print("\nmasked_scores: a row is the word that asks")
 print(attnlab.table(causal.masked_scores, rows=words, columns=words))
 print("\nTheir softmax: the weights")
@@ -176,8 +176,8 @@ causal.plot("masked_scores")
 
 # %% [markdown]
 # Why do the two ways agree? Look at the row of "starts", the third word of six. The first way
-# divides each power of `e` by the sum of all six, then by the share that the first three have of
-# that sum. The sum of all six is in both divisions and cancels; what is left is the sum of three.
+# divides each power of `e` by the sum of all six, then by the share that the first three have in
+# that sum. The sum of all six is in both divisions and cancels, leaving the sum of three.
 #
 #     (e^score / sum of six) / (sum of three / sum of six)  =  e^score / sum of three
 
@@ -200,18 +200,19 @@ for j in np.flatnonzero(seen):
     print(f"  {words[j]:8} {one_way}   {powers[j]:#.5g} / {of_seen:#.5g} = {second:.4f}")
 
 # %% [markdown]
-# So why does everybody take the second way? The first needs shares to be left. Where the future had
-# taken nearly everything, it divides 0 by 0.
+# So why does everybody use the second way? The first needs some weight to be left. If the future
+# had taken nearly all of it, it divides 0 by 0.
 #
 # ## 4.4 Dropout
 #
-# While a model is trained, each weight is set to 0 with probability p, at random, so that the model
-# does not come to rely on a few of them. It does not steer attention to certain words: chance picks
-# them, anew in every step. The weights that stay are multiplied by 1 / (1 - p).
+# **Dropout** sets each weight to 0 at random, with probability p, while a model is trained, so that
+# it does not rely on a few of them. It does not steer attention to certain words: which weights are
+# dropped is random, and different in every step. The weights that stay are multiplied by 1 / (1 -
+# p).
 #
-# First with a mask that was recorded for p = 0.5: 0 where a weight goes, 2 where it stays. Look at
-# "journey": with the words above both its weights went, its row is empty. Rows do not sum to 1 any
-# more.
+# First with a mask that was recorded for p = 0.5: 0 where a weight is dropped, 2 where it stays.
+# Look at "journey": with the words above both its weights are dropped, and its row is all zeros.
+# Rows no longer sum to 1.
 
 # %%
 dropout_mask = np.resize(recorded["dropout"]["mask"], (T, T))
@@ -226,8 +227,8 @@ print()
 print(figures.verdict(inputs, 6, dropped=(dropped, recorded["dropout"]["weights"])))
 
 # %% [markdown]
-# The library draws a mask of its own, with the `p` and the `seed` of the first cell. The recorded
-# one was drawn with PyTorch's seed 123; NumPy draws other numbers from that seed, by the same rule.
+# The library draws its own mask, with the `p` and the `seed` of the first cell. The recorded one
+# was drawn with PyTorch's seed 123; from that seed NumPy draws different numbers, by the same rule.
 
 # %%
 matrices = head.W_Q, head.W_K, head.W_V
@@ -237,9 +238,9 @@ print(attnlab.table(once.weights, rows=words, columns=words))
 once.plot()
 
 # %% [markdown]
-# Why times 1 / (1 - p)? So that the **mean** stays what it was. Draw many masks: a share p of the
-# draws is 0, the others are that much larger, and the mean of all draws is the weight without
-# dropout. Without the factor it would be a share of 1 - p of it.
+# Why multiply by 1 / (1 - p)? So that the **mean** stays the same. Draw many masks: a share p of
+# the draws is 0, the others are larger by that factor, and the mean of all draws is the weight
+# without dropout. Without the factor it would be 1 - p times that weight.
 
 # %%
 many = attnlab.self_attention(
@@ -261,18 +262,18 @@ print(
     )
 )
 distance = np.abs(mean - causal.weights).max()
-print(f"\nMean of the draws against no dropout, all weights: at most {distance:.4f} apart")
+print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} apart")
 
 # %% [markdown]
 # ## 4.5 Two heads
 #
-# A head has one set of weights for each word. Two heads have two, from matrices of their own. Their
-# contexts are put side by side, [`concat`](../attnlab/equations.py): two columns from head 0, two
-# from head 1.
+# A head has one row of weights for each word. **Multi-head attention** has several, each from its
+# own matrices; here two. Their contexts are concatenated, [`concat`](../attnlab/equations.py): two
+# columns from head 0, two from head 1.
 #
-# The library takes the heads' matrices side by side as well, as GPT-2 stores them. GPT-2 then mixes
-# the four columns with an output matrix `W_O`. Our figures stop before that, so here `W_O` is the
-# identity matrix, which changes nothing.
+# The library takes the heads' matrices side by side as well, as GPT-2 stores them. The output
+# matrix `W_O` then mixes the columns. Our figures stop before that, so here `W_O` is the identity
+# matrix, which changes nothing.
 
 # %%
 parts = recorded["multi_head"]["heads"]
@@ -286,7 +287,7 @@ print("\n4.5 Two heads")
 print(f"\nWeights of {words[-1]}")
 rows = [f"head {h}" for h in range(len(parts))]
 print(attnlab.table([one.weights[-1] for one in both.heads], rows=rows, columns=words))
-print("\nThe contexts side by side (concat)")
+print("\nThe contexts, concatenated (concat)")
 columns = [f"head {h}, {j}" for h in range(len(parts)) for j in range(both.heads[h].V.shape[1])]
 print(attnlab.table(both.concat, rows=words, columns=columns))
 print()
@@ -307,16 +308,17 @@ both
 # %% [markdown]
 # ## 4.6 Heads differ because they start differently
 #
-# Nobody tells a head what to look for. Its matrices start as random numbers, and training moves
-# them a little at a time, each number against its gradient (how much the error grows with that
-# number). So what if two heads start with the same numbers, rows of `W_O` included? They have the
-# same gradients, take the same steps, and stay one head twice.
+# Nobody programs what a head looks for. Its matrices start as random numbers, and training, by
+# **gradient descent**, moves each number a little at a time against its **gradient** (how much the
+# error grows with that number). So what if two heads start with the same numbers, rows of `W_O`
+# included? They have the same gradients, take the same steps, and stay identical.
 #
-# Let us see. The task: each word is to write the row of the word before it (the first word its
-# own). One pair of heads starts differently, one pair alike, both for the same number of steps. The
-# loss is the mean square of what is missing; the picture shows its root. You need not follow every
-# line of `train`: each step computes the layer, its error and the gradients, and AdamW, which
-# decides how large a step is, moves the matrices.
+# Let us see. The task: each word has to output the row of the word before it (the first word its
+# own). One pair of heads starts differently, one pair identically; both train for the same number
+# of steps. The loss is the mean square of the error; the picture shows its root. You need not
+# follow every line of `train`: each step computes the layer, its error and the gradients
+# (**backpropagation**), and the optimizer AdamW, which decides how large a step is, updates the
+# matrices.
 
 # %%
 wanted = np.vstack([X[:1], X[:-1]])
@@ -329,7 +331,7 @@ def new_head(rng: np.random.Generator) -> list[Array]:
 
 
 def train(*starts: list[Array]) -> tuple[attnlab.MultiHeadAttention, list[float]]:
-    """What heads come to from where they start, and how far off they were at each step."""
+    """The trained heads, from where they start, and their error at each step."""
     W_Q, W_K, W_V = (np.hstack([start[n] for start in starts]) for n in range(3))
     W_O = np.vstack([start[3] for start in starts])
     matrices = W_Q, W_K, W_V, W_O
@@ -353,7 +355,7 @@ different, off_different = train(a, b)
 alike, off_alike = train(a, a)
 
 print("\n4.6 Heads differ because they start differently")
-print(f"\nAfter {steps} steps: how far off, and how far the weights of the two heads are apart")
+print(f"\nAfter {steps} steps: the error, and how far apart the weights of the two heads are")
 ends = [
     [off[-1], np.abs(pair.weights[0] - pair.weights[1]).max()]
     for pair, off in ((different, off_different), (alike, off_alike))
@@ -364,8 +366,8 @@ pictures.curves(
 )
 
 # %% [markdown]
-# Here are the two heads that started differently, by now. With two different looks at the words
-# they can write what one look, taken twice, can't.
+# Here are the two heads that started differently, after training. Two different attention patterns
+# can produce what one pattern, used twice, can't.
 
 # %%
 for h, one in enumerate(different.heads):
@@ -376,32 +378,32 @@ different
 # %% [markdown]
 # ## 4.7 Predict, change, see
 #
-# **Exercise 1.** In 4.3 the first word's only weight is 1. Could other matrices make it anything
-# else? And what is the first word's context? Say it, then `print(causal.context[0])`.
+# **Exercise 1.** In 4.3 the first word's only weight is 1. Could other matrices change that? And
+# what is the first word's context? Predict, then `print(causal.context[0])`.
 #
 # <details><summary>Answer</summary>
 #
-# No. It sees itself alone, and the shares of a row sum to 1. So its context is its own value,
+# No. It sees only itself, and the shares of a row sum to 1. So its context is its own value,
 # -0.0872 and 0.0286, whatever the scores are.
 #
 # </details>
 #
-# **Exercise 2.** One row of weights is the same with the mask as without. Which one, and why?
+# **Exercise 2.** One row of weights is the same with and without the mask. Which one, and why?
 #
 # <details><summary>Answer</summary>
 #
-# The last: "step" has no word after it, so nothing is closed. It begins with 0.1935 both times.
+# The last: "step" has no word after it, so nothing is masked. It begins with 0.1935 both times.
 #
 # </details>
 #
-# **Exercise 3.** Turn the mask over: `mask = attnlab.causal_mask(T).T`. Which word has now only
-# one weight, and which sees all six?
+# **Exercise 3.** Transpose the mask: `mask = attnlab.causal_mask(T).T`. Which word now has only one
+# weight, and which sees all six?
 #
 # <details><summary>Answer</summary>
 #
-# "step" sees itself alone, with a weight of 1, and "Your" sees all six words. Every word sees
-# itself and what comes after it: a model that is trained so can copy the next word from its input,
-# and learns nothing.
+# "step" sees only itself, with a weight of 1, and "Your" sees all six words. Every word sees itself
+# and what comes after it: a model trained like that can copy the next word from its input, and
+# learns nothing.
 #
 # </details>
 #
@@ -415,13 +417,13 @@ different
 #
 # </details>
 #
-# **Exercise 5.** In 4.6 let the two heads start alike in `W_Q`, `W_K` and `W_V`, and differ in
-# their rows of `W_O` alone: `alike, off_alike = train(a, [*a[:3], b[3]])`. Do they stay one head
-# twice?
+# **Exercise 5.** In 4.6 let the two heads start with the same `W_Q`, `W_K` and `W_V`, and differ
+# only in their rows of `W_O`: `alike, off_alike = train(a, [*a[:3], b[3]])`. Do they stay
+# identical?
 #
 # <details><summary>Answer</summary>
 #
 # No. The gradient reaches a head through its rows of `W_O`, so the first step already moves the two
-# heads differently. After 500 steps they are off by 0.01, and no longer by 0.13.
+# heads differently. After 500 steps their error is 0.01, no longer 0.13.
 #
 # </details>

@@ -3,9 +3,9 @@
 #
 # [`scores`](../attnlab/equations.py) `= raw_scores / √d`, where d is the width of a key. Not for
 # speed: the division is one more thing to compute. It keeps the scores from growing with d, so that
-# softmax stays soft enough to learn from. A few experiments show it.
+# softmax stays soft enough to learn from. A few experiments show this.
 #
-# Change any number in the first cell and run the chapter again: it goes on with yours.
+# Change any number in the first cell and run the chapter again: everything is recomputed.
 
 # %%
 import math
@@ -29,11 +29,11 @@ queries, choices = 5_000, 10
 # %% [markdown]
 # ## 5.1 Dice
 #
-# How far from its mean does a sum of dice come out? The **variance** is the mean square of that
-# distance, the **spread** (standard deviation) its root. One die has variance 35/12 = 2.9167. Dice
-# know nothing of each other: a high one does not make the next one high, and often makes up for a
-# low one. So the variances add up, n dice have n times the variance, and only √n times the spread.
-# Four times as many dice spread twice as far, not four times.
+# How far is a sum of dice from its mean? The **variance** is the mean square of that distance, the
+# **spread** (standard deviation) its square root. One die has variance 35/12 = 2.9167. Dice are
+# independent: a high one does not make the next one high, and often offsets a low one. So the
+# variances add up: n dice have n times the variance, and only √n times the spread. Four times as
+# many dice spread twice as far, not four times.
 
 # %%
 throws = {}
@@ -43,7 +43,7 @@ for n in dice:
     throws[n] = rng.integers(1, 7, (draws, n)).sum(axis=1)
     chance = np.ones(1)
     for _ in range(n):
-        chance = np.convolve(chance, np.full(6, 1 / 6))  # of one die more
+        chance = np.convolve(chance, np.full(6, 1 / 6))  # one more die
     sums = np.arange(n, 6 * n + 1)
     chances[f"{n} dice"] = np.interp(distances, sums - 3.5 * n, chance, left=0, right=0)
 
@@ -63,9 +63,9 @@ pictures.curves(chances, x=distances, x_name="distance from the mean", y_name="c
 # ## 5.2 A dot product of d numbers is a sum of d dice
 #
 # Take a query q and a key k of d numbers each, all drawn from a normal distribution with mean 0 and
-# variance 1. One product of two such numbers is a die of variance 1. q·k is the sum of d of them,
-# so its variance is d: about 5 for d = 5, about 100 for d = 100. (It is the spread that grows with
-# √d, not the variance.) So dividing by √d brings the variance back to 1, whatever d is.
+# variance 1. One product of two such numbers acts like a die of variance 1. q·k is the sum of d of
+# them, so its variance is d: about 5 for d = 5, about 100 for d = 100. (The spread grows with √d,
+# not the variance.) So dividing by √d brings the variance back to 1, whatever d is.
 
 # %%
 spread = []
@@ -86,18 +86,18 @@ print(
 )
 
 # %% [markdown]
-# ## 5.3 Softmax grows sharp when its input grows
+# ## 5.3 Softmax gets sharper as its input grows
 #
 # Five scores, and the same five times 8. Why 8? A head of GPT-2 has d = 64 and √64 = 8, so this is
-# what its [`softmax`](../attnlab/equations.py) would get without the division. The order stays, the
-# shares do not: with the scores above one key takes 80 %, and two keep 0.3 % each. Times 64 is the
-# same once more.
+# what its [`softmax`](../attnlab/equations.py) would get without the division. The order stays the
+# same, the shares do not: with the scores above, one key takes 80 %, and two keep 0.3 % each. Times
+# 64 applies the factor once more.
 
 # %%
 weights = {factor: attnlab.softmax(factor * scores) for factor in times}
 keys = [f"key {j}" for j in range(len(scores))]
 
-print("\n5.3 Softmax of some scores, and of the same scores made larger")
+print("\n5.3 Softmax of some scores, and of larger multiples of them")
 print(
     attnlab.table(
         [scores, *weights.values()],
@@ -126,18 +126,18 @@ pictures.heatmap(
 # %% [markdown]
 # ## 5.4 A sharp softmax stops learning
 #
-# A model learns by asking: if this score were a little larger, how much would the weights change?
-# Let us ask it: make one score a millionth larger, one after the other, and look at its own weight.
-# By the rules of calculus it changes w · (1 - w) times as much as the score.
+# Training by **gradient descent** asks: if this score were a little larger, how much would the
+# weights change? Let us ask too: make one score at a time a millionth larger, and look at its own
+# weight. By calculus it changes w · (1 - w) times as much as the score.
 
 # %%
 little = 1e-6
 changes = {}
 for factor, w in weights.items():
-    pushed = attnlab.softmax(factor * scores + little * np.eye(len(scores)))  # a row for each push
+    pushed = attnlab.softmax(factor * scores + little * np.eye(len(scores)))  # a row for each
     changes[factor] = (np.diag(pushed) - w) / little
 
-print("\n5.4 How much its weight changes for a small change of a score")
+print("\n5.4 How much a key's weight changes per small change of its score")
 print(
     attnlab.table(
         [*changes.values()],
@@ -146,22 +146,23 @@ print(
     )
 )
 apart = max(np.abs(changes[factor] - w * (1 - w)).max() for factor, w in weights.items())
-print(f"w · (1 - w) is at most {apart:.0e} from what is measured")
+print(f"w · (1 - w) and the measured values: at most {apart:.0e} apart")
 
 # %% [markdown]
-# With the scores above as they are, every number is near 0.1 or 0.2: each key's score can be
-# learned. Times 8, keys 1 and 3 have 0.0029: a key that lost hardly hears of it. Times 64 all are 0
-# to four decimals, the winner's too: the softmax is **saturated**, and nothing is learned whichever
-# key should have won. [Chapter 13](13_softmax_that_saturates.py) follows that into training.
+# With the scores above, every number is near 0.1 or 0.2: each key's score can be learned. Times 8,
+# keys 1 and 3 have 0.0029: the keys that lost get hardly any gradient. Times 64 all are 0 to four
+# decimals, the winner's too: the softmax is **saturated**, and nothing is learned, whichever key
+# should have won. [Chapter 13](13_softmax_that_saturates.py) follows that into training.
 
 # %% [markdown]
 # ## 5.5 Why the root, and not d or d²
 #
-# A random query looks at random keys (ten, with the numbers above): how much does the winner take?
-# With nothing to divide by, the wider the keys, the more the winner takes all. Divided by d or d²
-# the scores shrink as d grows, until all keys get even shares: then nobody is looked at, and the
-# matrices would have to grow to make up for it. Only with the root is it nearly the same for every
-# d, since only the root takes away just what d dice add.
+# A random query attends to random keys (ten, with the numbers above): how much weight does the
+# winner take? Without division, the wider the keys, the closer the winner comes to taking all.
+# Divided by d or d² the scores shrink as d grows, until all keys get even shares: then the head
+# can't select, and the matrices would have to grow to compensate. Only with the root is the
+# winner's weight nearly the same for every d, since only the root cancels exactly the spread of d
+# dice.
 
 # %%
 divisors = {"1": 0.0, "√d": 0.5, "d": 1.0, "d²": 2.0}  # as powers of d
@@ -195,16 +196,16 @@ pictures.curves(
 
 # %% [markdown]
 # Are a model's queries and keys like that? Before training they are, but smaller. In GPT-2 each of
-# their numbers is the sum of 768 products, of a number of variance 1 (LayerNorm sees to that) and
-# one of `W_Q` with spread 0.02. By the law of the dice its spread is √768 · 0.02 = 0.55. Training
-# may then make queries and keys longer, and some heads come to give nearly all their weight to one
-# token ([chapter 7](07_heads_that_learned.py)). The division does not forbid that. It makes the
+# their numbers is the sum of 768 products of a number with variance 1 (LayerNorm ensures that) and
+# one of `W_Q` with spread 0.02. As with the dice, its spread is √768 · 0.02 = 0.55. Training may
+# then make queries and keys longer, and some heads end up giving nearly all their weight to one
+# token ([chapter 7](07_heads_that_learned.py)). The division does not prevent that. It makes the
 # start soft, where every score can still be learned.
 
 # %% [markdown]
 # ## 5.6 What it costs
 #
-# One head of GPT-2, 12 tokens: the division comes on top of the products, so it can't be what makes
+# One head of GPT-2, 12 tokens: the division is added to the products, so it can't be what makes
 # attention fast.
 
 # %%
@@ -216,17 +217,17 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 # %% [markdown]
 # ## 5.7 Predict, change, see
 #
-# **Exercise 1.** How many dice spread ten times as far as one? Say it first, then put
+# **Exercise 1.** How many dice spread ten times as far as one? Predict first, then put
 # `dice = (1, 10, 100)` into the first cell and read the column of the exact spread.
 #
 # <details><summary>Answer</summary>
 #
-# A hundred, since the root of 100 is 10: one die spreads by 1.71, a hundred by 17.08. Ten dice
-# spread by 5.40 only.
+# A hundred, since the root of 100 is 10: one die has a spread of 1.71, a hundred of 17.08. Ten dice
+# only have a spread of 5.40.
 #
 # </details>
 #
-# **Exercise 2.** In 5.2 divide by d and not by its root: `divided = products / d`. What is the
+# **Exercise 2.** In 5.2 divide by d instead of its root: `divided = products / d`. What is the
 # variance for d = 100?
 #
 # <details><summary>Answer</summary>
@@ -240,24 +241,24 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 #
 # <details><summary>Answer</summary>
 #
-# Nothing: each key has 0.2000 whatever the factor. Softmax hears differences between scores alone,
-# and 64 times no difference is none.
+# Nothing: each key has 0.2000 whatever the factor. Softmax depends only on differences between
+# scores, and 64 times no difference is none.
 #
 # </details>
 #
-# **Exercise 4.** Put `times = (1, 8, -1)`. Which keys win when the scores are turned over, and can
-# you say by how much before you look?
+# **Exercise 4.** Put `times = (1, 8, -1)`. Which keys win when the signs of the scores flip, and
+# can you say by how much before you look?
 #
 # <details><summary>Answer</summary>
 #
-# Keys 1 and 3, which were last, share the first place with 0.2602 each. Each has e^0.2 out of the
-# sum of e^-0.1, e^0.2, e^-0.3, e^0.2 and e^-0.5.
+# Keys 1 and 3, which were last, tie for first with 0.2602 each. Each has e^0.2 out of the sum of
+# e^-0.1, e^0.2, e^-0.3, e^0.2 and e^-0.5.
 #
 # </details>
 #
-# **Exercise 5.** A text divides the raw scores 0.1, 1.8, 0.6, 0.1, 0.1 by √4 = 2, and has the
-# weights 0.1, 0.5, 0.2, 0.1, 0.1. Can that be? Say it first, then make the five raw scores the
-# `scores`, and put `times = (1, 1 / 2)`.
+# **Exercise 5.** A text divides the raw scores 0.1, 1.8, 0.6, 0.1, 0.1 by √4 = 2, and gives the
+# weights 0.1, 0.5, 0.2, 0.1, 0.1. Is that possible? Predict first, then make the five raw scores
+# the `scores`, and put `times = (1, 1 / 2)`.
 #
 # <details><summary>Answer</summary>
 #

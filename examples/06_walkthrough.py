@@ -2,15 +2,16 @@
 # # 6. One head of GPT-2, step by step
 #
 # A published article (orczhou.com, "understanding-llm-attention", 2025-12-31) walks through one
-# head of GPT-2, layer 0, head 0, and prints tables of what it finds. This chapter walks there
-# twice. First on paper: the article's tables are in attnlab, and its arithmetic can be done again
-# from them, with no model and no download. Then on the model that you have, step by step, with the
-# verdict: are these the article's numbers?
+# head of GPT-2, layer 0, head 0, and prints tables of what it finds. This chapter repeats that walk
+# twice. First on paper: the article's tables are in attnlab, and its arithmetic can be redone from
+# them, with no model and no download. Then on the model you have, step by step, with a verdict: are
+# these the article's numbers?
 #
-# The model is GPT-2 small where it is in the Hugging Face cache. Where it is not, it is the pocket
-# GPT-2 that comes with attnlab: another vocabulary, narrower, with numbers of its own, but built in
-# the same way. The first line tells which, and how to get GPT-2. To use another model, name it, or
-# a directory, in the environment variable `ATTNLAB_MODEL`. To see another text, change `PROMPT`.
+# The model is GPT-2 small if it is in the Hugging Face cache. Otherwise it is the pocket GPT-2 that
+# comes with attnlab: the same architecture with another vocabulary, narrower, and with its own
+# numbers. The first line of output says which, and how to get GPT-2. To use another model, put its
+# name or directory in the environment variable `ATTNLAB_MODEL`. To see another text, change
+# `PROMPT`.
 
 # %%
 import math
@@ -32,18 +33,19 @@ model = attnlab.GPT2.at_hand()
 # ## 6.1 What was printed
 #
 # The article's prompt is 12 tokens. In a token's symbol `Ġ` stands for a space before it. The
-# apostrophe is a curly one, three bytes, which GPT-2's vocabulary cuts in two tokens, `âĢ` and `Ļ`.
+# apostrophe is a curly one, three bytes, which GPT-2's **byte pair encoding** splits into two
+# tokens, `âĢ` and `Ļ`.
 #
-# A row of GPT-2's numbers is 768 long, one head's is 64: too long for an article, so that of most
-# tables it prints three columns, and of `V` six rows. The scores are there in full. The arrays
-# below are these tables. Put a line such as `scores[5, 0] = 1` below that of `V`, and what follows
-# is computed from your number.
+# A row of GPT-2's numbers is 768 long, one head's is 64: too long for an article, so most of its
+# tables show three columns, and that of `V` six rows. The scores are there in full. The arrays
+# below are these tables. Add a line such as `scores[5, 0] = 1` below that of `V`, and everything
+# after it is computed from your number.
 
 # %%
 recorded = figures.load("walkthrough")
 wte, wpe = np.array(recorded["wte"]), np.array(recorded["wpe"])
 scores = np.array(recorded["scores"])
-V = np.array(recorded["V"][:5])  # of the first five tokens; then the article leaves some out
+V = np.array(recorded["V"][:5])  # of the first five tokens; the article omits most of the rest
 T = len(scores)
 symbols = recorded["symbols"]
 six = symbols[: min(T, 6)]
@@ -59,8 +61,8 @@ print(attnlab.table(V, rows=symbols[: len(V)]))
 #
 # The model looks up a row for each token (`wte`) and one for each position (`wpe`), and adds them:
 # [`embedding`](../attnlab/equations.py). Both were rounded to four decimals before they were
-# printed, so that the last digit of our sum may be one off. With the numbers above it is, in 10 of
-# 36 places. So the sums are held to three decimals here.
+# printed, so the last digit of our sum may be off by one. With the numbers above it is, in 10 of 36
+# places. So the sums are compared to three decimals here.
 
 # %%
 embedding = wte + wpe
@@ -72,7 +74,7 @@ print(
     attnlab.table(np.stack(columns, axis=1), rows=symbols, columns=["wte", "wpe", "sum", "printed"])
 )
 off = np.abs(embedding - printed) > 0.00005
-print(f"\n{off.sum()} of {off.size} sums have another last digit than the printed one")
+print(f"\n{off.sum()} of {off.size} sums differ from the printed one in the last digit")
 inputs = {"wte": (wte, recorded["wte"]), "wpe": (wpe, recorded["wpe"])}
 print(figures.verdict(inputs, 3, embedding=(embedding, printed)))
 
@@ -80,11 +82,11 @@ print(figures.verdict(inputs, 3, embedding=(embedding, printed)))
 # ## 6.3 The mask
 #
 # Between the sum and the scores lie LayerNorm and two matrices of 768 rows, of which an article can
-# print only corners. From the scores on everything is there again.
+# print only corners. From the scores on, everything is printed again.
 #
-# A token must not look at those behind it. So where the key stands behind the query, the score
-# becomes -inf, which softmax turns into a weight of exactly 0:
-# [`masked_scores`](../attnlab/equations.py).
+# A token must not attend to later ones: that makes the model **autoregressive**, so it can predict
+# each token from those before it. Where the key comes after the query, the score becomes -inf,
+# which softmax turns into a weight of exactly 0: [`masked_scores`](../attnlab/equations.py).
 
 # %%
 mask = attnlab.causal_mask(T)
@@ -100,9 +102,9 @@ print(figures.verdict(inputs, 2, masked_scores=(masked_scores, recorded["masked_
 # ## 6.4 Softmax
 #
 # `e` to the power of each score, divided by the sum of its row:
-# [`weights`](../attnlab/equations.py). (First the row's largest score is taken off, so that no
-# power can overflow. Why may we? That is exercise 1.) Here is one row with all its steps. Put
-# another number in `row`, from 0 to 11.
+# [`weights`](../attnlab/equations.py). (First the row's largest score is subtracted, so that no
+# power can overflow. Why is that allowed? See exercise 1.) Here is one row with all its steps. Set
+# `row` to another number, from 0 to 11.
 
 # %%
 row = 5
@@ -112,7 +114,7 @@ powers = np.exp(masked_scores - largest)  # e to the power of -inf is 0
 weights = powers / powers.sum(axis=1, keepdims=True)
 
 printed = np.array(recorded["weights"])[:T, :T]
-print(f"\n6.4 Softmax: where {symbols[row]} looks")
+print(f"\n6.4 Softmax: what {symbols[row]} attends to")
 steps = [masked_scores, masked_scores - largest, powers, weights, printed]
 names = ["masked_scores", "minus the largest", "e to that power", "weights", "printed"]
 print(
@@ -122,11 +124,11 @@ print(f"\nthe sum of the powers: {powers[row].sum():.4f}\n")
 print(figures.verdict(inputs, 2, weights=(weights, printed)))
 
 # %% [markdown]
-# All 144 weights follow from the printed scores. Scores are all that softmax knows: whatever
-# queries and keys they came from, the weights are these. That makes a picture easy. Let `X`, `W_K`
-# and `W_V` be the identity matrix, and `W_Q` the scores times √12: then `Q Kᵀ` is that too, and
-# divided by √12 it is the scores. In a notebook the head draws itself: point at a square, and it
-# tells its number. What the mask took away is striped.
+# All 144 weights follow from the printed scores. Softmax knows only the scores: whatever queries
+# and keys they came from, the weights are these. That makes a picture easy. Let `X`, `W_K` and
+# `W_V` be the identity matrix, and `W_Q` the scores times √12: then `Q Kᵀ` is that too, and
+# dividing by √12 gives the scores. In a notebook the head draws itself: point at a square to read
+# its number. Masked squares are striped.
 
 # %%
 published = attnlab.self_attention(
@@ -138,11 +140,11 @@ published
 # ## 6.5 Context, as far as it was printed
 #
 # The weights mix the values: [`context`](../attnlab/equations.py) `= weights V`. `V` is printed for
-# the first five tokens (and the last). The mask lets the first five see no others, so that their
-# five rows of context can be computed from what is on paper.
+# the first five tokens (and the last). The mask lets the first five attend to no others, so their
+# five rows of context can be computed from what is printed.
 #
-# **Round last.** We do it twice: with our own weights, and with those that the article prints,
-# which have two decimals. With the numbers above the first are right to three decimals and the
+# **Round last.** We compute it twice: with our own weights, and with the article's, which are
+# printed to two decimals. With the numbers above the first are right to three decimals and the
 # second are not. A weight of 0.16 may be anything between 0.155 and 0.165 (and the printed weights
 # of `Ġis` sum to 0.97 only).
 
@@ -165,7 +167,7 @@ print(figures.verdict(inputs, 3, context=(context, printed_context)))
 # %% [markdown]
 # ## 6.6 The same walk on a model
 #
-# Now with all the numbers, on the model that the first line names. First what enters: the embedding
+# Now with all the numbers, on the model that the first line names. First the input: the embedding
 # of each token and of each position, and their sum.
 
 # %%
@@ -176,7 +178,7 @@ for name in ("token_embedding", "position_embedding", "embedding"):
     print(walked[name])
 
 # %% [markdown]
-# LayerNorm makes `X` of it, and the head has three matrices. In GPT-2 each has 768 rows and 64
+# LayerNorm turns it into `X`, and the head has three matrices. In GPT-2 each has 768 rows and 64
 # columns: a row for each column of `X`.
 
 # %%
@@ -184,7 +186,7 @@ for name in ("X", "W_Q", "W_K", "W_V"):
     print(walked[name])
 
 # %% [markdown]
-# Every row of `X` times these matrices, plus a bias: its query, its key, its value.
+# Every row of `X` times these matrices, plus a bias, gives that token's query, key and value.
 
 # %%
 for name in ("Q", "K", "V"):
@@ -198,14 +200,15 @@ for name in ("scores", "masked_scores"):
     print(walked[name])
 
 # %% [markdown]
-# Softmax of each row, and the values mixed.
+# Softmax of each row gives the weights, the head's **attention pattern**, which then mixes the
+# values.
 
 # %%
 for name in ("weights", "context"):
     print(walked[name])
 
 # %% [markdown]
-# The last token's second largest weight, with every number that it is made of.
+# The last token's second largest weight, with every number it is computed from.
 
 # %%
 trace = model.trace(PROMPT)
@@ -215,8 +218,8 @@ print(head.explain(-1, second))
 head
 
 # %% [markdown]
-# All of it in one page, every head, with the arithmetic behind each cell: click one. (A notebook
-# shows the page; from a script, `trace.save("attention.html")` writes it.)
+# All of this in one page, for every head, with the arithmetic behind each cell: click one. (A
+# notebook shows the page; from a script, `trace.save("attention.html")` writes it.)
 
 # %%
 trace.show()
@@ -224,7 +227,9 @@ trace.show()
 # %% [markdown]
 # ## 6.7 The verdict
 #
-# A table agrees when each computed number, rounded as the article rounds, is the printed one.
+# A table agrees when each computed number, rounded as the article rounds, equals the printed one.
+# The tables belong to GPT-2: on another model, or with another prompt, the verdict says why they
+# can't match.
 
 # %%
 print("\n6.7 The verdict\n")
@@ -234,9 +239,10 @@ print(walkthrough.reproduce(model, PROMPT))
 # ## 6.8 A straight apostrophe
 #
 # Type the prompt on a keyboard, and the apostrophe is likely to be straight: `'` and not `’`. The
-# vocabulary has a token `'s`, so what were three tokens in GPT-2 become one, and every later token
-# sits two positions earlier. Other position embeddings, other numbers: no table can match. The
-# library tells why, and never changes the quote for you.
+# vocabulary has a token `'s`, so the apostrophe and the `s` become one token, and every later token
+# moves to an earlier position: two earlier in GPT-2, where the curly apostrophe is two tokens, one
+# earlier in the pocket model, where it is one. Other position embeddings, other numbers: the
+# article's tables can't match. The library says so, and never changes the quote for you.
 
 # %%
 straight = PROMPT.replace("’", "'")
@@ -249,12 +255,12 @@ print("\nAgainst the published figures:")
 print(textwrap.fill(walkthrough.reproduce(model, straight).reason, width=88))
 
 # %% [markdown]
-# ## 6.9 Where the article's words slip
+# ## 6.9 Where the article is wrong
 #
-# Some of its sentences are not right. Each is quick to check.
+# Some of its sentences are wrong. Each is quick to check.
 #
-# **LayerNorm** does not end with mean 0 and variance 1. After that comes a gain, a factor for each
-# column, and a bias, both learned: [`layer_norm`](../attnlab/equations.py). `X` is the published
+# **LayerNorm** does not end with mean 0 and variance 1. After that come a learned gain (a factor
+# for each column) and a learned bias: [`layer_norm`](../attnlab/equations.py). `X` is the published
 # table only with them. (Without them the variance is not quite 1 either, as a small epsilon is
 # added to it before the division.)
 
@@ -268,7 +274,7 @@ attention = trace.blocks[0].attention
 gain, bias = attention.gain, attention.bias
 X = attnlab.layer_norm(trace.embedding, gain, bias, epsilon)
 
-print("\n6.9 Where the article's words slip")
+print("\n6.9 Where the article is wrong")
 print(f"\nLayerNorm, row of {trace.tokens.symbols[0]}")
 print(
     attnlab.table(
@@ -284,7 +290,7 @@ if trace.tokens.ids.tolist() == recorded["token_ids"]:
 # %% [markdown]
 # **Shapes.** A head's `W_Q` has a row for each of the model's columns: in GPT-2 small 768 rows, 64
 # columns, not the other way round. The head's context is 12 x 64 for 12 tokens. It is 12 x 768
-# after all heads are joined. Of the model at hand:
+# after all heads are concatenated: that is **multi-head attention**. On the model that runs here:
 
 # %%
 print("\nShapes")
@@ -298,15 +304,14 @@ for what, array in {
 # %% [markdown]
 # **cos π** is -1, not 0.
 #
-# **Dividing by √Dk** is not there for speed. Without it scores spread the wider the more
-# columns a key has, as √Dk does, and softmax gives one token nearly all:
-# [chapter 5](05_why_divide_by_root_d.py). Here is what it does to this head: the spread shrinks by
-# √Dk (in GPT-2 √64 = 8), and with it the largest weights. (The first row's only weight is 1 either
-# way.)
+# **Dividing by √Dk** is not there for speed. Without it the spread of the scores grows with the
+# width of a key, as √Dk, and softmax gives one token nearly all the weight: [chapter
+# 5](05_why_divide_by_root_d.py). Here is what it does to this head: the spread shrinks by √Dk (in
+# GPT-2 √64 = 8), and with it the largest weights. (The first row's only weight is 1 either way.)
 #
-# **Similarity.** The article also prints a table of how similar the tokens are. The formula it
-# gives has not been seen to yield that table, so the verdict leaves it out.
-# [Chapter 1](01_why_attention.py) tells why similarity is not attention.
+# **Similarity.** The article also prints a table of how similar the tokens are. We could not
+# reproduce that table from the formula it gives, so the verdict leaves it out. [Chapter
+# 1](01_why_attention.py) shows why similarity is not attention.
 
 # %%
 print(f"\ncos π = {math.cos(math.pi):.0f}")
@@ -329,39 +334,38 @@ print(
 # %% [markdown]
 # ## 6.10 Predict, change, see
 #
-# Say first what will happen. Then change the tables in 6.1, below the line of `V`, and run the
-# chapter again: the exercises need no GPT-2.
+# Predict what will happen. Then change the tables in 6.1, below the line of `V`, and run the
+# chapter again: the exercises don't need GPT-2.
 #
-# **Exercise 1.** Add 1 to all twelve scores of `Ġhot`: `scores[5] += 1`. What becomes of its
+# **Exercise 1.** Add 1 to all twelve scores of `Ġhot`: `scores[5] += 1`. What happens to its
 # weights?
 #
 # <details><summary>Answer</summary>
 #
-# Nothing. Every power of `e` grows by the same factor, 2.7183, their sum too, and the shares stay.
-# `Ġhot` still gives 0.2901 to `It`. Only differences within a row count.
+# Nothing. Every power of `e` grows by the same factor, 2.7183, and so does their sum, so the shares
+# stay the same. `Ġhot` still gives 0.2901 to `It`. Only differences within a row matter.
 #
 # </details>
 #
 # **Exercise 2.** The scores are `Q Kᵀ` divided by 8. Undo that: `scores *= 8`. The weight that
-# `Ġis` gives to `It` is 0.30 now. What will it be, about? (Put `row = 11` in 6.4 to see its row.)
+# `Ġis` gives to `It` is 0.30 now. What will it be, roughly? (Set `row = 11` in 6.4 to see its row.)
 #
 # <details><summary>Answer</summary>
 #
-# All but 1, or 0.9987 to be exact. The next best score is 0.91 lower, and 8 times that is 7.28: its
-# weight is smaller by a factor of 1451. A head like that looks at one token and at nothing else;
-# chapter 5 shows why it would then hardly learn.
+# Almost 1: 0.9987 to be exact. The second best score is 0.91 lower, and 8 times that is 7.28: its
+# weight is smaller by a factor of 1451. Such a head attends to one token and nothing else; chapter
+# 5 shows why it would then hardly learn.
 #
 # </details>
 #
-# **Exercise 3.** `V` of `Ġhot` (row 5) is not printed, its context is: 0.0327 in column 0. Can you
-# find the value with a pencil? You need the five values of 6.1 and the weights of 6.4 that go with
-# them.
+# **Exercise 3.** `V` of `Ġhot` (row 5) is not printed, but its context is: 0.0327 in column 0. Can
+# you find the value with a pencil? You need the five values of 6.1 and their weights of 6.4.
 #
 # <details><summary>Answer</summary>
 #
-# Take off what the other five give, and divide by the weight that `Ġhot` gives to itself: (0.0327 +
-# 0.0054) / 0.2548 = 0.1495, of which the last digits are not safe, as the scores were rounded to
-# two decimals.
+# Subtract what the other five contribute, and divide by the weight that `Ġhot` gives to itself:
+# (0.0327 + 0.0054) / 0.2548 = 0.1495, of which the last digits are uncertain, as the scores were
+# rounded to two decimals.
 #
 # </details>
 #
@@ -370,8 +374,8 @@ print(
 #
 # <details><summary>Answer</summary>
 #
-# All five, as every token sees the first: by 1.00, 0.84, 0.65, 0.54 and 0.54, the first column of
-# the weights. The value of the fifth is seen by the fifth alone: 0.16 in its row, nothing
-# elsewhere.
+# The first changes all five, as every token attends to the first: by 1.00, 0.84, 0.65, 0.54 and
+# 0.54, the first column of the weights. Only the fifth attends to the fifth: 0.16 in its row,
+# nothing elsewhere.
 #
 # </details>

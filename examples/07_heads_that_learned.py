@@ -2,18 +2,18 @@
 # # 7. Heads that learned
 #
 # So far the matrices were written down or drawn at random; the head of chapter 6 was trained, but
-# we asked only how it computes. Here we ask what trained heads do. They do things that can be seen:
-# they find what "it" stands for, which adjective decides what happens, and what came after this
-# word the last time.
+# we asked only how it computes. Here we ask what trained heads do. They do things you can see: they
+# find what "it" refers to, which adjective decides what happens, and what followed this word the
+# last time.
 #
-# The model is the pocket GPT-2 that comes with attnlab: 2 layers of 4 heads, which learned the
-# sentences of one small grammar. In them the next word can be known only by looking back, so that
-# its heads had to learn to look. Its heads are clearer than those of models that read people's
-# texts, and what you see here is true of the pocket model, not of GPT-2. Section 7.6 is about
-# GPT-2, where it is in the Hugging Face cache.
+# The model is the pocket GPT-2 that comes with attnlab: 2 layers of 4 heads, trained on the
+# sentences of one small grammar. In them the next word can be known only from earlier ones, so its
+# heads had to learn to attend to those. Its heads are clearer than those of models trained on human
+# text, and what you see here is true of the pocket model, not of GPT-2. Section 7.6 is about GPT-2,
+# if it is in the Hugging Face cache.
 #
-# Change any text. The pocket model knows the words of its grammar; others fall into pieces, about
-# which it learned nothing.
+# Change any text. The pocket model knows the words of its grammar; others are split into pieces,
+# about which it learned nothing.
 
 # %%
 from collections.abc import Sequence
@@ -34,23 +34,23 @@ model = attnlab.GPT2.at_hand()  # for 7.6
 pocket = attnlab.GPT2.from_pretrained("pocket")  # for all other sections
 
 # %% [markdown]
-# ## 7.1 What does "it" stand for?
+# ## 7.1 What does "it" refer to?
 #
-# In the grammar dogs bark and balls roll, and nothing else does. So after "it" there are two words
-# that make sense, and to know them the model has to know which animal and which thing there were.
-# It does. (A token's `logit` is the score from which softmax makes its probability.)
+# In the grammar dogs bark and balls roll, and nothing else does. So after "it" two words make
+# sense, and to know them the model has to know which animal and which thing were mentioned. It
+# does. (A token's `logit` is the score from which softmax makes its probability.)
 
 # %%
 trace = pocket.trace(TEXT)
-words = trace.next_tokens(2)  # the two that are most probable
+words = trace.next_tokens(2)  # the two most probable
 
 print(f"\n7.1 What follows: {TEXT}\n")
 print(trace.next_tokens(5))
 
 # %% [markdown]
-# It must have looked back. Which head did? Here is where the last token looks in all eight: a row
-# for each head, its weights on the tokens. Which heads found the animal, which the thing? Look
-# before you read on.
+# It must have used the earlier words. Which head did? Here is what the last token attends to in all
+# eight heads: a row for each head, its weights on the tokens. Which heads found the animal, and
+# which the thing? Look before you read on.
 
 # %%
 symbols = trace.tokens.symbols
@@ -59,14 +59,14 @@ HEADS = [(layer, head) for layer in range(L) for head in range(H)]
 names = [f"layer {layer} head {head}" for layer, head in HEADS]
 last = np.stack([trace.head(layer, head).weights[-1] for layer, head in HEADS])
 
-print(f"\nWhere {symbols[-1]} looks\n")
+print(f"\nWhat {symbols[-1]} attends to\n")
 print(attnlab.table(last, rows=names, columns=symbols, decimals=2))
-pictures.heatmap(last, rows=names, columns=symbols, title=f"Where {symbols[-1]} looks")
+pictures.heatmap(last, rows=names, columns=symbols, title=f"What {symbols[-1]} attends to")
 
 # %% [markdown]
-# With the text above three rows of layer 1 are all but certain: head 2 gives its whole weight to
-# `Ġdog`, heads 0 and 1 give theirs to `Ġball`. Let us follow head 2 and head 0, one that found the
-# animal and one that found the thing. A line is as thick as its weight.
+# With the text above, three rows of layer 1 are almost certain: head 2 gives its whole weight to
+# `Ġdog`, heads 0 and 1 give theirs to `Ġball`. Let us follow head 2, which found the animal, and
+# head 0, which found the thing. The thicker a line, the larger the weight.
 
 # %%
 ANIMAL, THING = (1, 2), (1, 0)  # layer and head
@@ -77,10 +77,10 @@ trace.plot_tokens(*ANIMAL)
 trace.plot_tokens(*THING)
 
 # %% [markdown]
-# ## 7.2 Exchange the nouns
+# ## 7.2 Swap the nouns
 #
-# One text shows little. Perhaps head 2 looks at the second token, or at the subject? Exchange the
-# nouns, turn the sentence round, let the ball chase the dog.
+# One text shows little. Perhaps head 2 attends to the second token, or to the subject? Swap the
+# nouns, make the sentence passive, let the ball chase the dog.
 
 # %%
 TEXTS = [
@@ -91,7 +91,7 @@ TEXTS = [
     "The frog found the bell near the lake, and it",
 ]
 
-print("\n7.2 Where the two heads look, and what follows\n")
+print("\n7.2 What the two heads attend to, and what follows\n")
 lines = [["", "animal", "thing", "next word", "or"]]
 for text in TEXTS:
     one = pocket.trace(text)
@@ -101,22 +101,22 @@ for text in TEXTS:
 print(align(lines, left=range(5)))
 
 # %% [markdown]
-# Wherever they stand, the animal is found by one head and the thing by the other, and the two next
-# words are theirs. What makes a noun found is not its place, nor that it is the subject, but which
-# noun it is.
+# Wherever they are, one head finds the animal and the other the thing, and the two next words
+# follow from them. What matters is neither a noun's position nor whether it is the subject, but
+# which noun it is.
 
 # %% [markdown]
-# ## 7.3 Silence a head
+# ## 7.3 Ablate a head
 #
-# Looking is not yet using. So take a head away, and see what is lost. `trace.edited` runs the text
-# again with the [`context`](../attnlab/equations.py) of one head set to 0, so that it writes
-# nothing, and everything after it follows. Here are the probabilities of the two words, head by
-# head.
+# Attending is not yet using. So **ablate** (silence) a head, and see what is lost. `trace.edited`
+# runs the text again with the [`context`](../attnlab/equations.py) of one head set to 0, so that it
+# writes nothing, and everything that depends on it is recomputed. Here are the probabilities of the
+# two words, head by head.
 
 
 # %%
 def without(trace: attnlab.Trace, *heads: tuple[int, int]) -> attnlab.Trace:
-    """The same text, with some heads silent."""
+    """The same text, with some heads ablated."""
     return trace.edited({f"blocks.{n}.attention.heads.{h}.context": 0 for n, h in heads})
 
 
@@ -127,7 +127,7 @@ def probabilities(trace: attnlab.Trace, words: Sequence[attnlab.Token]) -> list[
 
 silent = [probabilities(without(trace, head), words) for head in HEADS]
 
-print("\n7.3 Probability of the two words, with one head silent\n")
+print("\n7.3 Probability of the two words, with one head ablated\n")
 print(
     attnlab.table(
         [probabilities(trace, words), *silent],
@@ -138,10 +138,10 @@ print(
 )
 
 # %% [markdown]
-# With the text above the model has lost the dog without head 2 of layer 1: `Ġbarked` has fallen
-# from 0.43 to 0.00 there. Without head 0 it has lost the ball. Head 1 looked at the ball too, but
-# alone it is not enough; it helps. The other five shift the odds and lose neither. And without
-# both?
+# With the text above, the model loses the dog without head 2 of layer 1: `Ġbarked` falls from 0.43
+# to 0.00. Without head 0 it loses the ball. Head 1 attends to the ball too and helps, but it isn't
+# enough alone. Ablating any of the other five shifts the odds and loses neither. And without both
+# heads 2 and 0?
 
 # %%
 print("\nWhat follows without both\n")
@@ -149,13 +149,13 @@ print(without(trace, ANIMAL, THING).next_tokens(5))
 
 # %% [markdown]
 # It still knows that some animal makes a noise or that something happens to some thing, but not
-# who.
+# which.
 
 # %% [markdown]
 # ## 7.4 A fluffy blue creature
 #
-# In this grammar moods decide: who is sleepy yawns, who is fluffy purrs. Colours decide nothing. So
-# at the noun the model has to look back at the right adjective, over the other one.
+# In this grammar moods decide: a sleepy creature yawns, a fluffy one purrs. Colours decide nothing.
+# So at the noun the model has to attend to the right adjective and skip the other.
 
 # %%
 CREATURE = "A fluffy blue creature"
@@ -169,31 +169,29 @@ for text in (CREATURE, "A blue fluffy creature", "A sleepy blue creature", "A bl
 
 looks = np.stack([creature.head(layer, head).weights[-1] for layer, head in HEADS])
 lost = [probabilities(without(creature, head), creature.next_tokens(1))[0] for head in HEADS]
-print(f"\nWhere {creature.tokens.symbols[-1]} looks, and the next word without the head\n")
+print(f"\nWhat {creature.tokens.symbols[-1]} attends to, and the next word without the head\n")
 columns = [*creature.tokens.symbols, "without"]
 print(attnlab.table(np.column_stack([looks, lost]), rows=names, columns=columns, decimals=2))
 creature.plot_tokens(1, 3)
 
 # %% [markdown]
-# With the texts above heads 0 and 3 of layer 1 look at `Ġfluffy` and at hardly anything else, and
-# head 2 does so for the greater part: that is the head that found the dog. **A head may have
-# several jobs.** And several may do the same: take one away, and `Ġpurred` is still the first
-# choice.
+# With the texts above, heads 0 and 3 of layer 1 attend to `Ġfluffy` and hardly anything else. So,
+# mostly, does head 2, the head that found the dog. **A head may have several jobs.** And several
+# heads may share one: ablate one, and `Ġpurred` is still the first choice.
 #
-# Now look at head 2 of layer 0. All its weight lies on the first token, as if it had nothing to do,
-# and without it `Ġpurred` is lost. **Weights do not tell what a head is needed for.** It carries
-# the first token's value, and what comes later counts on finding it there.
-# [Chapter 14](14_what_if.py) looks closer.
+# Now look at head 2 of layer 0. All its weight is on the first token, as if it had nothing to do,
+# yet without it `Ġpurred` is lost. **Weights do not show what a head is needed for.** It passes on
+# the first token's value, and later layers rely on it. [Chapter 14](14_what_if.py) looks closer.
 
 # %% [markdown]
-# ## 7.5 The token before, and what came after it the last time
+# ## 7.5 The previous token, and what followed it the last time
 #
-# Words without any grammar, said twice. The only way to know the next one: find where the present
-# word stood before, and look at what came after it. A head that does so is called an **induction
-# head** (Olsson et al., 2022). `trace.jobs()` measures how much of its weight each head puts where
-# a job would have it look: on the token before, on the first, on earlier copies of the same token,
-# and on what came after the last of them. Compare with the row `evenly`: so much a head has there
-# that gives all tokens the same.
+# Words without any grammar, said twice. The only way to know the next one is to find where the
+# current word occurred before, and what came after it. A head that does so is called an **induction
+# head** (Olsson et al., 2022). `trace.jobs()` measures how much weight each head puts where a job
+# requires it: on the previous token, on the first, on earlier copies of the same token, and on what
+# came after the last of them. Compare with the row `evenly`: that is the weight a head would put
+# there if it attended to all tokens equally.
 
 # %%
 RECITAL = "Say: lamp two happy king blue. Again: lamp two happy"
@@ -201,16 +199,16 @@ RECITAL = "Say: lamp two happy king blue. Again: lamp two happy"
 recital = pocket.trace(RECITAL)
 jobs = recital.jobs()
 
-print("\n7.5 Jobs of heads: mean weight where the job would have it look\n")
+print("\n7.5 Jobs of heads: mean weight where the job requires it\n")
 print(jobs.table())
 print(f"\nWhat follows: {RECITAL}")
 print(recital.next_tokens(2))
 jobs.plot()
 
 # %% [markdown]
-# With the text above head 1 of layer 0 looks at the token before, heads 2 and 3 of layer 1 do
-# induction. Here is head 2. Each word of the second round looks at the word that came after it in
-# the first.
+# With the text above, head 1 of layer 0 attends to the previous token, and heads 2 and 3 of layer 1
+# do induction. Here is head 2. Each word of the second round attends to the word that came after it
+# in the first.
 
 # %%
 PREVIOUS, INDUCTION = (0, 1), (1, 2)
@@ -218,10 +216,11 @@ PREVIOUS, INDUCTION = (0, 1), (1, 2)
 recital.head(*INDUCTION)
 
 # %% [markdown]
-# How can it know what stood before? It can't: it sees a token's vector, not its neighbours. But the
-# head of layer 0 has looked at the token before and written into each vector who that was. So the
-# head of layer 1 looks for a token that says "before me stood `Ġhappy`". **It takes two heads, one
-# after the other.** If that is so, induction must break when the first is silent.
+# How can it know which token came before another? By itself it can't: it sees a token's vector, not
+# its neighbours. But the head of layer 0 has attended to the previous token and written into each
+# vector which one it was. So the head of layer 1 searches for a token that says "the one before me
+# was `Ġhappy`". **It takes two heads, one after the other.** If that is so, induction must break
+# when the first is ablated.
 
 # %%
 head = recital.head(*INDUCTION)
@@ -236,12 +235,14 @@ for what, one in rows.items():
 # %% [markdown]
 # ## 7.6 All heads of a text at once
 #
-# Now the model of the first line: GPT-2 small with its 144 heads, where you have it. The sentence
-# is of an article. In GPT-2's vocabulary it is 16 tokens with the curly apostrophe and 14 with a
-# straight one. (It has been counted as 21, which is neither.)
+# Now the model that the first line of output names: GPT-2 small with its 144 heads if you have it,
+# otherwise the pocket model with its 8. The sentence comes from an article. In GPT-2's vocabulary
+# it is 16 tokens with the curly apostrophe and 14 with a straight one. (It has also been counted as
+# 21, which is wrong for both.)
 #
 # What you read off these tables says something about language only if the model was trained. A
-# model with random numbers gives tables that look just like these. So look first which model it is.
+# model with random parameters gives tables that look just like these. So check first which model it
+# is.
 
 # %%
 PROMPT = "Martin’s one of my sons, and the other is Chanler."
@@ -257,7 +258,7 @@ print(f"{len(straight)} tokens: {' '.join(straight.symbols)}")
 whole.plot()
 
 # %% [markdown]
-# The last token, here the full stop, sees all the others. Which of them gets its largest weight?
+# The last token, here the full stop, can attend to all the others. Which gets its largest weight?
 # Layers go down, heads across. The first token is shown as a dash, so that the others stand out.
 
 # %%
@@ -266,18 +267,20 @@ grid = [["", *map(str, range(heads))]]
 for layer, favourites in enumerate(weights[:, :, -1].argmax(axis=-1)):
     grid.append([str(layer), *("-" if j == 0 else spelled[j] for j in favourites)])
 
-print(f"\nThe token that {spelled[-1]!r} looks at most; - is the first token, {spelled[0]}\n")
+print(f"\nThe token {spelled[-1]!r} attends to most; - is the first token, {spelled[0]}\n")
 print(align(grid))
 
 # %% [markdown]
-# A row of weights sums to 1 even where a head has nothing to say, so that the weight has to go
-# somewhere. In many heads of GPT-2 it goes to the first token (Vig and Belinkov, 2019). That a head
-# looks there need not mean anything about the word that stands there.
+# A row of weights sums to 1 even where a head has nothing to contribute, so the weight has to go
+# somewhere. In many heads of GPT-2 it goes to the first token, a dash in this table (Vig and
+# Belinkov, 2019); such a token is called an **attention sink**. With this text none of the pocket
+# model's eight heads shows a dash. That a head attends there need not mean anything about the word
+# at that position.
 #
-# One token is one sample, and a habit shows in all of them. So here is the mean over all tokens but
-# the first: how much goes to the first token, to the one before, to the token itself? A token that
-# sees n tokens would give each 1/n if it shared evenly, and early ones see few. So even shares come
-# to more than 1/T in the mean.
+# One token is one sample; a habit shows across all of them. So here is the mean over all tokens but
+# the first: how much goes to the first token, to the previous one, to the token itself? A token
+# that can attend to n tokens would give each 1/n if it shared evenly, and early tokens have few. So
+# even shares average more than 1/T.
 
 # %%
 i = np.arange(min(1, T - 1), T)  # a single token is the first
@@ -296,12 +299,12 @@ for where, mean in habits.items():
 # %% [markdown]
 # ## 7.7 Context changes a word's vector
 #
-# A vocabulary has one row for "it", whatever it stands for. Heads put into that vector what they
-# found. To see it, take the last token of two texts, and the cosine between its two vectors at each
-# stop of the residual stream ([`residual`](../attnlab/equations.py)): 1 where they point the same
-# way. That stream is a token's vector on its way through the model. Each layer adds to it twice:
-# what its attention found (the stop `mid`), and what its feed-forward network, the MLP, makes of it
-# (the stop `output`).
+# The embedding has one row for "it", whatever it refers to. Heads add to that vector what they
+# found. To see this, take the last token of two texts, and compute the cosine between the two
+# vectors at each point of the **residual stream** ([`residual`](../attnlab/equations.py)): 1 where
+# they point the same way. That stream is a token's vector on its way through the model. Each layer
+# adds to it twice: what its attention found (the stop `mid`), and what its feed-forward network,
+# the MLP, makes of it (the stop `output`).
 
 # %%
 OTHERS = [
@@ -328,60 +331,60 @@ print(attnlab.table(np.array([*courses.values()]), rows=[*courses], columns=stop
 pictures.curves(courses, x_name="stop of the residual stream", y_name="cosine")
 
 # %% [markdown]
-# With the texts above the vectors are the same at first, word and place being the same, and still
-# much alike after layer 0. Then the attention of layer 1 writes the animal and the thing into them
-# (`blocks.1.mid`), and they part: a little where the animal is another, more where the thing is,
-# and where both are, the two "it" have nothing left in common. A verb changes nothing: nobody needs
-# it.
+# With the texts above, the vectors are identical at first, as word and position are the same, and
+# still very similar after layer 0. Then the attention of layer 1 writes the animal and the thing
+# into them (`blocks.1.mid`), and they diverge: a little if the animal is different, more if the
+# thing is, and if both are, the two "it" have nothing left in common. A different verb changes
+# nothing: nothing later depends on it.
 #
 # That is what is meant by saying that attention makes vectors depend on context.
 
 # %% [markdown]
 # ## 7.8 Predict, change, see
 #
-# Say first what will happen, then change the texts and run the chapter again.
+# Predict what will happen, then change the texts and run the chapter again.
 #
 # **Exercise 1.** Put two animals and no thing into `TEXT`: "The dog chased the cat, but it". The
-# grammar has no such sentence. Where will the two heads look, and what will follow?
+# grammar has no such sentence. What will the two heads attend to, and what will follow?
 #
 # <details><summary>Answer</summary>
 #
 # The head that finds the animal chooses: 0.95 on `Ġdog`, 0.05 on `Ġcat`. The one that finds the
-# thing finds none, and its weight goes where it means nothing, 0.51 to `Ġchased`. What follows is
+# thing finds none, and its weight goes where it means nothing: 0.51 to `Ġchased`. What follows is
 # `Ġbarked`, with 0.86 of the probability.
 #
 # </details>
 #
-# **Exercise 2.** Two moods in one creature, which the grammar does not have either. What does "A
+# **Exercise 2.** Two moods in one creature, which the grammar doesn't have either. What does "A
 # fluffy sleepy creature" do, and what "A sleepy fluffy creature"? Put them in `CREATURE`.
 #
 # <details><summary>Answer</summary>
 #
 # Nothing in the grammar decides it. Both yawn, with 0.85 for the first and 0.99 for the second.
-# Head 3 looks at the mood that comes first, with 0.96 in both, but head 2 gives most to `Ġsleepy`
+# Head 3 attends to the mood that comes first, with 0.96 in both, but head 2 gives most to `Ġsleepy`
 # in both.
 #
 # </details>
 #
 # **Exercise 3.** Make induction ambiguous, with a word that is said twice in the first round: put
 # "Say: lamp two lamp king. Again: lamp" into `RECITAL`. After `Ġlamp` came `Ġtwo`, then `Ġking`.
-# What will the two heads of layer 1 look at, and which word will follow?
+# What will the two heads of layer 1 attend to, and which word will follow?
 #
 # <details><summary>Answer</summary>
 #
-# They look at both, and more at the later one: head 2 gives 0.59 to `Ġking` and 0.40 to `Ġtwo`. But
-# the word that follows is neither: it is `Ġgarden`, with 0.69 of the probability. A mixture of two
-# values need not lie near one of them, and in training no word was said twice.
+# They attend to both, and more to the later one: head 2 gives 0.59 to `Ġking` and 0.40 to `Ġtwo`.
+# But the word that follows is neither: it is `Ġgarden`, with 0.69 of the probability. A mixture of
+# two values need not lie near one of them, and in training no word was said twice.
 #
 # </details>
 #
 # **Exercise 4.** Add "The dog chased the ball near the lake, but it" to `OTHERS`. The last token is
-# the same, three places later; the animal and the thing are the same too. What will the cosine be
-# at the embedding, and what at the end?
+# the same, three positions later; the animal and the thing are the same too. What will the cosine
+# be at the embedding, and what at the end?
 #
 # <details><summary>Answer</summary>
 #
-# 0.92 at the embedding, because the position embedding is another one. 0.99 at the end: what
-# matters after "it" is the same. Heads do not only make vectors differ, they also make them alike.
+# 0.92 at the embedding, because the position embedding is different. 0.99 at the end: what matters
+# after "it" is the same. Heads not only make vectors differ, they also make them alike.
 #
 # </details>

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 8. A token's journey
 #
-# A text goes in, and the next word comes out. Attention is one station on the way. Here is the
-# whole way, from characters to a drawn token, and at its end what a model learns from.
+# A text goes in, and the next word comes out. Attention is one step on the way. Here is the whole
+# path, from characters to a sampled token, and at the end what a model learns from.
 #
 #     text -> ids -> vectors -> block 0 -> block 1 -> ... -> logits -> probabilities -> a token
 #
-# We follow the last token of the text, since what comes next is read off its row. Change the text,
-# or any number below it, and run the chapter again.
+# We follow the last token of the text, since the next token is predicted from its row. Change the
+# text, or any number below it, and run the chapter again.
 
 # %%
 import math
@@ -24,7 +24,7 @@ from attnlab.training import cross_entropy
 prepare_script()  # for any terminal, and for pipes
 
 TEXT = "The dog chased the ball, but it"
-LATER = " rolled."  # how the text really goes on, for 8.8 and 8.9
+LATER = " rolled."  # how the text continues, for 8.8 and 8.9
 TEMPERATURES = [0.5, 1.0, 2.0]
 SEED = 0
 CONTEXT, STRIDE = 4, 2  # for 8.9
@@ -35,17 +35,18 @@ print(model)
 # %% [markdown]
 # ## 8.1 From text to ids
 #
-# A model knows no letters. Its vocabulary is a list of pieces of text, and a piece's **id** is its
-# number in that list. A text is cut into such pieces, the **tokens**. `Ġ` stands for a space: the
-# space belongs to the word after it, so that `The` and `Ġthe` are different tokens with ids that
-# have nothing to do with each other.
+# A model doesn't see letters. Its **vocabulary** is a list of pieces of text, and a piece's **id**
+# is its number in that list. A text is split into such pieces, the **tokens**. `Ġ` stands for a
+# space: the space belongs to the word after it, so `The` and `Ġthe` are different tokens with
+# unrelated ids.
 #
-# What is no piece by itself is cut smaller, if need be into single bytes. So any text can be
-# written with the vocabulary, rare words just take more tokens.
+# GPT-2 builds its pieces from bytes, by **byte pair encoding**: a word that isn't in the vocabulary
+# is split further, if necessary into single bytes. So the vocabulary can express any text; rare
+# words just take more tokens.
 
 # %%
 most = model.config.n_positions
-ids = model.tokenizer.encode(TEXT)[-most:] or [0]  # of an empty text, any token
+ids = model.tokenizer.encode(TEXT)[-most:] or [0]  # for an empty text, any token
 trace = model.trace(ids)
 symbols = trace.tokens.symbols
 T, D = trace.embedding.shape
@@ -59,12 +60,12 @@ trace.tokens
 # ## 8.2 From ids to vectors
 #
 # The id picks a row of a matrix `W_E`, which has a row for each token of the vocabulary:
-# [`token_embedding`](../attnlab/equations.py). Some write this as a product: a row of zeros with a
-# single 1, times `W_E`. It is the same row, found in a slower way.
+# [`token_embedding`](../attnlab/equations.py). Some write this as a product: a **one-hot** row
+# (zeros with a single 1) times `W_E`. The result is the same, but slower.
 #
-# That row knows which token it is, but not where it stands. So a row of a second matrix is added,
-# `W_P`, which has a row for each place: [`embedding`](../attnlab/equations.py). Both matrices are
-# learned, as all others.
+# That row says which token it is, but not where it is. So a row of a second matrix is added, `W_P`,
+# which has a row for each position: [`embedding`](../attnlab/equations.py). Both matrices are
+# learned, like all others.
 
 # %%
 W_E = model.parameters["W_E"]
@@ -77,7 +78,7 @@ print(
 )
 parts = {
     "token": trace.token_embedding,
-    "place": trace.position_embedding,
+    "position": trace.position_embedding,
     "sum": trace.embedding,
 }
 shown = np.stack([part[last, :6] for part in parts.values()])
@@ -89,10 +90,10 @@ print(f"\nW_E[id] and one-hot times W_E: {np.abs(one_hot @ W_E - W_E[ids[last]])
 # ## 8.3 LayerNorm, before each part of a block
 #
 # Numbers that pass through many layers can grow or shrink. So before each part of a block a token's
-# row is brought to one size: minus its mean, divided by the root of its variance. Each row for
-# itself, over its D numbers.
+# row is normalised: minus its mean, divided by the root of its variance. Each row is normalised
+# separately, over its D numbers.
 #
-# "Mean 0, variance 1" is often said to be the end of it. It is the middle: then each column is
+# Often "mean 0, variance 1" is given as the result. It is only halfway: then each column is
 # multiplied by a learned **gain**, and a learned **bias** is added:
 # [`layer_norm`](../attnlab/equations.py).
 
@@ -110,15 +111,16 @@ print(attnlab.table(table, rows=list(stages), columns=names))
 print(f"\nLargest difference from attention.X: {np.abs(X_row - block.attention.X[last]).max():.0e}")
 
 # %% [markdown]
-# ## 8.4 A block: attention fetches, the MLP works it out
+# ## 8.4 A block: attention fetches, the MLP processes
 #
-# A block has two parts. **Attention** is where a token looks at others: it fetches their values
-# ([chapter 3](03_one_head_by_hand.py)). It is the only place in the model where anything goes from
-# one token to another.
+# A block has two parts. In **attention** a token looks at others and fetches their values ([chapter
+# 3](03_one_head_by_hand.py)). Nowhere else in the model does information move from one token to
+# another.
 #
-# The **MLP** (multi-layer perceptron) works on each token alone: a linear map to four times as many
-# columns, a bend, and a linear map back ([`activated`](../attnlab/equations.py) is the bend). To
-# see that it needs no other token, we hand it one single row.
+# The **MLP** (multi-layer perceptron, or feed-forward network) works on each token alone: a linear
+# map to four times as many columns, an **activation function**
+# ([`activated`](../attnlab/equations.py)), and a linear map back. To show that it needs no other
+# token, we give it a single row.
 
 # %%
 mlp = block.mlp
@@ -133,9 +135,9 @@ print(f"above 0 in hidden: {np.count_nonzero(hidden > 0)} of {hidden.size}")
 print(f"largest difference from mlp.output: {np.abs(output - mlp.output[last]).max():.0e}")
 
 # %% [markdown]
-# The bend is GELU: what is well above 0 passes, what is well below is closed off. Without it the
-# two linear maps would be one ([chapter 2](02_a_matrix_is_a_map.py)), and the MLP could only
-# stretch and turn.
+# The activation function is GELU: values well above 0 pass, values well below become 0. Without
+# this **nonlinearity** the two linear maps would be one ([chapter 2](02_a_matrix_is_a_map.py)), and
+# the MLP could only stretch and rotate.
 
 # %%
 line = np.linspace(-4, 4, 81)
@@ -145,13 +147,13 @@ pictures.curves(bends, x=line, x_name="hidden", y_name="activated")
 # %% [markdown]
 # ## 8.5 The residual stream
 #
-# Neither part replaces the row. Each **adds** what it found, and the row goes on:
+# Neither part replaces the row. Each **adds** its output to it:
 # [`residual`](../attnlab/equations.py). From the embedding to the last block runs one sum, the
 # **residual stream**; blocks read from it and write to it.
 #
 #     stream = embedding + attention 0 + MLP 0 + attention 1 + MLP 1 + ...
 #
-# The picture shows how long the vectors are that were written, for each token.
+# The picture shows the lengths of the vectors written to it, for each token.
 
 # %%
 written = {"embedding": trace.embedding}
@@ -160,7 +162,7 @@ for layer, one in enumerate(trace.blocks):
 stream = np.sum(list(written.values()), axis=0)
 lengths = np.stack([np.linalg.norm(rows, axis=-1) for rows in written.values()])
 
-print("\n8.5 How long the vectors are that are written to the stream")
+print("\n8.5 Lengths of the vectors written to the stream")
 print(attnlab.table(lengths, rows=list(written), columns=symbols, decimals=1, max_rows=26))
 difference = np.abs(stream - trace.blocks[-1].output).max()
 print(f"\nThe sum of all, and the last block's output: {difference:.0e} apart")
@@ -172,9 +174,8 @@ pictures.heatmap(lengths, rows=list(written), columns=symbols, title="length of 
 #
 # After the last block comes one more LayerNorm. Then the row is compared with every token of the
 # vocabulary, by a dot product with that token's column of `W_U`:
-# [`logits`](../attnlab/equations.py). In GPT-2 `W_U` is `W_E` turned over, so the same vectors
-# stand at the entrance and at the exit. A token's **logit** says how well it would fit next; it may
-# be any number.
+# [`logits`](../attnlab/equations.py). In GPT-2 `W_U` is `W_E` transposed, so input and output share
+# the same vectors. A token's **logit** says how well it would fit next; it may be any number.
 
 # %%
 logits = trace.next_logits.astype(np.float64)
@@ -187,32 +188,32 @@ product = float(trace.final[last] @ trace.W_U[:, best[0]])
 print(f"\nby hand, for {names[0]}: a dot product of {D} numbers = {product:.4f}")
 
 # %% [markdown]
-# The same can be done after each part of a block, as if the way ended there: that is a **logit
-# lens** ([chapter 14](14_what_if.py) goes on with it). So one can watch an answer come about. With
-# the pocket model and the text above the stream says "it" at first, the token that it came from;
-# the attention of block 1 brings the answer.
+# The same can be done after each part of a block, as if the model ended there: that is a **logit
+# lens** ([chapter 14](14_what_if.py) uses it too). It shows how an answer forms. With the pocket
+# model and the text above, the stream says "it" at first, its own token; the attention of block 1
+# brings the answer.
 
 # %%
 lens = trace.logit_lens()
-print("\nThe two best at each stop, as if the way ended there")
+print("\nThe two best at each point, as if the model ended there")
 print(lens.top(2, last).table())
 lens.plot()
 
 # %% [markdown]
-# ## 8.7 Temperature, and a draw
+# ## 8.7 Temperature and sampling
 #
-# Softmax makes probabilities of the logits ([chapter 3](03_one_head_by_hand.py)). Before that they
-# may be divided by a **temperature**. Below 1 the differences grow, and the best token gets more;
-# above 1 they shrink, and the others get more. The order stays.
+# Softmax turns the logits into probabilities ([chapter 3](03_one_head_by_hand.py)). Before that
+# they may be divided by a **temperature**. Below 1 the differences grow, and the best token gets
+# more; above 1 they shrink, and the others get more. The order doesn't change.
 #
-# Then one token is **drawn**, with these probabilities.
+# Then one token is **sampled** (drawn) with these probabilities.
 
 # %%
 draws = 1000
 
 
 def at_temperature(temperature: float) -> Array:
-    """The probabilities; at 0 the best token has all."""
+    """The probabilities; at 0 the best token has all of it."""
     scaled = logits / (temperature or 1e-9)
     powers = np.exp(scaled - scaled.max())
     probabilities: Array = powers / powers.sum()
@@ -234,9 +235,9 @@ print(attnlab.table(np.stack(drawn)[:, best], rows=labels, columns=names, decima
 pictures.heatmap(probabilities[:, best], rows=labels, columns=names, title="probability")
 
 # %% [markdown]
-# The drawn token is put at the end of the text, and all begins anew with one token more: that is
-# how a model writes. (Of the earlier tokens nothing has to be computed again, see
-# [chapter 11](11_what_the_cache_saves.py).)
+# The sampled token is appended to the text, and the model runs again with one more token: this
+# **autoregressive** loop is how a model generates text. (Nothing about the earlier tokens has to be
+# recomputed, see [chapter 11](11_what_the_cache_saves.py).)
 
 # %%
 generation = model.generate(ids, 8, temperature=0, drop_oldest=True)
@@ -244,17 +245,18 @@ print("\nEight more tokens, always the best")
 print(generation)
 
 # %% [markdown]
-# ## 8.8 What it learns from: each place has a target
+# ## 8.8 What it learns from: each position has a target
 #
-# Where do all those matrices come from? From texts, whose next tokens are known. Take a text that
-# goes on, and put next to each token the one that follows. Inputs are all tokens but the last,
-# **targets** all but the first: the same text, shifted by one.
+# Where do all those matrices come from? From texts, whose next tokens are known. Take a text, and
+# put next to each token the one that follows. Inputs are all tokens but the last, **targets** all
+# but the first: the same text, shifted by one.
 #
-# A place's **loss** is -ln of the probability that the target got: 0 if the model was certain of
-# it, large if it was taken by surprise. A text's loss is the mean of them, and training changes
-# every matrix a little so that it falls ([chapter 12](12_watching_a_head_form.py)). One pass serves
-# all places at once, since the causal mask keeps each from seeing its target
-# ([chapter 4](04_your_journey.py)).
+# The **loss** at a position, its **cross-entropy**, is -ln of the probability that the target got:
+# 0 if the model was certain of it, large if it was surprised. A text's loss is the mean over
+# positions, and training by gradient descent changes every matrix a little so that it falls
+# ([chapter 12](12_watching_a_head_form.py)). One pass trains all positions at once, since the
+# causal mask hides each one's target ([chapter 4](04_your_journey.py)). e to the power of the mean
+# loss is the **perplexity**: among how many equally likely tokens the model seems to choose.
 
 # %%
 story = model.trace((model.tokenizer.encode(TEXT + LATER) or [0, 0])[-most:])
@@ -262,7 +264,7 @@ inputs, targets = story.ids[:-1], story.ids[1:]
 of_targets = attnlab.softmax(story.logits[:-1].astype(np.float64))[range(len(targets)), targets]
 losses = -np.log(np.maximum(of_targets, 1e-300))
 
-print("\n8.8 Each token, its target, and what the model thought of it")
+print("\n8.8 Each token, its target, and the probability the model gave it")
 arrows = [f"{a} -> {b}" for a, b in pairwise(story.tokens.symbols)]
 print(
     attnlab.table(np.stack([of_targets, losses], 1), rows=arrows, columns=["probability", "loss"])
@@ -270,22 +272,20 @@ print(
 if len(targets):
     by_library, _ = cross_entropy(story.logits[:-1], targets)
     print(f"\nmean loss {losses.mean():.4f}, by the library {by_library:.4f}")
-    print(
-        f"as if it chose evenly among e^{losses.mean():.2f} = {math.exp(losses.mean()):.1f} tokens"
-    )
-print(f"who knows nothing has a loss of ln {logits.size} = {math.log(logits.size):.2f}")
+    print(f"perplexity e^{losses.mean():.2f} = {math.exp(losses.mean()):.1f} tokens")
+print(f"a model that knows nothing has a loss of ln {logits.size} = {math.log(logits.size):.2f}")
 
 # %% [markdown]
-# No loss can be 0 everywhere: after "The" nobody can know which animal comes. What can't be known
-# stays in the loss of the best model too.
+# The loss can't be 0 everywhere: after "The" nobody can know which animal comes. What can't be
+# known remains in the best model's loss too.
 #
 # ## 8.9 Context length and stride
 #
-# A model sees so many tokens at most, its **context length** (`n_positions`), and a book is longer.
-# So for training a text is cut into windows. Each window gives as many lessons as it has tokens,
-# the first with one token to look back at, the last with all of them. The **stride** is how far the
-# next window is moved on: as far as a window is long, and each token is a target once; less far,
-# and windows overlap, so that tokens come up again with more of the text before them.
+# A model sees a limited number of tokens, its **context length** (`n_positions`), and a book is
+# longer. So for training a text is cut into windows. Each window gives as many predictions as it
+# has tokens, the first from one token, the last from all of them. The **stride** is the distance to
+# the next window: if it equals the window's length, each token is a target once; if it is smaller,
+# windows overlap, and tokens come up again with more context.
 
 # %%
 N = len(story.tokens)
@@ -293,7 +293,7 @@ length, stride = max(CONTEXT, 1), max(STRIDE, 1)
 starts = range(0, max(N - length, 0), stride)
 counts = np.zeros(N, int)
 
-print(f"\n8.9 Windows of {length}, moved on by {stride}: {len(starts)}")
+print(f"\n8.9 Windows of {length} with stride {stride}: {len(starts)}")
 for start in starts:
     window = story.tokens[start : start + length + 1].symbols
     counts[start + 1 : start + length + 1] += 1
@@ -305,14 +305,14 @@ print(attnlab.table([counts], rows=[""], columns=story.tokens.symbols, decimals=
 # %% [markdown]
 # What a long context is good for: here the model sees only the last few tokens of the text, then
 # more and more of them. With the pocket model and the text above, "it" alone says little. When
-# "ball" comes into view the model knows of something that can roll, and when "The dog" is there,
-# of somebody who may bark.
+# "ball" comes into view, the model knows of something that can roll, and when "The dog" is there,
+# of something that may bark.
 
 # %%
 seen = range(1, min(T, 32) + 1)
 of_best = np.stack([attnlab.softmax(model.trace(ids[-n:]).next_logits)[best[:2]] for n in seen])
 
-print("\nProbability of the two best next tokens, by how many tokens are seen")
+print("\nProbability of the two best next tokens, by number of tokens seen")
 first = [f"{n} from {symbols[-n]}" for n in seen]
 print(attnlab.table(of_best, rows=first, columns=names[:2]))
 pictures.curves(
@@ -328,8 +328,8 @@ pictures.curves(
 # The answers are for the pocket model.
 #
 # **Exercise 1.** The two best logits after "but it" are 12.3077 and 12.0749. By what factor is the
-# first more probable than the second, at temperature 1? At 0.1? Work it out before you put 0.1
-# among the `TEMPERATURES`.
+# first more probable than the second, at temperature 1? At 0.1? Work it out before you add 0.1 to
+# `TEMPERATURES`.
 #
 # <details><summary>Answer</summary>
 #
@@ -338,14 +338,14 @@ pictures.curves(
 #
 # </details>
 #
-# **Exercise 2.** Put `TEXT = " dog dog dog"`. Are the three rows of `trace.token_embedding` alike?
+# **Exercise 2.** Put `TEXT = " dog dog dog"`. Are the three rows of `trace.token_embedding` equal?
 # And those of `trace.embedding`?
 #
 # <details><summary>Answer</summary>
 #
-# The first are the same to the last bit: one id, one row of `W_E`. The others differ, since each
-# has another row of `W_P` in it; the first two are 1.04 apart (the length of their difference).
-# (Without the space in front the first would be another token.)
+# The former are the same to the last bit: one id, one row of `W_E`. The latter differ, since each
+# includes another row of `W_P`; the first two are 1.04 apart (the length of their difference).
+# (Without the leading space the first would be another token.)
 #
 # </details>
 #
@@ -354,18 +354,18 @@ pictures.curves(
 # <details><summary>Answer</summary>
 #
 # That of "it", whose target it is: " rolled" had a probability of 0.542, a loss of 0.613; " meowed"
-# has 0.0001, a loss of 9.23, as no cat is in the text. All earlier places see nothing of it. The
+# has 0.0001, a loss of 9.23, as there is no cat in the text. Earlier positions don't see it. The
 # line after it could change, but after " meowed" a full stop is just as certain.
 #
 # </details>
 #
-# **Exercise 4.** The text with its end has 10 tokens, and the windows above are moved on by 2. How
-# many windows of 4 are there if they are moved on by 4? By 1? And how often is a token a target at
+# **Exercise 4.** The text with its continuation has 10 tokens, and the windows above have stride 2.
+# How many windows of 4 are there with stride 4? With stride 1? And how often is a token a target at
 # most?
 #
 # <details><summary>Answer</summary>
 #
-# 2, and each token at most once; the last one, for which no whole window is left, not at all.
-# Moved on by 1 there are 6, and tokens in the middle are targets 4 times.
+# 2, and each token at most once; the last one, for which no whole window is left, never. With
+# stride 1 there are 6, and tokens in the middle are targets 4 times.
 #
 # </details>

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 9. Counting parameters
 #
-# Where are GPT-2's 124 million numbers, and how many of GPT-3's 175 billion are attention? All of
-# it follows from five sizes, with multiplication. On the way: why a head's value matrix is two thin
+# Where are GPT-2's 124 million numbers, and how many of GPT-3's 175 billion are attention? It all
+# follows from five sizes, by multiplication. Along the way: why a head's value matrix is two thin
 # ones, and what the output matrix is for. No model is needed. Change a size, and count again.
 
 # %%
@@ -19,20 +19,20 @@ prepare_script()  # for any terminal, and for pipes
 gpt2 = attnlab.GPT2Config(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12)
 gpt3 = attnlab.GPT2Config(vocab_size=50257, n_positions=2048, n_embd=12288, n_layer=96, n_head=96)
 
-print("Five sizes, here those of GPT-2 small, and what follows for a head")
+print("The five sizes of GPT-2 small, and the width of a head")
 print(f"  vocab_size    {gpt2.vocab_size:>6,}  tokens in the vocabulary")
-print(f"  n_positions   {gpt2.n_positions:>6,}  tokens in a text, at most")
-print(f"  n_embd        {gpt2.n_embd:>6,}  D, numbers for a token")
+print(f"  n_positions   {gpt2.n_positions:>6,}  maximum number of tokens in a text")
+print(f"  n_embd        {gpt2.n_embd:>6,}  D, numbers per token")
 print(f"  n_layer       {gpt2.n_layer:>6,}  L, layers")
-print(f"  n_head        {gpt2.n_head:>6,}  H, heads in a layer")
+print(f"  n_head        {gpt2.n_head:>6,}  H, heads per layer")
 print(f"  D / H         {gpt2.d_head:>6,}  Dh, numbers in a query, a key or a value")
 
 # %% [markdown]
 # ## 9.1 Queries, keys and values
 #
 # A head of GPT-2 small has three matrices, `W_Q`, `W_K` and `W_V`, of 768 rows and 64 columns. (Not
-# 64 rows: a token's 768 numbers stand on the left, as a row.) There are 12 heads in each of 12
-# layers, 144 in all. This count leaves the biases out.
+# 64 rows: a token's 768 numbers are a row, to the left of the matrix.) There are 12 heads in each
+# of 12 layers, 144 in all. This count omits the biases.
 
 # %%
 heads = gpt2.n_head * gpt2.n_layer
@@ -47,9 +47,9 @@ print(figures.verdict(sizes, 0, count=([qkv], [recorded])))
 # ## 9.2 The whole of GPT-2 small
 #
 # Per layer: attention, with an output matrix `W_O` (9.5); an MLP of two matrices, F = 4 D wide; two
-# LayerNorms with a gain and a bias each. Outside of the layers: a row for each token of the
-# vocabulary, a row for each position, and one last LayerNorm. The output uses the token embedding
-# again, so it adds nothing.
+# LayerNorms with a gain and a bias each. Outside the layers: a row for each token of the
+# vocabulary, a row for each position, and one last LayerNorm. The output reuses the token embedding
+# (**weight tying**), so it adds nothing.
 
 # %%
 D, F, L = gpt2.n_embd, gpt2.d_mlp, gpt2.n_layer
@@ -88,20 +88,20 @@ print(f"\nattnlab.parameters.parameter_count says {parameter_count(gpt2):,}")
 # ## 9.3 The published sizes
 #
 # The same five sizes for each published GPT-2 and for GPT-3. Layers grow with D², the embedding
-# with D alone: the larger the model, the smaller the share of its vocabulary. A head has 64 columns
-# in every GPT-2, and 128 in GPT-3: a larger GPT-2 has more heads and not wider ones.
+# only with D: the larger the model, the smaller the share of its vocabulary. A head has 64 columns
+# in every GPT-2, and 128 in GPT-3: a larger GPT-2 has more heads, not wider ones.
 
 
 # %%
 def config(n_layer: int, n_head: int, n_embd: int) -> attnlab.GPT2Config:
-    """A GPT-2 of these sizes, with GPT-2's vocabulary."""
+    """A config of these sizes, with GPT-2's vocabulary."""
     return attnlab.GPT2Config(
         vocab_size=50257, n_positions=1024, n_embd=n_embd, n_layer=n_layer, n_head=n_head
     )
 
 
 def parts(c: attnlab.GPT2Config) -> dict[str, int]:
-    """How many parameters are where."""
+    """The number of parameters in each part."""
     D, F, L = c.n_embd, c.d_mlp, c.n_layer
     return {
         "embeddings": (c.vocab_size + c.n_positions) * D,
@@ -133,10 +133,10 @@ pictures.heatmap(shares, rows=[*published], columns=[*parts(gpt2)], title="% of 
 # %% [markdown]
 # ## 9.4 A value matrix is two thin ones
 #
-# What does a token change when another one looks at it? It adds a row of D numbers to that one. A
-# matrix that turns D numbers into D numbers is D x D. A head does it with two thin matrices: `W_V`,
-# D x Dh, goes down to Dh numbers, and `W_O`, Dh x D, goes up again. In small, with D = 4 and Dh =
-# 2:
+# What does a token change in another that attends to it? It adds a row of D numbers to that one. A
+# matrix that turns D numbers into D numbers is D x D. A head uses two thin matrices instead: `W_V`,
+# D x Dh, projects down to Dh numbers, and `W_O`, Dh x D, projects up again. A small example, with D
+# = 4 and Dh = 2:
 
 # %%
 words = ["a", "small", "step"]
@@ -149,7 +149,7 @@ X = np.array(
 )
 W_V = np.array([[1, 0], [0, 1], [1, 1], [2, 0]])
 W_O = np.array([[1, 0, 1, 2], [0, 1, -1, 0]])
-weights = np.array([[1, 0, 0], [0.5, 0.5, 0], [0.25, 0.25, 0.5]])  # written down by hand
+weights = np.array([[1, 0, 0], [0.5, 0.5, 0], [0.25, 0.25, 0.5]])  # chosen by hand
 
 W_VO = W_V @ W_O
 rank = np.linalg.matrix_rank(W_VO)
@@ -158,12 +158,12 @@ print(attnlab.table(W_VO, decimals=1))
 pictures.heatmap(W_VO, rows=range(len(W_V)), columns=range(W_O.shape[1]), title="W_V W_O")
 
 # %% [markdown]
-# The product is D x D, but not any D x D matrix: each of its rows is made of the Dh rows of `W_O`,
-# so that its **rank** is Dh at most ([chapter 2](02_a_matrix_is_a_map.py)). With the numbers above
-# it is 2: row 2 is the sum of rows 0 and 1, row 3 is twice row 0.
+# The product is D x D, but not any D x D matrix: each of its rows is a combination of the Dh rows
+# of `W_O`, so its **rank** is at most Dh ([chapter 2](02_a_matrix_is_a_map.py)). With the numbers
+# above it is 2: row 2 is the sum of rows 0 and 1, row 3 is twice row 0.
 #
-# Go down, mix with the weights ([`context`](../attnlab/equations.py)), go up, as the model does. Or
-# make the D x D matrix first, and mix full rows. It does not matter where the brackets stand:
+# Project down, mix with the weights ([`context`](../attnlab/equations.py)), project up, as the
+# model does. Or compute the D x D matrix first, and mix full rows. The brackets don't matter:
 #
 #     (weights (X W_V)) W_O  =  weights (X (W_V W_O))
 
@@ -172,7 +172,7 @@ as_the_model = (weights @ (X @ W_V)) @ W_O
 in_one = weights @ (X @ W_VO)
 print("\nWhat the head adds to each token")
 print(attnlab.table(as_the_model, rows=words, decimals=2))
-print(f"with W_V W_O in one piece: at most {np.abs(as_the_model - in_one).max():.0e} apart")
+print(f"with W_V W_O as one matrix: at most {np.abs(as_the_model - in_one).max():.0e} apart")
 
 thin_and_full = [["", "D", "Dh", "thin: 2 · D · Dh", "full: D²", "full / thin"]]
 examples = {"our example": W_V.shape}
@@ -185,13 +185,13 @@ print("\nNumbers in one head's value map")
 print(align(thin_and_full))
 
 # %% [markdown]
-# ## 9.5 The output matrix: the heads' shares add up
+# ## 9.5 The output matrix: the heads' contributions add up
 #
-# With H heads the contexts are joined to a row of D numbers, and multiplied by one `W_O` of all
-# heads. That is the same as giving each head its own rows of `W_O`, and adding up what comes out
+# With H heads the contexts are concatenated to a row of D numbers, and multiplied by one `W_O` for
+# all heads. That is the same as giving each head its own rows of `W_O`, and adding up the results
 # ([`head_output`](../attnlab/equations.py)). So `W_O` does not only "mix" the heads: it is the
 # second half of each head's value map. `b_O` belongs to no head and is added once. Head 0 has the
-# matrices from above; all others are drawn.
+# matrices from above; all others are random.
 
 # %%
 rng = np.random.default_rng(0)
@@ -212,18 +212,18 @@ layer = attnlab.multi_head_attention(
 )
 last = {f"head {h}": head.output[-1] for h, head in enumerate(layer.heads)} | {"b_O": b_O}
 last |= {"added up": sum(last.values()), "output": layer.output[-1]}
-print(f"\n9.5 The last token, {words[-1]!r}: two heads' shares, b_O, and what the layer computes")
+print(f"\n9.5 The last token, {words[-1]!r}: two heads' contributions, b_O, and the layer's output")
 print(attnlab.table([*last.values()], rows=[*last]))
 layer
 
 # %% [markdown]
 # ## 9.6 GPT-3: how much is attention?
 #
-# The same shape, larger: 96 layers of 96 heads, D = 12,288, D / H = 128. Each head's value map is
-# counted as its two thin matrices, down (`W_V`) and up (its rows of `W_O`). Biases are left out of
-# the table. "All of it" is what a GPT-2 of these sizes has, with biases: for GPT-3 the 175 billion
-# of its name, to the nearest billion. (Who gives the output a matrix of its own, and counts neither
-# biases nor LayerNorms nor positions, gets 175,181,291,520.)
+# The same architecture, larger: 96 layers of 96 heads, D = 12,288, D / H = 128. Each head's value
+# map is counted as its two thin matrices, down (`W_V`) and up (its rows of `W_O`). The table omits
+# biases. "All of it" is what a GPT-2 of these sizes has, with biases: for GPT-3 the 175 billion it
+# is known for, to the nearest billion. (With a separate output matrix, and without biases,
+# LayerNorms and positions, the count is 175,181,291,520.)
 
 # %%
 all_heads = gpt3.n_head * gpt3.n_layer
@@ -262,9 +262,9 @@ print(
 )
 
 # %% [markdown]
-# So attention, that everybody talks about, is a third of GPT-3; two thirds are the MLPs. Two slips
-# that are found in print: 1.75亿 parameters, which is 175 million, where 1750亿, 175 billion, is
-# meant; and a vocabulary of 50,527, two digits exchanged. The product gives the second one away.
+# So attention, which everybody talks about, is a third of GPT-3; two thirds are the MLPs. Two
+# mistakes found in print: 1.75亿 parameters, which is 175 million, for 1750亿, 175 billion; and a
+# vocabulary of 50,527, with two digits swapped. The product exposes the second one.
 
 # %%
 print()
@@ -279,8 +279,8 @@ print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,
 # %% [markdown]
 # ## 9.7 Predict, change, see
 #
-# **Exercise 1.** How many parameters does GPT-2 small have with 2,048 positions in the place of
-# 1,024? Which line of 9.2 changes?
+# **Exercise 1.** How many parameters does GPT-2 small have with 2,048 positions instead of 1,024?
+# Which line of 9.2 changes?
 #
 # <details><summary>Answer</summary>
 #
@@ -289,7 +289,7 @@ print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,
 #
 # </details>
 #
-# **Exercise 2.** Twice as wide: `n_embd=1536` in `gpt2`, all else the same. Is it twice the
+# **Exercise 2.** Twice as wide: `n_embd=1536` in `gpt2`, all else the same. Does that double the
 # parameters? What about half the heads, `n_head=6`?
 #
 # <details><summary>Answer</summary>
@@ -300,7 +300,7 @@ print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,
 # </details>
 #
 # **Exercise 3.** Without biases and LayerNorms a layer has a multiple of D² parameters. Which, and
-# why? How many are that for GPT-2 small?
+# why? How many is that for GPT-2 small?
 #
 # <details><summary>Answer</summary>
 #
@@ -310,8 +310,7 @@ print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,
 # </details>
 #
 # **Exercise 4.** In 9.4 make the second row of `W_O` a multiple of the first: `[3, 0, 3, 6]`. What
-# is the rank of `W_V W_O`? And how narrow must Dh be here, so that two thin matrices save
-# something?
+# is the rank of `W_V W_O`? And how narrow must Dh be here for two thin matrices to save something?
 #
 # <details><summary>Answer</summary>
 #

@@ -1,13 +1,14 @@
 # %% [markdown]
 # # 10. Cross-attention
 #
-# A translator writes "black cats sleep" and looks at "les chats noirs dorment" while it does. The
-# queries come from one sequence, the keys and values from the other. All else is as in
-# [chapter 3](03_one_head_by_hand.py).
+# A translation model writes "black cats sleep" while attending to "les chats noirs dorment". An
+# **encoder** has read the French; the **decoder** writes the English. The queries come from one
+# sequence, the keys and values from the other. Everything else is as in [chapter
+# 3](03_one_head_by_hand.py).
 #
 # The numbers are chosen so that each column has a meaning. An English word has three (colour,
-# animal, action). A French word has four: the article "les" needs one of its own. Change any
-# number, and run it again.
+# animal, action). A French word has four: the article "les" needs a column too. Change any number,
+# and run the chapter again.
 
 # %%
 import numpy as np
@@ -23,7 +24,7 @@ X = np.array(
     [
         [2, 0, 0],  # black
         [0, 2, 0],  # cats
-        [0, 1, 2],  # sleep, and a little: who does?
+        [0, 1, 2],  # sleep, and a little: who sleeps?
     ]
 )
 french = ["les", "chats", "noirs", "dorment"]
@@ -37,20 +38,20 @@ memory = np.array(
 )
 meanings = ["article", "colour", "animal", "action"]
 
-print("X, the sequence that asks")
+print("X, the querying sequence")
 print(attnlab.table(X, rows=english, columns=meanings[1:], decimals=1))
-print("\nmemory, the sequence that is looked at")
+print("\nmemory, the attended sequence")
 print(attnlab.table(memory, rows=french, columns=meanings, decimals=1))
 
 # %% [markdown]
-# ## 10.1 Queries here, keys and values there
+# ## 10.1 Queries from one sequence, keys and values from the other
 #
 # `Q = X W_Q` has a row for each English word, `K = memory W_K` and `V = memory W_V` one for each
-# French word. The sequences differ in length and in width. Only one thing has to fit: a query and a
-# key must be equally wide, or they could not be multiplied.
+# French word. The sequences differ in length and in width. Only one thing has to match: a query and
+# a key must be equally wide, or they can't be multiplied.
 #
-# The `W_Q` here asks for the word's own meaning, and strongly. `W_K` answers with the meaning and
-# drops the article. `W_V` hands over the French word as it is.
+# The `W_Q` here asks strongly for the word's own meaning. `W_K` answers with the meaning and drops
+# the article. `W_V` passes on the French word unchanged.
 
 # %%
 W_Q = 3 * np.eye(3)
@@ -66,16 +67,16 @@ W_V = np.eye(4)
 
 cross = attnlab.cross_attention(X, memory, W_Q, W_K, W_V)
 
-print("\n10.1 Queries here, keys and values there")
+print("\n10.1 Queries from one sequence, keys and values from the other")
 print("\nQ = X W_Q")
 print(attnlab.table(cross.Q, rows=english, decimals=1))
 print("\nK = memory W_K")
 print(attnlab.table(cross.K, rows=french, decimals=1))
 
 # %% [markdown]
-# The equation is that of any attention, [`raw_scores`](../attnlab/equations.py): `Q Kᵀ`. Its rows
-# are who asks, its columns who is looked at. With 3 words here and 4 there it is no square any
-# more, and has no diagonal that would mean "the word itself".
+# The equation is the same as for any attention, [`raw_scores`](../attnlab/equations.py): `Q Kᵀ`.
+# Its rows are the queries, its columns the keys. With 3 words on one side and 4 on the other it is
+# not square, and no diagonal means "the word itself".
 
 # %%
 print("\nraw_scores = Q Kᵀ")
@@ -87,9 +88,9 @@ cross
 # %% [markdown]
 # ## 10.2 Weights
 #
-# Each row sums to 1: an English word shares out its attention among the French ones. With the
-# numbers above "black" finds "noirs" and "cats" finds "chats", although the two stand in the other
-# order in French. "sleep" finds "dorment", and looks at "chats" too.
+# Each row sums to 1: an English word divides its attention among the French ones. With the numbers
+# above, "black" finds "noirs" and "cats" finds "chats", although their order is reversed in French.
+# "sleep" finds "dorment", and also attends to "chats".
 
 # %%
 print(f"\n10.2 weights = softmax(raw_scores / √{cross.K.shape[1]})")
@@ -97,21 +98,20 @@ sums = cross.weights.sum(axis=1, keepdims=True)
 print(attnlab.table(np.hstack([cross.weights, sums]), rows=english, columns=[*french, "sum"]))
 print()
 for word, row in zip(english, cross.weights, strict=True):
-    print(f"  {word} looks most at {french[row.argmax()]}")
+    print(f"  {word} attends most to {french[row.argmax()]}")
 
 pictures.heatmap(cross.weights, rows=english, columns=french, title="weights")
 
 # %% [markdown]
-# Such a picture, drawn for a translator that had learned to look by itself, made attention known:
-# the dark squares leave the diagonal just where the two languages order their words otherwise
-# ([chapter 1](01_why_attention.py)).
+# Such a picture of a trained translation model made attention famous: the dark squares leave the
+# diagonal exactly where the two languages order their words differently ([chapter
+# 1](01_why_attention.py)).
 
 # %% [markdown]
 # ## 10.3 Context
 #
-# The context has a row for each **English** word, and it is written in **French** columns: as many
-# rows as there are queries, as wide as a value. What "sleep" gets is mostly "dorment", and some of
-# "chats".
+# The context has a row for each **English** word, in **French** columns: as many rows as there are
+# queries, as wide as a value. "sleep" gets mostly "dorment", and some of "chats".
 
 # %%
 print("\n10.3 context = weights V")
@@ -120,10 +120,10 @@ print(attnlab.table(cross.context, rows=english, columns=meanings))
 # %% [markdown]
 # ## 10.4 No causal mask
 #
-# A causal mask hides words that are not written yet. The French sentence is there in full before
-# the first English word, so there is nothing to hide. Lay a causal mask over it all the same, and
-# the first English word sees the first French one and no more. With the words above, no English
-# word sees the fourth French one, "dorment": not even "sleep", which needs it.
+# A causal mask hides words that are not written yet. The French sentence is complete before the
+# first English word, so there is nothing to hide. With a causal mask, the first English word would
+# see only the first French one. With the words above, no English word would see the fourth French
+# one, "dorment": not even "sleep", which needs it.
 
 # %%
 wrong_mask = np.tri(len(english), len(french), dtype=bool)
@@ -137,16 +137,16 @@ print(attnlab.table(masked.weights, rows=english, columns=french))
 pictures.heatmap(masked.weights, rows=english, columns=french, title="weights, causal mask")
 
 # %% [markdown]
-# The English words among themselves do need a causal mask, since they are written one by one. That
-# is self-attention, and it comes first in each layer of a translator: look at what is written so
-# far, then at the other sentence, then think about both (the MLP, of which
-# [chapter 8](08_a_tokens_journey.py) tells). GPT-2 has no second sequence, and so no
-# cross-attention: its prompt stands in the one sequence.
+# Among themselves the English words do need a causal mask, since they are written one by one. That
+# is **self-attention**, and it comes first in each layer of the decoder: attend to what is written
+# so far, then to the other sentence, then process both (the MLP of [chapter
+# 8](08_a_tokens_journey.py)). GPT-2 is a decoder alone: it has no second sequence, and so no
+# cross-attention. Its prompt is part of its one sequence.
 #
-# ## 10.5 Attention does not know the order of what it looks at
+# ## 10.5 Attention ignores the order of the keys
 #
-# Give the French words from the last to the first: the columns of the weights move along, the
-# context stays. That is why a model adds position embeddings.
+# Give the French words in reverse order: the columns of the weights move along, the context stays
+# the same. That is why a model adds position embeddings.
 
 # %%
 order = list(reversed(range(len(french))))  # or any other
@@ -159,7 +159,7 @@ print(f"\nLargest change of the context: {np.abs(shuffled.context - cross.contex
 # %% [markdown]
 # ## 10.6 Self-attention is the special case
 #
-# Let the English sentence look at itself, and cross-attention is self-attention: the same function
+# If the English sentence attends to itself, cross-attention is self-attention: the same function
 # with the same sequence in both places.
 
 # %%
@@ -167,7 +167,7 @@ W_K_english, W_V_english = np.eye(X.shape[1], W_Q.shape[1]), np.eye(X.shape[1])
 itself = attnlab.cross_attention(X, X, W_Q, W_K_english, W_V_english)
 self_attention = attnlab.self_attention(X, W_Q, W_K_english, W_V_english)
 
-print("\n10.6 The English sentence looks at itself: weights")
+print("\n10.6 The English sentence attends to itself: weights")
 print(attnlab.table(itself.weights, rows=english, columns=english))
 difference = np.abs(itself.weights - self_attention.weights).max()
 print(f"\nLargest difference from self_attention: {difference:.1e}")
@@ -175,44 +175,44 @@ print(f"\nLargest difference from self_attention: {difference:.1e}")
 # %% [markdown]
 # ## 10.7 Predict, change, see
 #
-# **Exercise 1.** Make `W_Q` twice as large in 10.1. Does "sleep" look at "chats" more, or less? And
-# is "noirs" still what "black" looks at most?
+# **Exercise 1.** Make `W_Q` twice as large in 10.1. Does "sleep" attend to "chats" more, or less?
+# And does "black" still attend most to "noirs"?
 #
 # <details><summary>Answer</summary>
 #
-# Less: the weight falls from 0.1427 to 0.0303. All scores are twice as far apart, so
-# that softmax gives still more to the largest. Which one is the largest does not change: "black"
-# still looks most at "noirs".
+# Less: the weight falls from 0.1427 to 0.0303. All scores are twice as far apart, so softmax gives
+# even more to the largest. Which one is the largest does not change: "black" still attends most to
+# "noirs".
 #
 # </details>
 #
-# **Exercise 2.** Let "sleep" not ask who does: put 0 for the 1 in its row of `X`. Where does what
-# "chats" had go to?
+# **Exercise 2.** Let "sleep" not ask who sleeps: replace the 1 in its row of `X` by 0. Where does
+# the weight of "chats" go?
 #
 # <details><summary>Answer</summary>
 #
-# "chats" falls to 0.0286, as little as "les" and "noirs" have, and "dorment" rises from
-# 0.8068 to 0.9142. A row always sums to 1: what one word loses, the others share.
+# "chats" falls to 0.0286, the same as "les" and "noirs", and "dorment" rises from 0.8068 to 0.9142.
+# A row always sums to 1: what one word loses, the others share.
 #
 # </details>
 #
-# **Exercise 3.** Put `W_Q = -3 * np.eye(3)`. What does "black" look at now?
+# **Exercise 3.** Put `W_Q = -3 * np.eye(3)`. What does "black" attend to now?
 #
 # <details><summary>Answer</summary>
 #
-# At everything but "noirs", which has 0.0103 left; the other three have 0.3299
-# each. A negative score repels.
+# Everything but "noirs", which keeps 0.0103; the other three have 0.3299 each. A negative score
+# repels.
 #
 # </details>
 #
 # **Exercise 4.** Now the French ask and the English answer:
 # `attnlab.cross_attention(memory, X, W_K, W_Q, np.eye(3))`. What shape do the weights have? Are
-# they those of 10.2, turned over?
+# they those of 10.2, transposed?
 #
 # <details><summary>Answer</summary>
 #
-# 4 x 3. The raw scores are those of 10.1 turned over, as the same rows are multiplied. The weights
-# are not: softmax shares out each row by itself, and the rows are others now. "les" asks for
+# 4 x 3. The raw scores are those of 10.1, transposed, as the same rows are multiplied. The weights
+# are not: softmax normalises each row separately, and the rows are different now. "les" asks for
 # nothing, all its scores are 0, and each English word gets 0.3333 of its attention.
 #
 # </details>

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 11. What the cache saves
 #
-# A GPT-2 writes one token at a time. To find the next one it needs the keys and values of all
-# tokens before it, in every layer. Those of the earlier tokens were computed in the steps before.
-# This chapter shows why they can be kept, does a step with them by hand, counts and measures what
-# that saves, and what it costs: a place to keep them, the **KV cache**.
+# GPT-2 is **autoregressive**: it generates one token at a time. To find the next one it needs the
+# keys and values of all tokens before it, in every layer. They were already computed in earlier
+# steps. This chapter shows why they can be kept in a **KV cache**, does a step with it by hand, and
+# counts and measures what that saves and what it costs.
 #
 # Change the texts, or any number below them, and run the chapter again.
 
@@ -24,8 +24,8 @@ from attnlab.support.tables import align
 prepare_script()  # for any terminal, and for pipes
 
 TEXT, MORE = "The dog chased the ball, but it", " rolled."
-NEW = 4  # tokens that are written in 11.3
-LAYER, HEAD = 1, 2  # the head that is looked at
+NEW = 4  # tokens generated in 11.3
+LAYER, HEAD = 1, 2  # the head to look at
 
 model = attnlab.GPT2.at_hand()
 print(model)
@@ -33,21 +33,22 @@ print(model)
 # %% [markdown]
 # ## 11.1 Earlier keys and values never change
 #
-# The mask lets a token look only back ([chapter 4](04_your_journey.py)). So nothing that belongs to
-# a token, in any layer, depends on what comes after it. Here is a text, and the same one with more
-# words. In every layer the keys and values of the tokens that both have are the same.
+# The mask lets a token attend only to earlier ones and itself ([chapter 4](04_your_journey.py)). So
+# nothing computed for a token, in any layer, depends on what comes after it. Here is a text, and
+# the same one with more words. In every layer the keys and values of the shared tokens are the
+# same.
 
 # %%
-more = model.tokenizer.encode(MORE) or [0]  # instead of nothing, any token
+more = model.tokenizer.encode(MORE) or [0]  # if empty, any token
 room = model.config.n_positions - max(len(more), NEW)
 ids = model.tokenizer.encode(TEXT)[-room:] or [0]
 T = len(ids)
-longer, both = [*ids, *more], slice(0, T)  # where the tokens stand that both have
+longer, both = [*ids, *more], slice(0, T)  # the positions of the shared tokens
 
 short, long = model.trace(ids), model.trace(longer)
 layers = [(a.attention, b.attention) for a, b in zip(short.blocks, long.blocks, strict=True)]
 
-print(f"\n11.1 Keys and values of the {T} tokens that both texts have, largest difference")
+print(f"\n11.1 Keys and values of the {T} shared tokens, largest difference")
 for layer in sorted({0, len(layers) // 2, len(layers) - 1}):
     one, other = layers[layer]
     K_difference = np.abs(one.K - other.K[:, both]).max()
@@ -55,10 +56,10 @@ for layer in sorted({0, len(layers) // 2, len(layers) - 1}):
     print(f"  layer {layer:2}   K {K_difference:.1e}   V {V_difference:.1e}")
 
 # %% [markdown]
-# They differ by float32's rounding at most. That is the mask's doing. Without it the tokens of the
-# short text would look at the new words too: already in layer 0 their contexts would be others, and
-# with them all keys and values of layer 1. (A model that looks in both directions, like BERT, can
-# keep nothing of this kind.)
+# They differ at most by float32's rounding. That is due to the mask. Without it the tokens of the
+# short text would attend to the new words too: their contexts would differ already in layer 0, and
+# with them all keys and values of layer 1. (A model that attends in both directions, like BERT,
+# can't reuse them.)
 
 # %%
 one, other = layers[0]
@@ -71,14 +72,14 @@ for name, masks in {"with the mask": (one.mask, other.mask), "without": (None, N
 # %% [markdown]
 # ## 11.2 One step by hand
 #
-# So keep them. Take one head of the longer text, and go to the moment before its last token: the
-# keys and values of all tokens but that one lie in the cache. Now the last token comes, one row
-# `x`. Three products with that row give its query, its key and its value. The key and the value are
-# put below the others. The query meets all keys, [`raw_scores`](../attnlab/equations.py), and the
-# weights mix all values, [`context`](../attnlab/equations.py).
+# So keep them. Take one head of the longer text, just before its last token: the keys and values of
+# all other tokens are in the cache. Now the last token arrives, one row `x`. Three products with
+# that row give its query, its key and its value. The key and the value are appended to the others.
+# The query is multiplied with all keys, [`raw_scores`](../attnlab/equations.py), and the weights
+# mix all values, [`context`](../attnlab/equations.py).
 #
-# No mask is needed: all that is there came earlier. And no query is ever kept: only the newest
-# token asks.
+# No mask is needed: everything in the cache came earlier. And queries are never kept: only the
+# newest token asks.
 
 # %%
 place = min(LAYER, model.config.n_layer - 1), min(HEAD, model.config.n_head - 1)
@@ -95,23 +96,23 @@ context = weights @ V
 print(f"\n11.2 One step by hand: layer {place[0]}, head {place[1]}")
 for name, array in {"K_cache": K_cache, "x": x, "q": q, "K": K, "context": context}.items():
     print(f"  {name:8} {' x '.join(map(str, array.shape))}")
-print("\nLargest difference from the last row of the whole")
+print("\nLargest difference from the last row of the full trace")
 print(f"  weights  {np.abs(weights - head.weights[-1]).max():.0e}")
 print(f"  context  {np.abs(context - head.context[-1]).max():.0e}")
 
 # %% [markdown]
 # ## 11.3 Step by step
 #
-# `generate` does so in every head. With `trace=True` it keeps each step. The first one runs the
-# prompt. Each later one runs a single token: one row of queries against all keys, most of which it
-# finds in the cache.
+# `generate` does this in every head. With `trace=True` it keeps each step. The first one runs the
+# prompt. Each later one runs a single token: one row of queries against all keys, most of which are
+# in the cache.
 
 # %%
 generated = model.generate(ids, NEW, temperature=0, trace=True)
 symbols = generated.tokens.symbols
 
 print("\n11.3 Step by step")
-lines = [["step", "computed", "found", "Q of a head", "K of a head", "chose"]]
+lines = [["step", "computed", "cached", "Q of a head", "K of a head", "chose"]]
 for number, step in enumerate(generated.steps):
     asking = step.trace.head(*place)
     shapes = [" x ".join(map(str, array.shape)) for array in (asking.Q, asking.K)]
@@ -120,8 +121,8 @@ for number, step in enumerate(generated.steps):
 print(align(lines, left=(3, 4, 5)))
 
 # %% [markdown]
-# Here are the weights of one step, of the head that 11.2 has looked at. The token that the step
-# before chose is all that asks, so there is a single row.
+# Here are the weights of one step, for the head of 11.2. Only the token chosen in the previous step
+# asks, so there is a single row.
 
 # %%
 step = generated.steps[min(1, len(generated.steps) - 1)]
@@ -134,8 +135,8 @@ pictures.heatmap(
 )
 
 # %% [markdown]
-# Put below each other, the rows of all steps make one square, the same that a single run over the
-# finished text leaves behind.
+# Stacked, the rows of all steps form one square, the same that a single run over the finished text
+# gives.
 
 # %%
 at_once = model.trace(generated.tokens.ids)
@@ -157,16 +158,16 @@ pictures.heatmap(
 # %% [markdown]
 # ## 11.4 Counted
 #
-# How many multiplications does one more token take, after T tokens? Without the cache, T + 1 rows
-# go through the model again; with it, one. In each layer:
+# How many multiplications does one more token take after T tokens? Without the cache, T + 1 rows go
+# through the model again; with it, one. In each layer:
 #
-# * linear maps: D · 3D for Q, K and V, D · D for W_O, 2 · D · F for the MLP, times rows
-# * attention: Dh for each query and key it may see, and Dh more for weights times values, in each
-#   of the H heads, so 2 · D for a pair
+# * linear maps: D · 3D for Q, K and V, D · D for W_O, 2 · D · F for the MLP, for each row
+# * attention: Dh for each pair of a query and a key it may attend to, and Dh more for weights times
+#   values, in each of the H heads, so 2 · D for a pair
 #
 # And once, either way, the newest token's [`logits`](../attnlab/equations.py): D for each token of
-# the vocabulary. To count we need no weights, only sizes: GPT-2's shape stands here too, whatever
-# model is at hand.
+# the vocabulary. Counting needs no weights, only sizes, so GPT-2's are here too, whichever model
+# runs.
 
 # %%
 pocket = attnlab.GPT2.from_pretrained("pocket")
@@ -175,7 +176,7 @@ gpt3 = attnlab.GPT2Config(vocab_size=50257, n_positions=2048, n_embd=12288, n_la
 
 
 def multiplications(config: attnlab.GPT2Config, rows: int, first_position: int) -> int:
-    """Of running `rows` tokens from a position on, with everything before them in the cache."""
+    """Multiplications to run `rows` tokens from a position, with everything before cached."""
     D, F = config.n_embd, config.d_mlp
     pairs = sum(first_position + row + 1 for row in range(rows))
     linear_maps = rows * (4 * D * D + 2 * D * F)
@@ -197,7 +198,7 @@ for name, config in {"the pocket model": pocket.config, "GPT-2 small": gpt2}.ite
 # %% [markdown]
 # With the cache the count hardly depends on T: most of it is linear maps of one row, and only the
 # attention to all earlier tokens grows. Without it each token costs more than the one before. Drawn
-# for GPT-2 small, in thousands of millions, the lower line is hard to tell from the axis.
+# for GPT-2 small, in billions, the lower line is hard to tell from the axis.
 
 # %%
 lengths = range(1, gpt2.n_positions, 32)
@@ -210,17 +211,17 @@ pictures.curves(drawn, x=list(lengths), x_name="T", y_name="10⁹ multiplication
 # %% [markdown]
 # ## 11.5 Measured
 #
-# Now by the clock: one more token after a longer text, with the cache; the products of that step
-# alone, which is one row times each matrix; and without the cache. The quickest of several tries
-# counts, as many as a second allows. The pocket model comes first, and below it the model at hand,
-# where that is another.
+# Now with a timer: one more token after a longer text, with the cache; the products of that step
+# alone, one row times each matrix; and without the cache. The fastest of several tries counts, as
+# many as fit in a second. The pocket model comes first, and below it the model that runs, if it is
+# a different one.
 
 # %%
 TRIES, TIMES = 8, 16
 
 
 def quickest(work: Callable[[], object]) -> float:
-    """Milliseconds."""
+    """The shortest of several runs, in milliseconds."""
     times: list[float] = []
     while not times or (len(times) < TRIES and sum(times) < 1):
         start = perf_counter()
@@ -230,11 +231,11 @@ def quickest(work: Callable[[], object]) -> float:
 
 
 def measured(model: attnlab.GPT2) -> list[str]:
-    """Layers, D, T; what a token takes with the cache, its products alone, and without."""
+    """Layers, D, T; times for a token with the cache, its products alone, and without."""
     config, parameters = model.config, model.parameters
     ids = model.tokenizer.encode((TEXT + MORE) * TIMES)[: config.n_positions - TRIES - 1] or [0]
     steps = model.stream(ids, TRIES + 1, temperature=0)
-    next(steps)  # runs the prompt and reads the parameters, which is not what is measured
+    next(steps)  # runs the prompt and reads the parameters, which we don't measure
     matrices = [parameters["W_E"].T]
     for layer in range(config.n_layer):
         for name in ("attention.W_QKV", "attention.W_O", "mlp.W_1", "mlp.W_2"):
@@ -256,35 +257,35 @@ columns = ["layers", "D", "T", "with cache", "its products alone", "without cach
 print(align([columns, *map(measured, models)], left=()))
 
 # %% [markdown]
-# The clock saves less than the count says. In the **pocket model** the products are a small part of
-# a step. Nearly all of it is what stands around them: many calls of Python and NumPy in each layer,
-# which take nearly as long for one row as for many. No cache saves those.
+# The time saved is less than the count suggests. In the **pocket model** the products are a small
+# part of a step. Nearly all of it is overhead: many calls of Python and NumPy in each layer, which
+# take nearly as long for one row as for many. No cache saves those.
 #
 # In a model of **GPT-2 small's** shape the products are most of a step. This was measured on a
-# machine of two cores (`tests/benchmarks/README.md` tells how): 31 ms for a token with the cache,
-# after 32 to 95 others, and that day its products took 27 to 31 ms by themselves. To run 128 tokens
-# anew took 200 ms, 1,024 tokens 1,612 ms. So the cache saves much, and yet at 128 tokens some six
-# times rather than 88. The reason is memory: a single row uses each weight for one multiplication,
-# and that machine reads 498 MB of weights no faster. Many rows together read them once and share
-# them.
+# machine with two cores (`tests/benchmarks/README.md` says how): 31 ms for a token with the cache,
+# after 32 to 95 others, of which the products alone took 27 to 31 ms. Running 128 tokens from
+# scratch took 200 ms, 1,024 tokens 1,612 ms. So the cache saves much, but at 128 tokens a factor of
+# about six rather than 88. The reason is memory bandwidth: a single row uses each weight for one
+# multiplication, and that machine can't read 498 MB of weights faster. Many rows together read them
+# once and share them.
 
 # %% [markdown]
 # ## 11.6 What it costs
 #
-# The cache is paid for in memory: two rows, a key and a value, for each layer and each token. They
-# are D numbers wide, all heads together, and a float32 takes 4 bytes.
+# The cache costs memory: two rows, a key and a value, for each layer and each token. They are D
+# numbers wide, all heads together, and a float32 takes 4 bytes.
 
 # %%
 SIZES = {"pocket": pocket.config, "GPT-2 small": gpt2, "GPT-3": gpt3}
 
 
 def cache_bytes(config: attnlab.GPT2Config, tokens: int) -> int:
-    """In float32."""
+    """The size of the cache in float32."""
     return 4 * 2 * config.n_layer * config.n_embd * tokens
 
 
-print("\n11.6 The cache of one text, MB, beside the weights")
-costs = [["", "a token", "tokens at most", "all of them", "weights"]]
+print("\n11.6 The cache of one text, in MB, beside the weights")
+costs = [["", "per token", "most tokens", "all of them", "weights"]]
 for name, config in SIZES.items():
     most, weights_bytes = config.n_positions, 4 * parameter_count(config)
     sizes = [cache_bytes(config, 1), cache_bytes(config, most), weights_bytes]
@@ -293,50 +294,50 @@ for name, config in SIZES.items():
 print(align(costs))
 
 # %% [markdown]
-# For one text that is little beside the weights. But the weights are there once, and each text that
-# is being written has a cache of its own: who serves many readers at once has more cache than
-# model. That is why later models keep less for each token ([chapter 17](17_where_next.py)).
+# For one text that is little beside the weights. But there is one set of weights, and each text
+# being generated has its own cache: a server with many users holds more cache than model. That is
+# why later models keep less for each token ([chapter 17](17_where_next.py)).
 #
 # ## 11.7 Predict, change, see
 #
 # **Exercise 1.** The text at the top has 8 tokens in the pocket model's vocabulary. Put `NEW = 10`.
-# How many rows go through the model until the tenth token is chosen? How many would it be without a
-# cache? (The step that only computes the last token's own rows does not count.)
+# How many rows go through the model until the tenth token is chosen? How many without a cache? (The
+# step that only computes the last token's own rows does not count.)
 #
 # <details><summary>Answer</summary>
 #
-# With the cache 8 and then 9 times one: 17. Without it 8 + 9 + ... + 17 = 125.
+# With the cache 8, then 9 times one: 17. Without it 8 + 9 + ... + 17 = 125.
 #
 # </details>
 #
-# **Exercise 2.** Put the new words in front of the text instead of behind it. Are the keys and
-# values of the old ones still the same? In 11.1, below the line that makes `longer`, write
+# **Exercise 2.** Put the new words before the text instead of after it. Are the keys and values of
+# the old ones still the same? In 11.1, below the line that defines `longer`, write
 # `longer, both = [*more, *ids], slice(-T, None)`.
 #
 # <details><summary>Answer</summary>
 #
-# No, not even in layer 0: the keys there are up to 2.7 apart. Each word has moved on by two places,
-# so that another row of `W_P` is in it, and in layer 1 it has also looked at other words. That is
-# why a GPT-2 whose text has grown too long, so that it drops the oldest token, has to compute all
-# the others again.
+# No, not even in layer 0: the keys there are up to 2.7 apart. Each word has moved by two positions,
+# so it includes another row of `W_P`, and in layer 1 it has also attended to other words. That is
+# why GPT-2 has to recompute all tokens when the text has grown too long and the oldest token is
+# dropped.
 #
 # </details>
 #
 # **Exercise 3.** With the cache a token needs 12 · D · D multiplications for the linear maps of a
-# layer (F = 4D) and 2 · D for each token it looks at. From how many tokens on does it spend more on
-# looking? Say it for GPT-2 small, with a pencil.
+# layer (F = 4D) and 2 · D for each token it attends to. From how many tokens on does attending cost
+# more? Work it out for GPT-2 small, with a pencil.
 #
 # <details><summary>Answer</summary>
 #
 # They are equal at 6 · D tokens, which is 4,608 for D = 768: four and a half times as many as GPT-2
-# can take. At its last position looking is 18.2 percent of a layer's count. That T² is
-# what makes attention dear is true of long texts only.
+# can take. At its last position attending is 18.2 percent of a layer's count. So T² makes attention
+# expensive only for long texts.
 #
 # </details>
 #
 # **Exercise 4.** The largest GPT-2, XL, has 48 layers and D = 1600. How many MB does the cache of a
-# text of 1,024 tokens take? How many such texts are written at once when the caches take more than
-# the 6,230 MB of its weights? (To look: add it to `SIZES`, with 25 heads.)
+# text of 1,024 tokens take? How many such texts must be generated at once for the caches to take
+# more than the 6,230 MB of its weights? (To check: add it to `SIZES`, with 25 heads.)
 #
 # <details><summary>Answer</summary>
 #

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 12. Watching a head form
 #
-# "q k z v m q k": what comes next? You say z, since z came after k before. A head that finds this
-# is called an **induction head** ([chapter 7](07_heads_that_learned.py) has some). Nobody builds it
-# in. Two layers can grow one, one layer can't, and it comes all of a sudden. Here we train both
-# from nothing, on the same text, and look into their heads meanwhile.
+# "q k z v m q k": what comes next? You say z, since z followed k before. A head that finds this is
+# called an **induction head** ([chapter 7](07_heads_that_learned.py) has some). Nobody builds it
+# in. Two layers can learn one, one layer can't, and it appears suddenly. Here we train both from
+# scratch, on the same text, and watch their heads while they learn.
 #
-# It takes some 20 seconds on a laptop. Change any number and run the chapter again. What is said
-# about places and steps is so with the numbers below: with another seed the head may come
+# It takes about 20 seconds on a laptop. Change any number and run the chapter again. What the text
+# says about positions and steps holds for the numbers below: with another seed the head may appear
 # elsewhere, later, or not at all, which is worth seeing too.
 
 # %%
@@ -24,19 +24,19 @@ from attnlab.training import Training, train
 prepare_script()  # for any terminal, and for pipes
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-SAID = "qkzvmqkzvm"  # the line whose weights are drawn
-SHORT = 0.7  # share of the lines that have two letters
-MOST = 12  # letters in the other lines, from 4
-N = 10  # letters in the lines that we test with, from 4 to MOST
-STEPS, EVERY = 1200, 50  # steps of training, and how often we look
+SAID = "qkzvmqkzvm"  # the line whose weights are shown
+SHORT = 0.7  # fraction of lines with two letters
+MOST = 12  # letters in the other lines: 4 to MOST
+N = 10  # letters in the test lines: 4 to MOST
+STEPS, EVERY = 1200, 50  # training steps, and how often we look
 WIDTH, HEADS, RATE, SEED = 48, 2, 1e-2, 1
 
 # %% [markdown]
 # ## 12.1 The text
 #
-# Each line begins with random letters, all different, and says them again and again. Seven lines in
-# ten have only two letters, the others 4 to 12. What comes first can't be known. What comes again
-# can, by who looks back.
+# Each line begins with random letters, all different, and repeats them again and again. Seven lines
+# in ten have only two letters, the others 4 to 12. The first round can't be predicted. The
+# repetitions can, from the earlier letters.
 
 # %%
 MOST = min(max(MOST, 4), 25)
@@ -46,12 +46,12 @@ rng = np.random.default_rng(0)
 
 
 def line(period: int, length: int) -> Ids:
-    """So many letters, as ids: the first few of them said over and over."""
+    """A line of letters as ids: the first `period` of them, repeated."""
     return np.resize(rng.permutation(26)[:period], length)
 
 
 def lines(count: int) -> list[Ids]:
-    """Some of two letters, the others of 4 to MOST."""
+    """Lines, some of two letters, the others of 4 to MOST."""
     short = rng.random(count) < SHORT
     return [line(2, 6) if two else line(int(rng.integers(4, MOST + 1)), T) for two in short]
 
@@ -64,19 +64,20 @@ for some in lines(6):
 # %% [markdown]
 # ## 12.2 What we watch
 #
-# 64 lines of ten letters, said twice, which nothing is trained on. The letters are ids and need no
-# tokenizer: a `ForwardPass` over ids shows what a text's trace shows, here for all lines at once.
+# 64 lines of ten letters, repeated once, which are not in the training text. The letters are ids
+# and need no tokenizer: a `ForwardPass` over ids shows what a text's trace shows, here for all
+# lines at once.
 #
-# * **The loss on each half.** On the first half nobody can do better than about ln 26 = 3.26. On
-#   the second half a model that looks back can come near 0.
+# * **The loss on each half** (the cross-entropy). On the first half no model can do better than
+#   about ln 26 = 3.26. On the second half a model that looks back can come near 0.
 # * **The heads of the last layer.** A letter of the second half has a copy in the first. How much
-#   weight goes to what stands 0, 1, 2, ... places after that copy? The
-#   letter that comes next stands at 1.
-# * **The heads of layer 0.** How much goes to the token just before?
+#   weight goes to the token 0, 1, 2, ... places after that copy? The letter that comes next is at
+#   1.
+# * **The heads of layer 0.** How much weight goes to the previous token?
 
 # %%
 held_out = np.stack([line(N, 2 * N) for _ in range(64)])
-asking = np.arange(N + 1, 2 * N - 2)  # places in the second half
+asking = np.arange(N + 1, 2 * N - 2)  # positions in the second half
 said = [LETTERS.index(letter) for letter in SAID.lower() if letter in LETTERS][:T] or [0, 1]
 letters = [LETTERS[id] for id in said]
 
@@ -90,7 +91,7 @@ def halves(forward: attnlab.ForwardPass) -> list[float]:
 
 
 def looks_at(forward: attnlab.ForwardPass, layer: int, shift: int) -> Array:
-    """For each head, its mean weight on what stands `shift` places from the asking letter."""
+    """For each head, its mean weight on the token `shift` places from the query."""
     weights = forward.blocks[layer].attention.weights  # (64, H, T, T)
     mean: Array = weights[:, :, asking, asking + shift].mean(axis=(0, 2))
     return mean
@@ -104,7 +105,8 @@ def after_the_copy(forward: attnlab.ForwardPass, layer: int) -> Array:
 # %% [markdown]
 # ## 12.3 Training
 #
-# `train` calls `watch` after each step. All it does is look.
+# `train` updates the parameters by **backpropagation** and gradient descent, and calls `watch`
+# after each step, which only looks.
 
 # %%
 history: dict[int, list[list[float]]] = {1: [], 2: []}
@@ -113,7 +115,7 @@ runs: dict[int, Training] = {}
 
 
 def watch(run: Training) -> None:
-    """What is seen at one step."""
+    """Record what we watch at this step."""
     if run.step != 1 and run.step % EVERY and run.step != STEPS:
         return
     forward = attnlab.ForwardPass(held_out, run.parameters)
@@ -157,30 +159,30 @@ pictures.curves(
 )
 
 # %% [markdown]
-# For hundreds of steps the two go side by side: they learn the lines of two letters, and nothing
-# about the second half. (They lose more than 3.26, since they bet on such lines.) Then, within some
-# two hundred steps, the loss of two layers falls. One layer never gets there.
+# For hundreds of steps the two behave alike: they learn the lines of two letters, and nothing about
+# the second half. (Their loss is above 3.26, since they bet on such lines.) Then, within some two
+# hundred steps, the loss of the two-layer model falls. The one-layer model never gets there.
 #
-# What happened inside? The two curves below are of the model with two layers.
+# What happened inside? The two curves below show the two-layer model.
 
 # %%
 pictures.curves(
-    {"layer 0, the token before": two[4], "layer 1, a place after the copy": two[3]},
+    {"layer 0, previous token": two[4], "layer 1, after the copy": two[3]},
     seen,
     x_name="step",
     y_name="largest weight of a head",
 )
 
 # %% [markdown]
-# Layer 0 has a **previous-token head** early, since lines of two letters ask for one: in `ababab`
-# the next letter is the one before. For a long time nobody uses it for more. Then a head of layer 1
+# Layer 0 has a **previous-token head** early, since lines of two letters need one: in `ababab` the
+# next letter is the previous one. For a long time nothing else uses it. Then a head of layer 1
 # finds its place, and that is when the loss falls.
 #
-# ## 12.4 Before, while and after it forms
+# ## 12.4 Before, during and after it forms
 #
 # The same head of layer 1 at three moments, on the line `qkzvmqkzvm`: after the first step, when a
 # quarter of its weight goes to one place, and at the end. Each row is a letter of the second half,
-# each column what it looks at.
+# each column a letter it attends to.
 
 # %%
 forward = attnlab.ForwardPass(held_out, runs[2].parameters)
@@ -194,7 +196,7 @@ stages = np.vstack([weights_at[step][best_head, half:] for step in moments])
 stage_rows = [f"step {step}: {letter}" for step in moments for letter in letters[half:]]
 heads = [f"head {h}" for h in range(HEADS)]
 
-print("\n12.4 The heads of layer 1: mean weight so many places after the earlier copy")
+print("\n12.4 The heads of layer 1: mean weight, by places after the earlier copy")
 print(attnlab.table(after_copy, rows=heads, columns=range(5), decimals=2))
 print(f"\nMost: head {best_head}, {places} after the copy, {after_copy[best_head, places]:.2f}")
 if not forming:
@@ -202,27 +204,28 @@ if not forming:
 pictures.heatmap(stages, rows=stage_rows, columns=letters, title=f"layer 1, head {best_head}")
 
 # %% [markdown]
-# With the numbers above both heads of layer 1 found the same place. Look at the second k. A
-# textbook's induction head looks at the z after the earlier k. This one looks one place further, at
-# v! How does it know the place, and what does it want there?
+# With the numbers above, both heads of layer 1 found the same place. Look at the second k. A
+# textbook induction head attends to the z after the earlier k. This one attends one place further,
+# to v! How does it know the place, and what does it find there?
 #
 # ## 12.5 What layer 0 has written there
 #
-# Each head of layer 0 looks back by a fixed number of places. What it finds there it writes into
-# the residual stream, so that layer 1 reads at each token also the letters that stood there.
+# Each head of layer 0 looks back a fixed number of places. It writes what it finds there into the
+# residual stream, so at each token layer 1 can also read those earlier letters.
 
 # %%
 back = np.stack([looks_at(forward, 0, -distance) for distance in range(5)], axis=1)
-print("\n12.5 The heads of layer 0: mean weight so many places back")
+print("\n12.5 The heads of layer 0: mean weight, by places back")
 print(attnlab.table(back, rows=heads, columns=range(5), decimals=2))
 
 # %% [markdown]
-# So v holds a note "before me: z", and z is what comes next: the value of v brings it.
+# So v holds a note "before me: z", and z is what comes next: the value of v delivers it.
 #
-# ## 12.6 What the weight hangs on
+# ## 12.6 What the weight depends on
 #
-# Replace one letter near the earlier copy by one that the line doesn't have, and look at the same
-# query and the same key again. Which letter must be there for the head to find its place?
+# This is an **ablation** of one letter at a time. Replace a letter near the earlier copy by one
+# that the line doesn't have, and look at the same query and the same key again. Which letter must
+# be there for the head to find its place?
 
 # %%
 asks = N + N // 2  # a place in the middle of the second half
@@ -230,7 +233,7 @@ copy = asks - N
 
 
 def replaced(where: int) -> attnlab.ForwardPass:
-    """The test lines with another letter so many places after the copy."""
+    """The test lines with another letter `where` places after the copy."""
     ids = held_out.copy()
     for row in ids:
         row[copy + where] = np.setdiff1d(np.arange(26), row)[0]
@@ -254,14 +257,14 @@ print(attnlab.table(rows, rows=["nothing", *NEAR], columns=["weight", "probabili
 # %% [markdown]
 # It is the letter *before* the copy, three places before v. In 12.5 one head of layer 0 looks one
 # place back, the other three. So the key of v carries the note "three before me: q", the query of k
-# the note "before me: q", and the two fit. (The second q finds nothing to fit: before the first q
-# there is no letter.) Queries and keys that are made of what an earlier layer's heads wrote: that
-# is **composition** (of keys, K-composition, and of queries, Q-composition).
+# the note "before me: q", and the two match. (The second q finds no match: there is no letter
+# before the first q.) Queries and keys made from what an earlier layer's heads wrote: that is
+# **composition** (of keys, K-composition, and of queries, Q-composition).
 #
 # ## 12.7 Why one layer can't
 #
-# In layer 0 a key, a row of [`K`](../attnlab/equations.py), is made of its own letter and its
-# place, nothing else. z's key can't tell that k came before it, whatever W_K is. Replace the letter
+# In layer 0 a key, a row of [`K`](../attnlab/equations.py), depends on its own letter and position,
+# and nothing else. z's key can't tell that k came before it, whatever W_K is. Replace the letter
 # before a token, and layer 0's key of the token stays the same to the last bit. Layer 1's does not.
 
 # %%
@@ -276,20 +279,20 @@ for layer, change in enumerate(changes):
     print(f"  layer {layer}   {change:.2f}")
 
 # %% [markdown]
-# A head of one layer can know *which* letters a line has, since every letter that it sees brings
-# its own value. It can't know which of them came after the k. For that, somebody must have written
-# "before me: k" on a token, and then somebody must look for it: two steps, two layers.
+# A head of a one-layer model can know *which* letters a line has, since every letter it sees brings
+# its own value. It can't know which of them came after the k. For that, one head must have written
+# "before me: k" on a token, and then another must look for it: two steps, two layers.
 #
 # ## 12.8 Predict, change, see
 #
-# **Exercise 1.** With a pencil and no program: a model that knows which ten letters a test line
-# has, and nothing of their order, gives each of them a tenth. What is its loss on the second half?
-# Does one layer do as well?
+# **Exercise 1.** With a pencil, no program: a model that knows which ten letters a test line has,
+# but not their order, gives each of them a tenth. What is its loss on the second half? Does one
+# layer do as well?
 #
 # <details><summary>Answer</summary>
 #
-# -ln 0.1 = ln 10 = 2.30. One layer ends at 3.3: it does not even do that. Most lines of its text
-# have two letters, and it bets on those.
+# -ln 0.1 = ln 10 = 2.30. One layer ends at 3.3, not even that good. Most lines of its text have two
+# letters, and it bets on those.
 #
 # </details>
 #
@@ -298,33 +301,33 @@ for layer, change in enumerate(changes):
 #
 # <details><summary>Answer</summary>
 #
-# The same as ever: 0.9 of its weight is on its place, as with nothing replaced. The key it looks
-# for says "three before me", which is one place before the copy, and of what stood further back it
-# knows nothing.
+# The same as before: 0.9 of its weight is on its place, as with nothing replaced. The key it looks
+# for says "three before me", which is one place before the copy; it knows nothing about earlier
+# letters.
 #
 # </details>
 #
-# **Exercise 3.** Set `SAID = "qkzvmabqkzvmab"`, where the copies are seven places back and not
-# five. Where does the second k look now?
+# **Exercise 3.** Set `SAID = "qkzvmabqkzvmab"`, where the copies are seven places back instead of
+# five. What does the second k attend to now?
 #
 # <details><summary>Answer</summary>
 #
-# At the first v as before, with more than 0.6 of its weight. The head has not learned a distance.
-# It looks for a letter, wherever that stands.
+# The first v as before, with more than 0.6 of its weight. The head has not learned a distance. It
+# looks for a letter, wherever that is.
 #
 # </details>
 #
 # **Exercise 4.** Set `SHORT = 1.0`, so that all lines have two letters. Then `SHORT = 0.0`, so that
-# none has. Which of the two curves in the second picture of 12.3 rises, and what becomes of the
+# none do. Which of the two curves in the second picture of 12.3 rises, and what happens to the
 # loss?
 #
 # <details><summary>Answer</summary>
 #
 # With 1.0 both heads of layer 0 become previous-token heads, with all of their weight, and in layer
-# 1 nothing forms: two letters need no more. On the test lines, which it has never met, it is sure
-# and wrong: its loss on the second half rises far above 3.26. With 0.0 neither curve rises in 1,200
-# steps, and the loss of two layers stays near 3.2. Without short lines nothing asks for the letter
-# before, and without that note layer 1 has nothing to read. The easy lines teach what the hard ones
-# need.
+# 1 nothing forms: two letters need no more. On the test lines, which it has never seen, it is
+# confident and wrong: its loss on the second half rises far above 3.26. With 0.0 neither curve
+# rises in 1,200 steps, and the loss of two layers stays near 3.2. Without short lines nothing needs
+# the previous letter, and without that note layer 1 has nothing to read. The easy lines teach what
+# the hard ones need.
 #
 # </details>

@@ -1,17 +1,18 @@
 # %% [markdown]
 # # 13. A softmax that saturates
 #
-# [Chapter 5](05_why_divide_by_root_d.py) showed that without the division by √d a softmax grows
-# sharp, since the variance of q·k is d. What is bad about that? A sharp softmax can be right. The
-# trouble is on the way back: this chapter follows the loss back through softmax and asks what still
-# reaches the scores, the queries and the keys, and what they can learn from it.
+# [Chapter 5](05_why_divide_by_root_d.py) showed that without the division by √d a softmax gets
+# sharp, since the variance of q·k is d. Why is that bad? A sharp softmax can be right. The trouble
+# is in the backward pass (**backpropagation**): this chapter follows the loss back through softmax
+# and asks how much gradient still reaches the scores, the queries and the keys, and what they can
+# learn from it.
 #
-# We begin with three keys. The first number of each is its raw score. The second says what the loss
-# L thinks of it: by how much L changes for each unit of weight there. Key 0 has the largest score,
-# and the loss wants key 1.
+# We begin with three keys. The first number of each is its raw score. The second is the gradient of
+# the loss L for its weight: by how much L changes for each unit of weight there. Key 0 has the
+# largest score, but the loss wants key 1.
 #
 # Change any number and run the chapter again. `d_y` stands for dL/dy: by how much the loss changes
-# for a change of y.
+# per unit of y.
 
 # %%
 import math
@@ -39,14 +40,14 @@ ways = {"divided": math.sqrt(d), "not divided": 1.0}  # what raw scores are divi
 # ## 13.1 Three keys, with a pencil
 #
 # Forward it is [`scores`](../attnlab/equations.py), then [`weights`](../attnlab/equations.py). With
-# the numbers above the raw scores 16, 8 and 0 become 2, 1 and 0 when they are divided by √64. The
-# way back through softmax is
+# the numbers above, the raw scores 16, 8 and 0 become 2, 1 and 0 when divided by √64. The backward
+# pass through softmax is
 #
 #     d_score = weight · (d_weight - sum)    with    sum = Σ weight · d_weight
 #
-# `sum` is what the loss thinks of the mixture as a whole. A key whose d_weight lies below it is
-# better than the mixture, and its score should rise. (A step of training goes against the gradient:
-# where d_score is negative, the score rises.) Take a pencil and work out one row.
+# `sum` is the mean of d_weight, by the weights. A key whose d_weight is below it is better than
+# average, and its score should rise. (**Gradient descent** steps against the gradient: where
+# d_score is negative, the score rises.) Take a pencil and work out one row.
 
 # %%
 weights = {way: attnlab.softmax(raw_scores / divisor) for way, divisor in ways.items()}
@@ -56,29 +57,30 @@ print("13.1 Three keys, with a pencil")
 for way, w in weights.items():
     total = w @ d_weights
     d_scores[way] = w * (d_weights - total)
-    products = [f"{weight:.4f}·{wish:g}" for weight, wish in zip(w, d_weights, strict=True)]
+    products = [f"{weight:.4f}·{d_weight:g}" for weight, d_weight in zip(w, d_weights, strict=True)]
     print(f"\n{way}: sum = {' + '.join(products)} = {total:.4f}")
     steps = [raw_scores / ways[way], w, d_weights, d_weights - total, d_scores[way]]
     columns = ["score", "weight", "d_weight", "d_weight - sum", "d_score"]
     print(attnlab.table(np.stack(steps, axis=1), rows=names, columns=columns))
 
 # %% [markdown]
-# With the division key 1 is told to rise, key 0 to fall. Without it the same wish arrives as
-# 0.0003. Look at the two factors of each product: key 1's bracket is nearly -1, as loud as can be,
-# but its weight is 0.0003; key 0's weight is nearly 1, but its bracket is 0.0003. Each product has
-# one factor that is nearly 0. That is what **saturated** means: one weight is 1, the rest are 0,
-# and whatever the loss wishes, next to nothing comes through.
+# With the division, key 1's score is pushed up and key 0's down. Without it, the same gradient
+# arrives as 0.0003. Look at the two factors of each product: key 1's bracket is nearly -1, the
+# largest possible, but its weight is 0.0003; key 0's weight is nearly 1, but its bracket is 0.0003.
+# Each product has one factor that is nearly 0. That is what **saturated** means: one weight is 1,
+# the rest are 0, and whatever gradient the loss sends, next to nothing comes through.
 #
 # ## 13.2 The Jacobian
 #
-# All ways from a score to a weight make a table, the Jacobian: in row i and column j stands by how
-# much weight i changes when score j rises. For softmax it is `diag(w) - w wᵀ`, and the formula
-# above is this table times d_weights. Both are in the picture, on one scale of colours.
+# The derivatives of all weights by all scores form a table, the **Jacobian**: row i, column j says
+# how much weight i changes when score j rises. For softmax it is `diag(w) - w wᵀ`, and the formula
+# above is this table times d_weights. The picture shows both, with and without the division, on one
+# colour scale.
 
 
 # %%
 def jacobian(w: Array) -> Array:
-    """By how much each weight (row) changes with each score (column)."""
+    """How much each weight (row) changes with each score (column)."""
     changes: Array = np.diag(w) - np.outer(w, w)
     return changes
 
@@ -93,12 +95,11 @@ for way, w in weights.items():
 pictures.heatmap(both, rows=names, columns=of_both, title="weight of a row, score of a column")
 
 # %% [markdown]
-# Every column sums to 0: what one weight gains the others lose. The second half of the picture is
-# blank, and that is the point. The loss can wish what it likes: multiplied by this table it is
-# gone.
+# Every column sums to 0: what one weight gains, the others lose. The second half of the picture is
+# blank, and that is the point: any gradient multiplied by this table vanishes.
 #
-# Is the formula right? Make each score a little larger, look at what the loss does, and compare.
-# The library's own `softmax_gradient`, which trains models, is a third witness.
+# Is the formula right? Make each score a little larger, see how the loss changes, and compare. The
+# library's own `softmax_gradient`, which trains models, is a third check.
 
 # %%
 little = 1e-6
@@ -122,9 +123,9 @@ for way, divisor in ways.items():
 # %% [markdown]
 # ## 13.3 How far apart is too far?
 #
-# With two keys softmax depends on one number, how far their scores are apart. The upper curve is
-# the weight of the first key. The lower one is its slope `w (1 - w)`, which is all that comes
-# through on the way back.
+# With two keys softmax depends on one number, the difference of their scores. The upper curve is
+# the weight of the first key. The lower one is its slope `w (1 - w)`, the factor by which the
+# gradient comes through.
 
 # %%
 gaps = np.linspace(-10, 10, 81)
@@ -132,7 +133,7 @@ of_first = attnlab.softmax(np.stack([gaps, np.zeros_like(gaps)], axis=1))[:, 0]
 shown = [0, 1, 2, 4, 8, 16]
 at = np.array([attnlab.softmax(np.array([gap, 0.0]))[0] for gap in shown])
 
-print("\n13.3 Two keys whose scores are so far apart")
+print("\n13.3 Two keys, by the difference of their scores")
 print(
     attnlab.table(
         np.stack([at, at * (1 - at)], axis=1),
@@ -146,22 +147,21 @@ pictures.curves(
 )
 
 # %% [markdown]
-# One apart the slope is 0.20, four apart 0.02, and from there each further step divides it by
-# nearly e. Random scores of variance 64 are easily eight apart, and there it is 0.0003. Divided by
-# 8 they are one apart. So the division keeps scores where the curve is steep.
+# At a difference of one the slope is 0.20, at four 0.02, and from there each further unit divides
+# it by nearly e. Random scores of variance 64 easily differ by eight, and there it is 0.0003.
+# Divided by 8 they differ by one. So the division keeps scores where the curve is steep.
 #
 # ## 13.4 Random queries and keys
 #
-# Now 500 queries with 16 keys each, all numbers of variance 1, and a random wish of length 1 for
-# the weights. What reaches the scores, the queries and the keys? The values are the identity
-# matrix, so that context = weights. `attention_gradient` divides by √d, as attention does. To leave
-# that out we give it Q · √d, and the two cancel; by the chain rule d_Q is what comes back, times
-# √d.
+# Now 500 queries with 16 keys each, all numbers of variance 1, and a random gradient of length 1
+# for the weights. How much reaches the scores, the queries and the keys? The values are the
+# identity matrix, so context = weights. `attention_gradient` divides by √d, as attention does. To
+# avoid that we give it Q · √d, and the two cancel; by the chain rule d_Q is the result times √d.
 
 
 # %%
 def attend(Q: Array, K: Array, divided: bool) -> attnlab.Attention:
-    """Weights of queries that look at keys, with the division by √d or without it."""
+    """Attention of queries to keys, with the division by √d or without it."""
     V = np.broadcast_to(np.eye(K.shape[-2]), (*K.shape[:-1], K.shape[-2]))
     return attnlab.attention(Q if divided else Q * math.sqrt(K.shape[-1]), K, V)
 
@@ -173,7 +173,7 @@ def way_back(result: attnlab.Attention, d_context: Array, divided: bool) -> tupl
 
 
 rng = np.random.default_rng(seed)
-lengths: dict[bool, list[Array]] = {True: [], False: []}  # of what each query gets, at each width
+lengths: dict[bool, list[Array]] = {True: [], False: []}  # of each query's gradient, at each width
 medians: dict[bool, list[list[float]]] = {True: [], False: []}
 for width in widths:
     Q, K = rng.standard_normal((queries, 1, width)), rng.standard_normal((queries, 16, width))
@@ -202,34 +202,34 @@ pictures.curves(
 )
 
 # %% [markdown]
-# With the division every column stays as it is, whatever d. Without it half of the queries get next
-# to nothing once d is large. Note where it begins: at d = 16 a median query gets *more* than with
-# the division, since its gradient isn't divided by √d on the way back either. Saturation overtakes
-# that as d grows.
+# With the division every column stays the same, whatever d. Without it, half of the queries get
+# almost no gradient once d is large. Note the start: at d = 16 a median query gets *more* than with
+# the division, since its gradient isn't divided by √d in the backward pass either. As d grows,
+# saturation outweighs that.
 #
-# ## 13.5 The few that hear, hear too much
+# ## 13.5 Most gradients vanish, a few are too large
 #
-# The mean tells another story than the median. A query whose two best keys happen to be nearly
-# equal is not saturated, and its gradient has the full factor √d. So the mean does not vanish: most
-# queries are deaf, a few get shouted at. One learning rate can't suit both.
+# The mean and the median disagree. A query whose two best keys happen to be nearly equal is not
+# saturated, and its gradient has the full factor √d. So the mean does not vanish: most queries get
+# almost no gradient, a few get a very large one. No single learning rate suits both.
 
 # %%
 lines = []
 for with_it, without in zip(lengths[True], lengths[False], strict=True):
-    deaf = float((without < np.median(with_it) / 10).mean())
-    lines.append([np.median(without), without.mean(), without.max(), deaf])
+    vanished = float((without < np.median(with_it) / 10).mean())
+    lines.append([np.median(without), without.mean(), without.max(), vanished])
 
-print(f"\n13.5 Not divided: how long d_Q is, over {queries} queries")
-print(attnlab.table(lines, rows=rows, columns=["median", "mean", "largest", "deaf*"]))
+print(f"\n13.5 Not divided: the length of d_Q, over {queries} queries")
+print(attnlab.table(lines, rows=rows, columns=["median", "mean", "largest", "vanished*"]))
 print("* share that gets less than a tenth of the median with the division")
 
 # %% [markdown]
 # ## 13.6 What it does to learning
 #
-# 100 queries of d = 64. Each is to learn to look at one of its 16 keys, chosen at random: loss =
-# ½ |context - wanted|². Only Q learns, in 200 steps `Q - rate · d_Q`. A comparison at one rate
-# would not be fair, so each way gets a range of them. How many queries end with more than 0.9 of
-# their weight on their key?
+# 100 queries of d = 64. Each has to learn to attend to one of its 16 keys, chosen at random: loss =
+# ½ |context - wanted|². Only Q learns, in 200 steps of gradient descent, `Q - rate · d_Q`. A
+# comparison at one learning rate would not be fair, so each variant gets a range of them. How many
+# queries end with more than 0.9 of their weight on their key?
 
 # %%
 learners, choices, steps_of_learning = 100, 16, 200
@@ -238,7 +238,7 @@ adam_rates = (0.003, 0.01, 0.03, 0.1)
 
 
 def found(divided: bool, rate: float, adam: bool) -> float:
-    """The share of queries that found their key."""
+    """The fraction of queries that found their key."""
     rng = np.random.default_rng(seed)
     Q, K = rng.standard_normal((learners, 1, d)), rng.standard_normal((learners, choices, d))
     wanted = np.eye(choices)[rng.integers(0, choices, (learners, 1))]
@@ -257,23 +257,23 @@ shares = {
     adam: [[found(divided, rate, adam) for rate in rates] for divided in (True, False)]
     for adam, rates in ((False, plain_rates), (True, adam_rates))
 }
-print("\n13.6 Share of the queries that found their key")
+print("\n13.6 Fraction of the queries that found their key")
 for adam, rates in ((False, plain_rates), (True, adam_rates)):
-    print(f"\n{'AdamW' if adam else 'plain steps'}")
+    print(f"\n{'AdamW' if adam else 'gradient descent'}")
     columns = [f"rate {rate}" for rate in rates]
     print(attnlab.table(shares[adam], rows=list(ways), columns=columns, decimals=2))
 
 # %% [markdown]
-# Without the division most queries don't find their key, whatever the rate of plain steps: small
-# ones don't move the deaf queries, large ones throw the others about. AdamW divides each number's
-# gradient by its own usual size, which makes a full step of a faint gradient. That helps, and does
-# not replace the division.
+# Without the division, gradient descent leaves most queries without their key at any rate: small
+# rates don't move the saturated queries, large ones make the others overshoot. AdamW divides each
+# number's gradient by its typical size, so that even a tiny gradient gives a full step. That helps,
+# but does not replace the division.
 #
 # ## 13.7 And in GPT-2?
 #
-# GPT-2 starts from matrices of deviation 0.02, and not from Q and K of variance 1. Here is one
-# layer of GPT-2 small's width before its first step, over random tokens: how far do the scores of
-# the last of 16 tokens spread, and how much does its favourite get?
+# GPT-2 starts from matrices with standard deviation 0.02, not from Q and K of variance 1. Here is
+# one layer of GPT-2 small's width before its first training step, over random tokens: what is the
+# spread of the scores of the last of 16 tokens, and how large is its largest weight?
 
 # %%
 config = attnlab.GPT2Config(vocab_size=500, n_positions=16, n_embd=768, n_layer=1, n_head=12)
@@ -287,40 +287,40 @@ for divisor in (math.sqrt(config.d_head), 1.0):
     at_start.append([last.std() / divisor, shares_at_start.max(axis=-1).mean()])
 
 print(f"\n13.7 D = {config.n_embd}, before the first step")
-columns = ["deviation of scores", "largest weight (mean)"]
+columns = ["spread of scores", "largest weight (mean)"]
 print(attnlab.table(at_start, rows=list(ways), columns=columns, decimals=2))
 
 # %% [markdown]
-# So GPT-2 would not begin saturated even without the division, thanks to its small matrices: the
-# largest weight is about one half. With the division it begins near even shares, 1/16 = 0.06, with
-# more room before the matrices, which training makes larger, saturate it.
+# So GPT-2 would not start saturated even without the division, thanks to its small matrices: the
+# largest weight is about one half. With the division it starts near even shares, 1/16 = 0.06, with
+# more room before the matrices, which grow in training, saturate it.
 #
 # ## 13.8 Predict, change, see
 #
 # **Exercise 1.** A loss that wants more weight everywhere: give all three keys the d_weight -1 in
-# the first cell. Which d_scores come out?
+# the first cell. What are the d_scores?
 #
 # <details><summary>Answer</summary>
 #
 # All are 0, with the division and without it. The weights of a row sum to 1 whatever the scores
-# are, so nobody can grow but at the cost of another. What the loss thinks of all keys alike cancels
-# in the bracket: sum = -1, and -1 - (-1) = 0.
+# are, so none can grow except at the cost of another. A gradient that is the same for all keys
+# cancels in the bracket: sum = -1, and -1 - (-1) = 0.
 #
 # </details>
 #
-# **Exercise 2.** Add 100 to all three raw scores (116, 108 and 100). What becomes of weights and
+# **Exercise 2.** Add 100 to all three raw scores (116, 108 and 100). What happens to weights and
 # d_scores?
 #
 # <details><summary>Answer</summary>
 #
-# Nothing: softmax knows only differences. Key 1's d_score is still -0.1848 with the division and
-# -0.0003 without it. It is the same fact as each row of the Jacobian summing to 0: raise all scores
-# alike, and no weight changes.
+# Nothing: softmax depends only on differences. Key 1's d_score is still -0.1848 with the division
+# and -0.0003 without it. It is the same fact as each row of the Jacobian summing to 0: raise all
+# scores equally, and no weight changes.
 #
 # </details>
 #
-# **Exercise 3.** Let the loss want key 0, which has the weight already: d_weight -1 for key 0, 0
-# for the others. Without the division d_scores are tiny again. Is that saturation bad?
+# **Exercise 3.** Let the loss want key 0, which already has the weight: d_weight -1 for key 0, 0
+# for the others. Without the division the d_scores are tiny again. Is that saturation bad?
 #
 # <details><summary>Answer</summary>
 #
@@ -330,15 +330,16 @@ print(attnlab.table(at_start, rows=list(ways), columns=columns, decimals=2))
 #
 # </details>
 #
-# **Exercise 4.** Set `d = 4`, and the raw scores 16, 8 and 0 are divided by 2. What becomes of key
-# 1's d_score? And in 13.6, where queries are now 4 wide: do plain steps still need the division?
+# **Exercise 4.** Set `d = 4`, so that the raw scores 16, 8 and 0 are divided by 2. What happens to
+# key 1's d_score? And in 13.6, where queries are now 4 wide: does gradient descent still need the
+# division?
 #
 # <details><summary>Answer</summary>
 #
-# The scores are 8, 4 and 0, and key 1 hears -0.0177, a tenth of what it heard at d = 64. In 13.6
-# it is the other way round: at their best rates 0.69 of the queries find their key without the
-# division, 0.50 with it. Raw scores of variance 4 do not saturate, and the larger gradient only
-# helps. (Neither comes to 1: in four directions 16 random keys can't all be told apart.) The
-# trouble is one of wide heads.
+# The scores are 8, 4 and 0, and key 1 gets -0.0177, a tenth of what it got at d = 64. In 13.6 it is
+# the other way round: at their best rates 0.69 of the queries find their key without the division,
+# 0.50 with it. Raw scores of variance 4 do not saturate, and the larger gradient only helps.
+# (Neither reaches 1: in four dimensions 16 random keys can't all be told apart.) Saturation is a
+# problem of wide heads.
 #
 # </details>

@@ -1,14 +1,14 @@
 # %% [markdown]
 # # 14. What if
 #
-# Looking at weights tells where a head looks. It does not tell what the head is needed for
-# ([chapter 7](07_heads_that_learned.py) has a head that looks at nothing much and can't be missed).
-# For that one has to change something and see what follows. This chapter does so on the pocket
-# model, with four tools: edits, the logit lens, attribution, and patching. Each answers one
-# question, and each is easily taken for the answer to another one. So each section ends with what
-# its tool can't tell.
+# Weights show what a head attends to. They don't show what it is needed for ([chapter
+# 7](07_heads_that_learned.py) has a head that attends to nothing in particular, yet is
+# indispensable). For that you have to change something and see what follows. This chapter does so
+# on the pocket model, with four tools: edits, the logit lens, attribution, and patching. Each
+# answers one question, and is easily mistaken for the answer to another. So each section ends with
+# what its tool can't tell.
 #
-# What is found is true of the pocket model and of these texts. The tools work the same on GPT-2.
+# The findings hold for the pocket model and these texts. The tools work the same on GPT-2.
 
 # %%
 from typing import Any
@@ -23,7 +23,7 @@ prepare_script()  # for any terminal, and for pipes
 
 TEXT = "The dog chased the ball, but it"
 OTHER = "The cat chased the ball, but it"  # with as many tokens
-SOUNDS = " barked", " meowed"  # what tells the two texts apart
+SOUNDS = " barked", " meowed"  # what distinguishes the two texts
 
 pocket = attnlab.GPT2.from_pretrained("pocket")
 print(pocket)
@@ -37,12 +37,13 @@ print(words)
 # %% [markdown]
 # ## 14.1 Edit a step
 #
-# `trace.edited({path: value})` runs the same text with one step other than it would be. The path is
-# what you type to look at the step; the value is an array, a number, or a function of what would
-# have been there. What comes before the edit is shared with the trace, what comes after it follows.
+# `trace.edited({path: value})` runs the same text with one step changed. The path is what you type
+# to look at the step; the value is an array, a number, or a function of the original value. What
+# comes before the edit is shared with the trace, what depends on it is recomputed.
 #
-# Head 2 of layer 1 looks at the dog. What if it wrote nothing? If it wrote what it writes in the
-# mean over other texts? If it could not see the dog (`mask`)? If it were made to look at the ball?
+# Head 2 of layer 1 attends to the dog. What if it wrote nothing (**zero ablation**)? If it wrote
+# its mean over other texts (**mean ablation**)? If it could not see the dog (`mask`)? If it had to
+# attend to the ball?
 
 # %%
 HEAD = 1, 2
@@ -56,7 +57,7 @@ MEANS = [
 head, path = trace.head(*HEAD), "blocks.{}.attention.heads.{}".format(*HEAD)
 symbols = trace.tokens.symbols
 looked_at = int(head.weights[-1].argmax())  # the dog
-instead = int(trace.head(1, 0).weights[-1].argmax())  # the ball, which head 0 looks at
+instead = int(trace.head(1, 0).weights[-1].argmax())  # the ball, which head 0 attends to
 
 mean = np.mean([pocket.trace(text).head(*HEAD).context[-1] for text in MEANS], axis=0)
 blind = head.mask.copy()
@@ -65,11 +66,11 @@ moved = head.weights.copy()
 moved[-1] = np.arange(len(symbols)) == instead
 
 edits = {
-    "as it is": {},
+    "no edit": {},
     "context 0": {f"{path}.context": 0},
     "context of other texts": {f"{path}.context": mean},
     f"{symbols[looked_at]} hidden": {f"{path}.mask": blind},
-    f"made to look at {symbols[instead]}": {f"{path}.weights": moved},
+    f"all weight on {symbols[instead]}": {f"{path}.weights": moved},
 }
 
 
@@ -84,14 +85,14 @@ print("\n14.1 Edit a step\n")
 show(trace, edits)
 
 # %% [markdown]
-# With the text above, silent or in the mean the model has lost the dog and keeps the ball:
-# `Ġbarked` is gone. With the head made to look at the ball it does worse: it says `Ġhissed`, and a
-# snake there is none. The head's `W_V` and `W_O` have learned what to do with animals. Training
-# never asked what they make of a ball.
+# With the text above, either ablation loses the dog and keeps the ball: `Ġbarked` is gone. With all
+# of the head's weight on the ball it gets worse: the model says `Ġhissed`, though there is no
+# snake. The head's `W_V` and `W_O` have learned what to do with animals. Training never tested them
+# on a ball.
 #
 # With the mean of other texts the head writes what it usually writes, and nothing about this text.
 # Is that the same as a 0? For this head it was. Now take head 2 of layer 0, which in chapter 7
-# looks at the first token and at nothing else.
+# attends to the first token and to nothing else.
 
 # %%
 USUAL = 0, 2
@@ -102,22 +103,22 @@ where = "blocks.{}.attention.heads.{}.context".format(*USUAL)
 usual = np.mean([pocket.trace(text).head(*USUAL).context[-1] for text in KIN], axis=0)
 
 print(f"\nWhat follows: {CREATURE}\n")
-show(pocket.trace(CREATURE), {"all heads": {}, "silent": {where: 0}, "usual": {where: usual}})
+show(pocket.trace(CREATURE), {"all heads": {}, "zero": {where: 0}, "mean": {where: usual}})
 
 # %% [markdown]
-# With the texts above a 0 costs everything, and the mean costs nothing. The head writes the same
-# into all of these texts: it has found out nothing about this one. What comes later counts on it as
-# on a bias, and the 0 took that away.
+# With the texts above, a 0 costs everything, and the mean costs nothing. The head writes the same
+# for all of these texts: it found out nothing about this one. Later parts rely on it as on a bias,
+# and the 0 took that away.
 #
 # **What an edit can't tell.** It answers "what if", for a state that the model may never be in. The
-# further an edited step lies from all that training has shown, the less it says about how the model
-# works. So try a mean before you trust a 0.
+# further an edited step is from anything in training, the less it says about how the model works.
+# So try a mean before you trust a 0.
 
 # %% [markdown]
 # ## 14.2 The logit lens
 #
-# The residual stream is as wide at every stop as at its end, where LayerNorm and `W_U` make logits
-# of it ([`logits`](../attnlab/equations.py)). So make logits of it earlier: what would the model
+# The residual stream has the same width everywhere as at its end, where LayerNorm and `W_U` turn it
+# into logits ([`logits`](../attnlab/equations.py)). So do the same earlier: what would the model
 # say if it stopped here? `trace.logit_lens()` does that, here at the last token.
 
 # %%
@@ -126,16 +127,17 @@ lens = trace.logit_lens()
 print("\n14.2 The logit lens, at the last token\n")
 print(lens.top(4).table())
 courses = {word.symbol: lens.of(word.id).probabilities[:, -1] for word in words}
-pictures.curves(courses, x_name="stop of the residual stream", y_name="probability")
+pictures.curves(courses, x_name="point of the residual stream", y_name="probability")
 
 # %% [markdown]
-# With the text above the stream begins by saying `Ġit`, what it came in as: `W_U` is the token
-# embedding's matrix, so that a vector that has hardly changed reads as its own token. After layer 0
-# it is undecided, and some animals' sounds come up. Then the attention of layer 1 brings the answer
-# (`blocks.1.mid`), `Ġrolled` at first, and its MLP brings `Ġbarked` up beside it.
+# With the text above, the stream first says `Ġit`, its own token: `W_U` is the token embedding's
+# matrix, so a vector that has hardly changed reads as its own token. After layer 0 it is undecided,
+# and some animal sounds appear. Then the attention of layer 1 brings the answer (`blocks.1.mid`),
+# `Ġrolled` at first, and its MLP brings `Ġbarked` up beside it.
 #
-# **What the lens can't tell.** It reads in the directions of the last stop. What is written in
-# others it does not see. Take the place of the animal: does the model know of barking there?
+# **What the lens can't tell.** It reads only the directions that matter at the end. It misses
+# whatever is written in others. Take the position of the animal: does the model know about barking
+# there?
 
 # %%
 place = looked_at
@@ -151,16 +153,17 @@ except attnlab.AttnlabError as why:
 
 # %% [markdown]
 # Among 979 tokens it is nowhere near the top at any stop: the lens sees no barking at `Ġdog`. But
-# 14.4 shows that all there is to know about it lies right there after layer 0. **Not seen by the
-# lens does not mean not known.**
+# 14.4 shows that all the information about it is right there after layer 0. **Not seen by the lens
+# does not mean not known.**
 
 # %% [markdown]
 # ## 14.3 Attribution
 #
 # The residual stream is a sum: embedding, heads, MLPs, biases
-# ([`residual`](../attnlab/equations.py)). A logit is a product of that sum with a column of `W_U`,
-# once the last LayerNorm's scale is held. So the logit is a sum too, and each part has its share.
-# `trace.attribution(a, b)` gives the shares in how far one word lies above another.
+# ([`residual`](../attnlab/equations.py)). A logit is the product of that sum with a column of
+# `W_U`, once the last LayerNorm's scale is held fixed. So the logit is a sum too, and each part
+# contributes a share. `trace.attribution(a, b)` gives the shares in the difference between two
+# words' logits.
 
 # %%
 shares = trace.attribution(one.id, two.id)
@@ -170,13 +173,13 @@ print(shares.table())
 shares.plot()
 
 # %% [markdown]
-# With the text above heads 0 and 1 of layer 1 speak for `Ġrolled` with 3.12 and 1.26, head 2 speaks
-# for `Ġbarked` with 3.88: those that looked at the ball, and the one that looked at the dog. The
-# parts add up to 0.23, and `e^0.23` is 1.26, which is 0.54 / 0.43, the one probability over the
-# other.
+# With the text above, heads 0 and 1 of layer 1 favour `Ġrolled` by 3.12 and 1.26, head 2 favors
+# `Ġbarked` by 3.88: those that attended to the ball, and the one that attended to the dog. The
+# parts add up to 0.23, and `e^0.23` is 1.26, which is 0.54 / 0.43, the ratio of the two
+# probabilities.
 #
-# But what does the MLP of layer 0 know, with its 2.22? Nothing of dogs and balls. In chapter 7 the
-# vector of "it" after layer 0 is the same whatever the nouns are. Ask texts with others:
+# But what does the MLP of layer 0 know, with its 2.22? Nothing about dogs and balls. In chapter 7
+# the vector of "it" after layer 0 is the same whatever the nouns are. Try texts with others:
 
 # %%
 OTHERS = [
@@ -191,11 +194,11 @@ for text in OTHERS:
     print(f"  {pocket.trace(text).attribution(one.id, two.id).mlps[0]:6.2f}  {text}")
 
 # %% [markdown]
-# It adds much the same in all of them: a habit of "it", which says nothing about this text.
+# It adds about the same in all of them: a constant of "it", which says nothing about this text.
 #
-# **What attribution can't tell.** It counts what is written straight to the logit, not what a part
-# does by way of later ones. So beside each share put what really happens to the difference when the
-# part is silent.
+# **What attribution can't tell.** It counts what a part writes directly to the logit, not its
+# effect through later parts. So compare each share with what really happens to the difference when
+# the part is ablated.
 
 
 # %%
@@ -214,21 +217,23 @@ for name, (share, where) in parts.items():
     silent = trace.edited({where: 0})
     lost[name] = [share, difference(trace) - difference(silent)]
 
-columns = ["share", "lost if silent"]
+columns = ["share", "lost if ablated"]
 print("\nWhat each part writes, and what is lost without it\n")
 print(attnlab.table([*lost.values()], rows=[*lost], columns=columns, decimals=2))
 
 # %% [markdown]
-# With the text above the heads of layer 1 do more than they write: the MLP after them adds to it.
-# And the MLP of layer 0, which seemed to speak for `Ġrolled` with 2.22, costs 6.85 the other way
-# when it is silent: without what it has written at the nouns the heads of layer 1 do not find them.
+# With the text above, the heads of layer 1 do more than they write: the MLP after them amplifies
+# it. And the MLP of layer 0, which seemed to favour `Ġrolled` by 2.22, shifts the difference by
+# 6.85 the other way if ablated: without what it has written at the nouns, the heads of layer 1 do
+# not find them.
 
 # %% [markdown]
 # ## 14.4 Patching
 #
-# Two texts that differ in one word, `TEXT` and `OTHER`: a dog, a cat. What is measured is how far
-# the one's sound lies above the other's. Run `OTHER`, but put one part of the run of `TEXT` into
-# it: how much of the way does that bring the answer, from the cat (0) to the dog (1)?
+# **Activation patching** compares two texts that differ in one word, `TEXT` and `OTHER`: a dog, a
+# cat. We measure the difference between the logits of their two sounds. Run `OTHER`, but put one
+# part of the run of `TEXT` into it: how far does that move the answer, from the cat (0) to the dog
+# (1)?
 
 # %%
 other = pocket.trace(OTHER)
@@ -252,7 +257,7 @@ if heads:
 heads and heads.plot()
 
 # %% [markdown]
-# With the texts above head 2 of layer 1 alone brings 0.99 of it. No other head matters for which
+# With the texts above, head 2 of layer 1 alone restores 0.99 of it. No other head matters for which
 # animal it is. Now patch the stream itself, at one position at a time, after each layer.
 
 # %%
@@ -263,24 +268,27 @@ if stream:
 stream and stream.plot()
 
 # %% [markdown]
-# That is the way of the news: after layer 0 it lies at the animal, after layer 1 at "it". Head 2
-# has carried it over. And at the animal, where the lens saw no barking, there is all of it.
+# That is the path of the information: after layer 0 it is at the animal, after layer 1 at "it".
+# Head 2 has moved it. And at the animal, where the lens saw no barking, all of it is there.
 #
-# Exchange the two texts, or the things in the place of the animals, and see whether it is the same.
+# Swap the two texts, or change the things instead of the animals, and see whether the result is the
+# same.
 #
 # **What patching can't tell.** A part that restores much is one that the difference passes through.
-# It is not where the decision is made, and parts that only do it together may each do nothing. What
-# both texts have in common is never seen: that there is an "it", that an animal is asked for.
+# That need not be where the decision is made, and parts that only work together may each do
+# nothing. What both texts have in common stays invisible: that there is an "it", that an animal is
+# asked for.
 
 # %% [markdown]
-# ## 14.5 A guess from one backward pass
+# ## 14.5 An estimate from one backward pass
 #
 # Patching runs the model once for each part. GPT-2 has 144 heads, and a head at each of 12
-# positions is 1,728 parts. Gradients tell for all of them at once how the answer would change if
-# each changed a little. Times how much it does change, that is a guess: **attribution patching**.
+# positions is 1,728 parts. Gradients say for all of them at once how the answer would change if
+# each changed a little. Multiplied by how much each does change, that is an estimate: **attribution
+# patching**.
 
 # %%
-print("\n14.5 The same heads, guessed\n")
+print("\n14.5 The same heads, estimated\n")
 guess = None
 if heads:
     guess = attnlab.attribution_patch(trace, other, metric=SOUNDS)
@@ -288,22 +296,22 @@ if heads:
 guess and guess.plot()
 
 # %% [markdown]
-# With the texts above it finds the right head and says 0.82 where 0.99 was measured. **What the
-# guess can't tell**: how it goes on after the little. Where softmax has made up its mind, a small
-# change changes nothing, and a large one everything ([chapter 13](13_softmax_that_saturates.py)).
-# Use it to find where to look, and `attnlab.patch` to know.
+# With the texts above, it finds the right head and says 0.82 where 0.99 was measured. **What the
+# estimate can't tell**: what a large change does. Where softmax is saturated, a small change
+# changes nothing, and a large one everything ([chapter 13](13_softmax_that_saturates.py)). Use it
+# to find where to look, and `attnlab.patch` to confirm.
 
 # %% [markdown]
 # ## 14.6 Four questions
 #
-# | tool | answers | is taken for |
+# | tool | answers | is mistaken for |
 # | --- | --- | --- |
-# | edit | what follows if this step were other? | how the model does it |
+# | edit | what follows if this step were different? | how the model does it |
 # | logit lens | what would it say if it stopped here? | what it knows here |
-# | attribution | what does this part write straight to the logit? | what this part is needed for |
+# | attribution | what does this part write directly to the logit? | what this part is needed for |
 # | patching | does the difference between two texts pass through here? | where it is decided |
 #
-# A finding that two of them agree on is worth more than a strong one of either.
+# A finding that two of them agree on is worth more than a strong one from either.
 
 # %% [markdown]
 # ## 14.7 Predict, change, see
@@ -313,29 +321,29 @@ guess and guess.plot()
 #
 # <details><summary>Answer</summary>
 #
-# Head 0 of layer 1 restores 0.75, head 1 restores 0.24: the two that looked at the ball. After
-# layer 0 the news lies at `Ġkite` (0.98), after layer 1 at `Ġit`.
+# Head 0 of layer 1 restores 0.75, head 1 restores 0.24: the two that attended to the ball. After
+# layer 0 the information is at `Ġkite` (0.98), after layer 1 at `Ġit`.
 #
 # </details>
 #
 # **Exercise 2.** Put the animal last: `TEXT = "The ball was chased by the dog, but it"`, and a cat
 # for the dog in `OTHER`. What will the table of positions look like, and which head will carry the
-# news?
+# information?
 #
 # <details><summary>Answer</summary>
 #
 # After layer 0 there is 1.00 at `Ġcat`, now the seventh token, and after layer 1 there is 1.00 at
-# `Ġit`. The same head carries it, with 1.00: it goes by what a token is and not by where it stands.
+# `Ġit`. The same head carries it, with 1.00: what matters is which token it is, not its position.
 #
 # </details>
 #
-# **Exercise 3.** Let the mean be that of one text, `MEANS = ["The cat chased the kite, but it"]`.
+# **Exercise 3.** Take the mean of a single text, `MEANS = ["The cat chased the kite, but it"]`.
 # Then `context of other texts` puts what head 2 wrote in that text into ours. What will follow?
 #
 # <details><summary>Answer</summary>
 #
 # `Ġrolled` with 0.59 and `Ġmeowed` with 0.34 come first. The head carries the animal and not the
-# thing: the ball stays, the dog has become a cat. You have patched by hand.
+# thing: the ball stays, the dog has become a cat. You have done activation patching by hand.
 #
 # </details>
 #
@@ -346,7 +354,7 @@ guess and guess.plot()
 # <details><summary>Answer</summary>
 #
 # Two carry it, head 3 of layer 1 with 0.66 and head 2 with 0.26 of it. After layer 0 most of it,
-# 0.90, is still at the adjective, but 0.11 is at the noun already. The guess of 14.5 says 0.46 and
-# 0.17: the right heads, and too little of both.
+# 0.90, is still at the adjective, but 0.11 is already at the noun. The estimate of 14.5 says 0.46
+# and 0.17: the right heads, but too little for both.
 #
 # </details>

@@ -2,11 +2,11 @@
 # # 15. Write your own attention
 #
 # You have followed every step. Now write them yourself: one head, then a layer of heads, then a
-# whole block. After each, `attnlab.check` holds your numbers against the model's and says which
-# steps are right, which is the first that is not, and, where it knows the mistake, what you did.
+# whole block. After each, `attnlab.check` compares your numbers with the model's and says which
+# steps are right, which is the first wrong one, and, if it knows the mistake, what you did.
 #
-# The functions below are right. Empty them and write your own in their place; nothing else needs to
-# change. Whatever goes wrong in them is told, and the chapter goes on.
+# The functions below are correct. Empty them and write your own; nothing else needs to change. Any
+# error in them is reported, and the chapter continues.
 
 # %%
 import math
@@ -23,7 +23,7 @@ from attnlab.support.console import prepare_script
 prepare_script()  # for any terminal, and for pipes
 
 TEXT = "The dog chased the ball, but it"
-layer, number = 0, 1  # whose numbers yours are to be
+layer, number = 0, 1  # the head to reproduce
 
 model = attnlab.GPT2.at_hand()
 trace = model.trace(TEXT)
@@ -31,12 +31,12 @@ head = trace.head(layer, number)
 block: Any = trace.blocks[layer]
 
 
-def told(right: Any, write: Callable[..., Mapping[str, Array]], *given: Any) -> Any:
-    """What `check` says of what a function of yours makes, or what stopped it."""
+def checked(right: Any, write: Callable[..., Mapping[str, Array]], *given: Any) -> Any:
+    """What `check` says about your function's result, or the error that stopped it."""
     try:
         return attnlab.check(write(*given), right)
-    except attnlab.AttnlabError as refusal:
-        return refusal
+    except attnlab.AttnlabError as error:
+        return error
     except Exception as error:
         return f"{write.__name__} stopped with {type(error).__name__}: {error}"
 
@@ -44,9 +44,9 @@ def told(right: Any, write: Callable[..., Mapping[str, Array]], *given: Any) -> 
 # %% [markdown]
 # ## 15.1 One head
 #
-# You are given `X` (T tokens, D numbers each) and the head's parameters. Return a mapping from
-# names to arrays with whichever of these you have: `Q`, `K`, `V`, `raw_scores`, `scores`,
-# `masked_scores`, `weights`, `context`. Their equations stand on one page, from
+# You are given `X` (T tokens, D numbers each) and the head's parameters. Return a dictionary from
+# names to arrays, with as many of these as you like: `Q`, `K`, `V`, `raw_scores`, `scores`,
+# `masked_scores`, `weights`, `context`. Their equations are on one page, from
 # [`affine`](../attnlab/equations.py) to [`context`](../attnlab/equations.py).
 
 
@@ -73,25 +73,25 @@ def my_head(
 
 print("\n15.1 One head")
 parameters = head.W_Q, head.b_Q, head.W_K, head.b_K, head.W_V, head.b_V
-print(told(head, my_head, head.X, *parameters))
+print(checked(head, my_head, head.X, *parameters))
 
 # %% [markdown]
-# Numbers of two programs are never quite the same: they add up in different orders. So a step
-# agrees when what differs is what rounding explains, and the table's column `x rounding` says how
-# many times that it is.
+# Two programs never give exactly the same numbers, as they add in different orders. So a step
+# agrees if rounding explains the difference, and the table's column `x rounding` gives the
+# difference as a multiple of that rounding.
 
 # %% [markdown]
-# ## 15.2 What check says of common mistakes
+# ## 15.2 What check says about common mistakes
 #
-# Each line below is one mistake, made on purpose with the right numbers up to it. Guess what
-# `check` will say before you read it.
+# Each line below makes one mistake on purpose; everything before it is right. Guess what `check`
+# will say before you read it.
 
 # %%
 Q, K, V, scores, mask = head.Q, head.K, head.V, head.scores, head.mask
 mistakes: dict[str, dict[str, Array]] = {
     "no division": {"scores": Q @ K.T},
     "divided by Dk": {"scores": Q @ K.T / K.shape[1]},
-    "the mask upside down": {"masked_scores": np.where(mask.T, scores, -np.inf)},
+    "the mask transposed": {"masked_scores": np.where(mask.T, scores, -np.inf)},
     "masked after the softmax": {"weights": attnlab.softmax(scores) * mask},
     "softmax down the columns": {"weights": attnlab.softmax(head.masked_scores.T).T},
 }
@@ -103,7 +103,7 @@ for mistake, mine in mistakes.items():
 
 # %% [markdown]
 # A mistake often shows in a picture, too. Masked after the softmax, rows of weights no longer sum
-# to 1: the future has taken its share and is then thrown away.
+# to 1: the future got its share, which is then thrown away.
 
 # %%
 pictures.heatmap(
@@ -116,10 +116,11 @@ pictures.heatmap(
 # %% [markdown]
 # ## 15.3 A layer
 #
-# All heads at once. One matrix holds `W_Q`, `W_K` and `W_V` of all heads side by side: the columns
-# are Q of all heads, then K of all, then V. Between (T, H · Dh) and (H, T, Dh) lie a reshape
-# **and** a swap of axes; reshape alone mixes tokens ([`split_heads`](../attnlab/equations.py),
-# [`merge_heads`](../attnlab/equations.py)). Then `W_O` mixes the heads.
+# **Multi-head attention**: all heads at once. One matrix holds `W_Q`, `W_K` and `W_V` of all heads
+# side by side: the columns are Q of all heads, then K of all, then V. Between (T, H · Dh) and (H,
+# T, Dh) you need a reshape **and** a swap of axes; a reshape alone mixes tokens
+# ([`split_heads`](../attnlab/equations.py), [`merge_heads`](../attnlab/equations.py)). Then `W_O`
+# mixes the heads.
 
 
 # %%
@@ -146,11 +147,12 @@ def my_layer(X: Array, W_QKV: Array, b_QKV: Array, W_O: Array, b_O: Array) -> di
 print("\n15.3 A layer")
 attention = block.attention
 of_layer = attention.X, attention.W_QKV, attention.b_QKV, attention.W_O, attention.b_O
-print(told(attention, my_layer, *of_layer))
+print(checked(attention, my_layer, *of_layer))
 
 # %% [markdown]
-# Two mistakes that everybody makes once: `W_O` as `nn.Linear` would store it, outputs as rows, and
-# heads joined without the swap. No shape complains: both matrices are square, both reshapes fit.
+# Two mistakes that everybody makes once: `W_O` as `nn.Linear` would store it, with outputs as rows,
+# and heads concatenated without the swap. No shape error warns you: both matrices are square, both
+# reshapes fit.
 
 # %%
 context = attention.context
@@ -164,9 +166,9 @@ for mine in (
 # %% [markdown]
 # ## 15.4 A block
 #
-# What is left is small: LayerNorm before attention and before the MLP, GELU in between, and the two
-# additions that make the residual stream. Names are paths here, as the whole trace has them. The
-# variance is over all D, and epsilon stands under the root.
+# The rest is short: LayerNorm before attention and before the MLP, the activation function GELU,
+# and the two additions that form the residual stream. Names are paths here, as in the whole trace.
+# The variance is over all D, and epsilon is inside the root.
 
 
 # %%
@@ -197,13 +199,13 @@ def my_block(x: Array) -> dict[str, Array]:
 
 
 print("\n15.4 A block")
-print(told(trace, my_block, block.input))
+print(checked(trace, my_block, block.input))
 
 # %% [markdown]
 # ## 15.5 The next token
 #
-# Let your block take the model's place. Put its output where the block's was, and let the rest of
-# the model go on: does it predict the same?
+# Now use your block in the model. Replace the block's output by yours, and let the rest of the
+# model continue: does it predict the same?
 
 # %%
 print("\n15.5 The next token")
@@ -212,50 +214,50 @@ try:
     edited = trace.edited({f"blocks.{layer}.output": my_output})
 except Exception as error:
     edited = trace
-    print(f"your output was not taken: {error}")
+    print(f"your output can't be used: {error}")
 print(edited.next_tokens(3))
 edited
 
 # %% [markdown]
 # ## 15.6 Predict, change, see
 #
-# **Exercise 1.** Leave out the division in `my_head`. How many of its seven steps still agree, and
-# what will `check` name? Say it, then do it.
+# **Exercise 1.** Remove the division in `my_head`. How many of its seven steps still agree, and
+# what will `check` report? Predict, then try.
 #
 # <details><summary>Answer</summary>
 #
-# `Q`, `K` and `V` do: 3 of 7. The first that does not is `scores`, and the mistake is
+# `Q`, `K` and `V` do: 3 of 7. The first that doesn't is `scores`, and the mistake is
 # `scores = raw_scores`: the division by √Dk is missing.
 #
 # </details>
 #
-# **Exercise 2.** In `my_head` put `np.tril(np.ones(scores.shape, dtype=bool), -1)`, which hides
-# each token from itself as well. What becomes of the first row?
+# **Exercise 2.** In `my_head` put `np.tril(np.ones(scores.shape, dtype=bool), -1)`, which also
+# hides each token from itself. What happens to the first row?
 #
 # <details><summary>Answer</summary>
 #
-# The first token sees nobody. All its scores are -inf, its softmax is NaN, and `check` says where
-# the first NaN stands, `(0, 0)` of the weights, and what makes one. A row with nothing to attend to
-# has no softmax.
+# The first token can attend to nothing. All its scores are -inf, its softmax is NaN, and `check`
+# says where the first NaN is, `(0, 0)` of the weights, and what causes one. A row with nothing to
+# attend to has no softmax.
 #
 # </details>
 #
-# **Exercise 3.** In `my_layer` leave out `.swapaxes(0, 1)` before the last `reshape`. Which step is
-# the first that differs?
+# **Exercise 3.** In `my_layer` remove `.swapaxes(0, 1)` before the last `reshape`. Which step
+# differs first?
 #
 # <details><summary>Answer</summary>
 #
-# `concat`: everything before it is as it was. The shape is right, T rows of H · Dh, but each row
+# `concat`: everything before it is unchanged. The shape is right, T rows of H · Dh, but each row
 # holds numbers of several tokens.
 #
 # </details>
 #
-# **Exercise 4.** In `my_block` leave out `x +` in `mid = x + output`. How many of the seven steps
-# still agree, and what is named?
+# **Exercise 4.** In `my_block` remove `x +` in `mid = x + output`. How many of the seven steps
+# still agree, and what is reported?
 #
 # <details><summary>Answer</summary>
 #
-# 2 of 7, `attention.X` and `attention.output`. The first that does not is `blocks.0.mid`, and
-# `mid = attention.output` is named: the residual is left out.
+# 2 of 7, `attention.X` and `attention.output`. The first that doesn't is `blocks.0.mid`, and
+# `mid = attention.output` is reported: the residual is missing.
 #
 # </details>

@@ -2,14 +2,15 @@
 # # 16. One head over ten thousand sentences
 #
 # [Chapter 7](07_heads_that_learned.py) looked at a few sentences and said what heads do. A few
-# sentences are an anecdote. Here we ask the same heads over thousands, and count how sure the
-# answer is. We meet a claim that one sentence proves and the many refute, and another that one
-# sentence refutes and the many bear out. And we meet what even ten thousand sentences do not tell.
+# sentences are an anecdote. Here we measure the same heads over thousands of sentences, and
+# estimate how certain the answer is. We meet a claim that one sentence supports and the many
+# refute, and another that one sentence refutes and the many confirm. And we see what even ten
+# thousand sentences don't show.
 #
-# The model is the pocket GPT-2, the sentences are those of its grammar, drawn anew. (Some of its
-# texts are two sentences; we count each text as one.) What is found is true of this model and of
-# these sentences. The chapter takes 1,600 of them, and some ten seconds. With `TEXTS = 10_000` it
-# takes about a minute; what ten thousand say is told in 16.4.
+# The model is the pocket GPT-2, the sentences are sampled from its grammar. (Some of its texts are
+# two sentences; we count each text as one.) The findings hold for this model and these sentences.
+# The chapter uses 1,600 of them, and takes about ten seconds. With `TEXTS = 10_000` it takes about
+# a minute; 16.4 gives the results for ten thousand.
 
 # %%
 import math
@@ -30,10 +31,10 @@ prepare_script()  # for any terminal, and for pipes
 
 ANECDOTE = "Let’s count: three, four, five."
 ONE, OTHER = (0, 1), (1, 2)  # two heads, layer and head
-TEXTS, SEED = 1_600, 99  # sentences, and which
-KIND = None  # of which kind they are, such as "recital"; None for the grammar's own mixture
+TEXTS, SEED = 1_600, 99  # number of sentences, and the seed that draws them
+KIND = None  # their kind, such as "recital"; None for the grammar's own mixture
 COMPARED = 400  # sentences in 16.7
-SILENCED = 60  # sentences in 16.8
+ABLATED = 60  # sentences in 16.8
 
 pocket = attnlab.GPT2.from_pretrained("pocket")
 print(pocket)
@@ -45,9 +46,9 @@ NAMES = [f"layer {layer} head {head}" for layer, head in HEADS]
 # %% [markdown]
 # ## 16.1 An anecdote
 #
-# An induction head looks at what came after this word the last time. Which heads of the pocket
-# model are induction heads? Take a sentence in which something stands twice, here the comma, and
-# look how much weight each head puts there.
+# An induction head attends to what came after this word the last time. Which heads of the pocket
+# model are induction heads? Take a sentence in which something occurs twice, here the comma, and
+# see how much weight each head puts there.
 
 # %%
 anecdote = pocket.trace(ANECDOTE)
@@ -56,43 +57,44 @@ print(f"\n16.1 An anecdote: {ANECDOTE}\n")
 print(anecdote.jobs().table())
 
 # %% [markdown]
-# With the sentence above the column `induction` could not be clearer: head 1 of layer 0 has 0.97,
+# With the sentence above, the column `induction` could not be clearer: head 1 of layer 0 has 0.97,
 # no other more than 0.15. Two claims:
 #
 # * **Head 1 of layer 0 is an induction head.** (0.97)
-# * **Head 2 of layer 1 is none.** (0.02)
+# * **Head 2 of layer 1 is not.** (0.02)
 #
-# We chose the sentence, as one chooses an anecdote: because it makes its point so well. Before you
+# We chose the sentence as one chooses an anecdote: because it makes its point so well. Before you
 # read on, look at the column `previous`, and at the sentence. What did the first head do?
 
 # %% [markdown]
 # ## 16.2 Many sentences
 #
-# Draw sentences, and ask the two heads in each. A token has a place for the job if it stood in its
-# sentence before; the [`weights`](../attnlab/equations.py) of its row say how much goes to what
-# came after it then. Of each sentence keep how much that is together, s, and how many such places
-# it has, n. (The anecdote has one, its second comma: n is 1, and s is 0.97 for one head, 0.02 for
-# the other.) The mean over all places is r = Σ s / Σ n. Sentences in which nothing stands twice
-# have no say.
+# Draw sentences, and measure the two heads in each. A token is a place for the job if it occurred
+# earlier in its sentence; the [`weights`](../attnlab/equations.py) of its row say how much goes to
+# what came after it then. For each sentence keep the sum of these weights, s, and the number of
+# such places, n. (The anecdote has one, its second comma: n is 1, and s is 0.97 for one head, 0.02
+# for the other.) The mean over all places is r = Σ s / Σ n. Sentences in which nothing occurs twice
+# don't count.
 #
-# How far may r be off, had we drawn other sentences? Each sentence is s - r n away from what r
-# would have it be. If sentences are drawn apart, such deviations cancel in part, and their squares
-# add up:
+# How different might r be with other sentences? Each sentence deviates from what r predicts by s -
+# r n. If sentences are drawn independently, such deviations partly cancel, and their squares add
+# up:
 #
 #     error of r = √(N / (N - 1) · Σ (s - r n)²) / Σ n
 #
 # (Cochran, "Sampling Techniques", 1977, section 2.11, for a ratio of two sums.) If all n were
-# equal, that would be the well-known spread of the s / n, divided by √N.
+# equal, that would be the familiar standard error: the standard deviation of the s / n, divided by
+# √N.
 
 
 # %%
 def mean_and_error(s: AnyArray, n: AnyArray) -> tuple[float, float]:
-    """Of sums over n places each."""
+    """The mean per place and its standard error, from sums s over n places each."""
     r, N = s.sum() / n.sum(), len(n)
     return float(r), math.sqrt(N / (N - 1) * ((s - r * n) ** 2).sum()) / float(n.sum())
 
 
-TEXTS = max(TEXTS, 100)  # of fewer there is not much to say
+TEXTS = max(TEXTS, 100)  # fewer say little
 rng = np.random.default_rng(SEED)
 draws = [sample(rng, KIND) for _ in range(TEXTS)]
 
@@ -130,14 +132,14 @@ print(
 )
 
 # %% [markdown]
-# (Of 1,600 sentences 1,373 have something that stands twice.) With the sentences above head 1 of
+# (Of 1,600 sentences, 1,373 have something that occurs twice.) With the sentences above, head 1 of
 # layer 0 has fallen from 0.97 to 0.02, and head 2 of layer 1 has risen from 0.02 to 0.67. **That
 # head 1 of layer 0 is an induction head was right on one sentence, and is wrong on the many. That
 # head 2 of layer 1 is one was wrong on that sentence, and is right on the many.** Errors are about
-# a hundredth, so chance did not do that.
+# a hundredth, so this isn't chance.
 #
-# See how errors shrink: four times the sentences, half the error, as √N does. That is slow. Here is
-# the mean of the second head as sentences come in, with one error above and below.
+# Note how errors shrink: four times the sentences, half the error, as 1/√N. That is slow. Here is
+# the mean of the second head as the number of sentences grows, with one error above and below.
 
 # %%
 steps = np.unique(np.geomspace(min(10, N), N, 60).astype(int))
@@ -151,29 +153,29 @@ pictures.curves(
 )
 
 # %% [markdown]
-# What does "± one error" promise? Not that the truth lies within. Were the whole drawn again and
-# again, about two means of three would lie within one error of the truth, and 95 of 100 within two.
-# We can try that out: cut the sentences into 16 parts, and see how far the parts' own means lie
-# from the mean of all, in errors of their own.
+# What does "± one error" promise? Not that the true value lies within. If everything were drawn
+# again and again, about two of three means would lie within one error of the true value, and 95 of
+# 100 within two. We can test that: split the sentences into 16 parts, and see how far the parts'
+# own means are from the mean of all, in units of their own errors.
 
 # %%
 PARTS = min(16, N // 2)
 parts = [mean_and_error(s[part, 1], n[part]) for part in np.array_split(np.arange(N), PARTS)]
 off = np.array([abs(part - mean[-1]) / error if error else 0 for part, error in parts])
 
-print(f"\n{PARTS} parts of about {N // PARTS} sentences each: so many of them lie")
+print(f"\n{PARTS} parts of about {N // PARTS} sentences each: how many of them lie")
 print(f"  within one error:  {(off <= 1).sum():2}   (expected: {0.68 * PARTS:.0f})")
 print(f"  within two:        {(off <= 2).sum():2}   (expected: {0.95 * PARTS:.0f})")
 
 # %% [markdown]
 # ## 16.3 By texts, not by tokens
 #
-# There are far more tokens than sentences. Why not take each token for a draw of its own, its
-# spread divided by the root of how many there are? Because they were not drawn apart. If a sentence
-# is one in which the head copies, it copies at each of its tokens; the second token tells little
-# that the first has not told. Here are both errors, and beside them a third that takes no formula:
-# draw N sentences from those that we have, with repeats, take their mean, do so 1,000 times, and
-# see how far these means lie apart (the bootstrap: Efron, 1979).
+# There are far more tokens than sentences. Why not treat each token as a separate draw, and divide
+# the standard deviation by the root of their number? Because they were not drawn independently. If
+# the head copies in a sentence, it copies at each of its tokens; the second token adds little to
+# the first. Here are both errors, and a third that needs no formula: draw N of our sentences with
+# replacement, take their mean, repeat this 1,000 times, and see how much these means vary (the
+# **bootstrap**: Efron, 1979).
 
 # %%
 tokens = np.concatenate([look[1] for look in looks])
@@ -193,18 +195,18 @@ print(
 )
 
 # %% [markdown]
-# With the sentences above the error by tokens is a third of what it should be. One would need nine
-# times the sentences to have that error in earnest. (It may be too large as well: exercise 3.)
-# **Count what was drawn apart**: here texts.
+# With the sentences above, the error by tokens is a third of what it should be. Really reaching
+# that error would take nine times the sentences. (It may also be too large: exercise 3.) **Count
+# what was drawn independently**: here texts.
 
 # %% [markdown]
 # ## 16.4 An atlas
 #
 # `attnlab.atlas` does this for all heads and many measures, in one process or on a cluster. It
-# reads texts as a stream, and what it keeps does not grow with the corpus: of each measure and head
-# six sums over texts, from which mean and error follow; two sums of each of at most 128 batches of
-# texts, so that two atlases can be compared; and the three texts that have most of it and least.
-# `attnlab.corpus.MEASURES` says what can be measured.
+# reads texts as a stream, and what it keeps does not grow with the corpus: for each measure and
+# head, six sums over texts, which give mean and error; two sums for each of at most 128 batches of
+# texts, so that two atlases can be compared; and the three texts with the highest and the lowest
+# values. `attnlab.corpus.MEASURES` lists what can be measured.
 
 # %%
 texts = [draw.text for draw in draws]
@@ -224,60 +226,59 @@ found.plot()
 
 # %% [markdown]
 # The atlas has the same numbers as our own arithmetic, and 0.66 for head 3 of layer 1, the other
-# induction head of chapter 7. **Ten thousand sentences** of the same seed give head 1 of layer 0 an
-# induction of 0.024 ± 0.001, and head 2 of layer 1 one of 0.665 ± 0.005: 2.5 times as sure, which
-# is √(10,000 / 1,600).
+# induction head of chapter 7. **Ten thousand sentences** with the same seed give head 1 of layer 0
+# an induction of 0.024 ± 0.001, and head 2 of layer 1 one of 0.665 ± 0.005: 2.5 times as precise,
+# which is √(10,000 / 1,600).
 
 # %% [markdown]
 # ## 16.5 The texts behind a mean
 #
-# A mean says that it is so, and not why. So open the texts in which a head does most of something,
-# and least. Here is head 1 of layer 0, the one that was no induction head.
+# A mean says what, not why. So open the texts with a head's highest and lowest values. Here is head
+# 1 of layer 0, which turned out not to be an induction head.
 
 # %%
-print(f"\n16.5 Induction of {names[0]}: most, and least\n")
+print(f"\n16.5 Induction of {names[0]}: highest and lowest\n")
 for passage in (*found.most(*ONE), *found.least(*ONE)):
     print(passage)
 
 # %% [markdown]
-# With the sentences above it does most in those that count, our anecdote among them, and nothing in
-# those that say words again. Look into the first: `pocket.trace(passage.ids)` has the tokens that
-# were measured.
+# With the sentences above, it is highest in those that count, our anecdote among them, and zero in
+# those that repeat words. Look at the first: `pocket.trace(passage.ids)` has the measured tokens.
 
 # %%
 top = found.most(*ONE)[0]
 pocket.trace(top.ids).head(*ONE)
 
 # %% [markdown]
-# Each token looks at the one before it: this is the previous-token head of chapter 7. At a comma it
-# looks at the number before, and **the number before a comma is what came after the last comma**.
-# In a list the two jobs cannot be told apart. Who tests for induction on a list finds every
+# Each token attends to the previous one: this is the previous-token head of chapter 7. At a comma
+# it attends to the number before, and **the number before a comma is what came after the last
+# comma**. In a list the two jobs can't be told apart. Testing for induction on a list finds every
 # previous-token head of the model. Random words said twice are the better test: there, what came
-# after a word the last time stands far away.
+# after a word the last time is far away.
 #
-# And the other head, where does it do its job most, and least? (`atlas.explore(pocket)` shows all
-# of this in a browser, each text a link to its trace.)
+# And where does the other head do its job most, and least? (`atlas.explore(pocket)` shows all of
+# this in a browser, with a link from each text to its trace.)
 
 # %%
-print(f"\nInduction of {names[1]}: most, and least\n")
+print(f"\nInduction of {names[1]}: highest and lowest\n")
 for passage in (*found.most(*OTHER), *found.least(*OTHER)):
     print(passage)
 
 # %% [markdown]
-# With the sentences above it does least where creatures do things. What stands twice there is above
-# all `Ġa`. What came after `Ġa` the last time was another creature's adjective, and to look at that
-# would help nobody: this one's is drawn anew.
+# With the sentences above, it is lowest where creatures do things. What repeats there is mostly
+# `Ġa`. What came after `Ġa` the last time was another creature's adjective, and attending to that
+# would not help: this one's is drawn independently.
 #
-# The three that have most are not the recitals of chapter 7. Each has one place for the job, the
-# second `Ġthe`, and a single place reaches 0.97 by luck more easily than the mean of twenty. **The
-# ends of a list are taken by small samples.** Open them to see what a head can do, not to see what
-# it does.
+# The three highest are not the recitals of chapter 7. Each has one place for the job, the second
+# `Ġthe`, and a single place reaches 0.97 by luck more easily than the mean of twenty. **Small
+# samples end up at both ends of a ranking.** Open them to see what a head can do, not what it
+# usually does.
 
 # %% [markdown]
 # ## 16.6 A mean can hide two kinds of texts
 #
-# So the head does its job in some sentences and not in others. How many sentences are there that
-# have so much, s / n of each?
+# So the head does its job in some sentences and not in others. Here is the distribution of s / n
+# over the sentences.
 
 # %%
 edges = np.linspace(0, 1, 21)
@@ -297,9 +298,9 @@ pictures.curves(
 )
 
 # %% [markdown]
-# With the sentences above there are two hills, and the mean lies in the valley between them, where
-# hardly any sentence is. An error of 0.01 says how sure we are of the mean. It does not say that
-# sentences are like it. Here are the kinds of the grammar, each by itself.
+# With the sentences above, there are two peaks, and the mean lies in the valley between them, where
+# there is hardly any sentence. An error of 0.01 says how certain the mean is. It does not say that
+# sentences are near it. Here are the kinds of the grammar separately.
 
 # %%
 lines = []
@@ -313,24 +314,24 @@ lines.sort(key=lambda line: line[-1], reverse=True)
 print(align([["kind", "sentences", *names], *lines], left=(0,)))
 
 # %% [markdown]
-# **A mean is the mean of a corpus.** The model's card says 0.92 of head 2 of layer 1, and says of
-# which texts: recitals, where random words are said twice. It has that from 40 of them. Here there
-# are 395, and they say 0.914 ± 0.001; the card's figure may be off by 0.003. In the other kinds it
-# does less: 0.68 where a verb agrees with its noun, of which there are 25 with a place for it, and
-# from 0.39 to 0.03 in the rest. So the 0.67 says less of the head than of the mixture: how many
-# recitals there are, and how long they are, as a sentence with more places has more say. And "right
+# **A mean is the mean of a corpus.** The model card says 0.92 for head 2 of layer 1, and for which
+# texts: recitals, where random words are said twice. It measured 40 of them. Here there are 395,
+# and they give 0.914 ± 0.001; the card's figure may be off by 0.003. In the other kinds it is
+# lower: 0.68 where a verb agrees with its noun, of which there are 25 with a place for it, and from
+# 0.39 to 0.03 in the rest. So the 0.67 says less about the head than about the mixture: how many
+# recitals there are, and how long they are, as a sentence with more places counts more. And "right
 # on the many" was right on the many of one kind.
 #
-# Head 1 of layer 0, too, has its 0.94 in one kind, and 0.15 or less in all others. Who had drawn
-# 1,600 sentences that count would be sure of a thing that is wrong. Errors know nothing of the
+# Head 1 of layer 0, too, has its 0.94 in one kind, and 0.15 or less in all others. With 1,600
+# sentences that count, we would be certain of something wrong. Standard errors know nothing about
 # sentences that were never drawn.
 
 # %% [markdown]
 # ## 16.7 Two atlases
 #
-# Two means differ. Do the models, or would other sentences have made such a difference too? If the
-# texts were drawn apart, the error of a difference is the root of the sum of both errors' squares.
-# First a comparison in which there is nothing to find: the same model, on other sentences.
+# Two means differ. Is it the models, or would other sentences cause such a difference too? If the
+# texts were drawn independently, the error of a difference is the root of the sum of both errors'
+# squares. First a comparison with nothing to find: the same model, on other sentences.
 
 # %%
 COMPARED = max(COMPARED, 20)
@@ -340,7 +341,7 @@ itself = atlas.compare(attnlab.atlas(pocket, other_texts, jobs, progress=False))
 
 
 def in_errors(difference: Any) -> Array:
-    """By measure and head, each difference over its error."""
+    """Each difference divided by its error, by measure and head."""
     of, error = (
         np.array([*numbers.values()]) for numbers in (difference.difference, difference.error)
     )
@@ -354,10 +355,10 @@ print(f"  beyond two errors:   {(apart > 2).sum():2}   (about {apart.size / 20:.
 print(f"  beyond four errors:  {(apart > 4).sum():2}")
 
 # %% [markdown]
-# Of 32 differences one or two lie beyond two errors by chance, give or take. Who measures GPT-2's
-# 144 heads in four ways will find some 29, between a model and itself. So where many are asked, ask
-# for more than two errors; here for four. Now a model of the same shape that learned nothing, with
-# numbers that training would start from.
+# Of 32 differences, one or two lie beyond two errors by chance. Measure GPT-2's 144 heads in four
+# ways, and you will find about 29 between a model and itself. So with many comparisons, demand more
+# than two errors; here four. Now an untrained model of the same shape, with the parameters that
+# training would start from.
 
 # %%
 start = initial_parameters(pocket.config, np.random.default_rng(SEED))
@@ -380,22 +381,23 @@ print(
 )
 
 # %% [markdown]
-# With the sentences above nearly all heads differ from untrained ones, in nearly all jobs. An
-# untrained head looks at all tokens alike, and so has 0.045 where induction would look. Beside that
-# the 0.024 of head 1 of layer 0 is not "a little induction". It has learned to look elsewhere.
-# **Without something to hold it against, a number is neither large nor small.**
+# With the sentences above, nearly all heads differ from untrained ones, in nearly all jobs. An
+# untrained head attends to all tokens equally, and so has 0.045 where induction would attend.
+# Compared with that, the 0.024 of head 1 of layer 0 is not "a little induction". It has learned to
+# attend elsewhere. **Without a baseline, a number is neither large nor small.**
 #
-# (Two models over the same texts, such as one before and after fine-tuning, share what is special
-# in a text. Then `compare` goes by the differences in the texts.)
+# (Two models over the same texts, such as one before and after fine-tuning, share what is peculiar
+# to each text. Then `compare` uses the differences text by text.)
 
 # %% [markdown]
 # ## 16.8 What an atlas does not say
 #
-# Where a head looks is not what it is needed for, however sure we are of where it looks. Heads that
-# rest on the first token are said to have nothing to do there (Xiao and others, 2023, call it a
-# sink). Is that so? A measure of your own is a function that makes a number for each head of a
-# trace. This one silences each head in turn, as [chapter 14](14_what_if.py) does, and says by how
-# much the loss rises: -log of the probability of the word that comes, in the mean.
+# What a head attends to is not what it is needed for, however precisely we know it. Heads that
+# attend to the first token are said to have nothing to do there (Xiao and others, 2023, call it an
+# **attention sink**). Is that so? Your own measure is a function that returns a number for each
+# head of a trace. This one ablates (silences) each head in turn, as [chapter 14](14_what_if.py)
+# does, and says by how much the loss rises: the mean cross-entropy, -log of the probability of the
+# next word.
 
 
 # %%
@@ -409,81 +411,81 @@ def lost(trace: attnlab.Trace) -> Array:
     return np.array([loss(trace.edited(edit)) - loss(trace) for edit in silent]).reshape(L, H)
 
 
-SILENCED = max(SILENCED, 2)
-needed = attnlab.atlas(pocket, texts[:SILENCED], [lost], progress=False)["lost"]
+ABLATED = max(ABLATED, 2)
+needed = attnlab.atlas(pocket, texts[:ABLATED], [lost], progress=False)["lost"]
 
-lines = [["", "on the first token", "lost without it"]]
+lines = [["", "on the first token", "rise of the loss without it"]]
 for name, head in zip(NAMES, HEADS, strict=True):
     looked = f"{atlas['first'].mean[head]:.2f} ± {atlas['first'].error[head]:.2f}"
     lines.append([name, looked, f"{needed.mean[head]:.2f} ± {needed.error[head]:.2f}"])
 
 print("\n16.8 What an atlas does not say\n")
 print(align(lines, left=(0,)))
-print(f"\nWhere least is lost without {NAMES[-1]}\n")
+print(f"\nWhere the loss rises least without {NAMES[-1]}\n")
 for passage in needed.least(*HEADS[-1]):
     print(passage)
 
 # %% [markdown]
-# With the sentences above two heads look at the first token more than all others, with 0.37 and
+# With the sentences above, two heads attend to the first token more than all others, with 0.37 and
 # 0.28. The first is needed more than all other heads, the second less than all. **Attention is not
 # importance**, neither in one sentence nor in ten thousand.
 #
-# The last lines are once more sentences against the many: without head 3 of layer 1 the model does
-# better on them. In the mean it does worse, by 0.14 ± 0.03.
+# The last lines again show single sentences that contradict the many: without head 3 of layer 1 the
+# model does better on them. On average it does worse, by 0.14 ± 0.03.
 #
 # **What this can't tell.** It says what follows when a head writes a 0, a state that the model is
-# never in; chapter 14 has a head for which a 0 costs everything, and a mean nothing. And it is a
-# mean as well.
+# never in; chapter 14 has a head for which a 0 costs everything, and a mean nothing. And it is
+# itself a mean.
 
 # %% [markdown]
 # ## 16.9 Predict, change, see
 #
-# Say first what will happen, then change the numbers and run the chapter again.
+# Predict what will happen, then change the numbers and run the chapter again.
 #
-# **Exercise 1.** In chapter 7 head 2 of layer 0 looks at the first token of "A fluffy blue
-# creature" and at nothing else. Put that into `ANECDOTE`, and look at the column `first` in 16.1
-# and in 16.4. Then print `atlas["first"].least(0, 2)`, and where the head looks in
-# `pocket.trace("Say: lamp two happy. Again: lamp two happy.")`. What does it look at?
+# **Exercise 1.** In chapter 7 head 2 of layer 0 attends to the first token of "A fluffy blue
+# creature" and to nothing else. Put that into `ANECDOTE`, and look at the column `first` in 16.1
+# and in 16.4. Then print `atlas["first"].least(0, 2)`, and what the head attends to in
+# `pocket.trace("Say: lamp two happy. Again: lamp two happy.")`. What does it look for?
 #
 # <details><summary>Answer</summary>
 #
-# 1.00 in the anecdote, 0.37 in the mean: right on one sentence, wrong on the many. It has least of
-# it where somebody says something in quotes, 0.085. In the recital the words of the first round
-# look at `Say`, those of the second at `ĠAgain`, the last full stop with 0.90. It does not look for
-# the first token. It looks for where this part of the text began, and in a text of one part that is
-# the first token.
+# 1.00 in the anecdote, 0.37 in the mean: right on one sentence, wrong on the many. It is lowest
+# where somebody says something in quotes, 0.085. In the recital the words of the first round attend
+# to `Say`, those of the second to `ĠAgain`, the last full stop with 0.90. It does not look for the
+# first token. It looks for the start of the current part of the text, and in a text of one part
+# that is the first token.
 #
 # </details>
 #
-# **Exercise 2.** `TEXTS = 400`, a quarter. What becomes of the mean of head 2 of layer 1 in 16.4,
-# what of its error?
+# **Exercise 2.** `TEXTS = 400`, a quarter. What happens to the mean of head 2 of layer 1 in 16.4,
+# and to its error?
 #
 # <details><summary>Answer</summary>
 #
-# 0.6577 ± 0.0234 in place of 0.6652 ± 0.0114. The error is twice as large, and the mean has moved
-# by less than that.
+# 0.6577 ± 0.0234 instead of 0.6652 ± 0.0114. The error is twice as large, and the mean has moved by
+# less than that.
 #
 # </details>
 #
 # **Exercise 3.** `KIND = "recital"`: only sentences in which words are said twice. How large is the
-# error of head 2 of layer 1 in 16.3 now, and is the one by tokens too small again?
+# error of head 2 of layer 1 in 16.3 now, and is the error by tokens too small again?
 #
 # <details><summary>Answer</summary>
 #
-# 0.0005, with no more sentences than before: they are of one kind, and alike. And now the error by
-# tokens is too large, 0.0011. The last full stop of a recital has 0.03 on `ĠAgain`, which came
-# after the full stop before it; its other places have 0.96 in the mean. So tokens differ much. But
-# every recital has one such place, and so their means do not.
+# 0.0005, with no more sentences than before: they are of one kind, and similar. And now the error
+# by tokens is too large, 0.0011. The last full stop of a recital has 0.03 on `ĠAgain`, which came
+# after the full stop before it; its other places have 0.96 in the mean. So tokens differ a lot. But
+# every recital has one such place, so their means do not.
 #
 # </details>
 #
-# **Exercise 4.** Count every sentence twice: `draws = 2 * draws` below the line that makes them.
-# What becomes of mean and error? What is wrong with it?
+# **Exercise 4.** Count every sentence twice: `draws = 2 * draws` below the line that draws them.
+# What happens to mean and error? What is wrong with it?
 #
 # <details><summary>Answer</summary>
 #
-# The mean stays, 0.6652, and the error falls from 0.0114 to 0.0080, by √2, as if we knew more. We
-# know nothing new: the second of each two was not drawn apart. Corpora from the web hold many texts
-# twice; throw copies out before you believe an error.
+# The mean stays 0.6652, and the error falls from 0.0114 to 0.0080, by √2, as if we knew more. We
+# know nothing new: each copy was not drawn independently. Web corpora contain many duplicates;
+# remove them before you believe an error.
 #
 # </details>

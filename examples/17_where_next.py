@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 17. Where next
 #
-# GPT-2 is from 2019. Models that came after it still compute `softmax(Q Kᵀ / √Dk) V`, but have
-# changed what goes in, what is kept, and in which order it is done. Six such changes, each in a few
-# lines on a real head, with the paper to read.
+# GPT-2 is from 2019. Later models still compute `softmax(Q Kᵀ / √Dk) V`, but have changed what goes
+# in, what is kept, and the order of the computation. Here are six such changes, each in a few lines
+# on a real head, with the paper to read.
 #
-# Change the text, the window, the sizes, and run it again.
+# Change the text, the window, the sizes, and run the chapter again.
 
 # %%
 import numpy as np
@@ -19,8 +19,8 @@ prepare_script()  # for any terminal, and for pipes
 
 TEXT = "The dog chased the ball, but it"
 window = 3  # how many tokens a query sees in 17.2, itself included
-tile = 3  # how many keys 17.3 looks at in one go
-theta = 0.5  # by how much a pair of columns turns from one position to the next, in radians
+tile = 3  # how many keys 17.3 processes at a time
+theta = 0.5  # rotation of a pair of columns from one position to the next, in radians
 
 model = attnlab.GPT2.at_hand()
 head = model.trace(TEXT).head(0, 0)
@@ -31,9 +31,9 @@ T, Dh = Q.shape
 # %% [markdown]
 # ## 17.1 What T² costs
 #
-# Every token looks at every token before it: [`raw_scores`](../attnlab/equations.py) has T rows and
-# T columns, in every head. Twice the text is four times the scores. Here is what GPT-2 small's 144
-# heads would have to hold, in float32, if all of it were kept.
+# Every token attends to every token before it: [`raw_scores`](../attnlab/equations.py) has T rows
+# and T columns, in every head. Twice the text is four times the scores. Here is what GPT-2 small's
+# 144 heads would need, in float32, if all scores were kept.
 
 # %%
 lengths = (1024, 8192, 131_072)
@@ -47,7 +47,7 @@ print(
     attnlab.table(
         rows,
         rows=[f"{length:,} tokens" for length in lengths],
-        columns=["scores of a head", "all scores, GiB", "all K and V, GiB"],
+        columns=["scores per head", "all scores, GiB", "all K and V, GiB"],
         decimals=2,
     )
 )
@@ -55,9 +55,10 @@ print(
 # %% [markdown]
 # ## 17.2 A window
 #
-# The plainest way out: a token sees only the few before it. Then the scores are T times the window,
-# and what is further away comes by way of layers: a token of layer 2 sees what its window saw in
-# layer 1. (Longformer: Beltagy, Peters and Cohan, 2020. Mistral 7B: Jiang and others, 2023.)
+# The simplest solution, a **sliding window**: a token attends only to the few before it. Then there
+# are T times the window scores, and information from further away travels through the layers: a
+# token of layer 2 sees what its window saw in layer 1. (Longformer: Beltagy, Peters and Cohan,
+# 2020. Mistral 7B: Jiang and others, 2023.)
 
 # %%
 distance = np.arange(T)[:, None] - np.arange(T)
@@ -65,7 +66,7 @@ near = (distance >= 0) & (distance < window)
 windowed = attnlab.attention(Q, K, V, mask=near, tokens=words)
 
 print("\n17.2 A window")
-print(f"scores that are looked at: {int(head.mask.sum())} without it, {int(near.sum())} with it")
+print(f"scores to compute: {int(head.mask.sum())} without it, {int(near.sum())} with it")
 print(f"largest change of a context: {np.abs(windowed.context - head.context).max():.3f}")
 windowed
 
@@ -73,15 +74,15 @@ windowed
 # ## 17.3 The same softmax, a few keys at a time
 #
 # Softmax needs the row's largest score and the sum of all powers, so it seems to need the whole
-# row. It does not. Go through the keys a few at a time and keep three things: the largest score so
-# far, the sum so far, the mixture of values so far. Where a larger score turns up, what was summed
-# up before is made smaller to fit. In the end it is [`context`](../attnlab/equations.py), and no T
-# x T matrix was ever there. (Milakov and Gimelshein, 2018; FlashAttention: Dao and others, 2022.)
+# row. It does not. Process a few keys at a time and keep three things: the largest score so far,
+# the sum so far, the weighted sum of values so far. If a larger score turns up, the previous sums
+# are rescaled. The result is [`context`](../attnlab/equations.py), and no T x T matrix was ever
+# stored. (Milakov and Gimelshein, 2018; FlashAttention: Dao and others, 2022.)
 
 
 # %%
 def context_by_tiles(Q: Array, K: Array, V: Array, mask: AnyArray, tile: int) -> Array:
-    """softmax(Q Kᵀ / scale) V, looking at `tile` keys at a time."""
+    """softmax(Q Kᵀ / scale) V, processing `tile` keys at a time."""
     largest = np.full((len(Q), 1), -np.inf)
     total, mixture = np.zeros((len(Q), 1)), np.zeros((len(Q), V.shape[1]))
     for start in range(0, len(K), tile):
@@ -100,12 +101,12 @@ print("\n17.3 The same softmax, a few keys at a time")
 print(f"largest difference from the head's context: {np.abs(by_tiles - head.context).max():.0e}")
 
 # %% [markdown]
-# ## 17.4 Without softmax
+# ## 17.4 Linear attention: without softmax
 #
-# Put something simpler in its place, `φ(q)·φ(k)` with a φ that is never negative, and the sum can
-# be turned round. All that earlier tokens say fits into one matrix, `S`, the sum of `φ(k)ᵀ v`, as
-# wide as the head however long the text is. Each new token adds to it. The price: the weights are
-# others, less sharp. (Katharopoulos and others, 2020, "Transformers are RNNs".)
+# Replace softmax with something simpler, `φ(q)·φ(k)` with a φ that is never negative, and the sums
+# can be reordered. Everything from earlier tokens fits into one matrix, `S`, the sum of `φ(k)ᵀ v`,
+# as wide as the head however long the text is. Each new token adds to it. The price: the weights
+# are different, and less sharp. (Katharopoulos and others, 2020, "Transformers are RNNs".)
 
 
 # %%
@@ -123,25 +124,25 @@ for q, k, v in zip(phi(Q), phi(K), V, strict=True):
     one_by_one.append(q @ S / (q @ norm))
 
 apart = np.abs(np.array(one_by_one) - linear_weights @ V).max()
-print("\n17.4 Without softmax")
+print("\n17.4 Linear attention: without softmax")
 print(f"all at once and one token after the other: at most {apart:.0e} apart")
 print(f"largest weight of the last row: softmax {head.weights[-1].max():.2f}, ", end="")
 print(f"without {linear_weights[-1].max():.2f}")
 pictures.heatmap(linear_weights, rows=words, columns=words, title="weights without softmax")
 
 # %% [markdown]
-# ## 17.5 Less to keep
+# ## 17.5 A smaller KV cache
 #
-# A model that writes keeps the keys and values of all tokens ([chapter
+# A model that generates text keeps the keys and values of all tokens ([chapter
 # 11](11_what_the_cache_saves.py)). Two ways to keep less:
 #
-# * **Heads share.** Several heads have queries of their own but one set of keys and values
+# * **Heads share.** Several heads have their own queries but share one set of keys and values
 #   (Shazeer, 2019; grouped queries: Ainslie and others, 2023).
-# * **Keep something thinner.** Keep `C = X W_down`, a few numbers for each token, and make all
+# * **Keep something thinner.** Keep `C = X W_down`, a few numbers for each token, and compute all
 #   heads' keys and values from it (multi-head latent attention: DeepSeek-V2, 2024). The keys need
-#   not even be made: `q·k = q·(c W_up) = (q W_upᵀ)·c`.
+#   not even be computed: `q·k = q·(c W_up) = (q W_upᵀ)·c`.
 #
-# Of the head's own `K` the singular values tell how thin it could be.
+# The singular values of this head's own `K` show how thin it could be.
 
 # %%
 U, sizes, turned = np.linalg.svd(K, full_matrices=False)
@@ -157,32 +158,32 @@ cache = {
     "one set for all": 2 * 128,
     f"{latent} latent numbers": latent,
 }
-print("\n17.5 Less to keep: a model of 32 layers and 32 heads of width 128, float16")
+print("\n17.5 A smaller KV cache: a model of 32 layers and 32 heads of width 128, float16")
 print(
     attnlab.table(
         [[count, 2 * L * count / 1024] for count in cache.values()],
         rows=list(cache),
-        columns=["numbers a token and layer", "KiB a token"],
+        columns=["numbers per token and layer", "KiB per token"],
         decimals=0,
     )
 )
-print(f"\nThis head's keys with {kept} numbers a token in place of {Dh}:")
-print(f"scores change by at most {apart:.2f}; they reach from ", end="")
+print(f"\nThis head's keys with {kept} numbers per token instead of {Dh}:")
+print(f"scores change by at most {apart:.2f}; they range from ", end="")
 print(f"{head.scores[head.mask].min():.2f} to {head.scores[head.mask].max():.2f}")
 pictures.curves({"K": sizes}, x_name="number", y_name="singular value")
 
 # %% [markdown]
-# ## 17.6 Position as a turn
+# ## 17.6 Position as a rotation
 #
 # GPT-2 adds a learned row for each position ([chapter 8](08_a_tokens_journey.py)), and has none for
-# position 1,024. Most models since then turn queries and keys instead: the columns are taken in
-# pairs, and a pair at position m is turned by the angle m θ. Two rows turned by m θ and n θ have a
-# product that depends on m - n alone. (RoPE: Su and others, 2021, "RoFormer".)
+# position 1,024. Most models since then rotate queries and keys instead: the columns are taken in
+# pairs, and a pair at position m is rotated by the angle m θ. The dot product of two rows rotated
+# by m θ and n θ depends only on m - n. (RoPE: Su and others, 2021, "RoFormer".)
 
 
 # %%
 def turned_by(x: Array, position: int, theta: float) -> Array:
-    """Two numbers, turned by their position times theta."""
+    """Two numbers, rotated by their position times theta."""
     cos, sin = np.cos(position * theta), np.sin(position * theta)
     return np.array([x[0] * cos - x[1] * sin, x[0] * sin + x[1] * cos])
 
@@ -190,7 +191,7 @@ def turned_by(x: Array, position: int, theta: float) -> Array:
 q, k = np.array([1.0, 0.3]), np.array([0.8, -0.5])
 pairs = [(2, 0), (5, 3), (102, 100), (5, 0)]
 products = [float(turned_by(q, m, theta) @ turned_by(k, n, theta)) for m, n in pairs]
-print("\n17.6 Position as a turn: one query, one key, at other positions")
+print("\n17.6 Position as a rotation: one query, one key, at several positions")
 print(
     attnlab.table(
         [[m, n, m - n, product] for (m, n), product in zip(pairs, products, strict=True)],
@@ -201,13 +202,13 @@ print(
 pictures.points({f"m = {m}": turned_by(q, m, theta) for m in range(6)}, title="q at position m")
 
 # %% [markdown]
-# ## 17.7 Experts
+# ## 17.7 Mixture of experts
 #
 # The other half of a block, the MLP, has two thirds of its parameters ([chapter
-# 9](09_counting_parameters.py)). A mixture of experts has many MLPs, and a small matrix, the
-# router, that says for each token which two of them work, and in which shares their outputs are
-# added: the **gates**. So the parameters grow and the work does not. (Shazeer and others, 2017;
-# Switch Transformers: Fedus, Zoph and Shazeer, 2021.)
+# 9](09_counting_parameters.py)). A **mixture of experts** has many MLPs, and a small matrix, the
+# **router**, that decides for each token which two of them run, and with which shares their outputs
+# are added: the **gates**. So the parameters grow, but the computation doesn't. (Shazeer and
+# others, 2017; Switch Transformers: Fedus, Zoph and Shazeer, 2021.)
 
 # %%
 experts, working = 4, 2
@@ -218,17 +219,15 @@ chosen = np.argsort(-logits, axis=1)[:, :working]
 only_chosen = np.full_like(logits, -np.inf)
 np.put_along_axis(only_chosen, chosen, np.take_along_axis(logits, chosen, axis=1), axis=1)
 gates = attnlab.softmax(only_chosen)
-print(
-    f"\n17.7 Experts: {working} of {experts} work for each token, by a router that learned nothing"
-)
+print(f"\n17.7 Mixture of experts: {working} of {experts} run for each token (untrained router)")
 names = [f"expert {e}" for e in range(experts)]
 print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 
 # %% [markdown]
 # ## 17.8 Predict, change, see
 #
-# **Exercise 1.** With 8 tokens and a window of 3, how many scores are looked at? And with a window
-# of 4? Count first, then set `window = 4`. (The pocket model makes 8 tokens of the text above.)
+# **Exercise 1.** With 8 tokens and a window of 3, how many scores are computed? And with a window
+# of 4? Count first, then set `window = 4`. (The text above is 8 tokens in the pocket model.)
 #
 # <details><summary>Answer</summary>
 #
@@ -237,31 +236,31 @@ print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 #
 # </details>
 #
-# **Exercise 2.** Set `tile = 1`, then `tile = 100`. What becomes of the difference in 17.3?
+# **Exercise 2.** Set `tile = 1`, then `tile = 100`. What happens to the difference in 17.3?
 #
 # <details><summary>Answer</summary>
 #
-# Nothing that matters. With one key at a time or all at once it is the same sum in another order,
-# and stays a rounding error, below 0.00001.
+# Nothing that matters. One key at a time or all at once, it is the same sum in another order, and
+# stays a rounding error, below 0.00001.
 #
 # </details>
 #
 # **Exercise 3.** In 17.6 set `theta = 0`. What are the four products, and what does a model with
-# such positions know of the order of words?
+# such positions know about the order of words?
 #
 # <details><summary>Answer</summary>
 #
-# No row is turned: all four are q·k = 0.8 - 0.15 = 0.65. Every position looks alike, and only the
-# causal mask still tells that something came before.
+# No row is rotated: all four are q·k = 0.8 - 0.15 = 0.65. Every position looks the same, and only
+# the causal mask still says what came before.
 #
 # </details>
 #
-# **Exercise 4.** In 17.7 let one expert work: `experts, working = 4, 1`. What are the gates?
+# **Exercise 4.** In 17.7 let only one expert run: `experts, working = 4, 1`. What are the gates?
 #
 # <details><summary>Answer</summary>
 #
-# The softmax of a single number is 1, so every row has one 1.00 and else zeros: with one expert the
-# gate no longer says how sure the router is. That is why Switch Transformers multiply by the share
-# that the expert had among all.
+# The softmax of a single number is 1, so every row has one 1.00 and zeros otherwise: with one
+# expert the gate no longer says how sure the router is. That is why Switch Transformers multiply by
+# the expert's share among all experts.
 #
 # </details>

@@ -109,6 +109,6 @@ print(
 )
 verdict = walkthrough.reproduce(model, options.text)
 if verdict.tables:
-    print(verdict.conclusion.splitlines()[-1], "(published figures; attnlab verify shows them)")
+    print(str(verdict).splitlines()[-1], "(published figures; attnlab verify shows them)")
 trace.save(options.page)
 print(f"Every head, and the arithmetic of every number: open {options.page} in a browser.")

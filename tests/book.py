@@ -50,7 +50,7 @@ FASTER = {
     "16": {
         "TEXTS, SEED = 1_600,": "TEXTS, SEED = 100,",
         "COMPARED = 400": "COMPARED = 20",
-        "SILENCED = 60": "SILENCED = 3",
+        "ABLATED = 60": "ABLATED = 3",
     },
 }
 

@@ -20,12 +20,17 @@ from typing import Any, NoReturn
 import pytest
 from filelock import FileLock
 from huggingface_hub import try_to_load_from_cache
+from hypothesis import settings
 from pages import Open, until
 from walkthrough_checkpoint import write_checkpoint
 
 from attnlab import GPT2, AttnlabError, Tokenizer, Trace
 from attnlab.checkpoints.hub import PUBLISHED
-from attnlab.views.page.page import source
+from attnlab.views.page.page import EQUATIONS, source
+
+# A busy machine takes its time.
+settings.register_profile("attnlab", deadline=None)
+settings.load_profile("attnlab")
 
 # What views say is tested in English; tests of Chinese ask for it.
 os.environ["ATTNLAB_LANGUAGE"] = "en"
@@ -63,9 +68,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file's tests run in one process, where they share what is made once."""
+    """A file's tests run in one process, where they share what is made once.
+
+    Files in their order: by how many tests they have, the one that builds the book came last.
+    """
     from xdist.scheduler import LoadFileScheduling
 
+    config.option.loadscopereorder = False
     return LoadFileScheduling(config, log)
 
 
@@ -88,7 +97,10 @@ def browser() -> Iterator[Any]:
 def pure(browser: Any) -> Iterator[Any]:
     """A page with those of the page's functions that draw nothing, and nothing else."""
     page = browser.new_page()
-    for name in ("source.js", "chain.js", "next.js", "change.js", "steps.js"):
+    for name in (
+        *("arrays.js", EQUATIONS, "run.js", "sampling.js", "source.js", "rows.js"),
+        *("next.js", "change.js"),
+    ):
         page.add_script_tag(content=source(name))
     yield page
     page.close()

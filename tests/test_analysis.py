@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def test_the_lens_as_text(it: Trace) -> None:
     best = it.next_tokens(1)[0]
     assert stops[-1].startswith("blocks.1.output ")
     assert stops[-1].endswith(f"  {best.symbol} {best.probability:.2f}")
-    assert lens.note in repr(lens)
+    assert lens.note in " ".join(repr(lens).split())
     assert lens.source in repr(lens)
     line = repr(lens.of(" rolled")).splitlines()[6]
     assert line.endswith(f" {best.probability:.2f} #1")
@@ -220,7 +221,7 @@ def test_attribution_as_text(it: Trace) -> None:
     found = it.attribution(" rolled", " barked")
     title, header, first, second, rest, *note = repr(found).splitlines()
     assert title.endswith("the logit of Ġrolled minus that of Ġbarked at position 7")
-    assert header.split() == ["head", "0", "head", "1", "head", "2", "head", "3", "MLP"]
+    assert re.split("  +", header) == ["layer", "head 0", "head 1", "head 2", "head 3", "MLP"]
     assert [float(x) for x in first.split()] == pytest.approx(
         [0, *found.heads[0], found.mlps[0]], abs=0.0051
     )
@@ -228,7 +229,7 @@ def test_attribution_as_text(it: Trace) -> None:
         [1, *found.heads[1], found.mlps[1]], abs=0.0051
     )
     assert rest.endswith(f"total {found.total:.2f}")
-    assert "\n".join(note) == f"{found.note}\nSource: {found.source}"
+    assert " ".join(note) == f"{found.note} Source: {found.source}"
     lines = repr(found.by_token()).splitlines()
     assert lines[1].split() == [*it.tokens.symbols]
     assert lines[9].startswith("layer 1 head 3")
@@ -847,6 +848,9 @@ def test_the_induction_heads_read_what_the_previous_token_head_writes(it: Trace)
     assert (composition.scores[1] == 0).all()
     assert (composition.scores[:, :, 0] == 0).all()
     assert composition.even == pytest.approx(128**-0.5)
+    assert len(composition.strongest(1000)) == 4 * 4
+    silent = it.edited({"blocks.0.attention.heads.1.W_V": 0}).composition("K")
+    assert (silent.scores[0, 1] == 0).all()
     lines = repr(composition).splitlines()
     assert lines[2].startswith("layer 0 head 1  layer 1 head ")
     assert lines[12].split()[-1] == "0.088"
@@ -935,6 +939,15 @@ def test_jobs_of_heads_by_hand(odd: Trace) -> None:
     assert np.allclose(found.attention[2], weights[:, :, again, ids.index(ids[again])])
     assert np.allclose(found.attention[3], weights[:, :, again, ids.index(ids[again]) + 1])
     assert found.best("first") == np.unravel_index(found.attention[1].argmax(), (3, 5))
+
+
+def test_a_job_with_several_keys(it: Trace) -> None:
+    """All earlier tokens: of i + 1 that are seen they are i."""
+    found = it.jobs({"earlier": lambda tokens: np.tri(len(tokens), k=-1, dtype=bool)})
+    i = np.arange(1, 8)
+    assert found.even[0] == pytest.approx(np.mean(i / (i + 1)))
+    itself = np.diagonal(it.head(1, 2).weights)[1:]
+    assert found.attention[0, 1, 2] == pytest.approx(np.mean(1 - itself), rel=1e-5)
 
 
 def test_a_job_of_ones_own(it: Trace) -> None:
@@ -1057,11 +1070,13 @@ def test_every_analysis_has_a_table_a_picture_a_source_and_what_it_can_not_tell(
     made = analyses(it)
     assert {type(one) for one in made.values()} == {Product, *kinds_below(Analysis)}
     for name, one in made.items():
-        title, *table, note, more, source = repr(one).splitlines()
-        assert title == one.title, name
-        assert "\n".join(table) == one.table(), name
-        assert f"{note}\n{more}" == one.note, name
-        assert source == f"Source: {one.source}", name
+        title, table, source = f"{one.title}\n", f"{one.table()}\n", f"\nSource: {one.source}"
+        text = repr(one)
+        assert text.startswith(title + table), name
+        assert text.endswith(source), name
+        note = text.removeprefix(title + table).removesuffix(source)
+        assert note.replace("\n", " ") == one.note, name
+        assert max(map(len, note.splitlines())) < 80, name
     needs("matplotlib", "plot")
     for name, one in made.items():
         picture = one.plot()
@@ -1077,7 +1092,7 @@ def test_rollout_as_text(it: Trace) -> None:
         _, header, *rows = repr(found).splitlines()[:10]
         assert header.split() == [*it.tokens.symbols]
         assert [float(x) for x in rows[-1].split()[1:]] == pytest.approx(numbers[-1], abs=0.0051)
-        assert found.note in repr(found)
+        assert found.note in " ".join(repr(found).split())
     assert "head 2" in lengths.title
 
 
@@ -1216,3 +1231,17 @@ def test_gradients_are_not_computed_to_be_shown(odd: Trace) -> None:
     gradients = odd.gradients()
     assert repr(gradients).count("not computed yet") == len(gradients.parts)
     assert repr(gradients.blocks[0]).count("not computed yet") == 3
+
+
+def test_patching_shows_its_bar_before_it_runs_anything(
+    it: Trace, it_again: Trace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[str] = []
+
+    def metric(trace: Trace) -> float:
+        shown.append(capsys.readouterr().err)
+        return float(trace.next_logits[7])
+
+    attnlab.patch(it, it_again, metric=metric)
+    assert "0run" in shown[0]
+    assert "8/8" in capsys.readouterr().err

@@ -5,6 +5,7 @@ Slow, since all chapters are executed twice; `-m slow` asks for it.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -83,6 +84,19 @@ def test_the_reference_has_every_public_name(book: Path) -> None:
     page = Page(book / "en" / "api.html")
     public = {name for name in attnlab.__all__ if name != "errors"}
     assert public <= {name.rpartition(".")[2] for name in page.anchors if "attnlab." in name}
+
+
+def test_every_page_names_the_version(book: Path) -> None:
+    for file in book.rglob("*.html"):
+        assert f"attnlab {attnlab.__version__}" in file.read_text(encoding="utf-8"), file
+
+
+def test_llms_txt_lists_every_english_page(book: Path) -> None:
+    text = (book / "llms.txt").read_text(encoding="utf-8")
+    assert text.startswith(f"# attnlab {attnlab.__version__}\n")
+    listed = {target for _, target in re.findall(r"\[([^\]]+)\]\(([^)]+)\)", text)}
+    pages = {f"en/{file.name}" for file in (book / "en").glob("*.html")}
+    assert listed == pages - {f"en/{page}.html" for page in ("genindex", "search", "py-modindex")}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -17,7 +17,7 @@ import pytest
 import safetensors
 from conftest import MODELS, REFERENCE
 from files import INDEX, WEIGHTS, Tensors, change_config, change_tensors, copy_model, digests
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.numpy import load, load_file, save_file
@@ -214,7 +214,6 @@ def to_truncate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_model("one_head", tmp_path_factory.mktemp("truncated"))
 
 
-@settings(deadline=None)
 @given(share=st.floats(0, 1, exclude_max=True))
 def test_any_truncation_is_noticed(to_truncate: Path, share: float) -> None:
     content = (REFERENCE / "one_head" / WEIGHTS).read_bytes()

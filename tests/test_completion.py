@@ -54,7 +54,8 @@ shell = InteractiveShell.instance()
 shell.Completer.use_jedi = sys.argv[1] == "Jedi"
 shell.run_cell('''
 import attnlab
-trace = attnlab.GPT2.from_pretrained("pocket").trace([1, 2, 3])
+model = attnlab.GPT2.from_pretrained("pocket")
+trace = model.trace([1, 2, 3])
 ''')
 for line in sys.stdin:
     text = line.rstrip("\\n")
@@ -82,6 +83,8 @@ def completed(shell: Any, text: str) -> list[str]:
         ("trace.blocks[-1].attention.heads[3].W_", ["K", "O", "Q", "V"]),
         ("trace.head(1,2).raw", ["_scores"]),
         ("trace.blocks[0].mlp.hid", ["den"]),
+        ("model.tokenizer.enc", ["ode"]),
+        ("model.config.n_he", ["ad"]),
     ],
 )
 def test_a_name_that_was_begun(shell: Any, typed: str, ends: list[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from attnlab import GPT2Config
@@ -277,7 +277,6 @@ KEYS = st.sampled_from([*NAMES, *GPT2S, *FIXED, "model_type", "quantization_conf
 VALUES = st.none() | st.booleans() | st.integers(-2, 64) | st.floats() | st.text(max_size=3)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(KEYS, VALUES | st.lists(VALUES, max_size=1)))
 def test_any_settings_make_a_config_or_a_config_error(changed: dict[str, Any]) -> None:
     try:

@@ -282,6 +282,8 @@ def test_sampling_at_the_edges() -> None:
     assert Sampling(temperature=1e-300).probabilities([1.0, 3.0]).tolist() == [0, 1]
     # Which divides what is not 0 into more than float64 holds.
     assert Sampling(temperature=1e-310).probabilities([1.0, 3.0, 2.0]).tolist() == [0, 1, 0]
+    # The most probable token stays, even where 1 - top_p is 1.
+    assert Sampling(top_p=1e-17).probabilities([1.0, 3.0, 2.0]).tolist() == [0, 1, 0]
     flat = Sampling(temperature=1e300).probabilities([1.0, 3.0])
     assert flat.tolist() == [0.5, 0.5]
     assert Sampling().probabilities(np.float32([0, math.log(3)])) == pytest.approx([0.25, 0.75])
@@ -295,12 +297,12 @@ def test_sampling_at_the_edges() -> None:
     [{}, {"temperature": 0.5, "top_k": 5}, {"top_p": 0.7}, {"temperature": 2.0, "top_p": 0.9}],
 )
 def test_draws_fit_the_probabilities(settings: dict[str, Any]) -> None:
-    """Pearson's chi-square over 100,000 draws: below its 99.9 % quantile."""
+    """Pearson's chi-square over 20,000 draws: below its 99.9 % quantile."""
     logits = np.float32(np.random.default_rng(4).standard_normal(11))
     sampling = Sampling(**settings, seed=1)
     rng = sampling.generator()
-    draws = Counter(sampling.draw(logits, rng)[0] for _ in range(100_000))
-    expected = Sampling(**settings).probabilities(logits) * 100_000
+    draws = Counter(sampling.draw(logits, rng)[0] for _ in range(20_000))
+    expected = Sampling(**settings).probabilities(logits) * 20_000
     assert not [id for id in draws if expected[id] == 0]
     possible = np.flatnonzero(expected)
     observed = np.array([draws[int(id)] for id in possible])

@@ -192,7 +192,7 @@ def hub() -> Iterator[Hub]:
 
 # Runs in a process of its own: a list of calls from stdin, their outcomes to stdout.
 CLIENT = """
-import json, os, pathlib, sys, time
+import json, os, pathlib, signal, sys, time
 
 network = []
 
@@ -203,11 +203,12 @@ def watch(event, arguments):
         network.append(list(arguments[:2]))
 
 sys.addaudithook(watch)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests may ignore it
 
 from attnlab import GPT2
 
 if room := os.environ.get("ROOM"):
-    import resource, signal
+    import resource
 
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(room), int(room)))
@@ -225,6 +226,7 @@ for name, is_path, options in json.load(sys.stdin):
         outcome |= {"error": type(error).__name__, "message": str(error)}
     outcome["seconds"] = time.monotonic() - start
     outcome["network"] = list(network)
+    outcome["has_utils"] = "huggingface_hub.utils" in sys.modules
     outcomes.append(outcome)
 print(json.dumps(outcomes))
 """
@@ -232,11 +234,12 @@ print(json.dumps(outcomes))
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one call; `stderr` is that of the whole process."""
+    """What came of one call; `stderr` and `has_utils` are of the whole process."""
 
     stderr: str
     seconds: float
     network: list[list[object]]
+    has_utils: bool
     directory: str = ""
     width: int = 0
     error: str = ""
@@ -572,6 +575,7 @@ def test_what_another_tool_cached_is_found(
     for outcome in client.ask(call("gpt2"), call("openai-community/gpt2")):
         assert outcome.check_model("odd") == snapshot
         assert outcome.network == []
+        assert not outcome.has_utils, "opening takes twenty times as long"
     assert hub.log == []
     assert digests(snapshot) == before
 

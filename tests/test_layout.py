@@ -101,7 +101,7 @@ def test_import_loads_nothing_heavy() -> None:
     assert "numpy" in loaded
     late = {"tiktoken", "safetensors", "huggingface_hub", "argparse", "attnlab.training"}
     late |= {"attnlab.corpus"}  # which is there when it is asked for
-    late |= {"starlette", "uvicorn", "attnlab.model.explorer"}
+    late |= {"starlette", "uvicorn", "attnlab.model.explorer", "attnlab.model.generation"}
     late |= {
         "attnlab.views",
         "attnlab.views.page.page",

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
+import re
 import shutil
+import subprocess
+import sys
 from collections import UserDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -499,9 +503,69 @@ def test_no_tokenizer(tmp_path: Path) -> None:
     assert trace.head(0, 0).explain(2, 0).text(100)
     with pytest.raises(TypeError, match="came without a tokenizer"):
         model.trace("the hen")
-    with pytest.raises(ValueError, match="came without a tokenizer"):
-        model.save(tmp_path)
     check(pickle.loads(pickle.dumps(model)), expected)
+
+
+def test_a_directory_without_a_tokenizer(tmp_path: Path) -> None:
+    """It opens for ids, or with a tokenizer from elsewhere; what it was is what is saved."""
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(REFERENCE / "odd" / name, tmp_path)
+    expected = expected_of("odd")
+    model = GPT2.from_pretrained(tmp_path)
+    check(model, expected)
+    with pytest.raises(TypeError, match="came without a tokenizer: give ids, or open it with"):
+        model.trace("the hen")
+
+    whole = GPT2.from_pretrained(REFERENCE / "odd")
+    for tokenizer in (whole.tokenizer, REFERENCE / "odd", str(REFERENCE / "odd")):
+        other = GPT2.from_pretrained(tmp_path, tokenizer=tokenizer)
+        assert other.trace("the hen").tokens == whole.trace("the hen").tokens
+    with pytest.raises(TypeError, match="tokenizer must be"):
+        GPT2.from_pretrained(tmp_path, tokenizer=5)
+
+    model.save(tmp_path / "saved")
+    check(GPT2.from_pretrained(tmp_path / "saved"), expected)
+    with pytest.raises(ValueError, match=r"came without a tokenizer, and .*odd holds one"):
+        model.save(shutil.copytree(REFERENCE / "odd", tmp_path / "odd"))
+
+
+@pytest.mark.parametrize("extra", [(), ("vocab.json",)])
+def test_pickled_weights_are_told_before_a_tokenizer(
+    tmp_path: Path, extra: tuple[str, ...]
+) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    for name in ("config.json", *extra):
+        shutil.copy(REFERENCE / "odd" / name, tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"only pytorch_model\.bin\. That is a pickle"):
+        GPT2.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("run_with_cache", "model.trace(text)"),
+        ("to_tokens", "model.tokenizer.encode(text)"),
+        ("cfg", "model.config"),
+        ("W_K", "trace.blocks[l].attention.W_K here"),
+        ("state_dict", "model.parameters here"),
+        ("wieghts", "GPT2 has no wieghts"),
+    ],
+)
+def test_what_models_of_other_tools_have(theirs: str, ours: str) -> None:
+    model = GPT2.from_pretrained("pocket")
+    with pytest.raises(AttributeError, match=re.escape(ours)):
+        getattr(model, theirs)
+    assert not hasattr(copy.copy(model), theirs)
+
+
+def test_a_hub_out_of_reach_is_told_with_the_model_that_is_here(tmp_path: Path) -> None:
+    """In a process of its own, as huggingface_hub reads its variables when it is imported."""
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path)}
+    code = "import attnlab; attnlab.GPT2.from_pretrained('gpt2')"
+    run = [sys.executable, "-c", code]
+    told = subprocess.run(run, env=environment, capture_output=True, text=True).stderr
+    assert told.splitlines()[-1].startswith("attnlab.errors.DownloadError: gpt2 is")
+    assert 'The model "pocket" comes with attnlab' in told
 
 
 @pytest.mark.parametrize("wrong", [5, "odd", b"", {"model": {}}, object(), lambda text: [1]])

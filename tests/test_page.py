@@ -52,7 +52,16 @@ from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.support.tables import printable
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.page import way
-from attnlab.views.page.page import HERE, MARK, SCRIPTS, STEPS, estimated_size, is_page
+from attnlab.views.page.page import (
+    EQUATIONS,
+    HERE,
+    MARK,
+    SCRIPTS,
+    STEPS,
+    estimated_size,
+    is_page,
+    source,
+)
 from attnlab.views.purposes import purpose
 
 # Symbols of tokens that would like to be more than text.
@@ -115,7 +124,8 @@ def test_names_and_formulas_are_those_of_the_steps(
         for name in STEPS
         for formula in [odd.trace(TEXT).head(0, 0).formula_of(name)]
         for file in ("page.py", "page.html", *SCRIPTS)
-        if formula in (HERE / file).read_text(encoding="utf-8")
+        if file != EQUATIONS  # which is made of the equations themselves
+        if formula in source(file)
     ]
     assert written == []
 
@@ -209,32 +219,28 @@ def random_chains() -> Iterator[tuple[str, NDArray[Any], NDArray[Any], NDArray[A
     ("Q", "K", "V", "mask"), [pytest.param(*rest, id=name) for name, *rest in random_chains()]
 )
 def test_the_arithmetic_is_numpys(
-    browser: Any, Q: NDArray[Any], K: NDArray[Any], V: NDArray[Any], mask: NDArray[np.bool_]
+    pure: Any, Q: NDArray[Any], K: NDArray[Any], V: NDArray[Any], mask: NDArray[np.bool_]
 ) -> None:
     wanted = attention(*(x.astype(np.float64) for x in (Q, K, V)), mask=mask)
-    page = browser.new_page()
     (H, T, Dh), Tk = Q.shape, K.shape[1]
-    found = page.evaluate(
-        f"""([values, bits]) => {{
-        {(HERE / "source.js").read_text(encoding="utf-8")}
-        {(HERE / "chain.js").read_text(encoding="utf-8")}
-        const shape = {{ H: {H}, T: {T}, Tk: {Tk}, Dh: {Dh} }};
-        const mask = unpackedMask(bits, {T * Tk});
-        const scales = [{wanted.scale}, {wanted.scale}];
-        const heads = headsOf(new Float32Array(bytesOf(values).buffer), mask, scales, {{}}, shape);
-        const steps = {json.dumps(MATRICES)};
-        const rows = (f) => heads.map((head) => Array.from({{ length: {T} }},
-            (_, i) => Array.from(f(head, i), (x) => (x === -Infinity ? "-inf" : x))));
-        const found = Object.fromEntries(steps.map((s) => [s, rows((h, i) => stepRow(h, s, i))]));
-        found.context = rows((h, i) => contextRow(h, stepRow(h, "weights", i)));
-        return found;
-        }}""",
+    found = pure.evaluate(
+        """([graph, sizes, values, bits, steps]) => {
+            const trace = { ...sizes, edited: {}, mask: unpackedMask(bits, sizes.T * sizes.Tk),
+                graph: new Graph(graph), given: { n_head: sizes.H, by_root: true },
+                runs: new Map(), read: new Map() };
+            trace.read.set(0, layerOf(trace, 0, new Float32Array(bytesOf(values).buffer)));
+            const rows = (step) => trace.read.get(0).heads.map((head) =>
+                Array.from({ length: sizes.T }, (_, i) => [...stepRow(head, step, i)]));
+            return Object.fromEntries(steps.map((step) => [step, rows(step)]));
+        }""",
         [
+            GPT2.from_pretrained("pocket").trace([1, 2]).graph_as_data(),
+            {"H": H, "T": T, "Tk": Tk, "Dh": Dh},
             in_base64(b"".join(x.tobytes() for x in (Q, K, V))),
             in_base64(np.packbits(mask).tobytes()),
+            [*MATRICES, "context"],
         ],
     )
-    page.close()
     for step in (*MATRICES, "context"):
         expected, computed = getattr(wanted, step), np.array(found[step], dtype=np.float64)
         assert computed.shape == expected.shape

@@ -33,7 +33,7 @@ ROWS = """async ([number, position]) => {
 }"""
 
 # JavaScript: the positions whose ways the page can show.
-POSITIONS = "traces[0].tokens.map((_, i) => i).filter((i) => isThere(traces[0], `way.${i}`))"
+POSITIONS = "traces[0].tokens.map((_, i) => i).filter((i) => source.has(traces[0], `way.${i}`))"
 
 
 @pytest.fixture(scope="module")
@@ -163,37 +163,43 @@ def test_every_row_is_the_librarys(open_page: Open, kind: Any) -> None:
 def test_activations_are_those_of_torch(pure: Any) -> None:
     recorded = np.load(REFERENCE / "activations.npz")
     for ours, theirs in (
-        ("GELU", "gelu_new"),
-        ("exact GELU", "gelu"),
-        ("quick GELU", "quick_gelu"),
-        ("SiLU", "silu"),
-        ("ReLU", "relu"),
+        ("gelu", "gelu_new"),
+        ("exact_gelu", "gelu"),
+        ("quick_gelu", "quick_gelu"),
+        ("silu", "silu"),
+        ("relu", "relu"),
     ):
         x = recorded["in"].tolist()
-        found = pure.evaluate(f"(all) => all.map((x) => x * SHARES[{ours!r}](x))", x)
+        found = pure.evaluate(f"(all) => all.map((x) => equations.{ours}(x))", x)
         assert found == pytest.approx(recorded[theirs].tolist(), rel=1e-12, abs=1e-14), ours
 
 
 def test_erf_is_that_of_python(pure: Any) -> None:
     x = [-30.0, -6, -5.9, -2, -0.5, -0.469, -0.46875, -1e-9, 0, 0.1, 0.4, 0.47, 1, 3, 4, 4.1, 9]
-    assert pure.evaluate("(x) => x.map(erf)", x) == pytest.approx([*map(math.erf, x)], rel=1e-15)
+    found = pure.evaluate("(all) => all.map((x) => 2 * equations.normal_share(x) - 1)", x)
+    wanted = [math.erf(one / math.sqrt(2)) for one in x]
+    assert found == pytest.approx(wanted, rel=1e-15, abs=2e-16)
 
 
 def test_layer_norm_by_hand(pure: Any) -> None:
     norm = {"gain": [2, 2, 2, 10], "bias": [0, 1, 0, 0], "epsilon": 11}
-    made = pure.evaluate("(norm) => layerNorm([2, 4, 6, 16], norm)", norm)
-    assert made["mean"] == 7
-    assert made["variance"] == (25 + 9 + 1 + 81) / 4
-    assert made["deviation"] == math.sqrt(40)
-    row = [*made["row"]]
+    row = pure.evaluate(
+        """({ gain, bias, epsilon }) => {
+            const array = (numbers) => new Nd(Float64Array.from(numbers), [4]);
+            const x = array([2, 4, 6, 16]);
+            return [...equations.layer_norm(x, array(gain), array(bias), epsilon).numbers()];
+        }""",
+        norm,
+    )
     assert row == pytest.approx([x / math.sqrt(40) for x in (-10, -6 + math.sqrt(40), -2, 90)])
 
 
-def test_a_sums_largest_terms_and_the_others(pure: Any) -> None:
+def test_a_sums_largest_terms_and_the_others(open_page: Open, odd: GPT2) -> None:
+    page = open_page(odd.trace("the hen"))
     terms = [1, -5, 0.5, 5, -0.25, 3]
-    found = pure.evaluate("(terms) => largestTerms(terms, 3)", terms)
+    found = page.evaluate("(terms) => largestTerms(terms, 3)", terms)
     assert found == {"largest": [1, 3, 5], "sum": 3, "rest": 1.25}
-    assert pure.evaluate("largestTerms([2, -7], 3)") == {"largest": [1, 0], "sum": -5, "rest": 0}
+    assert page.evaluate("largestTerms([2, -7], 3)") == {"largest": [1, 0], "sum": -5, "rest": 0}
 
 
 # ---- the arithmetic of one number ----------------------------------------------------------------
@@ -275,9 +281,14 @@ def test_a_logit_and_its_probability(open_page: Open, tied: bool) -> None:
         assert near(terms[:, 0], trace.final[-1])
         assert near(terms[:, 1], trace.W_U[:, token.id])
         assert near(terms[:, 2].sum(), token.logit)
-        logit, largest, power, same, sum_, share = numbers(go_to(page, "probabilities", place))
+        shown = numbers(go_to(page, "probabilities", place))
+        logit, largest, difference, exponent, power = shown[:5]
+        *powers, sum_, same, again, share = shown[5:]
         assert near([logit, largest], [token.logit, trace.next_logits.max()])
+        assert exponent == difference == logit - largest
         assert same == power == pytest.approx(math.exp(logit - largest), rel=1e-12)
+        assert again == sum_ == pytest.approx(sum(powers), rel=1e-12)
+        assert len(powers) == 8 + 1  # and the others
         assert sum_ == pytest.approx(np.exp(trace.next_logits - largest).sum(), rel=1e-5)
         assert share == pytest.approx(token.probability, rel=1e-5)
     assert "weights of the likeliest next tokens alone" in go_to(page, "logits", 10).inner_text()
@@ -370,12 +381,11 @@ def test_the_lines_of_activations(open_page: Open, activation: str, share: Any) 
         assert values[-2][-1] == pytest.approx(share(x), rel=1e-12)
         if activation == "gelu_new":
             inside = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-            wanted = [[x], [math.sqrt(2 / math.pi), x, x**3, inside], [inside, math.tanh(inside)]]
-            wanted.append([math.tanh(inside), share(x)])
+            wanted = [[x, x, inside], [inside, share(x)]]
             for found, numbers_of_line in zip(values, wanted, strict=False):
                 assert found == pytest.approx(numbers_of_line, rel=1e-12)
         else:
-            assert len(values) == 3
+            assert len(values) == 2
         assert near(shown[-1], mlp.activated[i, c])
     assert f"{trace.config.activation.name}(hidden)" in page.locator("#stop-formula").inner_text()
 

@@ -154,10 +154,9 @@ def test_files_of_other_kinds(trace: Trace, tmp_path: Path) -> None:
     with safe_open(file, "np") as opened:
         metadata = opened.metadata()
     metadata.pop("sha256")
-    assert metadata["format"] == FORMAT
+    assert metadata.pop("format") == FORMAT
     ids = json.loads(metadata["ids"])
     for changed, message in (
-        ({"format": "attnlab.trace 9"}, "attnlab.trace 9"),
         ({"config": "{}"}, "vocab_size is missing"),
         ({"config": "["}, "no whole trace file"),
         ({"ids": json.dumps([*ids, 9])}, "no whole trace file"),
@@ -165,21 +164,27 @@ def test_files_of_other_kinds(trace: Trace, tmp_path: Path) -> None:
         ({"ids": "7"}, "no whole trace file"),
         ({"symbols": "[]"}, "no whole trace file"),
     ):
-        write_sealed(file, tensors, metadata | changed)
+        write_sealed(file, FORMAT, tensors, metadata | changed)
         with pytest.raises(RecordingError, match=message):
             open_trace(file)
     for name in ("embedding", "blocks.1.attention.K", "blocks.2.output", "vocabulary.bytes"):
-        write_sealed(file, {n: x for n, x in tensors.items() if n != name}, metadata)
+        write_sealed(file, FORMAT, {n: x for n, x in tensors.items() if n != name}, metadata)
         with pytest.raises(RecordingError, match="no whole trace file"):
             open_trace(file)
-        write_sealed(file, tensors | {name: tensors[name][:-1]}, metadata)
+        write_sealed(file, FORMAT, tensors | {name: tensors[name][:-1]}, metadata)
         with pytest.raises(RecordingError, match="no whole trace file"):
             open_trace(file)
     for name in ("final", "blocks.1.attention.K", "next_logits"):
-        write_sealed(file, tensors | {name: tensors[name].astype(np.float64)}, metadata)
+        write_sealed(file, FORMAT, tensors | {name: tensors[name].astype(np.float64)}, metadata)
         with pytest.raises(RecordingError, match=f"no whole trace file: {name} is float64"):
             open_trace(file)
+    write_sealed(file, "attnlab.trace 9", tensors, metadata)
+    with pytest.raises(RecordingError, match=f"must be '{FORMAT}', and is 'attnlab.trace 9'"):
+        open_trace(file)
     save_file({"x": np.ones(3)}, file)
+    with pytest.raises(RecordingError, match=f"its format must be '{FORMAT}', and is None"):
+        open_trace(file)
+    save_file({"x": np.ones(3)}, file, {"format": FORMAT})
     with pytest.raises(RecordingError, match="checksum"):
         open_trace(file)
     with pytest.raises(RecordingError):

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import gc
 import math
+import re
 import weakref
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import kept
 
+import attnlab
 from attnlab import (
     GPT2,
     AttnlabError,
@@ -172,7 +174,7 @@ def test_text_and_its_ids_are_the_same(odd: GPT2) -> None:
     assert "".join(trace.tokens.texts) == text
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(ids=st.lists(st.integers(0, 262), min_size=2, max_size=17), data=st.data())
 def test_a_later_token_changes_nothing_earlier(ids: list[int], data: st.DataObject) -> None:
     model = GPT2.from_pretrained(REFERENCE / "one_head", dtype="float64")
@@ -451,3 +453,31 @@ def test_a_candidate_is_a_token_that_there_is(odd: GPT2) -> None:
     for probability in ("a", -0.5, None, math.nan, math.inf, 10**400):
         with pytest.raises(AttnlabError, match="probability must be a number of at least 0"):
             trace.candidate(71, probability)
+
+
+@pytest.mark.parametrize(
+    ("path", "ours"),
+    [
+        ("blocks.1.attn.hook_pattern", "blocks.1.attention.weights"),
+        ("blocks.2.hook_resid_pre", "resid_pre is input"),
+        ("blocks.0.mlp.hook_post", "post is hidden|post is activated"),
+        ("hook_pos_embed", "position_embedding"),
+    ],
+)
+def test_hook_names_lead_to_the_steps(odd: GPT2, path: str, ours: str) -> None:
+    trace = odd.trace("the hen")
+    with pytest.raises(ValueError, match=f"TransformerLens's .*{ours}.* here"):
+        attnlab.at(trace, path)
+    with pytest.raises(ValueError, match=r"TransformerLens's .* here"):
+        trace.edited({path: 0})
+
+
+def test_a_token_in_the_place_of_a_step(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    token = trace.tokens[-1].text
+    told = re.escape(f"trace.head(layer, head).explain({token.strip()!r}, 0)")
+    with pytest.raises(ValueError, match=told):
+        trace.explain(token.strip(), 0)
+    assert trace.head(0, 0).explain(token.strip(), 0)
+    with pytest.raises(ValueError, match="has no step 'nothing'"):
+        trace.explain("nothing", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from attnlab.equations import AnyArray, Array, deviation, mean
 from attnlab.errors import InvalidValueError
 from attnlab.steps import read_only
 from attnlab.support.messages import Message
+from attnlab.support.tables import Table
 from attnlab.views.shown import Axis
 
 # How far sums may be off, of the sizes that are added up.
@@ -44,9 +46,8 @@ class Attribution(Analysis):
     """
 
     note: ClassVar[str] = (
-        "Only what is written straight to the logit is counted: not what a head or MLP does by\n"
-        "way of later ones. The last LayerNorm's scale is held, though every part has a share in "
-        "it."
+        "Only what is written straight to the logit is counted: not what a head or MLP does by way "
+        "of later ones. The last LayerNorm's scale is held, though every part has a share in it."
     )
     source: ClassVar[str] = (
         "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021); Wang et al., "
@@ -108,7 +109,12 @@ class Attribution(Analysis):
         columns = named("part", (*(Message("head {head}", head=head) for head in range(H)), "MLP"))
         return np.column_stack([self.heads, self.mlps]), numbered("layer", L), columns
 
-    def table(self) -> str:
+    def _tables(self) -> Iterator[str | Table]:
+        numbers, _, columns = self._grid()
+        lines = [["layer", *columns.labels]]
+        for layer, row in enumerate(numbers):
+            lines.append([str(layer), *(f"{number:z.{self.decimals}f}" for number in row)])
+        yield Table(lines, left=())
         rest = (
             ("token embedding", self.token_embedding),
             ("position embedding", self.position_embedding),
@@ -116,7 +122,7 @@ class Attribution(Analysis):
             ("total", self.total),
         )
         words = ", ".join(f"{name} {number:z.{self.decimals}f}" for name, number in rest)
-        return f"{super().table()}\n{words}"
+        yield words
 
 
 class ByToken(Analysis):
@@ -130,7 +136,7 @@ class ByToken(Analysis):
     """
 
     note: ClassVar[str] = (
-        "A token's value holds what earlier layers put there, of other tokens too: that a head\n"
+        "A token's value holds what earlier layers put there, of other tokens too: that a head "
         "reads at a token does not mean that it reads that token."
     )
     source: ClassVar[str] = Attribution.source

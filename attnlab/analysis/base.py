@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
@@ -11,9 +11,8 @@ from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
 from attnlab.steps import at
 from attnlab.support.checks import as_floats
-from attnlab.support.console import PrintedAnywhere
 from attnlab.support.messages import Message
-from attnlab.support.tables import table
+from attnlab.support.tables import Document, Heading, Paragraph, Table, matrix_table
 from attnlab.text.tokens import Token
 from attnlab.views.places import place, place_of
 from attnlab.views.shown import Axis, axis_of
@@ -30,7 +29,7 @@ Trace: TypeAlias = Any
 Named: TypeAlias = int | str | Token
 
 
-class Analysis(PrintedAnywhere):
+class Analysis(Document):
     """What was found out; `print` shows a table and what it can't tell, `plot` draws it.
 
     Attributes
@@ -55,17 +54,18 @@ class Analysis(PrintedAnywhere):
 
     def table(self) -> str:
         """The numbers as text."""
-        numbers, rows, columns = self._grid()
-        return table(
-            numbers,
-            rows=rows.labels,
-            columns=columns.labels,
-            decimals=self.decimals,
-            max_rows=100,
-        )
+        return "\n".join(map(str, self._tables()))
 
-    def __repr__(self) -> str:
-        return "\n".join((self.title, self.table(), self.note, f"Source: {self.source}"))
+    def _tables(self) -> Iterator[str | Table]:
+        """The numbers, and what is said of them."""
+        numbers, rows, columns = self._grid()
+        yield matrix_table(numbers, rows.labels, columns.labels, self.decimals, 100, 16)
+
+    def pieces(self) -> Iterator[str | Table]:
+        yield Heading(self.title)
+        yield from self._tables()
+        yield Paragraph(self.note)
+        yield f"Source: {self.source}"
 
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from attnlab.forward.products import triangle
 from attnlab.steps import read_only
 from attnlab.support.checks import as_count
 from attnlab.support.messages import Message
-from attnlab.support.tables import align
+from attnlab.support.tables import Table
 from attnlab.text.tokens import Token
 from attnlab.views.shown import Axis
 
@@ -36,7 +37,7 @@ class TokensOfHead(Analysis):
 
     decimals: ClassVar[int] = 4
     note: ClassVar[str] = (
-        "The token's row of W_E alone goes through the block's LayerNorm, without position and\n"
+        "The token's row of W_E alone goes through the block's LayerNorm, without position and "
         "without what earlier blocks add: the further from the first block, the less it says."
     )
     source: ClassVar[str] = FRAMEWORK
@@ -106,8 +107,9 @@ class Composition(Analysis):
     """
 
     note: ClassVar[str] = (
-        "It is of the matrices alone, whatever the text: that a head could read what another one\n"
-        "writes does not mean that it does. What MLPs and LayerNorm's scale do between is left out."
+        "It is of the matrices alone, whatever the text: that a head could read what another one "
+        "writes does not mean that it does. What MLPs and LayerNorm's scale do between is left "
+        "out."
     )
     source: ClassVar[str] = f"{FRAMEWORK}, ‖OV · reads‖ / (‖OV‖ ‖reads‖)"
 
@@ -142,14 +144,14 @@ class Composition(Analysis):
         names = tuple(head_called(n, h) for n in range(L) for h in range(H))
         return self.scores.reshape(L * H, L * H), named("writes", names), named("reads", names)
 
-    def table(self) -> str:
+    def _tables(self) -> Iterator[Table]:
         lines = [("writes", f"reads by {self.kind}", "score")]
         for pair in self.strongest():
             first, one, second, other = pair
             words = (head_called(first, one), head_called(second, other))
             lines.append((*words, f"{self.scores[pair]:.3f}"))
         lines.append(("random numbers", "", f"{self.even:.3f}"))
-        return align(lines, left=(0, 1))
+        yield Table(lines, left=(0, 1))
 
 
 def writing_of(attention: Trace) -> Array:

@@ -29,7 +29,7 @@ class Rollout(Analysis):
 
     note: ClassVar[str] = (
         "It takes the mean of all heads, gives attention and what it is added to one half each, "
-        "and\nleaves values and MLPs out: a share tells where something may come from, not what."
+        "and leaves values and MLPs out: a share tells where something may come from, not what."
     )
     source: ClassVar[str] = "Abnar and Zuidema, “Quantifying Attention Flow in Transformers” (2020)"
 
@@ -64,7 +64,7 @@ class ValueWeighted(Analysis):
     """
 
     note: ClassVar[str] = (
-        "Lengths alone: vectors of one row may cancel each other, and what a later part reads may\n"
+        "Lengths alone: vectors of one row may cancel each other, and what a later part reads may "
         "lie in another direction."
     )
     source: ClassVar[str] = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -12,7 +12,7 @@ from attnlab.analysis.base import Analysis, Trace, head_called, named
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.steps import read_only
-from attnlab.support.tables import align
+from attnlab.support.tables import Table
 from attnlab.text.tokens import Tokens
 from attnlab.views.shown import Axis
 
@@ -68,7 +68,7 @@ class HeadJobs(Analysis):
     """
 
     note: ClassVar[str] = (
-        "That a head looks there in these texts does not tell what it reads there, nor that it\n"
+        "That a head looks there in these texts does not tell what it reads there, nor that it "
         "does nothing else."
     )
     source: ClassVar[str] = (
@@ -108,17 +108,17 @@ class HeadJobs(Analysis):
         names = tuple(head_called(n, h) for n in range(L) for h in range(H))
         return self.attention.reshape(jobs, -1).T, named("head", names), named("job", self.jobs)
 
-    def table(self) -> str:
+    def _tables(self) -> Iterator[str | Table]:
         def shares(numbers: AnyArray) -> list[str]:
             return ["" if np.isnan(share) else f"{share:.2f}" for share in numbers]
 
         lines = [["layer", "head", *self.jobs]]
         for layer, head in np.ndindex(*self.attention.shape[1:]):
             lines.append([str(layer), str(head), *shares(self.attention[:, layer, head])])
-        table = align([*lines, ["evenly", "", *shares(self.even)]])
-        nowhere = [job for job, even in zip(self.jobs, self.even, strict=True) if np.isnan(even)]
-        told = [f"no token has a place for the job {job}: its column is empty" for job in nowhere]
-        return "\n".join([table, *told])
+        yield Table([*lines, ["evenly", "", *shares(self.even)]])
+        for job, even in zip(self.jobs, self.even, strict=True):
+            if np.isnan(even):
+                yield f"no token has a place for the job {job}: its column is empty"
 
 
 def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJobs:

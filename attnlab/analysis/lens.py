@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from attnlab.forward.fast import ROWS
 from attnlab.steps import Part, at, read_only
 from attnlab.support.checks import as_count
 from attnlab.support.messages import Message
-from attnlab.support.tables import ELLIPSIS, align, elide
+from attnlab.support.tables import ELLIPSIS, Table, elide
 from attnlab.text.tokens import Token
 from attnlab.views.places import place_of
 from attnlab.views.shown import Axis, label
@@ -40,7 +40,7 @@ class Lens(Analysis):
 
     note: ClassVar[str] = (
         "Early stops are read in the directions of the last one, which they need not be written "
-        "in:\nthat a token is not seen there does not mean that nothing is known of it."
+        "in: that a token is not seen there does not mean that nothing is known of it."
     )
     source: ClassVar[str] = (
         "nostalgebraist, “interpreting GPT: the logit lens” (2020); softmax of LayerNorm(stop) W_U"
@@ -72,17 +72,13 @@ class Lens(Analysis):
         symbol = label(self.tokens[stop][column].symbol)
         return f"{symbol} {self.probabilities[stop, column]:.2f}"
 
-    def lines(self) -> list[list[str]]:
-        """The table's cells, below a header."""
+    def _tables(self) -> Iterator[Table]:
         labels = self._columns.labels
         columns = elide(len(labels), COLUMNS_SHOWN)
         lines = [["", *(ELLIPSIS if j is None else labels[j] for j in columns)]]
         for i, stop in enumerate(self.stops):
             lines.append([stop, *(ELLIPSIS if j is None else self._cell(i, j) for j in columns)])
-        return lines
-
-    def table(self) -> str:
-        return align(self.lines())
+        yield Table(lines)
 
 
 class OneToken(Lens):

@@ -57,7 +57,7 @@ class Patching(Analysis):
     """
 
     note: ClassVar[str] = (
-        "A part that restores much is one that the difference passes through, in these two texts;\n"
+        "A part that restores much is one that the difference passes through, in these two texts; "
         "not the only one, nor where the decision is made. Parts that do it together may each do "
         "nothing."
     )
@@ -113,7 +113,7 @@ class GuessedPatching(Patching):
         "Attribution patching of {parts} by position: {target}",
     )
     note: ClassVar[str] = (
-        "A guess, as good as the model is linear between the two texts: worst where softmax is\n"
+        "A guess, as good as the model is linear between the two texts: worst where softmax is "
         "saturated. `attnlab.patch` measures what this guesses; as there, parts are patched alone."
     )
     source: ClassVar[str] = (
@@ -160,11 +160,13 @@ def patch(
     """
     check_traces(clean, corrupted)
     measure, words, target = measure_of(clean, metric)
-    ends = checked(clean, corrupted, parts, measure, by_position)
-    made = Patching(corrupted, parts, by_position, words, ends)
-    patches = [*product(made.paths, rows_of(corrupted, by_position))]
     numbers: list[float] = []
-    with progress_bar(total=len(patches), disable=not progress, unit="run") as bar:
+    # The bar is there before the two runs that everything is measured by, which may take seconds.
+    with progress_bar(disable=not progress, unit="run") as bar:
+        ends = checked(clean, corrupted, parts, measure, by_position)
+        made = Patching(corrupted, parts, by_position, words, ends)
+        patches = [*product(made.paths, rows_of(corrupted, by_position))]
+        bar.reset(total=len(patches))
         for group in groups(corrupted, patches, target):
             traces = [patched(clean, corrupted, patch) for patch in group]
             measured = [measure(traces[0])] if target is None else values(target, traces, group)

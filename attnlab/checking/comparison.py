@@ -31,8 +31,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.forward.edits import above
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.steps import Result, Run, at
-from attnlab.support.console import PrintedAnywhere
-from attnlab.support.tables import align
+from attnlab.support.tables import Document, Heading, Table
 from attnlab.views.shown import TOKEN_AXES, label
 
 # Large beside float32's epsilon, 2⁻²³, and small enough that what follows grows in proportion.
@@ -97,18 +96,13 @@ HEADER = ("step", "shape", "difference", "relative", "x rounding", "", "largest 
 WORDS = (0, 1, 5, 6)
 
 
-def table_of(stages: Iterable[Stage]) -> str:
-    """Stages as text, one in a line."""
-    return align(lines_of(stages), left=WORDS)
+def table_of(stages: Iterable[Stage]) -> Table:
+    """A table of stages, one in a line."""
+    return Table([HEADER, *(stage.line() for stage in stages)], left=WORDS)
 
 
-def lines_of(stages: Iterable[Stage]) -> list[tuple[str, ...]]:
-    """The cells of such a table, below a header."""
-    return [HEADER, *(stage.line() for stage in stages)]
-
-
-@dataclass(frozen=True, eq=False)
-class Stages(PrintedAnywhere):
+@dataclass(frozen=True, eq=False, repr=False)
+class Stages(Document):
     """What came of holding steps against each other.
 
     Attributes
@@ -129,7 +123,7 @@ class Stages(PrintedAnywhere):
         return self.first is None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Differences(Stages):
     """How two results differ, as `compare` tells it; `repr` is a table.
 
@@ -143,7 +137,7 @@ class Differences(Stages):
     titles: tuple[str, str]
     note: str
 
-    def __repr__(self) -> str:
+    def pieces(self) -> Iterator[str | Table]:
         first = self.first
         if first is None:
             verdict = f"All {len(self.stages)} steps agree: rounding explains every difference."
@@ -151,10 +145,13 @@ class Differences(Stages):
             differing = sum(not stage.agrees for stage in self.stages)
             verdict = (
                 f"{differing} of {len(self.stages)} steps differ by more than rounding explains; "
-                f"the first is {first.path}{', ' * bool(first.place)}{first.place}."
+                f"the first is {', '.join(filter(None, (first.path, first.place)))}."
             )
-        heading = f"a  {self.titles[0]}\nb  {self.titles[1]}"
-        return "\n".join(filter(None, (heading, self.note, verdict, table_of(self._shown()))))
+        yield Heading(f"a  {self.titles[0]}\nb  {self.titles[1]}")
+        if self.note:
+            yield self.note
+        yield verdict
+        yield table_of(self._shown())
 
     def _shown(self) -> tuple[Stage, ...]:
         if len(self.stages) <= MANY:
@@ -192,7 +189,9 @@ def compare(a: Result, b: Result) -> Differences:
     """
     for result in (a, b):
         if not isinstance(result, Result):
-            own = ": hold it against another by its own `.compare`" * hasattr(result, "compare")
+            own = ""
+            if hasattr(result, "compare"):
+                own = ": hold it against another by its own `.compare`"
             raise InvalidTypeError(
                 f"what is compared are two traces, or parts of them; given {shown(result)}{own}"
             )
@@ -233,7 +232,9 @@ def note_on(a: Result, b: Result) -> str:
     others = np.flatnonzero(np.not_equal(a.tokens.ids, b.tokens.ids))
     if not others.size:
         return ""
-    which = ", ".join(map(str, others[:8])) + ", …" * (others.size > 8)
+    which = ", ".join(map(str, others[:8]))
+    if others.size > 8:
+        which += ", …"
     return f"Their tokens are not the same at {which}."
 
 

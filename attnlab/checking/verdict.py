@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -37,7 +36,7 @@ from attnlab.forward.edits import check_path, steps_below
 from attnlab.forward.functional import causal_mask
 from attnlab.steps import Graph, Result, Run
 from attnlab.support.checks import as_reals
-from attnlab.support.tables import align
+from attnlab.support.tables import Heading, Paragraph, Table
 
 # What explains a difference leaves less than this share of it; what is only nearer is no reason.
 LEFT_OVER = 1 / 16
@@ -56,7 +55,7 @@ class Cell(NamedTuple):
     right: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Verdict(Stages):
     """How somebody's numbers compare with a result's, as `check` tells it; `repr` is the answer.
 
@@ -77,43 +76,41 @@ class Verdict(Stages):
     differing: str = ""
     cells: tuple[Cell, ...] = ()
 
-    def __repr__(self) -> str:
-        return "\n".join((self.heading, table_of(self.stages), *self._reasons()))
-
-    @property
-    def heading(self) -> str:
+    def pieces(self) -> Iterator[str | Table]:
         agreeing = sum(stage.agrees for stage in self.stages)
         heading = f"{self.title}: {agreeing} of {len(self.stages)} steps agree"
-        return f"{heading}, the first that does not is {self.first.path}" if self.first else heading
+        if self.first:
+            heading += f", the first that does not is {self.first.path}"
+        yield Heading(heading)
+        yield table_of(self.stages)
+        if self.first:
+            yield ""
+        yield from self._reasons()
 
     @property
     def reasons(self) -> str:
         """What is wrong, in words; "" where nothing is."""
-        return "\n".join(self._reasons()).lstrip("\n")
+        return "\n".join(map(str, self._reasons()))
 
-    def _reasons(self) -> Iterator[str]:
+    def _reasons(self) -> Iterator[str | Table]:
         if self.first is None:
             return
         if not self.mistakes:
-            yield f"\nNo known mistake makes your {self.first.path}. {self.differing}"
+            yield f"No known mistake makes your {self.first.path}. {self.differing}"
             lines = [("", "yours", "right")]
             lines += [(place, f"{mine:.6g}", f"{right:.6g}") for place, mine, right in self.cells]
-            yield align(lines)
+            yield Table(lines)
             return
         which = "Each of these makes" if len(self.mistakes) > 1 else "This makes"
-        yield f"\n{which} exactly your {self.first.path}:"
+        yield f"{which} exactly your {self.first.path}:"
         for mistake in self.mistakes:
             yield f"    {mistake.formula}"
-            yield wrapped(mistake.hint)
+            yield Paragraph(f"  {mistake.hint}")
         if self.unexplained:
             names = ", ".join(self.unexplained)
-            yield wrapped(
-                f"It is not all: {names} would still differ. Put this right, then check again."
+            yield Paragraph(
+                f"  It is not all: {names} would still differ. Put this right, then check again."
             )
-
-
-def wrapped(text: str) -> str:
-    return textwrap.fill(text, 79, initial_indent="  ", subsequent_indent="  ")
 
 
 @dataclass(frozen=True, eq=False)

@@ -204,6 +204,7 @@ def _repository(name: str, revision: str | None) -> tuple[str, str | None]:
 
 
 def _check_name(name: str) -> None:
+    """Refuse what is no name of a repository. Only here, as it loads the hub's network code."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 

@@ -1,4 +1,5 @@
 """The command `attnlab`: for people, and with `--json` for programs, as `cli.schema.json` says.
 
-`command` parses arguments and prints.
+`arguments` says what can be typed, `subcommands` what each subcommand computes, `command` runs one
+and prints its report.
 """

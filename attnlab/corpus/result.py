@@ -27,11 +27,10 @@ from attnlab.errors import (
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Numbered, read_only
 from attnlab.support.checks import check_kind
-from attnlab.support.console import PrintedAnywhere
 from attnlab.support.files import Given, as_path
 from attnlab.support.messages import MODEL, Message, recognised
 from attnlab.support.sealed import read_sealed, write_sealed
-from attnlab.support.tables import align, printable, with_error
+from attnlab.support.tables import Document, Heading, Paragraph, Table, printable, with_error
 from attnlab.views.shown import Axis
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class Measured(Analysis):
     """
 
     note: ClassVar[str] = (
-        "Errors are one standard error of a mean over texts like these: they say nothing of other\n"
+        "Errors are one standard error of a mean over texts like these: they say nothing of other "
         "texts, and that a head looks somewhere does not tell what it does with what is there."
     )
     source: ClassVar[str] = (
@@ -190,10 +189,11 @@ class Measured(Analysis):
         L, H = np.atleast_2d(self.mean).shape
         return np.atleast_2d(self.mean), numbered("layer", L), numbered("head", H)
 
-    def table(self) -> str:
+    def _tables(self) -> Iterator[str | Table]:
+        yield from super()._tables()
         largest = np.nanmax(self.error) if np.isfinite(self.error).any() else np.nan
         words = "no error, of one text" if np.isnan(largest) else f"errors up to {largest:.1g}"
-        return f"{super().table()}\n{self.says}; {words}"
+        yield f"{self.says}; {words}"
 
 
 class HeadProfile(Analysis):
@@ -236,7 +236,7 @@ class HeadProfile(Analysis):
         with drawn_in(language):
             return plot_profile([*self.measures], numbers, errors, one, say(self.title), ax)
 
-    def table(self) -> str:
+    def _tables(self) -> Iterator[Table]:
         lines = [["measure", "mean", "error", "rank", "texts"]]
         for one in self._of:
             better = int((one.mean > one.mean[self._at]).sum())
@@ -244,7 +244,7 @@ class HeadProfile(Analysis):
             cells = ["" if np.isnan(number) else f"{number:.3f}" for number in numbers]
             rank = f"{better + 1} of {one.mean.size}" if cells[0] else ""
             lines.append([one.name, *cells, rank, f"{one.texts[self._at]:,}"])
-        return align(lines)
+        yield Table(lines)
 
 
 class Difference(Analysis):
@@ -269,7 +269,7 @@ class Difference(Analysis):
 
     note: ClassVar[str] = (
         "Errors are one standard error: over the same texts of the differences in batches of them, "
-        "over other\ntexts as of texts that were drawn apart. Of many numbers some are far off by "
+        "over other texts as of texts that were drawn apart. Of many numbers some are far off by "
         "chance."
     )
     source: ClassVar[str] = (
@@ -309,7 +309,7 @@ class Difference(Analysis):
         grid = np.stack([self._times(name).ravel() for name in shown], axis=1)
         return grid, named("head", names), named("measure", shown)
 
-    def table(self) -> str:
+    def _tables(self) -> Iterator[Table]:
         lines = []
         for name in self.measures:
             times = self._times(name)
@@ -323,7 +323,7 @@ class Difference(Analysis):
                     lines.append((-abs(times[at]), [*cells, f"{times[at]:+.1f}"]))
         lines.sort(key=lambda line: line[0])
         header = ["measure", "head", "difference", "error", "in errors"]
-        return align([header, *(cells for _, cells in lines[: self.shown])], left=(0, 1))
+        yield Table([header, *(cells for _, cells in lines[: self.shown])], left=(0, 1))
 
 
 def _name_of(at: tuple[int, ...]) -> str:
@@ -350,7 +350,7 @@ def paired_error(one: Measured, other: Measured, width: int) -> Means:
     return error
 
 
-class Atlas(PrintedAnywhere, Mapping[str, Measured]):
+class Atlas(Document, Mapping[str, Measured]):
     """Every head over a corpus, as `attnlab.atlas` returns it.
 
     Attributes
@@ -485,13 +485,14 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
             lines.append([*map(str, at), *cells])
         return lines
 
-    def __repr__(self) -> str:
-        lines = self.lines()
-        words = [self.title, *([align(lines)] if lines else [])]
-        words += filter(None, [self.loss, self.caution])
+    def pieces(self) -> Iterator[str | Table]:
+        yield Heading(self.title)
+        if lines := self.lines():
+            yield Table(lines, left=())
+        yield from map(Paragraph, filter(None, [self.loss, self.caution]))
         if others := [name for name in self.measures if split(name)[1]]:
-            words.append(f"atlas[name] shows one with its errors, also {', '.join(others)}")
-        return "\n".join([*words, Measured.note])
+            yield Paragraph(f"atlas[name] shows one with its errors, also {', '.join(others)}")
+        yield Paragraph(Measured.note)
 
     @property
     def title(self) -> str:
@@ -678,8 +679,8 @@ class Atlas(PrintedAnywhere, Mapping[str, Measured]):
             It can't be written.
         """
         contents = json.dumps({str(n): self._contents[n] for n in sorted(self._contents)})
-        words = {"format": FORMAT, "about": json.dumps(self._about), "contents": contents}
-        write_sealed(path, self._tally.tensors(), words | self._tally.words())
+        words = {"about": json.dumps(self._about), "contents": contents} | self._tally.words()
+        write_sealed(path, FORMAT, self._tally.tensors(), words)
 
     def _passage(self, number: int, value: float) -> Passage:
         text, start = number >> TOKEN_BITS, number & ((1 << TOKEN_BITS) - 1)
@@ -718,13 +719,11 @@ def open_atlas(path: Given) -> Atlas:
                 "again"
             )
     try:
-        tensors, words = read_sealed(file, RecordingError)
+        tensors, words = read_sealed(file, FORMAT, RecordingError)
     except RecordingError as error:
         raise RecordingError(
             f"{error}. An atlas is a file that `Atlas.save` wrote, or a run, as {RESULT}"
         ) from None
-    if words.get("format") != FORMAT or "about" not in words:
-        raise RecordingError(f"{file} is no atlas of this version")
     try:
         contents = {int(n): text for n, text in json.loads(words["contents"]).items()}
         return Atlas(json.loads(words["about"]), Tally.read(tensors, words), contents)

@@ -34,8 +34,7 @@ from attnlab.support.blas import one_thread
 from attnlab.support.checks import as_count, as_flag, attribute, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.files import Given, as_path, held, make_directory, write_whole
-from attnlab.support.sealed import read_sealed, sha256, write_sealed
-from attnlab.support.tables import printable
+from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
 from attnlab.views.page.atlas import page
 
 FORMAT = "3"
@@ -300,7 +299,8 @@ class StoredTallies:
 
     def write(self, chunk: Chunk, tally: Tally) -> None:
         """Write a chunk's tally, whole or not at all."""
-        write_sealed(self._file(chunk), tally.tensors(), self._about(chunk) | tally.words())
+        words = self._about(chunk) | tally.words()
+        write_sealed(self._file(chunk), FORMAT, tally.tensors(), words)
 
     def read(self, chunk: Chunk) -> Tally | None:
         """A chunk's tally; None where it is not known.
@@ -312,20 +312,11 @@ class StoredTallies:
         """
         file = self._file(chunk)
         try:
-            tensors, words = read_sealed(file, ResumeError)
+            tensors, words = read_sealed(file, FORMAT, ResumeError)
         except MissingFileError:
             return None
         about = self._about(chunk)
-        different = "; ".join(
-            f"{name}: there {words.get(name)}, here {here}"
-            for name, here in about.items()
-            if words.get(name) != here
-        )
-        if different:
-            raise ResumeError(
-                f"{file} belongs to another run. {printable(different[:1000])}. Give the run a "
-                "directory of its own, or the arguments that it had"
-            )
+        check_run(file, {name: words.get(name) for name in about}, about)
         return Tally.read(tensors, words)
 
 
@@ -335,7 +326,6 @@ def identity(task: Task, chunk: int) -> dict[str, str]:
     parameters = copy(model.parameters)  # which reads for itself what is on disk, and lets it go
     words = [model.tokenizer.vocabulary.bytes_of(id) for id in range(len(model.tokenizer))]
     told = {
-        "format": FORMAT,
         "config": asdict(model.config),
         "dtype": parameters.dtype,
         "parameters": f"sha256 {sha256(parameters[path].tobytes() for path in parameters)}",

@@ -153,7 +153,16 @@ class Explained(Result):
         >>> trace.explain("blocks.0.mlp.hidden", "it", 17)
         >>> trace.blocks[0].explain("mid", "it")
         """
+        if isinstance(step, str) and step not in self.steps and self._has_token(step):
+            key = "key" if token is None else shown(token)
+            raise InvalidValueError(
+                f"{shown(step)} is a token and no step of {self.title}; the weight from one token "
+                f"to another: trace.head(layer, head).explain({shown(step)}, {key})"
+            )
         return self._explained(self.comes_to if step is None else step, token, component)
+
+    def _has_token(self, text: str) -> bool:
+        return text.strip() in {token.text.strip() for token in self.tokens or ()}
 
 
 class MLP(Explained):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from attnlab.equations import Array, transpose
 from attnlab.errors import InvalidValueError
 from attnlab.support.checks import as_floats
-from attnlab.support.console import PrintedAnywhere
+from attnlab.support.tables import Document, Heading, Paragraph, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 VALUES_SHOWN = 8
 
 
-class Product(PrintedAnywhere):
+class Product(Document):
     """left right, an (n, m) matrix of rank r at most.
 
     `@` with a matrix or another product gives a product, with a vector a vector. What is computed
@@ -35,7 +36,7 @@ class Product(PrintedAnywhere):
 
     note: ClassVar[str] = (
         "It is of the matrices alone, whatever the text: that a direction would count much does "
-        "not mean\nthat any token has it. Biases and LayerNorm's scale are left out."
+        "not mean that any token has it. Biases and LayerNorm's scale are left out."
     )
     source: ClassVar[str] = (
         "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021), QK = W_Q W_Kᵀ "
@@ -125,8 +126,11 @@ class Product(PrintedAnywhere):
         more = f", … {values[-1]:.3g}" if len(values) > VALUES_SHOWN else ""
         return "singular values " + ", ".join(f"{x:.3g}" for x in values[:VALUES_SHOWN]) + more
 
-    def __repr__(self) -> str:
-        return "\n".join((self.title, self.table(), self.note, f"Source: {self.source}"))
+    def pieces(self) -> Iterator[str | Table]:
+        yield Heading(self.title)
+        yield self.table()
+        yield Paragraph(self.note)
+        yield f"Source: {self.source}"
 
     def plot(self, ax: Axes | None = None) -> Picture:
         """The singular values, the largest first.

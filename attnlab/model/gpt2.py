@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from attnlab.checkpoints.arrays import config_of, parameters_in_memory, tokenizer_in_memory
 from attnlab.checkpoints.checkpoint import Checkpoint, save_parameters
-from attnlab.checkpoints.hub import HOW_TO_GET_GPT2, POCKET, config_and_tokenizer, find_model
+from attnlab.checkpoints.hub import HOW_TO_GET_GPT2, POCKET, find_model
 from attnlab.errors import (
+    DownloadError,
     InvalidTypeError,
     InvalidValueError,
     MissingFileError,
@@ -22,25 +23,24 @@ from attnlab.errors import (
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.edits import Edit, check_paths
 from attnlab.forward.parameters import Parameters, parameter_count
-from attnlab.model.generation import (
-    Generation,
-    GenerationStep,
-    checked_length,
-    generation_steps,
-    join,
-    stop_bytes,
-)
-from attnlab.model.sampling import Sampling, SamplingSettings, sampling_of
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
 from attnlab.support.checks import as_flag, as_numpy, check_kind
 from attnlab.support.files import as_path, make_directory
+from attnlab.support.formats import CONFIG
 from attnlab.support.messages import MODEL, Message
-from attnlab.text.tokenizer import Tokenizer
+from attnlab.support.names import hint_of_model
+from attnlab.text.tokenizer import NoTokenizer, Tokenizer
+from attnlab.text.tokenizer_files import holds_tokenizer
 from attnlab.text.tokens import Tokens
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what not every model needs is imported where it is used
     from attnlab.model.explorer import Explorer
+    from attnlab.model.generation import Generation, GenerationStep
+    from attnlab.model.sampling import SamplingSettings
+
+
+WITHOUT_A_NETWORK = 'The model "pocket" comes with attnlab and needs no network'
 
 
 class GPT2:
@@ -62,11 +62,15 @@ class GPT2:
         self.parameters = parameters.still()
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} has no {name}{hint_of_model(name)}")
+
     @classmethod
     def from_pretrained(
         cls,
         name_or_path: str | os.PathLike[str],
         *,
+        tokenizer: Any = None,
         dtype: DTypeLike = "float32",
         revision: str | None = None,
         variant: str | None = None,
@@ -82,6 +86,8 @@ class GPT2:
             either; or a name on the hub: `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`,
             `distilgpt2`, or `owner/name` of any GPT-2. A name is looked for in the hub's cache,
             then downloaded to it.
+        tokenizer : instead of the directory's own: as `from_arrays` takes it, or a directory that
+            holds one. A directory without a tokenizer opens too, for ids alone.
         dtype : "float32" or "float64", what everything is computed in, whatever the file holds
         revision : branch, tag or commit on the hub; without it the published models are read at
             a pinned commit. Of what is in the cache, the first 7 characters of a commit will do.
@@ -93,13 +99,16 @@ class GPT2:
         DownloadError
             The hub can't be reached: reported within 10 seconds.
         """
-        directory = find_model(
-            name_or_path, revision=revision, variant=variant, local_files_only=local_files_only
-        )
-        config, tokenizer = config_and_tokenizer(directory)
+        try:
+            directory = find_model(
+                name_or_path, revision=revision, variant=variant, local_files_only=local_files_only
+            )
+        except DownloadError as error:
+            raise DownloadError(f"{error}. {WITHOUT_A_NETWORK}") from error.__cause__
+        config = GPT2Config.from_file(directory / CONFIG)
         checkpoint = Checkpoint(directory, config, dtype, variant)
         try:
-            return cls(checkpoint, tokenizer)
+            return cls(checkpoint, _tokenizer_for(directory, tokenizer, config.vocab_size))
         except VocabularyError as error:
             raise VocabularyError(f"{directory}: {error}") from None
 
@@ -122,6 +131,8 @@ class GPT2:
         CheckpointError
             LoRA layers that are not merged, or quantised weights.
         """
+        from attnlab.checkpoints.arrays import config_of
+
         config = config_of(model)
         return cls.from_arrays(config, model.state_dict(), tokenizer, dtype=dtype)
 
@@ -169,6 +180,8 @@ class GPT2:
         ... )
         >>> model = GPT2.from_arrays(config, checkpoint["model"], tokenizer)
         """
+        from attnlab.checkpoints.arrays import parameters_in_memory, tokenizer_in_memory
+
         parameters = parameters_in_memory(config, arrays, dtype)
         return cls(parameters, tokenizer_in_memory(tokenizer, config.vocab_size))
 
@@ -283,6 +296,8 @@ class GPT2:
             Before any work: more tokens than positions without `drop_oldest`; `drop_oldest` and
             `trace` together. At the step where it happens: an edit that doesn't fit.
         """
+        from attnlab.model.generation import Generation, join
+
         trace, drop_oldest = as_flag(trace, "trace"), as_flag(drop_oldest, "drop_oldest")
         if trace and drop_oldest:
             raise InvalidValueError(
@@ -291,7 +306,7 @@ class GPT2:
         tokens, steps = self._steps(
             prompt,
             max_new_tokens,
-            sampling_of(sampling),
+            sampling,
             stop,
             drop_oldest,
             trace,
@@ -341,7 +356,7 @@ class GPT2:
         _, steps = self._steps(
             prompt,
             max_new_tokens,
-            sampling_of(sampling),
+            sampling,
             stop,
             as_flag(drop_oldest, "drop_oldest"),
             False,
@@ -365,13 +380,17 @@ class GPT2:
         self,
         prompt: str | ArrayLike | Tokens,
         max_new_tokens: int,
-        sampling: Sampling,
+        settings: SamplingSettings,
         stop: str | Sequence[str] | None,
         drop_oldest: bool,
         complete: bool,
         edits: Mapping[str, Edit] | None,
     ) -> tuple[Tokens, Iterator[GenerationStep]]:
         """The prompt's tokens and the steps that continue it, once all is known to be fine."""
+        from attnlab.model.generation import checked_length, generation_steps, stop_bytes
+        from attnlab.model.sampling import sampling_of
+
+        sampling = sampling_of(settings)
         tokens, stops = self._tokens(prompt), stop_bytes(stop)
         count = checked_length(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:
@@ -457,3 +476,14 @@ def one_row(given: Any) -> Any:
     except Exception:
         return given  # which the tokenizer tells
     return ids[0] if ids.ndim == 2 and len(ids) == 1 else ids
+
+
+def _tokenizer_for(directory: Path, given: Any, rows: int) -> Tokenizer:
+    """The tokenizer that was given, or a directory's own; where there is neither, that for ids."""
+    if isinstance(given, (str, os.PathLike)):
+        return Tokenizer.from_directory(given)
+    if given is not None:
+        from attnlab.checkpoints.arrays import tokenizer_in_memory
+
+        return tokenizer_in_memory(given, rows)
+    return Tokenizer.from_directory(directory) if holds_tokenizer(directory) else NoTokenizer(rows)

@@ -119,7 +119,6 @@ def record(trace: Any, path: Given, parts: Sequence[str] = ()) -> None:
     tensors["vocabulary.bytes"] = np.frombuffer(b"".join(raws), np.uint8)
     tensors["vocabulary.lengths"] = np.array([len(raw) for raw in raws], np.int32)
     metadata = {
-        "format": FORMAT,
         "config": json.dumps(asdict(config)),
         "ids": json.dumps(trace.ids.tolist()),
         "symbols": json.dumps(symbols),
@@ -127,18 +126,13 @@ def record(trace: Any, path: Given, parts: Sequence[str] = ()) -> None:
         "origin": trace.parameters.origin,
         "origin_sha256": sha256([trace.gain.tobytes(), trace.bias.tobytes()]),
     }
-    write_sealed(file, tensors, metadata)
+    write_sealed(file, FORMAT, tensors, metadata)
 
 
 def read(path: Given) -> Recording:
     """What a trace file holds."""
     file = as_path(path)
-    tensors, metadata = read_sealed(file, RecordingError)
-    if metadata.get("format") != FORMAT:
-        raise RecordingError(
-            f"{file} is no trace file of this version: its format is "
-            f"{metadata.get('format')!r:.80} and not {shown(FORMAT)}"
-        )
+    tensors, metadata = read_sealed(file, FORMAT, RecordingError)
     try:
         config = GPT2Config.from_dict(json.loads(metadata["config"]))
         raw, lengths = tensors.pop("vocabulary.bytes"), tensors.pop("vocabulary.lengths")

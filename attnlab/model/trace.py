@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
@@ -17,13 +17,11 @@ from attnlab.forward.attention import Head
 from attnlab.forward.edits import Edit, edited
 from attnlab.forward.forward_pass import ForwardPass, KeyValueCache
 from attnlab.forward.parameters import Parameters
-from attnlab.model.recordings import read, record
 from attnlab.steps import Step
 from attnlab.support.checks import as_count, as_float, check_kind
-from attnlab.support.console import PrintedAnywhere
 from attnlab.support.files import Given
 from attnlab.support.messages import EDITED, Message, recognised
-from attnlab.support.tables import align, shortened
+from attnlab.support.tables import Document, Table
 from attnlab.text.tokens import Token, Tokens, Vocabulary
 
 if TYPE_CHECKING:
@@ -142,6 +140,8 @@ class Trace(ForwardPass):
         InvalidValueError
             The trace is a step of generation with a cache.
         """
+        from attnlab.model.recordings import record
+
         record(self, path, parts)
 
     def _repr_html_(self) -> str:
@@ -529,6 +529,8 @@ def open_trace(path: Given) -> Trace:
 
     It is a trace like any other, in which what needs the model's parameters says so.
     """
+    from attnlab.model.recordings import read
+
     ids, vocabulary, parameters, values, note = read(path)
     try:
         trace = trace_of(vocabulary.tokens(ids), vocabulary, parameters, values)
@@ -562,19 +564,15 @@ class NextToken(Token):
         as_float(self.share, "share")
 
 
-class NextTokens(PrintedAnywhere, tuple[NextToken, ...]):
+class NextTokens(Document, tuple[NextToken, ...]):
     """Tokens that may come next; `repr` is a table of them."""
 
-    def lines(self) -> list[tuple[str, ...]]:
-        """Each token in words, below a header."""
+    def pieces(self) -> Iterator[Table]:
         lines: list[tuple[str, ...]] = [("id", "symbol", "text", "logit", "probability")]
         for token in self:
             numbers = (f"{token.logit:.4f}", f"{token.probability:.4f}")
             lines.append((str(token.id), token.symbol, repr(token.text), *numbers))
-        return lines
-
-    def __repr__(self) -> str:
-        return align(shortened(self.lines()), left=(1, 2))
+        yield Table(lines, left=(1, 2))
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import candidates_view

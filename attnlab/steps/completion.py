@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 from attnlab.steps.parts import Numbered
-from attnlab.steps.result import Result
 from attnlab.support.names import dotted
 
 # A variable, the way from it to a part, and the beginning of a name.
@@ -40,7 +39,7 @@ def complete_in_ipython(package: ModuleType) -> None:
             return {"completions": []}
         variable, way, beginning = typed.groups()
         part = part_of(shell.user_ns.get(variable), way)
-        if part is not package and not isinstance(part, Result):
+        if part is not package and not type(part).__module__.startswith(f"{package.__name__}."):
             return {"completions": []}
         names = [name for name in dir(part) if name.startswith(beginning)]
         if not beginning:
@@ -64,7 +63,7 @@ def part_of(found: Any, way: str) -> Any:
     for name in dotted(way).split(".")[1:]:
         if isinstance(found, Numbered) and re.fullmatch(r"-?\d+", name):
             found = found[int(name)] if -len(found) <= int(name) < len(found) else None
-        elif isinstance(found, Result) and name in found.children:
+        elif name in getattr(found, "children", ()) or name in getattr(found, "__dict__", ()):
             found = getattr(found, name)
         else:
             return None

@@ -12,11 +12,12 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, shown
 from attnlab.steps.declaration import Step, parameters_of
+from attnlab.steps.graph import as_data
 from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.run import Run
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.messages import Message
-from attnlab.support.names import hint_for, written
+from attnlab.support.names import hint_for, hint_in_path, written
 from attnlab.support.tables import align
 
 if TYPE_CHECKING:
@@ -231,6 +232,10 @@ class Result(PrintedAnywhere):
         formula: str = self._run.graph.formulas.get(name, self._step(name).formula)
         return formula
 
+    def graph_as_data(self) -> dict[str, list[str]]:
+        """What each step of the whole is computed from, for a run outside of Python."""
+        return as_data(self._run.graph)
+
     def heading_of(self, name: str) -> str:
         """What a view of a step is headed with."""
         formula = self.formula_of(name)
@@ -343,8 +348,10 @@ def at(result: Result, path: str) -> Any:
         if name not in there:
             where = ".".join(gone) or "it"
             has = f"; {where} has {', '.join(there)}" if there else ""
-            hint = found._hint_for(name) if isinstance(found, Result) else hint_for(name)
-            raise InvalidValueError(f"there is no part {shown(path)}{has}{hint}")
+            hint = found._hint_for(name) if isinstance(found, Result) else ""
+            raise InvalidValueError(
+                f"there is no part {shown(path)}{has}{hint or hint_in_path(path)}"
+            )
         found = found[int(name)] if isinstance(found, Numbered) else getattr(found, name)
         gone.append(name)
     return found

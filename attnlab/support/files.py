@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -22,9 +23,7 @@ from attnlab.errors import (
     shown,
 )
 
-if sys.platform == "win32":
-    import msvcrt
-else:
+if sys.platform != "win32":
     import fcntl
 
 # The most bytes of a file that is read at once. The largest tokenizer's JSON has 35 MB.
@@ -41,9 +40,6 @@ AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 # it gets in the end may be as long as the file system takes.
 ASIDE = "attnlab-{}.part"
 IS_ASIDE = re.compile(r"attnlab-[0-9a-f]{16}\.part")
-
-# Where in a file Windows locks a byte: beyond what is in it, as that could not be read any more.
-BEYOND = 1 << 30
 
 # The longest path, in bytes, that any system takes: Windows does.
 LONGEST_PATH = 32_767
@@ -251,64 +247,32 @@ def held(path: Given) -> Iterator[None]:
     Raises
     ------
     WriteError
-        Another one holds it: the message tells who. Or it can't be made.
+        Another one holds it, or it can't be made.
     """
+    from filelock import FileLock, Timeout  # which huggingface_hub brings
+
     file = as_path(path)
+    if file.is_symlink():  # early versions of filelock empty what it leads to
+        raise WriteError(f"{file} can't be locked: it is a link")
+    lock = FileLock(file, timeout=0)
     try:
-        descriptor = _hold(file)
+        lock.acquire()
+    except Timeout:
+        raise WriteError(
+            f"{file} can't be locked: another run is using the directory. Wait until it has ended, "
+            "or use another directory"
+        ) from None
+    except NotImplementedError:  # a file system without locks, as is one of the next kind
+        pass
     except OSError as error:
-        raise WriteError(f"{file} can't be locked: {_reason(error)}") from None
+        if error.errno != errno.ENOLCK:
+            raise WriteError(f"{file} can't be locked: {_reason(error)}") from None
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # Windows keeps what is open
+        with contextlib.suppress(OSError):  # Windows keeps what is open, and filelock removes it
             os.unlink(file)  # while it is locked, so that nobody else's is removed
-        os.close(descriptor)
-
-
-def _hold(file: Path) -> int:
-    """A lock file, open and locked; what it holds tells by whom."""
-    import platform  # here, so that `import attnlab` is quick
-
-    me = f"process {os.getpid()} on {platform.node()}"
-    odd_ones = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-    while True:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | odd_ones, 0o666)
-        try:
-            _check_regular(os.fstat(descriptor))
-            is_mine = _lock(descriptor)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            if not is_mine:
-                told = os.read(descriptor, 200).decode(errors="replace")
-                holder = told if told and told.isprintable() else "another process"
-                raise OSError(
-                    f"{'this process itself' if told == me else holder} holds it: wait until that "
-                    "has ended, or take another directory"
-                )
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), os.stat(file)):
-                    os.ftruncate(descriptor, 0)
-                    os.write(descriptor, me.encode())
-                    return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # removed by who held it, before it was locked
-
-
-def _lock(descriptor: int) -> bool:
-    """Lock an open file, unless another one has: until it is closed, or its process dies."""
-    try:
-        if sys.platform == "win32":
-            os.lseek(descriptor, BEYOND, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # as Linux and macOS tell it, and as Windows does
-        return False
-    except OSError:  # a file system without locks
-        pass
-    return True
+        lock.release()
 
 
 def _replace(target: Path, content: bytes, old: os.stat_result | None) -> None:

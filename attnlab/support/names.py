@@ -37,6 +37,23 @@ NAMES = (
     ("c_proj", "transformers", "blocks[l].attention.W_O, blocks[l].mlp.W_2"),
 )
 
+# What a model of theirs has, whose it is, and what gives the same here.
+OF_MODELS = (
+    ("run_with_cache", "TransformerLens", "model.trace(text)"),
+    ("run_with_hooks", "TransformerLens", "model.trace(text).edited({path: function})"),
+    ("add_hook", "TransformerLens", "model.trace(text).edited({path: function})"),
+    ("to_tokens", "TransformerLens", "model.tokenizer.encode(text)"),
+    ("to_str_tokens", "TransformerLens", "model.tokenizer.tokens(text)"),
+    ("to_string", "TransformerLens", "model.tokenizer.decode(ids)"),
+    ("to_single_token", "TransformerLens", "model.tokenizer.encode(text)"),
+    ("cfg", "TransformerLens", "model.config"),
+    ("W_E, W_pos, W_U", "TransformerLens", "trace.W_E, .W_P, .W_U"),
+    ("W_Q, W_K, W_V, W_O", "TransformerLens", "trace.blocks[l].attention.W_Q, .W_K, .W_V, .W_O"),
+    ("forward", "transformers", "model.trace(text).logits"),
+    ("transformer", "transformers", "model.trace(text).blocks"),
+    ("state_dict, named_parameters", "transformers", "model.parameters"),
+)
+
 # How the parts that have numbers stand in those paths.
 NUMBERED = {"blocks": "blocks[l]", "heads": "heads[h]"}
 
@@ -58,6 +75,22 @@ def hint_for(name: str, place: str = "", of_layer: Container[str] = ()) -> str:
             there = _from(place, _one_of(ours, names.index(bare), len(names)), of_layer)
             hints.append(f"; {tool}'s {bare} is {there} here")
     return "".join(hints)
+
+
+def hint_of_model(name: str) -> str:
+    """What gives here what a model of another tool has under `name`; "" if unknown."""
+    for theirs, tool, ours in OF_MODELS:
+        names = theirs.split(", ")
+        if name in names:
+            return f"; {tool}'s {name} is {_one_of(ours, names.index(name), len(names))} here"
+    return ""
+
+
+def hint_in_path(path: str) -> str:
+    """As `hint_for`, of a path that ends in a name of another tool, with the path's own layer."""
+    hint = hint_for(path.rpartition(".")[2])
+    layer = re.match(r"blocks\.(\d+)\.", path)
+    return hint.replace("blocks[l]", f"blocks.{layer[1]}") if layer else hint
 
 
 def _one_of(ours: str, index: int, count: int) -> str:

@@ -11,15 +11,18 @@ from typing import TypeAlias
 import numpy as np
 
 from attnlab.equations import AnyArray
-from attnlab.errors import AttnlabError, MissingFileError
+from attnlab.errors import AttnlabError, MissingFileError, ResumeError, shown
 from attnlab.support.files import Given, open_regular, write_whole
+from attnlab.support.tables import printable
 
-SEAL = "sha256"
+FORMAT, SEAL = "format", "sha256"
 
 Buffer: TypeAlias = bytes | memoryview
 
 
-def write_sealed(path: Given, tensors: Mapping[str, AnyArray], metadata: Mapping[str, str]) -> None:
+def write_sealed(
+    path: Given, format: str, tensors: Mapping[str, AnyArray], metadata: Mapping[str, str]
+) -> None:
     """Write tensors and texts about them, whole or not at all, with the checksum of both.
 
     Raises
@@ -30,12 +33,12 @@ def write_sealed(path: Given, tensors: Mapping[str, AnyArray], metadata: Mapping
     from safetensors.numpy import save  # here, so that `import attnlab` is quick
 
     arrays = {name: np.array(tensor, order="C") for name, tensor in tensors.items()}
-    sealed = {**metadata, SEAL: checksum(metadata, arrays)}
-    write_whole(path, save(arrays, sealed))
+    words = {**metadata, FORMAT: format}
+    write_whole(path, save(arrays, {**words, SEAL: checksum(words, arrays)}))
 
 
 def read_sealed(
-    path: Path, unreadable: type[AttnlabError]
+    path: Path, format: str, unreadable: type[AttnlabError]
 ) -> tuple[dict[str, AnyArray], dict[str, str]]:
     """What `write_sealed` wrote, tensors and metadata.
 
@@ -44,25 +47,53 @@ def read_sealed(
     MissingFileError
         There is no such file.
     unreadable
-        It can't be read, or is not what was written.
+        It can't be read, is of another format, or is not what was written.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
+    from safetensors import SafetensorError, safe_open
 
     try:
-        with open_regular(path) as stream:
-            content = stream.read()
-        tensors = load(content)
-        length = int.from_bytes(content[:8], "little")
-        metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        open_regular(path).close()  # a pipe can't be mapped into memory, as a file is below
+        with safe_open(path, framework="np") as content:
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+            metadata = dict(content.metadata() or {})
     except FileNotFoundError:
         raise MissingFileError(f"there is no {path}") from None
-    except (OSError, ValueError, SafetensorError, KeyError) as error:
+    except (OSError, TypeError, ValueError, SafetensorError) as error:
         raise unreadable(f"{path} can't be read: {error}") from None
+    if metadata.get(FORMAT) != format:
+        raise unreadable(
+            f"{path} can't be read: its format must be {format!r}, and is "
+            f"{shown(metadata.get(FORMAT))}"
+        )
     seal = metadata.pop(SEAL, None)
     if seal != checksum(metadata, tensors):
         raise unreadable(f"{path} is not what was written: its checksum differs")
+    del metadata[FORMAT]
     return tensors, metadata
+
+
+def check_run(path: Path, there: Mapping[str, str | None], here: Mapping[str, str]) -> None:
+    """Check that what is in a file is of the same run as this one.
+
+    Parameters
+    ----------
+    there, here : what makes it that run, in words
+
+    Raises
+    ------
+    ResumeError
+        It is not.
+    """
+    different = "; ".join(
+        f"{name}: there {there.get(name)}, here {here.get(name)}"
+        for name in {**here, **there}
+        if there.get(name) != here.get(name)
+    )
+    if different:
+        raise ResumeError(
+            f"{path} belongs to another run. {printable(different[:1000])}. Give the run a "
+            "directory of its own, or the settings that it had"
+        )
 
 
 def checksum(metadata: Mapping[str, str], tensors: Mapping[str, AnyArray]) -> str:

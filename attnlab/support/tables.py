@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
+import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
+from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
 from attnlab.support.checks import as_array, as_count
-from attnlab.support.console import PrintedText
+from attnlab.support.console import PrintedAnywhere, PrintedText
 
 ELLIPSIS = "…"
 
 # How many lines a repr shows: as many as GPT-2 takes tokens.
 MOST_LINES = 1024
+
+# How wide a repr's paragraphs are.
+WIDTH = 79
 
 # The most digits after the point; a float64 has no more than 17 that tell it from others.
 MOST_DECIMALS = 100
@@ -64,11 +71,60 @@ def elide(count: int, limit: int, last: int = 1) -> list[int | None]:
     return [*range(limit - last), None, *range(count - last, count)]
 
 
-def shortened(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-    """A header and what is below it, of very many lines the first ones, a gap, and the last."""
-    header, *lines = rows
-    gap = (ELLIPSIS,) * len(header)
-    return [header, *(gap if i is None else lines[i] for i in elide(len(lines), MOST_LINES))]
+def wrapped(line: str, width: int) -> list[str]:
+    """A line broken between words, as far from the left as it begins itself."""
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=line[: len(line) - len(line.lstrip())],
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+class Heading(str):
+    """What stands above; a terminal shows it bold."""
+
+
+class Paragraph(str):
+    """A line of text that is broken where it is too long."""
+
+    def __str__(self) -> str:
+        return "\n".join(wrapped(self, WIDTH))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header and lines of cells.
+
+    As text they are aligned, of very many lines the first ones, a gap, and the last. A terminal
+    fits them to its width.
+
+    Attributes
+    ----------
+    lines : the header's cells, then those of each line below it
+    left : the columns that stand to the left
+    """
+
+    lines: Sequence[Sequence[str]]
+    left: Sequence[int] = (0,)
+
+    def __str__(self) -> str:
+        header, *lines = self.lines
+        gap = (ELLIPSIS,) * len(header)
+        picked = (gap if i is None else lines[i] for i in elide(len(lines), MOST_LINES))
+        return align([header, *picked], left=self.left)
+
+
+class Document(PrintedAnywhere):
+    """What is printed as headings, tables and paragraphs; a terminal fits them to its width."""
+
+    @abstractmethod
+    def pieces(self) -> Iterator[str | Table]:
+        """What stands below each other."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self.pieces()))
 
 
 def table(
@@ -107,17 +163,29 @@ def table(
     max_columns = as_count(max_columns, "max_columns", least=2)
     row_labels = labels(rows, len(matrix), "rows")
     column_labels = labels(columns, matrix.shape[1], "columns")
-    shown_columns = elide(matrix.shape[1], max_columns)
-    lines = [["", *(ELLIPSIS if j is None else column_labels[j] for j in shown_columns)]]
+    return PrintedText(
+        matrix_table(matrix, row_labels, column_labels, decimals, max_rows, max_columns)
+    )
+
+
+def matrix_table(
+    matrix: AnyArray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    decimals: int,
+    max_rows: int,
+    max_columns: int,
+) -> Table:
+    """A matrix as a table; of a larger one the first rows and columns, a gap, and the last."""
+    picked = elide(len(columns), max_columns)
+    lines = [["", *(ELLIPSIS if j is None else columns[j] for j in picked)]]
     for i in elide(len(matrix), max_rows):
         if i is None:
-            lines.append([ELLIPSIS] * (1 + len(shown_columns)))
+            lines.append([ELLIPSIS] * (1 + len(picked)))
         else:
-            numbers = (
-                ELLIPSIS if j is None else f"{matrix[i, j]:z.{decimals}f}" for j in shown_columns
-            )
-            lines.append([row_labels[i], *numbers])
-    return PrintedText(align(lines))
+            numbers = (ELLIPSIS if j is None else f"{matrix[i, j]:z.{decimals}f}" for j in picked)
+            lines.append([rows[i], *numbers])
+    return Table(lines)
 
 
 def labels(given: Iterable[object] | None, count: int, of: str) -> list[str]:

@@ -6,7 +6,6 @@ are merged: always those whose merge stands first in the list, and of them the l
 
 from __future__ import annotations
 
-import codecs
 import itertools
 import re
 from bisect import bisect_left
@@ -17,7 +16,7 @@ import numpy as np
 
 from attnlab.errors import InvalidValueError, VocabularyError, shown
 from attnlab.steps import Part
-from attnlab.text.tokens import BYTES, CHARMAP
+from attnlab.text.tokens import BYTES
 
 if TYPE_CHECKING:
     import tiktoken
@@ -28,6 +27,10 @@ PIECES = (
     r"| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
     r"|\s+(?!\S)|\s+"
 )
+
+# The byte that a symbol's character stands for.
+BYTE_OF = np.zeros(max(map(ord, BYTES)) + 1, np.uint8)
+BYTE_OF[[*map(ord, BYTES)]] = [*BYTES.values()]
 
 # What a model, and an added token, may ask for that is not done here.
 ODD_MODEL = ("continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
@@ -89,12 +92,12 @@ class Merges:
             import tiktoken  # here, so that only who has a text waits for it
         except ImportError:
             return None
-        ranks = {
-            codecs.charmap_encode(symbol, "strict", CHARMAP)[0]: id
-            for symbol, id in itertools.chain(
-                self._bytes.items(), zip(self._symbols, self._made, strict=True)
-            )
-        }
+        symbols, ids = [*self._bytes, *self._symbols], [*self._bytes.values(), *self._made]
+        # All at once, as there are 50,000: each character stands for one byte.
+        characters = np.frombuffer("".join(symbols).encode("utf-16-le"), "<u2")
+        content, ends = BYTE_OF[characters].tobytes(), [*itertools.accumulate(map(len, symbols))]
+        places = zip([0, *ends], ends, ids, strict=False)
+        ranks = {content[start:end]: id for start, end, id in places}
         return tiktoken.Encoding(
             "attnlab", pat_str=PIECES, mergeable_ranks=ranks, special_tokens={}
         )

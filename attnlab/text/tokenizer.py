@@ -22,7 +22,13 @@ from attnlab.steps import Part
 from attnlab.support.checks import as_count, as_flag
 from attnlab.support.files import Given, as_path, write_whole
 from attnlab.text.bpe import GPT2Encoding, is_byte_level, is_gpt2
-from attnlab.text.tokenizer_files import Settings, byte_pairs, checked, read_settings
+from attnlab.text.tokenizer_files import (
+    Settings,
+    byte_pairs,
+    checked,
+    holds_tokenizer,
+    read_settings,
+)
 from attnlab.text.tokens import BYTES, Tokens, Vocabulary, check_ids
 
 if TYPE_CHECKING:
@@ -241,13 +247,16 @@ class NoTokenizer(Tokenizer):
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """No ids: there is nothing that cuts a text."""
-        raise InvalidTypeError("this model came without a tokenizer: give ids and not a text")
+        raise InvalidTypeError(
+            "this model came without a tokenizer: give ids, or open it with tokenizer=..."
+        )
 
     def save(self, directory: Given) -> None:
-        """Nothing: there is nothing to write."""
-        raise InvalidValueError(
-            "this model came without a tokenizer, and no directory is a model without one"
-        )
+        """Write nothing; a directory that holds another model's tokenizer is refused."""
+        if holds_tokenizer(path := as_path(directory, "directory")):
+            raise InvalidValueError(
+                f"this model came without a tokenizer, and {path} holds one: save it elsewhere"
+            )
 
     def __repr__(self) -> str:
         return f"No tokenizer, {len(self)} ids"

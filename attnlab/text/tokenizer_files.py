@@ -8,10 +8,12 @@ the tokenizers library writes them. Older models have `vocab.json` and `merges.t
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -76,11 +78,30 @@ class Settings(dict[str, Any]):
 def read_settings(directory: Path) -> Settings:
     """What a directory's files say about its tokenizer."""
     try:
-        return _read_settings(directory)
+        with _without_garbage_collection():
+            return _read_settings(directory)
     except VocabularyError as error:
         if str(directory) in str(error):
             raise
         raise VocabularyError(f"tokenizer in {directory}: {error}") from None
+
+
+def holds_tokenizer(directory: Path) -> bool:
+    """Whether a directory has any of a tokenizer's files, whether or not they can be used."""
+    files = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "vocab.txt")
+    return any(_is_there(directory, name) for name in (*files, *SENTENCE_PIECE))
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Pause garbage collection: 100,000 pairs are made here, and none of them is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def checked(settings: object) -> Settings:

@@ -21,7 +21,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError,
 from attnlab.steps import Numbered, Part, read_only
 from attnlab.support.checks import as_count, as_number, check_kind, is_integer
 from attnlab.support.console import PrintedAnywhere
-from attnlab.support.tables import ELLIPSIS, align, elide, printable, shortened
+from attnlab.support.tables import ELLIPSIS, Table, elide, printable
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -209,7 +209,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
         return lines
 
     def __repr__(self) -> str:
-        return align(shortened(self.lines()), left=(2, 3, 4, 5))
+        return str(Table(self.lines(), left=(2, 3, 4, 5)))
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import tokens_view

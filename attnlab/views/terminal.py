@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from attnlab.support.console import for_stdout
-from attnlab.support.tables import ELLIPSIS, display_width, elide, printable
-from attnlab.views.explanation import fold
+from attnlab.support.tables import (
+    ELLIPSIS,
+    Document,
+    Heading,
+    Table,
+    display_width,
+    elide,
+    printable,
+    wrapped,
+)
+from attnlab.views.explanation import Explanation, fold
 from attnlab.views.shown import TOKENS_SHOWN, Shown, label
 
 # The most columns of a table, however wide the terminal is.
@@ -43,6 +51,25 @@ class Terminal:
         )
         self._has_styles = is_terminal and knows_styles and not os.environ.get("NO_COLOR")
 
+    def show(self, piece: Any) -> None:
+        """A text, a table, a step, tokens, an explanation, or a document of texts and tables."""
+        match piece:
+            case Document():
+                for one in piece.pieces():
+                    self.show(one)
+            case Explanation():
+                self.write(piece.text(self.width))
+            case Shown():
+                self.step(piece)
+            case Table():
+                self.table(piece)
+            case Heading():
+                self.heading(piece)
+            case str():
+                self.write(piece)
+            case _:
+                self.tokens(piece)
+
     def write(self, text: str) -> None:
         """Lines of text, those that are too long wrapped between words."""
         for line in self._wrapped(text):
@@ -57,24 +84,19 @@ class Terminal:
             if not self._wraps or display_width(line) <= self.width:
                 yield line
                 continue
-            yield from textwrap.wrap(
-                line,
-                self.width,
-                subsequent_indent=line[: len(line) - len(line.lstrip())],
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
+            yield from wrapped(line, self.width)
 
     def tokens(self, tokens: Any) -> None:
         """A table of tokens, of many the first ones and the last."""
         header, *lines = tokens.lines()
         picked = self._picked(len(lines))
         cut = (lines[i] if i is not None else [ELLIPSIS] * len(header) for i in picked)
-        self.table([header, *cut], left=(2, 3, 4, 5))
+        self.table(Table([header, *cut], left=(2, 3, 4, 5)))
 
-    def table(self, lines: Sequence[Sequence[str]], left: Sequence[int]) -> None:
-        """A table with a header; where it is too wide, its columns stand below each other."""
-        print("\n".join(fold([[_safe(cell) for cell in line] for line in lines], self.width, left)))
+    def table(self, table: Table) -> None:
+        """A table; where it is too wide, its columns stand below each other."""
+        lines = [[_safe(cell) for cell in line] for line in table.lines]
+        print("\n".join(fold(lines, self.width, table.left)))
         print()
 
     def step(self, step: Shown) -> None:

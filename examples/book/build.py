@@ -22,18 +22,20 @@ from api import names, reference
 from diagram import diagram
 from editions import CHAPTERS, edition
 
+import attnlab
+
 HERE = Path(__file__).parent
 LANGUAGES = {"en": "en", "zh": "zh_CN"}
 EQUATION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/([\w/]+)\.py\)")
 CHAPTER = re.compile(r"\]\((\d\d_\w+)\.py\)")
 
-FRONT = """<!DOCTYPE html>
+FRONT = f"""<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>attnlab: the book on attention</title>
-<style>body { font: 1.5rem system-ui; margin: 20vh auto; text-align: center }</style>
-<h1>attnlab</h1>
+<style>body {{ font: 1.5rem system-ui; margin: 20vh auto; text-align: center }}</style>
+<h1>attnlab {attnlab.__version__}</h1>
 <p><a href="en/index.html">The book on attention</a></p>
 <p><a href="zh/index.html" lang="zh">注意力之书</a></p>
 """
@@ -91,6 +93,7 @@ def build(directory: Path) -> int:
             shutil.copytree(work / "out" / language, directory / language, dirs_exist_ok=True)
             for notebook in (work / language).glob("*.ipynb"):
                 shutil.copy(notebook, directory / language)
+    shutil.move(directory / "en/llms.txt", directory / "llms.txt")
     (directory / "index.html").write_text(FRONT, encoding="utf-8")
     return 0
 

@@ -15,9 +15,9 @@ project = "attnlab"
 author = "The attnlab authors"
 release = attnlab.__version__
 is_english = os.environ["ATTNLAB_LANGUAGE"] == "en"
-html_title = "attnlab: the book on attention" if is_english else "attnlab：注意力之书"
+html_title = f"attnlab {release}" + (": the book on attention" if is_english else "：注意力之书")
 
-extensions = ["myst_nb", "sphinx_copybutton"]
+extensions = ["myst_nb", "sphinx_copybutton", "sphinx_llms_txt"]
 if is_english:  # the reference is in the docstrings' language alone
     extensions += ["sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 
@@ -44,7 +44,13 @@ html_context = {
 }
 html_show_sphinx = False
 html_show_copyright = False
-html_copy_source = False
+html_show_sourcelink = False
+
+# build.py puts the English one where such files are looked for, above both editions.
+llms_txt_full_file = False
+llms_txt_title = f"attnlab {release}"
+llms_txt_summary = str(attnlab.__doc__).partition("\n")[0] if is_english else html_title
+llms_txt_uri_template = "en/{docname}.html" if is_english else "{docname}.html"
 
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]

@@ -140,7 +140,7 @@ def test_exercise_3() -> None:
     seen = (turned["causal"].weights > 0).sum(axis=1)
     assert seen.tolist() == [6, 5, 4, 3, 2, 1]
     assert turned["causal"].weights[-1, -1] == 1
-    assert '"step" sees itself alone' in answer(CHAPTER, 3)
+    assert '"step" sees only itself' in answer(CHAPTER, 3)
 
 
 def test_exercise_4() -> None:
@@ -157,4 +157,4 @@ def test_exercise_5() -> None:
     half = run(CHAPTER, FASTER[CHAPTER] | {"train(a, a)": "train(a, [*a[:3], b[3]])"})
     assert np.abs(np.diff(half["alike"].weights, axis=0)).max() > 0.5
     for ended in (half["off_alike"][-1], as_it_is(CHAPTER)["off_alike"][-1]):
-        assert f"by {ended:.2f}" in answer(CHAPTER, 5)
+        assert f" {ended:.2f}" in answer(CHAPTER, 5)

@@ -79,8 +79,8 @@ def test_exercise_1() -> None:
     chapter = run(CHAPTER, FASTER[CHAPTER] | {"dice = (2, 8, 32)": "dice = (1, 10, 100)"})
     one, ten, hundred = (math.sqrt(n * np.var([1, 2, 3, 4, 5, 6])) for n in (1, 10, 100))
     text = " ".join(answer(CHAPTER, 1).split())
-    assert f"one die spreads by {one:.2f}, a hundred by {hundred:.2f}" in text
-    assert f"spread by {ten:.2f} only" in text
+    assert f"one die has a spread of {one:.2f}, a hundred of {hundred:.2f}" in text
+    assert f"have a spread of {ten:.2f}" in text
     assert all(f"{exact:.2f}" in chapter.printed for exact in (one, ten, hundred))
 
 

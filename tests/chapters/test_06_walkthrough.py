@@ -9,7 +9,7 @@ from book import CHANGED, Changes, agree, answer, as_it_is, holds, run
 from attnlab import figures
 
 CHAPTER = "06"
-V_OF = "# of the first five tokens; then the article leaves some out\n"
+V_OF = "# of the first five tokens; the article omits most of the rest\n"
 
 CHANGES: Changes = {
     "a straight apostrophe": (False, {'PROMPT = "It’s': "PROMPT = \"It's"}),
@@ -44,7 +44,7 @@ def test_on_paper() -> None:
     agree(recorded, 2, masked_scores=chapter["masked_scores"], weights=chapter["weights"])
     assert figures.compare("context", chapter["context"], recorded["context"][:5], 3).agrees
     assert not figures.compare("", chapter["of_rounded"], recorded["context"][:5], 3).agrees
-    assert "10 of 36 sums have another last digit" in chapter.printed
+    assert "10 of 36 sums differ from the printed one in the last digit" in chapter.printed
     assert chapter.printed.count("published figures agree") == 4
     assert math.isclose(sum(recorded["weights"][-1]), 0.97)
     published = chapter["published"]

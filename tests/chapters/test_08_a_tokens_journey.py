@@ -136,5 +136,5 @@ def test_exercise_4() -> None:
     assert four["counts"][-1] == 0
     said = " ".join(answer(CHAPTER, 4).split())
     assert said.startswith(f"{len(four['starts'])}, and each token at most once")
-    assert f"by 1 there are {len(one['starts'])}," in said
+    assert f"stride 1 there are {len(one['starts'])}," in said
     assert f"are targets {one['counts'].max()} times." in said

@@ -87,7 +87,7 @@ def test_exercise_3() -> None:
     negative = run(CHAPTER, {"W_Q = 3 * np.eye(3)\n": "W_Q = -3 * np.eye(3)\n"})["cross"].weights
     assert np.allclose(negative[0, [1, 3]], negative[0, 0])
     said = " ".join(answer(CHAPTER, 3).split())
-    assert f"which has {negative[0, 2]:.4f} left" in said
+    assert f"which keeps {negative[0, 2]:.4f};" in said
     assert f"other three have {negative[0, 0]:.4f} each" in said
 
 

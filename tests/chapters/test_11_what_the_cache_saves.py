@@ -78,7 +78,7 @@ def test_exercise_1() -> None:
 
 
 def test_exercise_2() -> None:
-    made = "longer, both = [*ids, *more], slice(0, T)  # where the tokens stand that both have\n"
+    made = "longer, both = [*ids, *more], slice(0, T)  # the positions of the shared tokens\n"
     chapter = fast({made: made + "longer, both = [*more, *ids], slice(-T, None)\n"})
     one, other = chapter["layers"][0]
     apart = np.abs(one.K - other.K[:, -chapter["T"] :]).max()

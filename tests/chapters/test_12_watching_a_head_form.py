@@ -127,7 +127,7 @@ def test_exercise_2() -> None:
     chapter = as_it_is(CHAPTER)
     for edited in (chapter["replaced"](-2), chapter["forward"]):
         assert np.isclose(
-            told(answer(CHAPTER, 2), "as ever: "), chapter["found"](edited)[0], atol=0.15
+            told(answer(CHAPTER, 2), "as before: "), chapter["found"](edited)[0], atol=0.15
         )
 
 

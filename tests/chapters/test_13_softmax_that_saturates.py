@@ -71,10 +71,10 @@ def test_random_queries_and_keys() -> None:
     assert without[-1, 0] > 0.9
     assert without[-1, 1:].max() < 0.01 * divided[-1, 1:].min()
     assert without[1, 2] > divided[1, 2]  # d = 16
-    medians, means, _, deaf = np.array(chapter["lines"]).T
+    medians, means, _, vanished = np.array(chapter["lines"]).T
     assert means[-1] > 100 * medians[-1]
     assert means[-1] > means[0]
-    assert deaf[-1] > 0.5 > 0.02 > deaf[0]
+    assert vanished[-1] > 0.5 > 0.02 > vanished[0]
 
 
 def test_d_Q_without_the_division() -> None:
@@ -143,7 +143,7 @@ def test_exercise_3() -> None:
 
 def test_exercise_4() -> None:
     chapter = run(CHAPTER, {"d = 64 ": "d = 4 "})
-    assert f"key 1 hears {chapter['d_scores']['divided'][1]:.4f}," in " ".join(
+    assert f"key 1 gets {chapter['d_scores']['divided'][1]:.4f}," in " ".join(
         answer(CHAPTER, 4).split()
     )
     with_it, without = (max(row) for row in chapter["shares"][False])

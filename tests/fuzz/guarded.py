@@ -41,7 +41,6 @@ def examples(count: int) -> Any:
         max_examples=asked or count,
         derandomize=not asked,
         database=None,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
     )
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from guarded import LARGEST, LateError, directory, limits
+from guarded import LARGEST, SECONDS, LateError, directory, limits
 from odd import NAMES, made, texts
 
 import attnlab
@@ -264,7 +264,7 @@ class Finder:
         held = [n for n in dir(cls) if not callable(inspect.getattr_static(cls, n))]
         for name in dict.fromkeys([*held, *getattr(value, "__dict__", {})]):
             if not name.startswith("_"):
-                with contextlib.suppress(Exception, LateError), limits(LARGEST, 0.5):
+                with contextlib.suppress(Exception, LateError), limits(LARGEST, SECONDS):
                     self._add_object(getattr(value, name), f"{text}.{name}")
 
     def _fitting(self, p: Parameter) -> list[str]:
@@ -297,7 +297,7 @@ class Finder:
             works = dict(zip((p.name for p in needed), choice, strict=True))
             text = target.call(works)
             try:
-                with limits(LARGEST, 0.5):
+                with limits(LARGEST, SECONDS):
                     value = eval(text, self.live)
             except attnlab.AttnlabError:
                 target.works = target.works or works  # nothing better is known yet

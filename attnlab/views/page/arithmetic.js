@@ -122,13 +122,19 @@ function arithmeticOf(trace) {
   const { layer, head: h, component } = opened;
   const [i, j] = cellIn(trace);
   const head = headOf(trace, layer, h);
-  const { Dh, Tk, Q, K, V, given } = head;
+  const { Dh, Tk, Q, K, V } = head;
   const chosen = Math.min(component, Dh - 1);
   const steps = Object.fromEntries(MATRICES.map((name) => [name, stepRow(head, name, i)]));
-  const { largest, exponentials, sum, weights: shares } = softmax(steps.masked_scores);
   const { weights } = steps;
-  const mixed = contextRow(head, weights);
-  const context = given.context ? given.context.subarray(i * Dh, (i + 1) * Dh) : mixed;
+  const made = Object.fromEntries(
+    [...MATRICES, "context"].map((name) => [name, uneditedRow(head, name, i)]),
+  );
+  const { run } = runOfHead(head, i);
+  const scale = run.look(`${head.path}.scale`);
+  const row = new Nd(steps.masked_scores, [Tk]);
+  const [powers, [largest]] = [equations.exponentials(row), row.max(LAST).numbers()];
+  const [exponentials, [sum]] = [powers.numbers(), powers.sum(LAST).numbers()];
+  const context = stepRow(head, "context", i);
   const masked = isMasked(head, i, j);
 
   const line = (name, ...parts) =>
@@ -155,23 +161,23 @@ function arithmeticOf(trace) {
     line(
       "raw_scores",
       say("the {Dh} products added up: ", head),
-      result("raw_scores", CELL.raw_scores(head, i, j), steps.raw_scores[j]),
+      result("raw_scores", made.raw_scores[j], steps.raw_scores[j]),
     ),
-    line("scale", say("Dk is {Dh}: ", head), result("scale", Math.sqrt(Dh), head.scale)),
+    line("scale", say("Dk is {Dh}: ", head), result("scale", run.unedited(`${head.path}.scale`), scale)),
     line(
       "scores",
       number(steps.raw_scores[j]),
       " / ",
-      number(head.scale),
+      number(scale),
       " = ",
-      result("scores", CELL.scores(head, i, j), steps.scores[j]),
+      result("scores", made.scores[j], steps.scores[j]),
     ),
     line(
       "masked_scores",
       masked ? say("the mask is False") : say("the mask is True"),
       head.edited.has("mask") ? say(", edited") : "",
       masked ? say(", so the query may not look: ") : say(", so the query may look: "),
-      result("masked_scores", CELL.masked_scores(head, i, j), steps.masked_scores[j]),
+      result("masked_scores", made.masked_scores[j], steps.masked_scores[j]),
     ),
     line(
       "weights",
@@ -186,7 +192,7 @@ function arithmeticOf(trace) {
       " / ",
       number(sum),
       " = ",
-      result("weights", shares[j], weights[j]),
+      result("weights", made.weights[j], weights[j]),
     ),
     line(
       "context",
@@ -197,7 +203,7 @@ function arithmeticOf(trace) {
       " = ",
       number(weights[j] * V[j * Dh + chosen]),
       say("; all keys added up: "),
-      result("context", mixed[chosen], context[chosen]),
+      result("context", made.context[chosen], context[chosen]),
     ),
   );
 
@@ -250,7 +256,7 @@ function arithmeticOf(trace) {
       weights[j] * V[j * Dh + d],
       context[d],
     ]),
-    [say("sum"), "", "", CELL.raw_scores(head, i, j), "", "", ""],
+    [say("sum"), "", "", made.raw_scores[j], "", "", ""],
     chosen,
     choose("component", (n) => n),
   );
@@ -279,7 +285,7 @@ function arithmeticOf(trace) {
       V[n * Dh + chosen],
       weights[n] * V[n * Dh + chosen],
     ]),
-    [say("sum"), "", "", "", sum, weights.reduce((a, b) => a + b), "", mixed[chosen]],
+    [say("sum"), "", "", "", sum, weights.reduce((a, b) => a + b), "", made.context[chosen]],
     j,
     choose("key", (n) => places.keys.findIndex((place) => place[trace.number] === n)),
   );

@@ -112,20 +112,22 @@ function forEachRow(shape, arrays, f) {
 
 const asArray = (x) => (x instanceof Nd ? x : new Nd(Float64Array.of(x), []));
 
-/** A function of numbers as one of arrays, which plain numbers are as well; as a type, if one is given. */
-function elementwise(f, type) {
+/**
+ * A function of up to three arrays or numbers, by its loop over a row of each.
+ *
+ * Plain numbers alone make a plain number.
+ */
+function elementwise(loop) {
   return (...given) => {
-    if (given.every((x) => typeof x === "number")) return f(...given);
     const arrays = given.map(asArray);
     const shape = broadcastShape(arrays.map((x) => x.shape));
-    const [a, b, c] = arrays.map((x) => stretched(x, shape));
-    const made = new (type ?? typeOf(...given.filter((x) => x instanceof Nd)))(sizeOf(shape));
-    const all = [a, b ?? a, c ?? a];
-    const [x, y, z] = all.map(({ data }) => data);
-    forEachRow(shape, all, (at, [i, j, k], width, [di, dj, dk]) => {
-      for (let n = 0; n < width; n++, i += di, j += dj, k += dk) made[at + n] = f(x[i], y[j], z[k]);
-    });
-    return new Nd(made, shape);
+    const [a, b = a, c = a] = arrays.map((x) => stretched(x, shape));
+    const all = [a, b, c];
+    const data = all.map((x) => x.data);
+    const real = given.filter((x) => x instanceof Nd); // by whose types plain numbers go
+    const made = new (real.length ? typeOf(...real) : Float64Array)(sizeOf(shape));
+    forEachRow(shape, all, (at, starts, width, steps) => loop(made, at, width, data, starts, steps));
+    return real.length ? new Nd(made, shape) : made[0];
   };
 }
 
@@ -160,17 +162,19 @@ function byColumns(a, i, b, j, made, at, [n, m, p]) {
   const [x, y] = [a.data, b.data];
   const [down, across] = a.strides.slice(-2);
   const next = b.strides.at(-1);
-  for (let row = 0; row < n; row++, i += down) {
+  const row = new Float64Array(m);
+  for (let r = 0; r < n; r++, i += down) {
+    for (let k = 0; k < m; k++) row[k] = x[i + k * across];
     for (let column = 0; column < p; column++) {
       let [s, t, u, v, k] = [0, 0, 0, 0, 0]; // four sums, which a processor makes at once
-      let [from, to] = [i, j + column * next];
-      for (; k + 3 < m; k += 4, from += 4 * across, to += 4) {
-        s += x[from] * y[to];
-        t += x[from + across] * y[to + 1];
-        u += x[from + 2 * across] * y[to + 2];
-        v += x[from + 3 * across] * y[to + 3];
+      let to = j + column * next;
+      for (; k + 3 < m; k += 4, to += 4) {
+        s += row[k] * y[to];
+        t += row[k + 1] * y[to + 1];
+        u += row[k + 2] * y[to + 2];
+        v += row[k + 3] * y[to + 3];
       }
-      for (; k < m; k++, from += across, to++) s += x[from] * y[to];
+      for (; k < m; k++, to++) s += row[k] * y[to];
       made[at++] = s + t + (u + v);
     }
   }
@@ -230,28 +234,14 @@ function item(x, ...index) {
   return new Nd(x.data, shape, strides, offset);
 }
 
-// The names that attnlab/views/page/translate.py gives to what Python and NumPy have.
+const LAST = { axis: -1, keepdims: true };
+
+// What translations call, beside what attnlab/views/page/translate.py adds: functions of single numbers.
 const nd = {
   REST,
   slice,
   item,
   matmul,
-  add: elementwise((x, y) => x + y),
-  subtract: elementwise((x, y) => x - y),
-  multiply: elementwise((x, y) => x * y),
-  divide: elementwise((x, y) => x / y),
-  floor_divide: elementwise((x, y) => Math.floor(x / y)),
-  negative: elementwise((x) => -x),
-  maximum: elementwise((x, y) => Math.max(x, y)),
-  minimum: elementwise((x, y) => Math.min(x, y)),
-  less_equal: elementwise((x, y) => Number(x <= y), Uint8Array),
   equal: (a, b) => a.length === b.length && a.every((x, k) => x === b[k]), // of tuples
-  abs: elementwise(Math.abs),
-  square: elementwise((x) => x * x),
-  sqrt: elementwise(Math.sqrt),
-  exp: elementwise(Math.exp),
-  tanh: elementwise(Math.tanh),
-  copysign: elementwise((x, y) => (y < 0 || Object.is(y, -0) ? -Math.abs(x) : Math.abs(x))),
-  where: elementwise((isTrue, x, y) => (isTrue ? x : y)),
   broadcast_to: stretched,
 };

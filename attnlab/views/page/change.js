@@ -45,7 +45,7 @@ function makeChange(before, now) {
     traces.includes(trace) ? queryIn(trace) : placeBefore(pairs, queryIn(now));
   const read = async (trace, place) => {
     const names = [`prediction.${place}`, `logits.${place}`];
-    const [values, all] = await Promise.all(names.map((name) => numbersOf(trace, name)));
+    const [values, all] = await Promise.all(names.map((name) => source.step(trace, name)));
     return { ...positionOf(values, trace.prediction.vocab, description.stops), all };
   };
   let known = { places: [] }; // what was read last, kept as sliders are moved

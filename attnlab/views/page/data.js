@@ -6,6 +6,9 @@ const description = JSON.parse(document.getElementById("description").textConten
 const say = (text, values = {}) =>
   (description.words[text] ?? text).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
+/** A text that Python has sent. */
+const saying = say;
+
 /** The same as a list, for values that are elements. */
 const sayParts = (text, values) =>
   (description.words[text] ?? text)
@@ -68,9 +71,12 @@ function traceOf(given, number) {
     Tk,
     name: "AB"[number],
     mask: unpackedMask(given.mask, T * Tk),
+    graph: new Graph(given.graph),
+    given: { ...given.given, activation: equations[given.given.activation] },
+    runs: new Map(), // of some queries of a head, those that were looked at last
     keys: [...cached, ...given.tokens],
     packs: new Map(), // name -> promise of its numbers
-    read: new Map(), // layer -> its heads, once they are there
+    read: new Map(), // layer -> what is given of it, once it is there
   };
 }
 
@@ -181,20 +187,9 @@ function viewOf(name, shown, told = "") {
   };
 }
 
-/** Read a layer's heads; they are there when the promise is kept. */
-async function readLayer(trace, layer) {
-  const values = await numbersOf(trace, `attention.${layer}`);
-  const edited = trace.edited[layer] ?? {};
-  if (!trace.read.has(layer))
-    trace.read.set(layer, headsOf(values, trace.mask, trace.scales[layer], edited, trace));
-}
-
 /** The traces of a view whose layer has not been read yet. */
 const unread = (view, layer) =>
   view.traces.filter((trace) => layer < trace.layers && !trace.read.has(layer));
-
-/** A head of a trace, of a layer that has been read. */
-const headOf = (trace, layer, head) => trace.read.get(layer)[head];
 
 const hasHead = ({ layers, H }, layer, head) => layer < layers && head < H;
 

@@ -9,57 +9,11 @@ let asking; // aborts the request that is under way
 let hasEnded = false; // once the explorer does not answer
 const otherTabs = new BroadcastChannel("attnlab explorer"); // of this address, so of this explorer
 
-/** An answer of the explorer's, of JSON or of bytes; a refusal is an Error with its `status`. */
-async function answerTo(path, body, signal) {
-  const token = new URLSearchParams(location.search).get("token");
-  let response, content;
-  try {
-    response = await fetch(path, {
-      method: body ? "POST" : "GET",
-      headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" },
-      body: body && JSON.stringify(body),
-      signal,
-    });
-    const isJson = response.headers.get("Content-Type") === "application/json";
-    content = isJson ? await response.json() : await response.arrayBuffer();
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    content = {};
-  }
-  if (response?.ok && !content.error) return content;
-  if (!response) markEnded();
-  const lost = say("The explorer does not answer: it has ended, or there is no way to it.");
-  throw Object.assign(new Error(content.error ?? lost), { status: response?.status });
-}
-
-/** An answer about a trace, which the explorer is asked for anew where it no longer keeps it. */
-async function answerAbout({ ids, silenced }, path, body, signal) {
-  try {
-    return await answerTo(path, body, signal);
-  } catch (error) {
-    if (error.status !== 410) throw error;
-    await answerTo("trace", { ids, silenced }, signal);
-    return answerTo(path, body, signal);
-  }
-}
-
-/** A trace's pack. What waits for one that can't be had waits on, until it is looked at again. */
-async function servedNumbers(trace, name) {
-  try {
-    const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
-    return new Float32Array(await answerAbout(trace, path));
-  } catch (error) {
-    trace.packs.delete(name);
-    tell(error.message);
-    return new Promise(() => {});
-  }
-}
-
 /** Look at a text, {text} or {ids}, with places silenced: [layer, head] a head, [layer] an MLP. */
 function look(text, silenced) {
   wanted = { text, silenced };
   newest(async (signal) => {
-    const given = await answerTo("trace", { ...text, silenced }, signal);
+    const given = await source.open(text, silenced, signal);
     return () => {
       const last = looks.at(-1);
       const isSame = last.ids.join() === given.ids.join();
@@ -84,7 +38,7 @@ function followLinkOfLook(link) {
   if (!ids || (ids === last.ids && silent === (last.silent ?? ""))) return;
   newest(async (signal) => {
     const silenced = silent.split(" ").filter(Boolean).map(numbers);
-    const given = await answerTo("trace", { ids: numbers(ids), silenced }, signal);
+    const given = await source.open({ ids: numbers(ids) }, silenced, signal);
     return async () => {
       looks.pop();
       looks.push(given);
@@ -101,9 +55,8 @@ function writeOn() {
   newest(async (signal) => {
     const count = byId("count").valueAsNumber;
     const how = samplingSettings();
-    const body = { trace: trace.id, count, ...how };
-    const { ids, text, chosen } = await answerAbout(trace, "write", body, signal);
-    const given = await answerTo("trace", { ids, silenced: trace.silenced }, signal);
+    const { ids, text, chosen } = await source.generate(trace, { count, ...how }, signal);
+    const given = await source.open({ ids }, trace.silenced, signal);
     return () => {
       show(given);
       byId("prompt").value = text;
@@ -400,7 +353,7 @@ function makeExplorer() {
 
 async function end() {
   try {
-    await answerTo("stop", {});
+    await source.end();
     otherTabs.postMessage("ended");
     tellEnd();
   } catch (error) {

@@ -389,7 +389,7 @@ async function readAhead() {
     const { layers, H, Dh, T, Tk } = trace;
     const isSmall = layers * H * Dh * (T + 2 * Tk) < 1_000_000;
     for (let layer = 0; layer < layers; layer++)
-      if (isSmall && isThere(trace, `attention.${layer}`)) await readLayer(trace, layer);
+      if (isSmall && source.has(trace, `attention.${layer}`)) await readLayer(trace, layer);
   }
 }
 

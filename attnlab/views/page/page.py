@@ -1,9 +1,10 @@
 """A trace as one HTML page that needs nothing else: no network, no other file, no build.
 
-The page carries Q, K and V of every head, see `packs`, and computes the chain from them itself, in
-`chain.js`; for a long text its steps would be larger by far. Of the residual stream and the MLPs it
-carries what it can't make itself in `steps.js`, see `way`, and what may follow each position, see
-`prediction`. Steps that are edited it carries too. It says what it shows under the names and
+The page carries Q, K and V of every head, see `packs`, and computes the chain from them itself; for
+a long text its steps would be larger by far. Of the residual stream and the MLPs it carries what it
+can't make of that, see `way`, and what may follow each position, see `prediction`. Steps that are
+edited it carries too. It computes as the library does: by the same equations (`translate`), over
+the same graph of steps, each on first look (`run.js`). It says what it shows under the names and
 formulas of the library's steps. `page.html` is the frame, `page.css` how it looks; the scripts are
 joined to one, and `page.js`, the last, sets all going.
 
@@ -31,20 +32,29 @@ from attnlab.errors import InvalidValueError, WriteError
 from attnlab.errors import shown as quoted
 from attnlab.support.files import as_path, open_regular, write_whole
 from attnlab.support.tables import printable
+from attnlab.views import explanations
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.language import CHINESE, language_of, say, words
 from attnlab.views.page import prediction, way
 from attnlab.views.page.packs import COMPRESSED, edited_heads, embedded, pack, packs_of_file
+from attnlab.views.page.translate import equations_script
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result, Token
 
 HERE = Path(__file__).parent
-SCRIPTS = (
-    *("chain.js", "steps.js", "jobs.js", "palette.js", "source.js", "align.js", "data.js"),
-    *("draw.js", "grid.js", "next.js", "lines.js", "tokens.js", "heatmap.js", "strips.js"),
-    *("arithmetic.js", "way.js", "page.js"),
+
+# The script that is no file, see `translate`.
+EQUATIONS = "equations"
+
+COMPUTING = ("arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "palette.js", "source.js")
+SHOWING = (
+    *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
+    *("heatmap.js", "strips.js", "arithmetic.js", "explain.js", "way.js", "page.js"),
 )
-LIVE_SCRIPTS = (*SCRIPTS, "change.js", "live.js", "passage.js")
+SCRIPTS = (*COMPUTING, *SHOWING)
+LIVE_SCRIPTS = (*COMPUTING, "server.js", *SHOWING, "change.js", "live.js", "passage.js")
+
+COMMENT = re.compile(r"^ *(//.*|/\*\*(.|\n)*?\*/)\n", re.MULTILINE)
 
 # The steps that the page shows, under the names and formulas that they have.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
@@ -112,6 +122,7 @@ def _page(
         "colours": {"light": LIGHT._asdict(), "dark": DARK._asdict()},
         "words": words() if language == CHINESE else {},
         "steps": {name: _step(first.head(0, 0), name, language) for name in STEPS},
+        "explanations": explanations.as_data(),
         "stops": prediction.STOPS,
         "traces": described,
     }
@@ -164,7 +175,8 @@ def is_page(file: Path) -> bool:
 
 def estimated_size(traces: Sequence[Result]) -> int:
     """How many bytes a page will have: its own files, and what it carries of traces in base64."""
-    size = sum((HERE / name).stat().st_size for name in ("page.html", "page.css", *SCRIPTS))
+    parts = (source("page.html"), source("page.css"), _script(SCRIPTS))
+    size = sum(len(part.encode()) for part in parts)
     for trace in traces:
         T, Tk = trace.mask.shape
         floats = trace.config.n_layer * trace.config.n_embd * (T + 2 * Tk)  # Q, K and V
@@ -181,10 +193,14 @@ def estimated_size(traces: Sequence[Result]) -> int:
 
 
 def _script(names: Sequence[str]) -> str:
-    return "\n".join(map(source, names))
+    """Scripts as one, without the comments that have lines of their own."""
+    return COMMENT.sub("", "\n".join(map(source, names)))
 
 
 def source(name: str) -> str:
+    """What is joined to the page, by the name of its file."""
+    if name == EQUATIONS:
+        return equations_script()
     return (HERE / name).read_text(encoding="utf-8")
 
 
@@ -226,6 +242,8 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
         "excerpt": _text(trace),
         "card": _card(trace),
         "edited": _edited(trace),
+        "graph": trace.graph_as_data(),
+        "given": _given(trace),
         "way": way.described(trace, language),
         "scales": [
             [head.scale for head in block.attention.heads] for block in trace.aside().blocks
@@ -237,6 +255,15 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
         ],
         "prediction": prediction.described(trace, language),
     }
+
+
+def _given(trace: Result) -> dict[str, Any]:
+    """What a pass is given beside its arrays: numbers, by path, and its activation's name."""
+    given = {name: getattr(trace, name) for name in ("n_head", "epsilon", "by_root")}
+    for layer, block in enumerate(trace.blocks):
+        if (number := block.attention.layer_number) is not None:
+            given[f"blocks.{layer}.attention.layer_number"] = number
+    return {**given, "activation": trace.activation.__name__}
 
 
 def _card(trace: Result) -> dict[str, list[float]]:

@@ -17,16 +17,21 @@ class Graph {
   #made(path) {
     const [layer, head] = path.startsWith("blocks.") ? path.match(/\d+/g).map(Number) : [];
     const form = path.replace(/^blocks\.\d+/, "blocks.#").replace(/\.heads\.\d+/, ".heads.@");
-    const [equation, take, ...needs] = this.data[path] ?? this.data[form] ?? ["", ""];
+    const found = this.data[path] ?? this.data[form];
+    const [equation, take, ...needs] = found ?? ["", ""];
     const place = path.replace(/[^.]+$/, "");
     const absolute = (need) =>
       need.startsWith(".")
         ? place + need.slice(1)
         : need.replace("#-1", layer - 1).replace("#", layer).replace("@", head);
     const whole = path.replace(/heads\.\d+\./, "");
-    return { equation, take, needs: needs.map(absolute), whole, head, n_head: whole.replace(/[^.]+$/, "n_head") };
+    const n_head = whole.replace(/[^.]+$/, "n_head");
+    return { equation, take, needs: needs.map(absolute), whole, head, n_head, isGiven: !found };
   }
 }
+
+/** A step that is to be given, and is not. */
+class NotThere extends Error {}
 
 /**
  * graph: a Graph.
@@ -48,12 +53,13 @@ class Run {
 
   /** What a step would be, were it not edited itself. */
   unedited(path) {
-    const { equation, take, whole, needs } = this.graph.node(path);
+    const { equation, take, whole, needs, isGiven } = this.graph.node(path);
     const given = this.given(path);
     if (given !== undefined) return given;
     if (equation) return equations[equation](...needs.map((need) => this.look(need)));
     if (take) return this.#part(path, OWN.test(path) ? this.look(whole) : this.unedited(whole));
-    return null; // it may be given, and is not
+    if (isGiven) throw new NotThere(`${path} is not there`);
+    return null; // it is optional
   }
 
   #made(path) {

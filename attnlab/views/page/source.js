@@ -1,4 +1,43 @@
-// Where the page's numbers come from: packs, as attnlab/views/page/packs.py makes them, by their names.
+// Where the page's numbers come from. One interface for all sources: a file that carries packs, as
+// attnlab/views/page/packs.py makes them, or a server that has a model (server.js).
+
+/**
+ * What a page asks for. Any source gives steps; `open` and `generate` need a model.
+ *
+ *   step(trace, name)            a pack of a trace, such as "attention.3", soon: float32
+ *   has(trace, name)             whether there is such a pack
+ *   explain(trace, path, n)      the weights that make a number: column n of a parameter, and its bias
+ *   open(text, silenced)         a text, {text} or {ids}, as `description.traces` has one, edited so
+ *                                that places are silent: [layer, head] a head, [layer] an MLP
+ *   generate(trace, how)         a text's continuation
+ */
+class Source {
+  /** A trace's pack; it is asked for once. */
+  step(trace, name) {
+    if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name));
+    return trace.packs.get(name);
+  }
+
+  /** Of a matrix with so many rows; undefined where the source does not have the column. */
+  async explain(trace, path, n, rows) {
+    const isIn = ([of, start, stop]) => of === path && n >= start && n < stop;
+    const [, start, stop] = trace.way.columns.find(isIn) ?? [path, n, n + 1];
+    const name = `columns.${path}.${start}.${stop}`;
+    if (!this.has(trace, name)) return undefined;
+    const columns = await this.step(trace, name);
+    const at = (n - start) * (rows + 1);
+    return { column: columns.subarray(at, at + rows), bias: columns[at + rows] };
+  }
+}
+
+/** The page itself, if it is a file: it carries some packs, as text that is dropped when it is read. */
+class FileSource extends Source {
+  has = (trace, name) => trace.packs.has(name) || elementOf(trace, name) !== null;
+
+  read = (trace, name) => embeddedNumbers(elementOf(trace, name));
+}
+
+const elementOf = (trace, name) => document.getElementById(`trace-${trace.number}-${name}`);
 
 /** The bytes that a base64 text stands for. */
 function bytesOf(base64) {
@@ -19,17 +58,4 @@ async function embeddedNumbers(element) {
   return new Float32Array(bytes.buffer, 0, count);
 }
 
-/** Whether a pack can be had: a page that is served asks for any, one that is a file carries some. */
-const isThere = (trace, name) =>
-  trace.id !== undefined ||
-  trace.packs.has(name) ||
-  byId(`trace-${trace.number}-${name}`) !== null;
-
-/** A trace's pack, float32; it is asked for once. */
-function numbersOf(trace, name) {
-  if (!trace.packs.has(name)) {
-    const element = byId(`trace-${trace.number}-${name}`);
-    trace.packs.set(name, element ? embeddedNumbers(element) : servedNumbers(trace, name));
-  }
-  return trace.packs.get(name);
-}
+let source = new FileSource();

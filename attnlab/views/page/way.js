@@ -1,8 +1,6 @@
 // The way of a token through the model: its row at each stop, and the arithmetic of each number.
 
 const SHORT = 256; // numbers, each of which a strip in the list of stops has room for
-const TERMS_ALL = 12; // of a sum that has no more terms, all are shown
-const TERMS_SHOWN = 8; // of a longer one, the largest
 
 const walk = { trace: 0, path: "embedding", component: 0 };
 
@@ -26,7 +24,7 @@ function openWay() {
     choice.append(radio);
   }
   const trace = traces[walk.trace];
-  const stops = stopsOf(trace.layers);
+  const stops = stopsOf(trace);
   if (!stops.some(({ path }) => path === walk.path)) walk.path = "embedding";
   const parts = [
     ["", say("Embedding")],
@@ -73,19 +71,19 @@ const linkOfWay = () => (walk.isLinked ? { stop: walk.path, component: walk.comp
 
 /** Go where a link leads, if this page has such a stop. */
 function followLinkOfWay({ stop, component }) {
-  if (!stopsOf(traces[walk.trace].layers).some(({ path }) => path === stop)) return;
+  if (!stopsOf(traces[walk.trace]).some(({ path }) => path === stop)) return;
   goTo(stop, component >= 0 ? Math.floor(component) : 0);
 }
 
 /** The position nearest to one whose way can be had. */
 function nearestWay(trace, wanted) {
-  const there = trace.tokens.map((_, i) => i).filter((i) => isThere(trace, `way.${i}`));
+  const there = trace.tokens.map((_, i) => i).filter((i) => source.has(trace, `way.${i}`));
   return there.reduce((best, i) =>
     Math.abs(i - wanted) <= Math.abs(best - wanted) ? i : best,
   );
 }
 
-/** A token's rows at all stops but attention's, read and made once. */
+/** A token's way, whose rows are made when they are looked at, read once. */
 function wayOf(trace, position) {
   trace.ways ??= new Map();
   if (!trace.ways.has(position)) trace.ways.set(position, readWay(trace, position));
@@ -94,12 +92,67 @@ function wayOf(trace, position) {
 
 async function readWay(trace, position) {
   const [numbers, norms] = await Promise.all([
-    numbersOf(trace, `way.${position}`),
-    isThere(trace, "norms") ? numbersOf(trace, "norms") : null,
+    source.step(trace, `way.${position}`),
+    source.has(trace, "norms") ? source.step(trace, "norms") : null,
   ]);
-  const stops = stopsOf(trace.layers);
-  const rows = rowsOfWay(stops, trace.way, numbers, norms);
-  return { trace, position, stops, rows, norms };
+  const given = { ...rowsIn(trace, numbers), ...(norms && normsIn(trace, norms)) };
+  return { trace, position, stops: stopsOf(trace), given, run: null, layers: null };
+}
+
+/** The rows in a pack "way", by path. */
+function rowsIn({ way: { carried, D, F } }, numbers) {
+  let end = 0;
+  const rows = carried.map((path) => {
+    const width = /\.(hidden|activated)$/.test(path) ? F : D;
+    const row = new Nd(Float64Array.from(numbers.subarray(end, end + width)), [1, width]);
+    end += width;
+    return [path, row];
+  });
+  return Object.fromEntries(rows);
+}
+
+/** The LayerNorms' parameters in the pack "norms", by path. */
+function normsIn({ layers, way: { D } }, numbers) {
+  const blocks = Array.from({ length: layers }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
+  const norms = [...blocks.flat(), ""].flatMap((place, n) => {
+    const start = n * (2 * D + 1);
+    const part = (from) => new Nd(numbers, [D], undefined, start + from);
+    return [
+      [`${place}gain`, part(0)],
+      [`${place}bias`, part(D)],
+      [`${place}epsilon`, numbers[start + 2 * D]],
+    ];
+  });
+  return Object.fromEntries(norms);
+}
+
+/** All stops of a model in the order in which they are walked, each with the stops that it is made of. */
+function stopsOf({ graph, layers, way }) {
+  const names = Object.keys(way.stops);
+  const isInBlock = (name) => `blocks.#.${name}` in graph.data;
+  const first = names.findIndex(isInBlock);
+  const stopOf = (name, layer) => ({ name, layer, path: layer === undefined ? name : `blocks.${layer}.${name}` });
+  const stops = [
+    ...names.slice(0, first).map((name) => stopOf(name)),
+    ...Array.from({ length: layers }, (_, layer) =>
+      names.filter(isInBlock).map((name) => stopOf(name, layer)),
+    ).flat(),
+    ...names.slice(first).filter((name) => !isInBlock(name)).map((name) => stopOf(name)),
+  ];
+  const paths = new Set(stops.map(({ path }) => path));
+  const stopsBefore = (path) =>
+    graph.node(path).needs.flatMap((need) => (paths.has(need) ? [need] : stopsBefore(need)));
+  return stops.map((stop) =>
+    stop.name === "probabilities"
+      ? { ...stop, equation: "softmax", needs: ["logits"] } // no step of the model's
+      : { ...stop, equation: graph.node(stop.path).equation, needs: stopsBefore(stop.path) },
+  );
+}
+
+/** The parameter that a stop is multiplied by; of Q, K and V their own columns. */
+function mapOf({ graph }, { path, equation }) {
+  if (["Q", "K", "V"].includes(equation)) return path.replace(/.$/, "W_$&");
+  return graph.node(path).needs[1];
 }
 
 /** What may follow a token, read when its way is followed to the end; null where it is not carried. */
@@ -107,7 +160,7 @@ async function readFollowing(way) {
   const { trace, position } = way;
   const { first, vocab, tokens } = trace.prediction;
   if (position < first) return null;
-  const numbers = await numbersOf(trace, `prediction.${position}`);
+  const numbers = await source.step(trace, `prediction.${position}`);
   const found = positionOf(numbers, vocab, description.stops);
   const names = new Map(tokens.map((name) => [name[0], tokenOf(name)]));
   return {
@@ -118,14 +171,26 @@ async function readFollowing(way) {
 }
 
 const OF_HEADS = /^attention\.(Q|K|V|concat)$/; // all heads' vectors, one after the other
+const SUMS = new Set(["embedding", "residual"]); // equations of the residual stream
 const IS_OF_TOKENS = new Set(["logits", "probabilities"]); // of which the page has the largest
 
 /** A stop's row; undefined where it can't be had. */
-function rowAt({ rows, trace, position, following }, { path, name, layer }) {
-  if (rows.has(path)) return rows.get(path);
-  if (IS_OF_TOKENS.has(name)) return following?.[name];
-  const ofHeads = OF_HEADS.exec(name);
-  return ofHeads ? rowOfHeads(trace.read.get(layer), ofHeads[1], position) : undefined;
+function rowAt(way, { path, name }) {
+  if (IS_OF_TOKENS.has(name)) return way.following?.[name];
+  const { trace, position, given } = way;
+  if (way.layers !== trace.read.size) {
+    const rounded = way.stops.filter(({ equation }) => SUMS.has(equation)).map(({ path }) => path);
+    way.run = runOfQueries(trace, position, position + 1, { own: given, rounded });
+    way.layers = trace.read.size; // those that are read later it has not
+  }
+  try {
+    const rows = way.run.look(path);
+    if (!/\.[KV]$/.test(path)) return rows.numbers();
+    return nd.item(rows, nd.slice(null, null), trace.Tk - trace.T + position, nd.slice(null, null)).numbers();
+  } catch (error) {
+    if (error instanceof NotThere) return undefined;
+    throw error;
+  }
 }
 
 /** Another query was chosen. */
@@ -267,8 +332,6 @@ function showStop() {
   return showComponent(Math.min(walk.component, row.length - 1));
 }
 
-const lastOf = (path) => path.replace(/.*\./, "");
-
 /** A stop with its formula, as the library heads it. */
 const headingOf = ({ name }) => `${lastOf(name)} = ${walked.trace.way.stops[name].formula}`;
 
@@ -303,11 +366,12 @@ const whyMissing = ({ trace, position }) =>
 
 /** For which numbers of a stop the file has the weights. */
 function whichColumns({ trace, stop }) {
-  if (stop.map === "W_U")
+  if (stop.equation === "logits")
     return say(
       "The file has the weights of the likeliest next tokens alone; attnlab explore has all.",
     );
-  const [, first, end] = trace.way.columns.find(([path]) => path === stop.map) ?? [];
+  const map = mapOf(trace, stop);
+  const [, first, end] = trace.way.columns.find(([path]) => path === map) ?? [];
   return end === undefined
     ? say("The file has no weights of this stop; attnlab explore has all.")
     : say("The file has the weights of components {first} to {last}; attnlab explore has all.", {
@@ -437,7 +501,7 @@ async function showNumber() {
   const choice = asked;
   const { stop } = walked;
   const c = walk.component;
-  const made = await ARITHMETIC[stop.equation](walked, stop, c);
+  const made = await explanationOf(walked, stop, c);
   if (choice !== asked || c !== walk.component) return;
   const missing = make("p", { class: "note" }, whyMissing(walked) || whichColumns(walked));
   byId("stop-arithmetic").replaceChildren(...(made ?? [missing]));
@@ -475,268 +539,123 @@ const isEditedAt = ({ trace }, { path }) => trace.way.edited.includes(path);
 
 const stopAt = ({ stops }, path) => stops.find((stop) => stop.path === path);
 
-// How a number of a stop is made, by the stop's equation: elements, soon; undefined where its
-// weights can't be had.
-const ARITHMETIC = {
-  row({ trace, position, rows }, stop, c) {
-    const isToken = stop.name === "token_embedding";
-    const place = isToken ? trace.tokens[position].id : trace.cached + position;
-    const from = `${isToken ? "W_E" : "W_P"}[${place}, ${c}] = `;
-    const x = make("strong", {}, number(rows.get(stop.path)[c]));
-    return linesOf(lineOf(headingOf(stop), from, x));
-  },
-
-  same(way, stop, c) {
+/** How a number of a stop comes about: elements, soon; undefined where its weights can't be had. */
+async function explanationOf(way, stop, c) {
+  const { trace, position } = way;
+  const heading = headingOf(stop);
+  const row = rowAt(way, stop);
+  const result = (made) => resultOf(isEditedAt(way, stop), made, row[c]);
+  if (stop.equation === "same") {
     const from = stopAt(way, stop.needs[0]);
-    const [made, there] = [from.path, stop.path].map((path) => way.rows.get(path)[c]);
-    const result = resultOf(isEditedAt(way, stop), made, there);
-    const name = numberOf(from, c, `${from.path}[${c}]`);
-    return linesOf(lineOf(headingOf(stop), name, " = ", result));
-  },
-
-  residual(way, stop, c) {
-    const [stream, written] = stop.needs.map((path) => stopAt(way, path));
-    const [a, b] = [stream, written].map(({ path }) => way.rows.get(path)?.[c]);
-    if (a === undefined || b === undefined) return undefined;
-    const result = resultOf(isEditedAt(way, stop), Math.fround(a + b), way.rows.get(stop.path)[c]);
-    const [first, second] = [stream, written].map((of) => numberOf(of, c, `${of.name}[${c}]`));
-    const numbers = [number(a), " + ", bracketed(b), " = ", result];
-    return linesOf(lineOf(headingOf(stop), first, " + ", second, " = ", ...numbers));
-  },
-
-  layer_norm(way, stop, c) {
-    const from = stopAt(way, stop.needs[0]);
-    const x = way.rows.get(from.path);
-    if (!x || !way.norms) return undefined;
-    const norm = normOf(way.norms, stop.norm, way.trace.way.D);
-    const made = layerNorm(x, norm);
-    const result = resultOf(isEditedAt(way, stop), made.row[c], way.rows.get(stop.path)[c]);
-    const [D, name] = [x.length, lastOf(from.name)];
-    const squares = added(made.centred.map((number) => number ** 2));
-    return linesOf(
-      lineOf(
-        say("mean, of the {D} numbers of {name}: their sum / {D}", { D, name }),
-        number(added(x)),
-        ` / ${D} = `,
-        number(made.mean),
-      ),
-      lineOf(
-        say("variance: the sum of all ({name} − mean)² / {D}", { D, name }),
-        number(squares),
-        ` / ${D} = `,
-        number(made.variance),
-      ),
-      lineOf(
-        "deviation = √(variance + epsilon)",
-        "√(",
-        number(made.variance),
-        " + ",
-        number(norm.epsilon),
-        ") = ",
-        number(made.deviation),
-      ),
-      lineOf(
-        `normalised = (${name} − mean) / deviation`,
-        "(",
-        numberOf(from, c),
-        " − mean) / deviation = (",
-        number(x[c]),
-        " − ",
-        bracketed(made.mean),
-        ") / ",
-        number(made.deviation),
-        " = ",
-        number(made.normalised[c]),
-      ),
-      lineOf(
-        `${headingOf(stop)} = normalised · gain + bias`,
-        number(made.normalised[c]),
-        " · ",
-        bracketed(norm.gain[c]),
-        " + ",
-        bracketed(norm.bias[c]),
-        " = ",
-        result,
-      ),
-    );
-  },
-
-  affine: (way, stop, c) => ofColumn(way, stop, c, c),
-
-  logits: (way, stop, c) => ofColumn(way, stop, c, way.following.ids[c]),
-
-  softmax(way, stop, c) {
-    const { logits, exponentials, sum, probabilities, ids, vocab } = way.following;
-    const from = stopAt(way, stop.needs[0]);
-    return linesOf(
-      lineOf(
-        say("exp(logit − the largest)"),
-        "exp(",
-        numberOf(from, c, `logits[${ids[c]}]`),
-        " − ",
-        numberOf(from, 0, `logits[${ids[0]}]`),
-        ") = exp(",
-        number(logits[c]),
-        " − ",
-        bracketed(logits[0]),
-        ") = ",
-        number(exponentials[c]),
-      ),
-      lineOf(
-        say("{heading} = exp / the sum over all {vocab} tokens", {
-          heading: headingOf(stop),
-          vocab: grouped(vocab),
-        }),
-        number(exponentials[c]),
-        " / ",
-        number(sum),
-        " = ",
-        make("strong", {}, number(probabilities[c])),
-      ),
-    );
-  },
-
-  concat(way, stop, c) {
-    const { trace, position } = way;
-    const [h, d] = [Math.floor(c / trace.Dh), c % trace.Dh];
-    const head = trace.read.get(stop.layer)[h];
-    const weights = stepRow(head, "weights", position);
-    const values = Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]);
-    const terms = products(weights, values);
-    const isEdited = head.edited.has("context") || isEditedAt(way, stop);
-    const where = say("Layer {layer}, head {head}", { layer: stop.layer, head: h });
-    const toHead = make("button", { type: "button", class: "leads" }, `${where} ↑`);
-    toHead.addEventListener("click", () =>
-      openHead(stop.layer, h, () => heatmaps[trace.number].cursor.focus()),
-    );
-    const sum = sumOf(terms, {
-      heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),
-      heads: [say("key"), `weights[${position}, ·]`, `V[·, ${d}]`, say("product")],
-      line: (j) => [
-        make("span", {}, `${j} `, symbolOf(brief(trace.keys[j].symbol))),
-        weights[j],
-        values[j],
-        terms[j],
-      ],
-      result: resultOf(isEdited, added(terms), rowAt(way, stop)[c]),
-    });
-    return [...sum, make("p", {}, toHead)];
-  },
-
-  activated(way, stop, c) {
-    const from = stopAt(way, stop.needs[0]);
-    const x = way.rows.get(from.path)?.[c];
-    if (x === undefined) return undefined;
-    const { activation } = way.trace.way;
-    const share = SHARES[activation](x);
-    const result = resultOf(isEditedAt(way, stop), x * share, way.rows.get(stop.path)[c]);
-    return linesOf(
-      lineOf(`x = hidden[${c}]`, numberOf(from, c), " = ", number(x)),
-      ...(activation === "GELU" ? linesOfTanh(x) : []),
-      lineOf(
-        say("share of x that passes = {share}", { share: SHARES_IN_WORDS[activation] }),
-        ...(activation === "GELU" ? ["½ (1 + ", bracketed(Math.tanh(insideTanh(x))), ") = "] : []),
-        number(share),
-      ),
-      lineOf(`${headingOf(stop)} = x · share`, number(x), " · ", number(share), " = ", result),
-    );
-  },
-};
-
-/** What a row makes with a column of a matrix: the products, and the bias where there is one. */
-async function ofColumn(way, stop, c, column) {
-  const from = stopAt(way, stop.needs[0]);
-  const x = rowAt(way, from);
-  const found = x && (await columnOf(way.trace, stop.map, column, x.length));
-  if (!found) return undefined;
-  const terms = products(x, found.column);
-  const W = lastOf(stop.map);
-  return sumOf(terms, {
-    heading: headingOf(stop),
-    heads: ["i", `${lastOf(from.name)}[i]`, `${W}[i, ${column}]`, say("product")],
-    line: (i) => [numberOf(from, i), x[i], found.column[i], terms[i]],
-    bias: stop.equation === "affine" && [`${W.replace("W", "b")}[${column}]`, found.bias],
-    result: resultOf(isEditedAt(way, stop), added(terms) + found.bias, rowAt(way, stop)[c]),
-  });
-}
-
-/** What GELU makes of x before the share: tanh's argument, and its value. */
-function linesOfTanh(x) {
-  const inside = insideTanh(x);
-  return [
-    lineOf(
-      "√(2/π) (x + 0.044715 x³)",
-      number(Math.sqrt(2 / Math.PI)),
-      " · (",
-      number(x),
-      " + 0.044715 · ",
-      bracketed(x ** 3),
-      ") = ",
-      number(inside),
-    ),
-    lineOf("tanh(√(2/π) (x + 0.044715 x³))", "tanh(", number(inside), ") = ", number(Math.tanh(inside))),
-  ];
-}
-
-const SHARES_IN_WORDS = {
-  GELU: "½ (1 + tanh(√(2/π) (x + 0.044715 x³)))",
-  "exact GELU": "Φ(x) = ½ (1 + erf(x / √2))",
-  "quick GELU": "1 / (1 + exp(−1.702 x))",
-  SiLU: "1 / (1 + exp(−x))",
-  ReLU: "1 (x > 0), 0 (x ≤ 0)",
-};
-
-/** A number after a sign, in brackets where it is below 0. */
-const bracketed = (x) => make("span", {}, ...(x < 0 ? ["(", number(x), ")"] : [number(x)]));
-
-/** A column of a parameter with its bias, soon; undefined where it can't be had. */
-async function columnOf(trace, path, n, rows) {
-  const [, start, stop] = trace.way.columns.find(
-    ([of, from, to]) => of === path && n >= from && n < to,
-  ) ?? [path, n, n + 1];
-  const name = `columns.${path}.${start}.${stop}`;
-  if (!isThere(trace, name)) return undefined;
-  return columnIn(await numbersOf(trace, name), n - start, rows);
-}
-
-/** A sum: its largest terms in a table, what the others come to, and all of them to be opened. */
-function sumOf(terms, { heading, heads, line, bias, result }) {
-  const count = terms.length <= TERMS_ALL ? terms.length : TERMS_SHOWN;
-  const { largest, rest } = largestTerms(terms, count);
-  const others = terms.length - count;
-  const shown = others ? largest : [...terms.keys()];
-  const caption = others
-    ? say("{heading}: the {all} products, the {count} largest first", {
-        heading,
-        all: terms.length,
-        count,
-      })
-    : say("{heading}: the {all} products", { heading, all: terms.length });
-  const feet = [
-    ...(others ? [[say("{others} others", { others }), "", "", rest]] : []),
-    ...(bias ? [[bias[0], "", "", bias[1]]] : []),
-    [say("sum"), "", "", result],
-  ];
-  const parts = [termsOf(caption, heads, shown.map(line), feet)];
-  if (others) {
-    const words = say("All {all} products", { all: terms.length });
-    const all = make("details", {}, make("summary", {}, words));
-    all.addEventListener(
-      "toggle",
-      () => all.append(termsOf(words, heads, [...terms.keys()].map(line), [])),
-      { once: true },
-    );
-    parts.push(all);
+    const name = numberOf(from, c, `${from.path}[${position}, ${c}]`);
+    return linesOf(lineOf(heading, name, " = ", result(rowAt(way, from)[c])));
   }
-  return parts;
+  if (stop.equation === "concat") return collected(way, stop, c);
+  if (stop.equation === "softmax") return probabilityOf(way, stop, c);
+  const declared = declaredOf(way, stop);
+  const needs = await needsOf(way, stop, c, declared.parameters);
+  if (!needs) return undefined;
+  const column = stop.name === "logits" ? way.following.ids[c] : c;
+  const x = Object.values(needs).find((need) => need?.stop);
+  const working = new Working({ places: { row: position, column }, needs });
+  const rows = { lead: (i) => numberOf(x.stop, i) };
+  return linesOfNumber(working, declared, { heading, result, rows });
 }
 
-function termsOf(caption, heads, rows, feet) {
-  const lines = (all) =>
-    all.map(([first, ...others]) =>
-      make("tr", {}, make("th", { scope: "row" }, first), ...others.map((x) => cellWith(x, 6))),
-    );
-  return boxedTable(caption, heads, lines(rows), lines(feet));
+const ofHeads = ({ equation }) => ["Q", "K", "V"].includes(equation); // columns of one linear map
+
+/** What `description.explanations` has of a stop's equation. */
+const declaredOf = ({ trace }, stop) =>
+  description.explanations[
+    ofHeads(stop) ? "affine" : stop.equation === "activated" ? trace.given.activation.name : stop.equation
+  ];
+
+/** What a number of a stop is made of, by parameter; undefined where some of it can't be had. */
+async function needsOf(way, stop, c, parameters) {
+  const { trace, position } = way;
+  const map = mapOf(trace, stop);
+  const paths = ofHeads(stop)
+    ? [stop.needs[0], map, map.replace(/W_(.)$/, "b_$1")]
+    : trace.graph.node(stop.path).needs;
+  const column = stop.name === "logits" ? way.following.ids[c] : c;
+  const needs = {};
+  let weights; // a column of a linear map, and its bias
+  for (const [n, parameter] of parameters.entries()) {
+    const [path, from] = [paths[n], stopAt(way, paths[n])];
+    const row = from && rowAt(way, from);
+    if (from && !row) return undefined;
+    if (parameter === "W" || parameter === "W_U")
+      weights = await source.explain(trace, path, column, Object.values(needs)[0].length);
+    const values = {
+      ids: () => trace.tokens[position].id,
+      positions: () => trace.cached + position,
+      W_E: () => rowAt(way, stop)[c],
+      W_P: () => rowAt(way, stop)[c],
+      W: () => weights.column,
+      W_U: () => weights.column,
+      b: () => weights.bias,
+    }[parameter];
+    if (/^(W|W_U|b)$/.test(parameter) && !weights) return undefined;
+    const found = row ?? (values ? undefined : given(way, path));
+    if (found === undefined && !values) return undefined;
+    const ofRow = (place) => (typeof found === "number" ? found : place.includes(":") ? found : found[c]);
+    const name = lastOf(path).replace("rows_of_", "");
+    needs[parameter] = found === null ? null : { name, stop: from, length: row?.length, values: values ?? ofRow };
+  }
+  return needs;
+}
+
+/** A parameter or another number of a way; null of what there is none of, undefined of what is not there. */
+function given(way, path) {
+  try {
+    const found = way.run.look(path);
+    return found instanceof Nd ? found.numbers() : found;
+  } catch (error) {
+    if (error instanceof NotThere) return undefined;
+    throw error;
+  }
+}
+
+/** A component of what a head collected, and a way to the head. */
+function collected(way, stop, c) {
+  const { trace, position } = way;
+  const [h, d] = [Math.floor(c / trace.Dh), c % trace.Dh];
+  const head = headOf(trace, stop.layer, h);
+  const needs = {
+    weights: { name: "weights", values: () => stepRow(head, "weights", position) },
+    V: { name: "V", values: () => Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]) },
+  };
+  const working = new Working({ places: { row: position, column: d }, needs, along: "key" });
+  const isEdited = head.edited.has("context") || isEditedAt(way, stop);
+  const sum = linesOfNumber(working, description.explanations.context, {
+    heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),
+    result: () => resultOf(isEdited, uneditedRow(head, "context", position)[d], rowAt(way, stop)[c]),
+    rows: { lead: (j) => make("span", {}, `${j} `, symbolOf(brief(trace.keys[j].symbol))) },
+  });
+  const where = say("Layer {layer}, head {head}", { layer: stop.layer, head: h });
+  const toHead = make("button", { type: "button", class: "leads" }, `${where} ↑`);
+  toHead.addEventListener("click", () =>
+    openHead(stop.layer, h, () => heatmaps[trace.number].cursor.focus()),
+  );
+  return [...sum, make("p", {}, toHead)];
+}
+
+/** A probability, of whose row the page has the largest logits and the sum of all. */
+function probabilityOf(way, stop, c) {
+  const { logits, sum, ids, vocab, tokens } = way.following;
+  const from = stopAt(way, stop.needs[0]);
+  const values = (places) => (places.includes(":") ? logits : logits[c]);
+  const working = new Working({
+    places: { row: way.position, column: ids[c] },
+    needs: { x: { name: "logits", stop: from, component: c, count: vocab, values } },
+    known: { row_sum: sum },
+    largest: say("id {id}", { id: `${ids[0]} (${tokens[0].symbol})` }),
+  });
+  return linesOfNumber(working, description.explanations.softmax, {
+    heading: headingOf(stop),
+    result: (made) => make("strong", {}, number(made)),
+    rows: {},
+  });
 }
 
 byId("stops").addEventListener("keydown", walkByKey);

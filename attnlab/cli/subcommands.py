@@ -1,0 +1,543 @@
+"""What each subcommand computes, shows, and answers with `--json`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import multiprocessing
+import os
+import shlex
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnlab import walkthrough
+from attnlab.analysis.lens import Lens
+from attnlab.checking.verdict import check
+from attnlab.checkpoints.checkpoint import Checkpoint
+from attnlab.checkpoints.hub import find_model
+from attnlab.corpus import atlas, open_atlas
+from attnlab.corpus.result import RESULT
+from attnlab.corpus.run import PAGE
+from attnlab.corpus.worker import begin
+from attnlab.errors import InvalidValueError, MissingFileError, WriteError
+from attnlab.forward.attention import PER_HEAD, Head, MultiHeadAttention
+from attnlab.forward.parameters import parameter_count
+from attnlab.model.gpt2 import GPT2
+from attnlab.model.trace import NextToken, Trace
+from attnlab.steps import Result, step_at
+from attnlab.support.checks import as_count
+from attnlab.support.files import LARGEST, as_path, decoded_text, open_regular, read_text
+from attnlab.support.tables import Heading, Table, printable
+from attnlab.text.tokens import Token, Tokens
+from attnlab.views.explain import PROBABILITIES, explain
+from attnlab.views.page.page import is_page
+from attnlab.views.shown import Shown, check_step, shown
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a subcommand has computed.
+
+    Attributes
+    ----------
+    content : for programs; may hold arrays, bytes and numbers that are not finite
+    shown : for people, what `Terminal.show` takes
+    status : the exit status
+    then : what is done once that has been printed
+    """
+
+    content: dict[str, Any]
+    shown: Sequence[Any]
+    status: int = 0
+    then: Callable[[], None] = lambda: None
+
+
+def _model(options: argparse.Namespace) -> GPT2:
+    if options.model is not None:
+        return GPT2.from_pretrained(options.model)
+    with contextlib.redirect_stdout(sys.stderr):  # its notice is no part of the answer
+        return GPT2.at_hand()
+
+
+def _texts(options: argparse.Namespace, most: int = 1) -> list[str]:
+    """The texts that were given, from the command, stdin and files."""
+    count = len(options.texts) + len(options.files)
+    if not 1 <= count <= most:
+        option = "--text " if options.command == "check" else ""
+        raise InvalidValueError(
+            f"{'one text or two are' if most > 1 else 'one text is'} taken, and {count} "
+            f"given: a text of several words stands between quotes, such as {option}"
+            f"“The dog chased the ball”, or comes from --file FILE, or with {option}- from stdin"
+        )
+    texts = [_of_stdin() if text == "-" else text for text in options.texts]
+    return texts + [read_text(file, InvalidValueError).removesuffix("\n") for file in options.files]
+
+
+def _of_stdin() -> str:
+    """The text that comes from stdin, UTF-8, whatever a terminal's own encoding is."""
+    content = sys.stdin.buffer.read(LARGEST + 1) if sys.stdin else b""
+    if len(content) > LARGEST:
+        raise InvalidValueError(f"stdin can't be read: it has more than {LARGEST:,} bytes")
+    return decoded_text(content, "stdin", InvalidValueError).removesuffix("\n")
+
+
+def _model_and_trace(options: argparse.Namespace) -> tuple[GPT2, Trace]:
+    """The model, and the text's trace with what was asked to be otherwise."""
+    (text,) = _texts(options)
+    model = _model(options)
+    return model, model.trace(text).edited(dict(options.edit))
+
+
+def _which_head(part: Result) -> dict[str, int]:
+    """The layer and the head that a part of a trace is of; without what it is not of."""
+    names = {"blocks": "layer", "heads": "head"}
+    return {
+        names[place]: int(number)
+        for place, number in itertools.pairwise(part.path.split("."))
+        if place in names
+    }
+
+
+def _trace(options: argparse.Namespace) -> Report:
+    model, trace = _model_and_trace(options)
+    head = trace.head(options.layer, options.head)
+    names = options.step or [n for n in PER_HEAD if n != "dropout_mask"]
+    places = [_step_at(trace, head, name) for name in names]
+    steps = [
+        _shown_at(part, name, is_path="." in given)
+        for given, (part, name) in zip(names, places, strict=True)
+    ]
+
+    title = head.title if all(n in head.parts for n in names) else trace.title
+    first, *others = (_which_head(part) for part, _ in places)
+    content = {
+        **_traced(model, trace, options),
+        **{kind: n for kind, n in first.items() if all(one.get(kind) == n for one in others)},
+        "steps": [
+            {
+                **_step(step),
+                "path": _path(part, name),
+                "axes": [axis.name for axis in step.axes],
+            }
+            for step, (part, name) in zip(steps, places, strict=True)
+        ],
+    }
+    return Report(content, [Heading(title), trace.tokens, *steps])
+
+
+def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
+    """A step of the head by its name, or of the whole trace by its path: what it is of, its name.
+
+    Of what each head of a layer has it is that of the head of this number.
+    """
+    if path in head.parts:
+        return head, path
+    if "." not in path and path not in (*trace.steps, PROBABILITIES):
+        try:
+            check_step(head, path)
+        except InvalidValueError as error:
+            raise InvalidValueError(
+                f"{error}; of the whole there are {', '.join(trace.parts)}, and paths such as "
+                "blocks.0.mid, blocks.0.mlp.hidden"
+            ) from None
+    part, name = step_at(trace, path)
+    if isinstance(part, MultiHeadAttention) and name in PER_HEAD:
+        part = part.heads[int(head.path.rpartition(".")[2])]
+    return part, name
+
+
+def _path(part: Result, name: str) -> str:
+    """A step's path from the whole trace."""
+    return f"{part.path}.{name}".lstrip(".")
+
+
+def _shown_at(part: Result, name: str, *, is_path: bool) -> Shown:
+    """A step as a table; one that was given by its path is headed with what it is of."""
+    if name == PROBABILITIES and not part.path:
+        raise InvalidValueError(
+            "probabilities are no step, and have no table: attnlab next shows the largest, attnlab "
+            "explain --step probabilities the arithmetic of one"
+        )
+    step = shown(part, name)
+    if not is_path:
+        return step
+    return replace(step, name=_path(part, name), heading=f"{part.title}: {step.heading}")
+
+
+def _explain(options: argparse.Namespace) -> Report:
+    model, trace = _model_and_trace(options)
+    head = trace.head(options.layer, options.head)
+    part, name = _step_at(trace, head, options.step)
+    explanation = explain(part, name, options.query, options.component, options.key)
+    content = {
+        **_traced(model, trace, options),
+        **_which_head(part),
+        "step": _path(part, name),
+        "title": explanation.title,
+        "numbers": explanation.numbers,
+    }
+    return Report(content, [explanation])
+
+
+def _walkthrough(options: argparse.Namespace) -> Report:
+    model = _model(options)
+    steps = list(walkthrough.walk(model, layer=options.layer, head=options.head))
+    content = {
+        **_of_model(model),
+        "prompt": walkthrough.PROMPT,
+        "layer": options.layer % model.config.n_layer,
+        "head": options.head % model.config.n_head,
+        "steps": [_step(step) for step in steps],
+    }
+    return Report(content, [f"Prompt: {walkthrough.PROMPT}\n", *steps])
+
+
+def _verify(options: argparse.Namespace) -> Report:
+    model = _model(options)
+    verdict = walkthrough.reproduce(model)
+    tables = [{**asdict(table), "agrees": table.agrees} for table in verdict.tables]
+    content = {
+        **_of_model(model),
+        "prompt": verdict.prompt,
+        "agrees": verdict.agrees,
+        "reason": verdict.reason,
+        "tables": tables,
+    }
+    return Report(content, [verdict], 0 if verdict.agrees else 1)
+
+
+def _html(options: argparse.Namespace) -> Report:
+    texts, edits = _texts(options, most=2), dict(options.edit)
+    if len(texts) > 1 and edits:
+        raise InvalidValueError("a page is of two texts, or of one with and without edits")
+    if options.output == "-":
+        raise InvalidValueError("a page is written to a file, such as -o page.html; given -o -")
+    file = as_path(options.output).absolute()
+    if file.is_file() and not options.force and not is_page(file):
+        _ask_to_replace(file)
+    model = _model(options)
+    traces = [model.trace(text) for text in texts]
+    if edits:
+        traces.append(traces[0].edited(edits))
+    traces[0].save(options.output, traces[1] if len(traces) > 1 else None)
+    if options.open:
+        _show_in_browser(file)
+    content = {**_of_model(model), "edits": edits, "path": str(file)}
+    return Report(content, [str(file)])
+
+
+def _ask_to_replace(file: Path) -> None:
+    """Raise unless someone at a terminal agrees that a file is replaced."""
+    found = f"{file} is there, and is no page of attnlab's"
+    if not (sys.stdin and sys.stdin.isatty()):
+        raise WriteError(f"{found}: --force replaces it, -o FILE writes another one")
+    print(printable(f"{found}. Replace it? [y/N] "), end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise WriteError("Not replaced.")
+
+
+def _explore(options: argparse.Namespace) -> Report:
+    start = _texts(options) if options.texts or options.files else []
+    found = None if options.atlas is None else open_atlas(options.atlas)
+    if found is not None and options.model is None:
+        options.model = found.model_given or None  # of a model in memory it knows none
+    model = _model(options)
+    if found is None:
+        explorer = model.explore(*start, port=options.port)
+    else:
+        explorer = found.explore(model, *start, port=options.port)
+
+    def serve() -> None:
+        link_or_none = contextlib.nullcontext() if options.no_browser else _link(explorer.url)
+        try:
+            with explorer, link_or_none as link:
+                if link:
+                    _show_in_browser(link)
+                explorer.wait()
+        except KeyboardInterrupt:
+            print("The explorer has ended: Ctrl-C.", file=sys.stderr)
+            raise
+        print("The explorer has ended: its page asked for it.", file=sys.stderr)
+
+    shown = [_title(model), explorer.url, "Anyone with this link has access. Ctrl-C ends it."]
+    return Report({**_of_model(model), "url": explorer.url}, shown, then=serve)
+
+
+@contextlib.contextmanager
+def _link(url: str) -> Iterator[Path]:
+    """A page that leads on to a link, in a file that nobody else can read.
+
+    A browser's arguments, in which the link would stand, are seen by all users of a machine. The
+    file lies where browsers may read that are shut in, as Ubuntu's are.
+    """
+    handle, name = tempfile.mkstemp(prefix="attnlab-", suffix=".html", dir=Path.home())
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={url}">')
+        yield Path(name)
+    finally:
+        os.unlink(name)
+
+
+def _show_in_browser(page: Path) -> None:
+    if not webbrowser.open(page.as_uri()):
+        print("No browser is to be found here: open it yourself.", file=sys.stderr)
+
+
+def _next(options: argparse.Namespace) -> Report:
+    model, trace = _model_and_trace(options)
+    tokens = trace.next_tokens(options.k)
+    content = {**_traced(model, trace, options), "next": list(map(_next_token, tokens))}
+    title = [Heading(trace.title)] if options.edit else []
+    return Report(content, [*title, tokens])
+
+
+def _generate(options: argparse.Namespace) -> Report:
+    (text,) = _texts(options)
+    model, edits = _model(options), dict(options.edit)
+    generation = model.generate(
+        text,
+        options.tokens,
+        stop=options.stop,
+        edits=edits or None,
+        drop_oldest=options.drop_oldest,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        seed=options.seed,
+    )
+    content = {
+        **_of_model(model),
+        "tokens": _token_list(generation.prompt),
+        "edits": edits,
+        **{name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "seed")},
+        "new": [{**_next_token(token), "share": token.share} for token in generation.chosen],
+        "text": generation.text,
+    }
+    return Report(content, [generation.whole_text])
+
+
+def _lens(options: argparse.Namespace) -> Report:
+    model, trace = _model_and_trace(options)
+    lens: Lens = (every := trace.logit_lens())
+    if options.token is not None:
+        lens = every.of(options.token)
+    elif options.position is not None:
+        lens = every.top(options.k, options.position)
+    stops = []
+    for i, stop in enumerate(lens.stops):
+        measured = zip(lens.tokens[i], lens.ranks[i], lens.probabilities[i], strict=True)
+        stops.append(
+            {
+                "path": stop,
+                "predicts": [
+                    {**_token(token), "rank": int(rank), "probability": float(probability)}
+                    for token, rank, probability in measured
+                ],
+            }
+        )
+    content = {**_traced(model, trace, options), "title": lens.title, "stops": stops}
+    return Report(content, [lens])
+
+
+def _attribution(options: argparse.Namespace) -> Report:
+    model, trace = _model_and_trace(options)
+    attribution = trace.attribution(options.token, options.against, options.position)
+    sums = ("token_embedding", "position_embedding", "bias", "total")
+    content = {
+        **_traced(model, trace, options),
+        "title": attribution.title,
+        "position": attribution.target.position,
+        "heads": attribution.heads,
+        "mlps": attribution.mlps,
+        **{name: getattr(attribution, name) for name in sums},
+    }
+    return Report(content, [attribution])
+
+
+def _check(options: argparse.Namespace) -> Report:
+    mine = _arrays(options.arrays)
+    (text,) = _texts(options)
+    model = _model(options)
+    trace = model.trace(text)
+    result: Result = trace
+    if options.layer is not None or options.head is not None:
+        result = trace.blocks[options.layer or 0].attention
+    if options.head is not None:
+        result = trace.head(options.layer or 0, options.head)
+    try:
+        verdict = check(mine, result)
+    except InvalidValueError as error:
+        if result is not trace or not {*mine} & {*Head.steps}:
+            raise
+        raise InvalidValueError(
+            f"{error}; steps of one head go with --layer and --head, of all heads with --layer"
+        ) from None
+
+    content = {
+        **_of_model(model),
+        "tokens": _token_list(trace.tokens),
+        "title": verdict.title,
+        "agrees": verdict.agrees,
+        "first": verdict.first.path if verdict.first else None,
+        "steps": [{**asdict(stage), "agrees": stage.agrees} for stage in verdict.stages],
+        "mistakes": [{"formula": one.formula, "hint": one.hint} for one in verdict.mistakes],
+        "unexplained": verdict.unexplained,
+        "differing": verdict.differing,
+        "cells": [cell._asdict() for cell in verdict.cells],
+    }
+    return Report(content, [verdict], 0 if verdict.agrees else 1)
+
+
+def _arrays(path: str) -> dict[str, Any]:
+    """The arrays in a file that `numpy.savez` wrote."""
+    file = as_path(path, "file")
+    try:
+        with open_regular(file) as stream:
+            arrays = np.load(stream, allow_pickle=False)
+            if isinstance(arrays, np.ndarray):
+                raise ValueError("it is one array without a name, as numpy.save writes it")
+            return dict(arrays)
+    except FileNotFoundError:
+        raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
+    except Exception as error:  # zipfile, zlib and NumPy raise many kinds
+        raise InvalidValueError(
+            f"{file} can't be read as arrays that numpy.savez wrote: {error}"
+        ) from None
+
+
+def _atlas(options: argparse.Namespace) -> Report:
+    workers = as_count(options.workers, "--workers", least=1)
+    model = _model(options)
+    with contextlib.ExitStack() as stack:
+        executor = None
+        if workers > 1:
+            context = multiprocessing.get_context("spawn")
+            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=begin)
+            executor = stack.enter_context(pool)
+        found = atlas(
+            model,
+            options.corpus,
+            options.measures,
+            executor=executor,
+            window=options.window,
+            directory=options.out,
+        )
+
+    shown: list[Any] = [found]
+    shown += [f"{name} could not be measured: {reason}" for name, reason in found.faults]
+    if options.out is not None:
+        directory = as_path(options.out)
+        shown.append(f"attnlab.open_atlas({str(directory / RESULT)!r}) opens it")
+        if (directory / PAGE).exists():
+            shown.append(f"{directory / PAGE} shows it, with texts of every head")
+        if found.model_given:
+            given, where = map(shlex.quote, (found.model_given, str(directory)))
+            command = f"attnlab explore --model {given} --atlas {where}"
+            shown.append(f"{command} opens their traces")
+    content = {
+        **_of_model(model),
+        "texts": found.texts,
+        "tokens": found.tokens,
+        "faults": [{"text": name, "reason": reason} for name, reason in found.faults],
+        "measures": [
+            {
+                "name": name,
+                **{kind: getattr(one, kind) for kind in ("mean", "error", "texts", "places")},
+            }
+            for name, one in found.items()
+        ],
+    }
+    return Report(content, shown)
+
+
+def _download(options: argparse.Namespace) -> Report:
+    directory = str(find_model(options.name))
+    content = {"name": options.name, "directory": directory}
+    return Report(content, [directory])
+
+
+def _info(options: argparse.Namespace) -> Report:
+    model = _model(options)
+    config = asdict(model.config)
+    content = {
+        **_of_model(model),
+        "config": config,
+        "parameters": parameter_count(model.config),
+        "dtype": str(model.parameters.dtype),
+    }
+    settings = [["config", ""], *([name, str(config[name])] for name in config)]
+    return Report(content, [repr(model), str(Table(settings, left=(0, 1)))])
+
+
+def _traced(model: GPT2, trace: Trace, options: argparse.Namespace) -> dict[str, Any]:
+    """What was traced, for machines."""
+    return {
+        **_of_model(model),
+        "tokens": _token_list(trace.tokens),
+        "edits": dict(options.edit),
+    }
+
+
+def _of_model(model: GPT2) -> dict[str, Any]:
+    """Which model it was, for machines."""
+    parameters = model.parameters
+    directory = str(parameters.directory) if isinstance(parameters, Checkpoint) else None
+    return {"model": _title(model), "directory": directory}
+
+
+def _title(model: GPT2) -> str:
+    return repr(model).partition("\n")[0]
+
+
+def _step(step: Shown) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "heading": step.heading,
+        "shape": step.array.shape,
+        "values": step.array,
+    }
+
+
+def _token(token: Token) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "symbol": token.symbol,
+        "text": token.text,
+        "bytes": token.bytes.hex(),
+    }
+
+
+def _next_token(token: NextToken) -> dict[str, Any]:
+    return {**_token(token), "logit": token.logit, "probability": token.probability}
+
+
+def _token_list(tokens: Tokens) -> list[dict[str, Any]]:
+    return [_token(token) for token in tokens]
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], Report]] = {
+    "trace": _trace,
+    "explain": _explain,
+    "walkthrough": _walkthrough,
+    "verify": _verify,
+    "html": _html,
+    "explore": _explore,
+    "next": _next,
+    "generate": _generate,
+    "lens": _lens,
+    "attribution": _attribution,
+    "check": _check,
+    "atlas": _atlas,
+    "download": _download,
+    "info": _info,
+}

@@ -1,0 +1,103 @@
+// Sampling, as attnlab/model/sampling.py has it: from the logits of a position to the probabilities with
+// which a token is drawn, and to a token. Numbers go in, numbers come out; nothing here draws pictures.
+
+const added = (numbers) => numbers.reduce((sum, x) => sum + x, 0);
+
+/** The numbers of a position, as attnlab/views/page/prediction.py carries them, under their names. */
+function positionOf(values, vocab, { temperatures, topPs }) {
+  const nuclei = values.length - 2 * temperatures.length * topPs.length;
+  const n = (nuclei - temperatures.length - 4) / 3;
+  const [ties, larger, ...following] = values.subarray(nuclei - 4, nuclei);
+  return {
+    vocab,
+    ids: [...values.subarray(0, n)],
+    logits: Array.from({ length: n }, (_, i) => values[n + i] + values[2 * n + i]),
+    ties,
+    following: { larger, logit: added(following) },
+    others: (temperature) => values[3 * n + temperatures.indexOf(temperature)],
+    nucleus(temperature, topP) {
+      const at = temperatures.indexOf(temperature) * topPs.length + topPs.indexOf(topP);
+      const [count, share] = values.subarray(nuclei + 2 * at, nuclei + 2 * at + 2);
+      return { count, share };
+    },
+  };
+}
+
+/**
+ * softmax(logits / temperature), cut by top-k, then by top-p, and renewed, as `Sampling` does it.
+ *
+ * The settings are those of attnlab/model/sampling.py, null for no cut. Arrays have a number for each
+ * token that the position carries, the most probable first; `cutBy` says what took a token away. Of
+ * the whole vocabulary are `sum`, what softmax divides by, `left`, what it divides by after the cuts,
+ * and `count`, how many tokens they leave; `others` are all tokens that are not carried, together.
+ */
+function probabilitiesOf({ vocab, logits, ties, others, nucleus }, { temperature, top_k, top_p }) {
+  if (temperature === 0) {
+    const cutBy = logits.map((_, i) => (i ? "temperature" : ""));
+    const renewed = cutBy.map((by) => (by ? 0 : 1));
+    const others = { exponential: 0, probability: 0, renewed: 0 };
+    return { exponentials: [], probabilities: [], cutBy, count: 1, renewed, others };
+  }
+  // Tokens that are not carried, with the logit of the last that is: they are cut as it is.
+  const all = [...logits, ...Array(ties).fill(logits.at(-1))];
+  const exponentials = all.map((logit) => Math.exp((logit - logits[0]) / temperature));
+  const carried = exponentials.slice(0, logits.length);
+  const rest = others(temperature);
+  const sum = added(carried) + rest;
+  const smallest = top_k === null || top_k >= vocab ? -Infinity : logits[top_k - 1];
+  // In the order in which top-p takes them: of equal ones the higher ids first.
+  const taken = [...all.keys()]
+    .filter((i) => all[i] >= smallest)
+    .sort((a, b) => all[b] - all[a] || b - a);
+  const sumOfFirst = (n) => added(taken.slice(0, n).map((i) => exponentials[i]));
+  let count = smallest === -Infinity ? vocab : taken.length;
+  let left = smallest === -Infinity ? sum : sumOfFirst(count);
+  if (top_p !== null && count > taken.length) {
+    const found = nucleus(temperature, top_p);
+    count = found.count;
+    left = count > taken.length ? found.share * sum : sumOfFirst(count);
+  } else if (top_p !== null) {
+    for (let below = 0; count > 1; count--) {
+      below += exponentials[taken[count - 1]] / left;
+      if (below > 1 - top_p) break;
+    }
+    left = sumOfFirst(count);
+  }
+  const staying = new Set(taken.slice(0, count));
+  const cutBy = logits.map((logit, i) =>
+    logit < smallest ? "top-k" : staying.has(i) ? "" : "top-p",
+  );
+  const renewed = carried.map((e, i) => (cutBy[i] ? 0 : e / left));
+  const isAll = count === cutBy.filter((by) => !by).length;
+  return {
+    exponentials: carried,
+    sum,
+    probabilities: carried.map((e) => e / sum),
+    cutBy,
+    count,
+    left,
+    renewed,
+    others: {
+      exponential: rest,
+      probability: rest / sum,
+      renewed: isAll ? 0 : Math.max(0, 1 - added(renewed)),
+    },
+  };
+}
+
+/** Numbers from 0 to 1 that look random and are the same for the same seed. Source: mulberry32. */
+function generator(seed) {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** The first place whose cumulated probability is above u; -1 where those given do not reach it. */
+function drawnBy(u, probabilities) {
+  let cumulated = 0;
+  return probabilities.findIndex((p) => (cumulated += p) > u);
+}

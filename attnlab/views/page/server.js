@@ -1,0 +1,60 @@
+// A source that has a model: the explorer that serves the page, see attnlab/model/explorer.py.
+
+/** An answer of the explorer's, of JSON or of bytes; a refusal is an Error with its `status`. */
+async function answerTo(path, body, signal) {
+  const token = new URLSearchParams(location.search).get("token");
+  let response, content;
+  try {
+    response = await fetch(path, {
+      method: body ? "POST" : "GET",
+      headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" },
+      body: body && JSON.stringify(body),
+      signal,
+    });
+    const isJson = response.headers.get("Content-Type") === "application/json";
+    content = isJson ? await response.json() : await response.arrayBuffer();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    content = {};
+  }
+  if (response?.ok && !content.error) return content;
+  if (!response) markEnded();
+  const lost = say("The explorer does not answer: it has ended, or there is no way to it.");
+  throw Object.assign(new Error(content.error ?? lost), { status: response?.status });
+}
+
+class ServerSource extends Source {
+  has = () => true;
+
+  open = (text, silenced, signal) => answerTo("trace", { ...text, silenced }, signal);
+
+  generate = (trace, how, signal) =>
+    this.#about(trace, "write", { trace: trace.id, ...how }, signal);
+
+  end = () => answerTo("stop", {});
+
+  /** A trace's pack. What waits for one that can't be had waits on, until it is looked at again. */
+  async read(trace, name) {
+    try {
+      const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
+      return new Float32Array(await this.#about(trace, path));
+    } catch (error) {
+      trace.packs.delete(name);
+      tell(error.message);
+      return new Promise(() => {});
+    }
+  }
+
+  /** An answer about a trace, which the explorer is asked for anew where it no longer keeps it. */
+  async #about({ ids, silenced }, path, body, signal) {
+    try {
+      return await answerTo(path, body, signal);
+    } catch (error) {
+      if (error.status !== 410) throw error;
+      await this.open({ ids }, silenced, signal);
+      return answerTo(path, body, signal);
+    }
+  }
+}
+
+source = new ServerSource();

@@ -1,0 +1,92 @@
+"""What is released: its metadata, its version wherever one is named, where its links lead."""
+
+import re
+import runpy
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import lacking
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+import attnlab
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / ".github/release.py"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LANGUAGES = ("en", "zh")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_book_lists_this_version_first(language: str) -> None:
+    text = (ROOT / f"examples/book/pages/{language}/versions.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^### (\S+)$", text, re.MULTILINE)
+    assert listed[0] == attnlab.__version__ == str(Version(attnlab.__version__))
+    assert listed == sorted(listed, key=Version, reverse=True)
+    assert re.findall(r"version = \{(.+)\}", text) == [attnlab.__version__]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_supported_versions_are_those_of_the_metadata(language: str) -> None:
+    text = (ROOT / f"examples/book/pages/{language}/versions.md").read_text(encoding="utf-8")
+    pythons = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if " Python :: 3." in c]
+    assert PROJECT["requires-python"] == f">={pythons[0]}"
+    assert re.search(rf"{pythons[0]} \w+ {pythons[-1]}", text)
+    [numpy] = [r for r in map(Requirement, PROJECT["dependencies"]) if r.name == "numpy"]
+    assert str(numpy.specifier).removeprefix(">=") in text
+
+
+def test_the_tests_run_on_each_python_that_is_supported() -> None:
+    file = ROOT / ".github/workflows/tests.yml"
+    if not file.exists():
+        lacking("the workflows are in the repository alone")
+    [matrix] = re.findall(r"python: \[(.+)\]", file.read_text(encoding="utf-8"))
+    for version in re.findall(r'"([\d.]+)"', matrix):
+        assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
+
+
+@pytest.fixture
+def released(tmp_path: Path) -> dict[str, Any]:
+    """What the release workflow makes of the metadata and the README, in a made-up repository."""
+    if not SCRIPT.exists():
+        lacking("the release's script is in the repository alone")
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    runpy.run_path(str(SCRIPT))["prepare"](
+        tmp_path, "https://github.com", "Someone/attnlab", "v9.8.7"
+    )
+    settings = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))
+    return settings["project"] | {"text": (tmp_path / "README.md").read_text(encoding="utf-8")}
+
+
+def test_a_releases_metadata_leads_to_its_repository_and_book(released: dict[str, Any]) -> None:
+    assert released["urls"] == {
+        "Homepage": "https://github.com/Someone/attnlab",
+        "Documentation": "https://someone.github.io/attnlab/",
+        "Changelog": "https://someone.github.io/attnlab/en/versions.html",
+        "Source": "https://github.com/Someone/attnlab",
+        "Issues": "https://github.com/Someone/attnlab/issues",
+        **PROJECT["urls"],
+    }
+    assert {name: released[name] for name in PROJECT if name != "urls"} == {
+        name: value for name, value in PROJECT.items() if name != "urls"
+    }
+
+
+def test_a_releases_readme_leads_to_files_that_are_there(released: dict[str, Any]) -> None:
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", released["text"])
+    assert len(links) >= 8
+    for is_picture, link in links:
+        kind = "raw" if is_picture else "blob"
+        beginning = f"https://github.com/Someone/attnlab/{kind}/v9.8.7/"
+        if "Someone" not in link:
+            assert link.startswith("https://")
+            continue
+        assert link.startswith(beginning)
+        assert (ROOT / link.removeprefix(beginning).partition("#")[0]).exists()
+    relative = released["text"].replace("https://github.com/Someone/attnlab/blob/v9.8.7/", "")
+    relative = relative.replace("https://github.com/Someone/attnlab/raw/v9.8.7/", "")
+    assert relative == (ROOT / "README.md").read_text(encoding="utf-8")
