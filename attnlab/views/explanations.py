@@ -11,11 +11,13 @@ step is made without, such as a bias or dropout, drops out of its formulas.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from attnlab import equations
+from attnlab.views.formulas import parse
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,16 @@ class Formula:
     heading: str = ""
     where: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
+
+    def as_data(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        return {
+            "name": self.name,
+            "tree": parse(self.formula),
+            "heading": self.heading,
+            "where": {name: parse(formula) for name, formula in self.where.items()},
+            "note": self.note,
+        }
 
 
 class Explained(NamedTuple):
@@ -198,3 +210,17 @@ EXPLANATIONS: dict[Callable[..., Any], Explained | dict[Any, Explained]] = {
     equations.logits: explained("sum(final[row, :] * W_U[:, column])"),
     equations.next_logits: explained("sum(final[-1, :] * W_U[:, column])"),
 }
+
+
+def as_data() -> dict[str, Any]:
+    """The explanations by the names of equations and activations, as a page has them."""
+    of_activated = {name: (equations.activated, one) for name, one in ACTIVATIONS.items()}
+    of_equations = {name: (name, one) for name, one in EXPLANATIONS.items()}
+    return {
+        name.__name__: {
+            "parameters": [*inspect.signature(equation).parameters],
+            "lines": [line.as_data() for line in one.lines],
+        }
+        for name, (equation, one) in {**of_equations, **of_activated}.items()
+        if isinstance(one, Explained)
+    }

@@ -6,6 +6,9 @@ const description = JSON.parse(document.getElementById("description").textConten
 const say = (text, values = {}) =>
   (description.words[text] ?? text).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
+/** A text that Python has sent. */
+const saying = say;
+
 /** The same as a list, for values that are elements. */
 const sayParts = (text, values) =>
   (description.words[text] ?? text)

@@ -32,6 +32,7 @@ from attnlab.errors import InvalidValueError, WriteError
 from attnlab.errors import shown as quoted
 from attnlab.support.files import as_path, open_regular, write_whole
 from attnlab.support.tables import printable
+from attnlab.views import explanations
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.language import CHINESE, language_of, say, words
 from attnlab.views.page import prediction, way
@@ -48,7 +49,7 @@ EQUATIONS = "equations"
 COMPUTING = ("arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "palette.js", "source.js")
 SHOWING = (
     *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
-    *("heatmap.js", "strips.js", "arithmetic.js", "way.js", "page.js"),
+    *("heatmap.js", "strips.js", "arithmetic.js", "explain.js", "way.js", "page.js"),
 )
 SCRIPTS = (*COMPUTING, *SHOWING)
 LIVE_SCRIPTS = (*COMPUTING, "server.js", *SHOWING, "change.js", "live.js", "passage.js")
@@ -121,6 +122,7 @@ def _page(
         "colours": {"light": LIGHT._asdict(), "dark": DARK._asdict()},
         "words": words() if language == CHINESE else {},
         "steps": {name: _step(first.head(0, 0), name, language) for name in STEPS},
+        "explanations": explanations.as_data(),
         "stops": prediction.STOPS,
         "traces": described,
     }

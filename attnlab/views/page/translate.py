@@ -68,7 +68,8 @@ def equations_script() -> str:
     loops = ",\n".join(
         f"{name}: {LOOP.format(_at_places(one))}" for name, one in ELEMENTWISE.items()
     )
-    names = ", ".join(node.name for node in _functions(ast.parse(modules[-1].read_bytes())))
+    trees = [ast.parse(module.read_bytes()) for module in modules]
+    names = ", ".join(node.name for tree in trees for node in _functions(tree))
     return (
         f"Object.assign(nd, {{\n{loops},\n}});\n"
         f"const equations = (() => {{\n{script}\nreturn {{ {names} }};\n}})();\n"

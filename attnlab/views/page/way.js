@@ -1,8 +1,6 @@
 // The way of a token through the model: its row at each stop, and the arithmetic of each number.
 
 const SHORT = 256; // numbers, each of which a strip in the list of stops has room for
-const TERMS_ALL = 12; // of a sum that has no more terms, all are shown
-const TERMS_SHOWN = 8; // of a longer one, the largest
 
 const walk = { trace: 0, path: "embedding", component: 0 };
 
@@ -503,7 +501,7 @@ async function showNumber() {
   const choice = asked;
   const { stop } = walked;
   const c = walk.component;
-  const made = await ARITHMETIC[stop.equation](walked, stop, c);
+  const made = await explanationOf(walked, stop, c);
   if (choice !== asked || c !== walk.component) return;
   const missing = make("p", { class: "note" }, whyMissing(walked) || whichColumns(walked));
   byId("stop-arithmetic").replaceChildren(...(made ?? [missing]));
@@ -541,307 +539,123 @@ const isEditedAt = ({ trace }, { path }) => trace.way.edited.includes(path);
 
 const stopAt = ({ stops }, path) => stops.find((stop) => stop.path === path);
 
-// How a number of a stop is made, by the stop's equation: elements, soon; undefined where its
-// weights can't be had.
-const ARITHMETIC = {
-  token_embedding: (way, stop, c) => ofRow(way, stop, c, `W_E[${way.trace.tokens[way.position].id}`),
-
-  position_embedding: (way, stop, c) => ofRow(way, stop, c, `W_P[${way.trace.cached + way.position}`),
-
-  embedding: (way, stop, c) => ARITHMETIC.residual(way, stop, c),
-
-  same(way, stop, c) {
+/** How a number of a stop comes about: elements, soon; undefined where its weights can't be had. */
+async function explanationOf(way, stop, c) {
+  const { trace, position } = way;
+  const heading = headingOf(stop);
+  const row = rowAt(way, stop);
+  const result = (made) => resultOf(isEditedAt(way, stop), made, row[c]);
+  if (stop.equation === "same") {
     const from = stopAt(way, stop.needs[0]);
-    const [made, there] = [from, stop].map((of) => rowAt(way, of)[c]);
-    const result = resultOf(isEditedAt(way, stop), made, there);
-    const name = numberOf(from, c, `${from.path}[${c}]`);
-    return linesOf(lineOf(headingOf(stop), name, " = ", result));
-  },
-
-  residual(way, stop, c) {
-    const [stream, written] = stop.needs.map((path) => stopAt(way, path));
-    const [a, b] = [stream, written].map((of) => rowAt(way, of)?.[c]);
-    if (a === undefined || b === undefined) return undefined;
-    const [made] = equations.residual(...[a, b].map((x) => new Nd(Float32Array.of(x), [1])), null).numbers();
-    const result = resultOf(isEditedAt(way, stop), made, rowAt(way, stop)[c]);
-    const [first, second] = [stream, written].map((of) => numberOf(of, c, `${of.name}[${c}]`));
-    const numbers = [number(a), " + ", bracketed(b), " = ", result];
-    return linesOf(lineOf(headingOf(stop), first, " + ", second, " = ", ...numbers));
-  },
-
-  layer_norm(way, stop, c) {
-    const from = stopAt(way, stop.needs[0]);
-    const x = rowAt(way, from);
-    const place = stop.path.replace(/[^.]+$/, "");
-    const [gain, bias, epsilon] = ["gain", "bias", "epsilon"].map((name) => way.given[place + name]);
-    if (!x || !gain) return undefined;
-    const row = new Nd(Float64Array.from(x), [x.length]);
-    const centred = nd.subtract(row, equations.mean(row));
-    const squares = nd.square(centred);
-    const [sum, mean, sumOfSquares, variance, deviation] = [
-      ...[row.sum(LAST), equations.mean(row), squares.sum(LAST), equations.mean(squares)],
-      equations.deviation(centred, epsilon),
-    ].map((one) => one.numbers()[0]);
-    const normalised = equations.normalised(row, epsilon).numbers()[c];
-    const made = equations.layer_norm(row, gain, bias, epsilon).numbers()[c];
-    const result = resultOf(isEditedAt(way, stop), made, rowAt(way, stop)[c]);
-    const [D, name] = [x.length, lastOf(from.name)];
-    return linesOf(
-      lineOf(
-        say("mean, of the {D} numbers of {name}: their sum / {D}", { D, name }),
-        number(sum),
-        ` / ${D} = `,
-        number(mean),
-      ),
-      lineOf(
-        say("variance: the sum of all ({name} − mean)² / {D}", { D, name }),
-        number(sumOfSquares),
-        ` / ${D} = `,
-        number(variance),
-      ),
-      lineOf(
-        "deviation = √(variance + epsilon)",
-        "√(",
-        number(variance),
-        " + ",
-        number(epsilon),
-        ") = ",
-        number(deviation),
-      ),
-      lineOf(
-        `normalised = (${name} − mean) / deviation`,
-        "(",
-        numberOf(from, c),
-        " − mean) / deviation = (",
-        number(x[c]),
-        " − ",
-        bracketed(mean),
-        ") / ",
-        number(deviation),
-        " = ",
-        number(normalised),
-      ),
-      lineOf(
-        `${headingOf(stop)} = normalised · gain + bias`,
-        number(normalised),
-        " · ",
-        bracketed(gain.numbers()[c]),
-        " + ",
-        bracketed(bias.numbers()[c]),
-        " = ",
-        result,
-      ),
-    );
-  },
-
-  affine: (way, stop, c) => ofColumn(way, stop, c, c),
-
-  Q: (way, stop, c) => ofColumn(way, stop, c, c),
-
-  K: (way, stop, c) => ofColumn(way, stop, c, c),
-
-  V: (way, stop, c) => ofColumn(way, stop, c, c),
-
-  logits: (way, stop, c) => ofColumn(way, stop, c, way.following.ids[c]),
-
-  softmax(way, stop, c) {
-    const { logits, exponentials, sum, probabilities, ids, vocab } = way.following;
-    const from = stopAt(way, stop.needs[0]);
-    return linesOf(
-      lineOf(
-        say("exp(logit − the largest)"),
-        "exp(",
-        numberOf(from, c, `logits[${ids[c]}]`),
-        " − ",
-        numberOf(from, 0, `logits[${ids[0]}]`),
-        ") = exp(",
-        number(logits[c]),
-        " − ",
-        bracketed(logits[0]),
-        ") = ",
-        number(exponentials[c]),
-      ),
-      lineOf(
-        say("{heading} = exp / the sum over all {vocab} tokens", {
-          heading: headingOf(stop),
-          vocab: grouped(vocab),
-        }),
-        number(exponentials[c]),
-        " / ",
-        number(sum),
-        " = ",
-        make("strong", {}, number(probabilities[c])),
-      ),
-    );
-  },
-
-  concat(way, stop, c) {
-    const { trace, position } = way;
-    const [h, d] = [Math.floor(c / trace.Dh), c % trace.Dh];
-    const head = headOf(trace, stop.layer, h);
-    const weights = stepRow(head, "weights", position);
-    const values = Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]);
-    const terms = products(weights, values);
-    const isEdited = head.edited.has("context") || isEditedAt(way, stop);
-    const where = say("Layer {layer}, head {head}", { layer: stop.layer, head: h });
-    const toHead = make("button", { type: "button", class: "leads" }, `${where} ↑`);
-    toHead.addEventListener("click", () =>
-      openHead(stop.layer, h, () => heatmaps[trace.number].cursor.focus()),
-    );
-    const sum = sumOf(terms, {
-      heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),
-      heads: [say("key"), `weights[${position}, ·]`, `V[·, ${d}]`, say("product")],
-      line: (j) => [
-        make("span", {}, `${j} `, symbolOf(brief(trace.keys[j].symbol))),
-        weights[j],
-        values[j],
-        terms[j],
-      ],
-      result: resultOf(isEdited, uneditedRow(head, "context", position)[d], rowAt(way, stop)[c]),
-    });
-    return [...sum, make("p", {}, toHead)];
-  },
-
-  activated(way, stop, c) {
-    const from = stopAt(way, stop.needs[0]);
-    const x = rowAt(way, from)?.[c];
-    if (x === undefined) return undefined;
-    const { activation } = way.trace.way;
-    const share = SHARES[activation](x);
-    const made = way.trace.given.activation(x);
-    const result = resultOf(isEditedAt(way, stop), made, rowAt(way, stop)[c]);
-    return linesOf(
-      lineOf(`x = hidden[${c}]`, numberOf(from, c), " = ", number(x)),
-      ...(activation === "GELU" ? linesOfTanh(x) : []),
-      lineOf(
-        say("share of x that passes = {share}", { share: SHARES_IN_WORDS[activation] }),
-        ...(activation === "GELU" ? ["½ (1 + ", bracketed(equations.gelu_tanh(x)), ") = "] : []),
-        number(share),
-      ),
-      lineOf(`${headingOf(stop)} = x · share`, number(x), " · ", number(share), " = ", result),
-    );
-  },
-};
-
-/** A number of a row that is looked up in a table of parameters. */
-const ofRow = (way, stop, c, row) =>
-  linesOf(lineOf(headingOf(stop), `${row}, ${c}] = `, make("strong", {}, number(rowAt(way, stop)[c]))));
-
-/** What a row makes with a column of a matrix: the products, and the bias where there is one. */
-async function ofColumn(way, stop, c, column) {
-  const from = stopAt(way, stop.needs[0]);
-  const x = rowAt(way, from);
-  const map = mapOf(way.trace, stop);
-  const found = x && (await source.explain(way.trace, map, column, x.length));
-  if (!found) return undefined;
-  const terms = products(x, found.column);
-  const W = lastOf(map);
-  const isBiased = stop.equation !== "logits";
-  const row = new Nd(Float64Array.from(x), [1, x.length]);
-  const weights = new Nd(found.column, [x.length, 1]);
-  const bias = isBiased ? new Nd(Float32Array.of(found.bias), [1]) : null;
-  const [made] = equations.affine(row, weights, bias).numbers();
-  return sumOf(terms, {
-    heading: headingOf(stop),
-    heads: ["i", `${lastOf(from.name)}[i]`, `${W}[i, ${column}]`, say("product")],
-    line: (i) => [numberOf(from, i), x[i], found.column[i], terms[i]],
-    bias: isBiased && [`${W.replace("W", "b")}[${column}]`, found.bias],
-    result: resultOf(isEditedAt(way, stop), made, rowAt(way, stop)[c]),
-  });
-}
-
-/** What GELU makes of x before the share: tanh's argument, and its value. */
-function linesOfTanh(x) {
-  const inside = equations.inside_tanh(x);
-  return [
-    lineOf(
-      "√(2/π) (x + 0.044715 x³)",
-      number(Math.sqrt(2 / Math.PI)),
-      " · (",
-      number(x),
-      " + 0.044715 · ",
-      bracketed(x ** 3),
-      ") = ",
-      number(inside),
-    ),
-    lineOf("tanh(√(2/π) (x + 0.044715 x³))", "tanh(", number(inside), ") = ", number(equations.gelu_tanh(x))),
-  ];
-}
-
-// What share of x an activation lets pass, by the names that formulas have for them.
-const SHARES = {
-  GELU: equations.gelu_share,
-  "exact GELU": equations.normal_share,
-  "quick GELU": equations.quick_share,
-  SiLU: equations.sigmoid,
-  ReLU: (x) => equations.relu(x) / x || 0,
-};
-
-const SHARES_IN_WORDS = {
-  GELU: "½ (1 + tanh(√(2/π) (x + 0.044715 x³)))",
-  "exact GELU": "Φ(x) = ½ (1 + erf(x / √2))",
-  "quick GELU": "1 / (1 + exp(−1.702 x))",
-  SiLU: "1 / (1 + exp(−x))",
-  ReLU: "1 (x > 0), 0 (x ≤ 0)",
-};
-
-/** A number after a sign, in brackets where it is below 0. */
-const bracketed = (x) => make("span", {}, ...(x < 0 ? ["(", number(x), ")"] : [number(x)]));
-
-/** What a row makes with a column of a matrix: its products, which are added up with the bias. */
-const products = (row, column) => Float64Array.from(row, (x, n) => x * column[n]);
-
-/** The terms of a sum that are largest in size, by number, and what they and the others come to. */
-function largestTerms(terms, count) {
-  const largest = [...terms.keys()]
-    .sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b)
-    .slice(0, count);
-  const chosen = new Set(largest);
-  return {
-    largest,
-    sum: added(largest.map((n) => terms[n])),
-    rest: added(terms.filter((_, n) => !chosen.has(n))),
-  };
-}
-
-/** A sum: its largest terms in a table, what the others come to, and all of them to be opened. */
-function sumOf(terms, { heading, heads, line, bias, result }) {
-  const count = terms.length <= TERMS_ALL ? terms.length : TERMS_SHOWN;
-  const { largest, rest } = largestTerms(terms, count);
-  const others = terms.length - count;
-  const shown = others ? largest : [...terms.keys()];
-  const caption = others
-    ? say("{heading}: the {all} products, the {count} largest first", {
-        heading,
-        all: terms.length,
-        count,
-      })
-    : say("{heading}: the {all} products", { heading, all: terms.length });
-  const feet = [
-    ...(others ? [[say("{others} others", { others }), "", "", rest]] : []),
-    ...(bias ? [[bias[0], "", "", bias[1]]] : []),
-    [say("sum"), "", "", result],
-  ];
-  const parts = [termsOf(caption, heads, shown.map(line), feet)];
-  if (others) {
-    const words = say("All {all} products", { all: terms.length });
-    const all = make("details", {}, make("summary", {}, words));
-    all.addEventListener(
-      "toggle",
-      () => all.append(termsOf(words, heads, [...terms.keys()].map(line), [])),
-      { once: true },
-    );
-    parts.push(all);
+    const name = numberOf(from, c, `${from.path}[${position}, ${c}]`);
+    return linesOf(lineOf(heading, name, " = ", result(rowAt(way, from)[c])));
   }
-  return parts;
+  if (stop.equation === "concat") return collected(way, stop, c);
+  if (stop.equation === "softmax") return probabilityOf(way, stop, c);
+  const declared = declaredOf(way, stop);
+  const needs = await needsOf(way, stop, c, declared.parameters);
+  if (!needs) return undefined;
+  const column = stop.name === "logits" ? way.following.ids[c] : c;
+  const x = Object.values(needs).find((need) => need?.stop);
+  const working = new Working({ places: { row: position, column }, needs });
+  const rows = { lead: (i) => numberOf(x.stop, i) };
+  return linesOfNumber(working, declared, { heading, result, rows });
 }
 
-function termsOf(caption, heads, rows, feet) {
-  const lines = (all) =>
-    all.map(([first, ...others]) =>
-      make("tr", {}, make("th", { scope: "row" }, first), ...others.map((x) => cellWith(x, 6))),
-    );
-  return boxedTable(caption, heads, lines(rows), lines(feet));
+const ofHeads = ({ equation }) => ["Q", "K", "V"].includes(equation); // columns of one linear map
+
+/** What `description.explanations` has of a stop's equation. */
+const declaredOf = ({ trace }, stop) =>
+  description.explanations[
+    ofHeads(stop) ? "affine" : stop.equation === "activated" ? trace.given.activation.name : stop.equation
+  ];
+
+/** What a number of a stop is made of, by parameter; undefined where some of it can't be had. */
+async function needsOf(way, stop, c, parameters) {
+  const { trace, position } = way;
+  const map = mapOf(trace, stop);
+  const paths = ofHeads(stop)
+    ? [stop.needs[0], map, map.replace(/W_(.)$/, "b_$1")]
+    : trace.graph.node(stop.path).needs;
+  const column = stop.name === "logits" ? way.following.ids[c] : c;
+  const needs = {};
+  let weights; // a column of a linear map, and its bias
+  for (const [n, parameter] of parameters.entries()) {
+    const [path, from] = [paths[n], stopAt(way, paths[n])];
+    const row = from && rowAt(way, from);
+    if (from && !row) return undefined;
+    if (parameter === "W" || parameter === "W_U")
+      weights = await source.explain(trace, path, column, Object.values(needs)[0].length);
+    const values = {
+      ids: () => trace.tokens[position].id,
+      positions: () => trace.cached + position,
+      W_E: () => rowAt(way, stop)[c],
+      W_P: () => rowAt(way, stop)[c],
+      W: () => weights.column,
+      W_U: () => weights.column,
+      b: () => weights.bias,
+    }[parameter];
+    if (/^(W|W_U|b)$/.test(parameter) && !weights) return undefined;
+    const found = row ?? (values ? undefined : given(way, path));
+    if (found === undefined && !values) return undefined;
+    const ofRow = (place) => (typeof found === "number" ? found : place.includes(":") ? found : found[c]);
+    const name = lastOf(path).replace("rows_of_", "");
+    needs[parameter] = found === null ? null : { name, stop: from, length: row?.length, values: values ?? ofRow };
+  }
+  return needs;
+}
+
+/** A parameter or another number of a way; null of what there is none of, undefined of what is not there. */
+function given(way, path) {
+  try {
+    const found = way.run.look(path);
+    return found instanceof Nd ? found.numbers() : found;
+  } catch (error) {
+    if (error instanceof NotThere) return undefined;
+    throw error;
+  }
+}
+
+/** A component of what a head collected, and a way to the head. */
+function collected(way, stop, c) {
+  const { trace, position } = way;
+  const [h, d] = [Math.floor(c / trace.Dh), c % trace.Dh];
+  const head = headOf(trace, stop.layer, h);
+  const needs = {
+    weights: { name: "weights", values: () => stepRow(head, "weights", position) },
+    V: { name: "V", values: () => Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]) },
+  };
+  const working = new Working({ places: { row: position, column: d }, needs, along: "key" });
+  const isEdited = head.edited.has("context") || isEditedAt(way, stop);
+  const sum = linesOfNumber(working, description.explanations.context, {
+    heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),
+    result: () => resultOf(isEdited, uneditedRow(head, "context", position)[d], rowAt(way, stop)[c]),
+    rows: { lead: (j) => make("span", {}, `${j} `, symbolOf(brief(trace.keys[j].symbol))) },
+  });
+  const where = say("Layer {layer}, head {head}", { layer: stop.layer, head: h });
+  const toHead = make("button", { type: "button", class: "leads" }, `${where} ↑`);
+  toHead.addEventListener("click", () =>
+    openHead(stop.layer, h, () => heatmaps[trace.number].cursor.focus()),
+  );
+  return [...sum, make("p", {}, toHead)];
+}
+
+/** A probability, of whose row the page has the largest logits and the sum of all. */
+function probabilityOf(way, stop, c) {
+  const { logits, sum, ids, vocab, tokens } = way.following;
+  const from = stopAt(way, stop.needs[0]);
+  const values = (places) => (places.includes(":") ? logits : logits[c]);
+  const working = new Working({
+    places: { row: way.position, column: ids[c] },
+    needs: { x: { name: "logits", stop: from, component: c, count: vocab, values } },
+    known: { row_sum: sum },
+    largest: say("id {id}", { id: `${ids[0]} (${tokens[0].symbol})` }),
+  });
+  return linesOfNumber(working, description.explanations.softmax, {
+    heading: headingOf(stop),
+    result: (made) => make("strong", {}, number(made)),
+    rows: {},
+  });
 }
 
 byId("stops").addEventListener("keydown", walkByKey);

@@ -1,0 +1,253 @@
+// How one number of a stop comes about: the formulas that attnlab/views/explanations.py declares,
+// computed and written with the page's numbers as attnlab/views/evaluation.py does with the library's.
+
+const PRODUCTS_WHOLE = 12; // of so many products all are shown
+const TERMS_WHOLE = 64; // of another sum so many
+const TERMS_SHOWN = 8; // of a longer one the largest
+
+const OPERATIONS = {
+  "+": (a, b) => a + b,
+  "-": (a, b) => a - b,
+  "*": (a, b) => a * b,
+  "/": (a, b) => a / b,
+  "**": (a, n) => a ** n,
+  ">": (a, b) => Number(a > b),
+  sqrt: Math.sqrt,
+  exp: Math.exp,
+  tanh: Math.tanh,
+  erf: equations.erf,
+};
+
+// What is made of a row, and is written as one number.
+const OF_ROWS = {
+  sum: added,
+  max: (row) => row.reduce((a, b) => Math.max(a, b)),
+  len: (row) => row.length,
+};
+
+const CONSTANTS = { pi: Math.PI, "-inf": -Infinity };
+const isPlace = (tree) => Array.isArray(tree) && tree[0] === "at";
+const isLeaf = (tree) => isPlace(tree) || (typeof tree === "string" && !(tree in CONSTANTS));
+
+/**
+ * The numbers that one number is made of.
+ *
+ * places: the numbers of its row and column. needs: by parameter {name, path, values(places), stop},
+ * null of what there is none of; stop is where a number of it leads to. known: by name what lines
+ * come to whose row the page has not as a whole. along: what stands for all numbers of a row.
+ * largest: what the largest number of a row is called.
+ */
+class Working {
+  constructor({ places, needs, known = {}, along = "i", largest = "" }) {
+    Object.assign(this, { places, needs, known, along, largest, results: { ...known } });
+  }
+
+  /** A formula without what there is none of, undefined where nothing is left. */
+  present(tree, aliases) {
+    if (typeof tree === "string" && tree in aliases) return aliases[tree];
+    if (isLeaf(tree)) return this.needs[isPlace(tree) ? tree[1] : tree] === null ? undefined : tree;
+    if (!Array.isArray(tree)) return tree;
+    const [operation, ...operands] = tree;
+    const kept = operands.map((one) => this.present(one, aliases)).filter((one) => one !== undefined);
+    return kept.length < operands.length ? kept[0] : [operation, ...kept];
+  }
+
+  /** What a formula comes to: a number, or a row of them. */
+  value(tree) {
+    if (typeof tree === "number") return tree;
+    if (tree in CONSTANTS) return CONSTANTS[tree];
+    if (typeof tree === "string" && tree in this.results) return this.results[tree];
+    if (isLeaf(tree)) return this.found(tree);
+    const [operation, ...operands] = tree;
+    const values = operands.map((one) => this.value(one));
+    if (operation in OF_ROWS) return OF_ROWS[operation](values[0]);
+    const row = values.find((one) => typeof one !== "number");
+    const apply = OPERATIONS[operation];
+    if (!row) return apply(...values);
+    return Float64Array.from(row, (_, i) => apply(...values.map((one) => (typeof one === "number" ? one : one[i]))));
+  }
+
+  found(tree) {
+    const [parameter, places] = isPlace(tree) ? [tree[1], tree.slice(2)] : [tree, []];
+    return this.needs[parameter].values(places);
+  }
+
+  index(places) {
+    return places.map((place) =>
+      place === ":" ? this.along : isPlace(place) ? this.found(place) : (this.places[place] ?? this.places.row),
+    );
+  }
+
+  /** A place as NumPy would be asked for it, such as X[7, 3]; a row of some as X[7, i]. */
+  located(tree) {
+    if (typeof tree === "string") return this.needs[tree]?.name ?? tree;
+    if (tree[0] === "len") return String(this.value(tree));
+    if (tree[0] === "max") return this.largest;
+    if (!isPlace(tree)) return tree[0];
+    const index = this.index(tree.slice(2)).join(", ");
+    return `${this.needs[tree[1]].name}[${index}]`;
+  }
+
+  /** A place's name, which leads to the stop that it is a number of. */
+  link(tree) {
+    const words = this.located(tree);
+    const { stop, component = this.places.column } = (isPlace(tree) && this.needs[tree[1]]) || {};
+    return stop && !tree.includes(":") ? numberOf(stop, component, words) : words;
+  }
+
+  /** All lines that say something, as [line, tree, value]. */
+  lines(declared) {
+    const [done, aliases] = [[], {}];
+    declared.forEach((line, n) => {
+      const tree = this.present(line.tree, aliases);
+      if (done.length && tree === done.at(-1)[0].name) return;
+      if (isLeaf(tree) && n < declared.length - 1) {
+        aliases[line.name] = tree;
+        return;
+      }
+      const value = this.known[line.name] ?? this.value(tree);
+      this.results[line.name] = value;
+      done.push([line, tree, value]);
+    });
+    return done;
+  }
+}
+
+const STRENGTHS = { ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4 };
+const SIGNS = { "+": " + ", "-": " − ", "*": " · ", "/": " / ", ">": " > " };
+const POWERS = { 2: "²", 3: "³" };
+
+/** A formula with what `leaf` writes for its names; see attnlab/views/formulas.py. */
+function written(tree, leaf, place = 0) {
+  if (typeof tree === "number") return [tree === 0.5 ? "½" : String(tree)];
+  if (tree in CONSTANTS) return [{ pi: "π" }[tree] ?? tree];
+  if (isLeaf(tree) || tree[0] in OF_ROWS) return leaf(tree, place);
+  const [operation, ...operands] = tree;
+  const part = (one, strength) => written(one, leaf, strength);
+  if (operation === "sqrt") return ["√", ...part(operands[0], 5)];
+  if (operation === "exp") return ["e^", ...part(operands[0], 5)];
+  if (!(operation in STRENGTHS)) return [operation, "(", ...part(operands[0], 0), ")"];
+  const strength = STRENGTHS[operation];
+  if (operation === "**") return [...part(operands[0], 5), POWERS[operands[1]]];
+  const after = Math.max(strength + (operation === "-" || operation === "/" ? 1 : 0), 2);
+  const parts = [...part(operands[0], strength), SIGNS[operation], ...part(operands[1], after)];
+  if (operation === ">") return ["[", ...parts, "]"];
+  return strength < place ? ["(", ...parts, ")"] : parts;
+}
+
+/** A number between signs: in brackets where it is below 0. */
+const termOf = (x, place) => (x < 0 && place > 1 ? ["(", number(x), ")"] : [number(x)]);
+
+/**
+ * The lines of a number: elements.
+ *
+ * declared: of `description.explanations`. heading: the stop's. result: given what the last line comes
+ * to, what is shown as that.
+ */
+function linesOfNumber(working, declared, { heading, result, rows }) {
+  const all = working.lines(declared.lines);
+  const parts = [];
+  const list = make("ol", { class: "chain" });
+  all.forEach(([line, tree, value], n) => {
+    const shown = n === all.length - 1 ? result(value) : number(value);
+    const where = Object.fromEntries(Object.entries(line.where).map(([name, one]) => [name, working.located(one)]));
+    const [sum, bias] = tree[0] === "+" && tree[1][0] === "sum" ? tree.slice(1) : [tree];
+    if (sum[0] === "sum" && sum[1][0] === "*") {
+      parts.push(...productsOf(working, sum[1], bias, { heading, result: shown, ...rows }));
+      return;
+    }
+    const [terms, counts] = sum[0] === "sum" ? addedIn(working, sum[1], value) : [null, {}];
+    const numbers = terms ?? (isLeaf(tree) ? [] : written(tree, (one, place) => leafOf(working, one, place)));
+    const names = terms ? [] : written(tree, (one) => [working.link(one)]);
+    const note = line.note ? [` (${saying(line.note, where)})`] : [];
+    const leads = names.some((one) => typeof one !== "string");
+    const words = line.heading
+      ? saying(line.heading, { heading, ...where, ...counts })
+      : `${line.name} = ${written(tree, (one) => [working.located(one)]).join("")}`;
+    const beginning = leads || isLeaf(tree) ? [...names, " = "] : [];
+    list.append(lineOf(words, ...beginning, ...numbers, ...(numbers.length ? [" = "] : []), shown, ...note));
+  });
+  return list.children.length ? [list, ...parts] : parts;
+}
+
+/** A number in its place; how many there are is no number that is computed with. */
+const leafOf = (working, tree, place) =>
+  tree[0] === "len" ? [String(working.value(tree))] : termOf(working.value(tree), place);
+
+/** The terms of a sum that are written, and how many there are. */
+function addedIn(working, tree, sum) {
+  const terms = [...working.value(tree)];
+  const count = working.needs.x?.count ?? terms.length;
+  const isCut = count > TERMS_WHOLE;
+  const largest = isCut ? terms.sort((a, b) => b - a).slice(0, TERMS_SHOWN) : terms;
+  const all = isCut ? [...largest, sum - added(largest)] : largest;
+  const which = isCut ? say(", the {count} largest and the others together", { count: TERMS_SHOWN }) : "";
+  return [all.flatMap((x, n) => (n ? [" + ", number(x)] : [number(x)])), { n: grouped(count), which }];
+}
+
+/** A sum of products as a table: the largest terms, what the others come to, and all to be opened. */
+function productsOf(working, [, first, second], bias, { heading, result, lead }) {
+  const [x, w] = [first, second].map((tree) => working.value(tree));
+  const terms = Float64Array.from(x, (one, i) => one * w[i]);
+  const line = (i) => [lead(i), x[i], w[i], terms[i]];
+  return sumOf(terms, {
+    heading,
+    heads: [working.along === "key" ? say("key") : "i", working.located(first), working.located(second), say("product")],
+    line,
+    bias: bias && [working.located(bias), working.value(bias)],
+    result,
+  });
+}
+
+/** The terms of a sum that are largest in size, by number, and what they and the others come to. */
+function largestTerms(terms, count) {
+  const largest = [...terms.keys()]
+    .sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b)
+    .slice(0, count);
+  const chosen = new Set(largest);
+  return {
+    largest,
+    sum: added(largest.map((n) => terms[n])),
+    rest: added(terms.filter((_, n) => !chosen.has(n))),
+  };
+}
+
+/** A sum: its largest terms in a table, what the others come to, and all of them to be opened. */
+function sumOf(terms, { heading, heads, line, bias, result }) {
+  const count = terms.length <= PRODUCTS_WHOLE ? terms.length : TERMS_SHOWN;
+  const { largest, rest } = largestTerms(terms, count);
+  const others = terms.length - count;
+  const shown = others ? largest : [...terms.keys()];
+  const caption = others
+    ? say("{heading}: the {all} products, the {count} largest first", {
+        heading,
+        all: terms.length,
+        count,
+      })
+    : say("{heading}: the {all} products", { heading, all: terms.length });
+  const feet = [
+    ...(others ? [[say("{others} others", { others }), "", "", rest]] : []),
+    ...(bias ? [[bias[0], "", "", bias[1]]] : []),
+    [say("sum"), "", "", result],
+  ];
+  const parts = [termsOf(caption, heads, shown.map(line), feet)];
+  if (others) {
+    const words = say("All {all} products", { all: terms.length });
+    const all = make("details", {}, make("summary", {}, words));
+    all.addEventListener(
+      "toggle",
+      () => all.append(termsOf(words, heads, [...terms.keys()].map(line), [])),
+      { once: true },
+    );
+    parts.push(all);
+  }
+  return parts;
+}
+
+function termsOf(caption, heads, rows, feet) {
+  const lines = (all) =>
+    all.map(([first, ...others]) =>
+      make("tr", {}, make("th", { scope: "row" }, first), ...others.map((x) => cellWith(x, 6))),
+    );
+  return boxedTable(caption, heads, lines(rows), lines(feet));
+}
