@@ -246,9 +246,7 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
         "graph": trace.graph_as_data(),
         "given": _given(trace),
         "way": way.described(trace, language),
-        "scales": [
-            [head.scale for head in block.attention.heads] for block in trace.fork().blocks
-        ],
+        "scales": [[head.scale for head in block.attention.heads] for block in trace.fork().blocks],
         "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
         "tokens": [
             {**token_of(token), "part_of": printable(shared)}
