@@ -1,7 +1,7 @@
 """The way of a token through the model, stop by stop, as the page walks it: what it carries of it.
 
 A stop is a step of the trace, of which the page shows one token's row. Most rows it makes itself,
-in `steps.js`, of those that it carries.
+by a run over the graph of steps, of those that it carries.
 
     "way.9"          of token 9 its row at each of the stops in `carried`, one after the other
     "norms"          for each LayerNorm of the blocks, and the last: gain (D,), bias (D,), epsilon
