@@ -174,7 +174,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         "GPT-2 where it is in the cache, else pocket",
     )
     named = parser.parse_args(arguments).model
-    verdict = reproduce(GPT2.from_pretrained(named) if named else GPT2.at_hand())
+    verdict = reproduce(GPT2.from_pretrained(named) if named else GPT2.default())
     print(verdict)
     return 0 if verdict.agrees else 1
 

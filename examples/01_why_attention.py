@@ -17,7 +17,7 @@ from attnlab.support.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
 
-model = attnlab.GPT2.at_hand()
+model = attnlab.GPT2.default()
 
 ONE, OTHER = "The dog chased the cat", "The cat chased the dog"
 PROMPT = "The dog chased the ball, but it"

@@ -16,7 +16,7 @@ from attnlab.support.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
 
-model = attnlab.GPT2.at_hand()
+model = attnlab.GPT2.default()
 
 M = np.array([[2.0, 1.0], [0.5, 1.5]])  # any matrix
 POINT = np.array([1.0, 2.0])
@@ -89,7 +89,7 @@ pictures.plane(both, points={"x": POINT})
 # In GPT-2 these are softmax, LayerNorm and the activation function GELU.
 
 # %% [markdown]
-# ## 2.4 Every matrix is rotate, stretch, rotate
+# ## 2.4 Every matrix: rotate, stretch, rotate
 #
 # The **singular value decomposition** (SVD) factors any matrix: M = U S Vᵀ. U rotates, S stretches
 # along the axes by the **singular values**, Vᵀ rotates again. (One of the two also reflects, if M

@@ -27,7 +27,7 @@ prepare_script()  # for any terminal, and for pipes
 
 PROMPT = "It’s very hot in summer. Swimming is"
 
-model = attnlab.GPT2.at_hand()
+model = attnlab.GPT2.default()
 
 # %% [markdown]
 # ## 6.1 What was printed
@@ -251,7 +251,7 @@ for prompt in (PROMPT, straight):
     tokens = model.tokenizer.tokens(prompt)
     print(f"\n{prompt}    {len(tokens)} tokens")
     print(" ".join(tokens.symbols))
-print("\nAgainst the published figures:")
+print("\nCompared with the published figures:")
 print(textwrap.fill(walkthrough.reproduce(model, straight).reason, width=88))
 
 # %% [markdown]

@@ -29,7 +29,7 @@ TEMPERATURES = [0.5, 1.0, 2.0]
 SEED = 0
 CONTEXT, STRIDE = 4, 2  # for 8.9
 
-model = attnlab.GPT2.at_hand()
+model = attnlab.GPT2.default()
 print(model)
 
 # %% [markdown]

@@ -3,8 +3,8 @@
     python examples/walkthrough.py
     python examples/walkthrough.py "The dog chased the ball, but it" --layer 1 --head 2
 
-The model is GPT-2 where the Hugging Face cache has it, else the pocket GPT-2 inside attnlab; any
-other is named in the environment variable ATTNLAB_MODEL. Writes attention.html beside it.
+The model is GPT-2 if it is in the Hugging Face cache, otherwise the pocket GPT-2 inside attnlab. To
+use another, name it in the environment variable ATTNLAB_MODEL. Also writes attention.html.
 """
 
 import argparse
@@ -24,7 +24,7 @@ parser.add_argument("--head", type=int, default=0)
 parser.add_argument("--page", default="attention.html", help="the file to write")
 options = parser.parse_args()
 
-model = attnlab.GPT2.at_hand()
+model = attnlab.GPT2.default()
 trace = model.trace(options.text)
 head = trace.head(options.layer, options.head)
 block = trace.blocks[options.layer]
@@ -53,7 +53,7 @@ print("Tables show the first rows and columns; Ġ in a token stands for a space.
 show(
     trace,
     "embedding",
-    f"Each token becomes a vector of {D} numbers: what it is, plus where it stands.",
+    f"Each token becomes a vector of {D} numbers: what it is, plus where it is.",
 )
 show(
     head,

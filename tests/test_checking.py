@@ -13,7 +13,7 @@ from student import KNOWN, OTHERS, steps_of
 import attnlab
 from attnlab import GPT2, check
 from attnlab.checking.mistakes import MISTAKES
-from attnlab.checking.otherwise import otherwise
+from attnlab.checking.replaced import with_equations
 from attnlab.checking.verdict import Verdict
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError
 
@@ -549,8 +549,8 @@ def test_a_mistake_in_an_edited_trace(odd: GPT2) -> None:
 
 def test_other_equations_one_after_the_other(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
-    once = otherwise(trace._run, {"embedding": lambda value: 2 * value})
-    twice = otherwise(once, {"blocks.0.mid": lambda value: value + 1})
+    once = with_equations(trace._run, {"embedding": lambda value: 2 * value})
+    twice = with_equations(once, {"blocks.0.mid": lambda value: value + 1})
     assert np.array_equal(twice.look("embedding"), 2 * trace.embedding)
     assert np.array_equal(twice.look("blocks.0.mid"), once.look("blocks.0.mid") + 1)
 
@@ -558,7 +558,9 @@ def test_other_equations_one_after_the_other(odd: GPT2) -> None:
 def test_other_equations_of_an_edited_run(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd")).edited({"blocks.0.mlp.gain": 2.0})
     mid = trace.blocks[0].mid
-    other = otherwise(trace._run, {"blocks.0.mid": lambda value, gain="mlp.gain": value * gain})
+    other = with_equations(
+        trace._run, {"blocks.0.mid": lambda value, gain="mlp.gain": value * gain}
+    )
     assert np.array_equal(other.look("blocks.0.mid"), 2 * mid)
     assert np.array_equal(trace.blocks[0].mid, mid)
 

@@ -933,3 +933,13 @@ def test_what_can_not_be_read_as_arrays(tmp_path: Path) -> None:
         _, err = run("check", str(tmp_path / name), *options, status=2)
         assert "can't be read as arrays that numpy.savez wrote" in err
         assert ("one array without a name" in err) == (name == "one.npy")
+
+
+def test_a_heads_weights_come_first_and_its_chain_in_order_after_them() -> None:
+    out, _ = run("trace", "the hen", "--layer", "1", "--head", "2")
+    names = re.findall(r"^(\w+) = ", out, re.MULTILINE)
+    chain = ["Q", "K", "V", "raw_scores", "scores", "masked_scores"]
+    assert names[0] == "weights"
+    assert [name for name in names if name in chain] == chain
+    for_programs = [step["path"] for step in answer("trace", "the hen")["steps"]]
+    assert for_programs.index("blocks.0.attention.heads.0.Q") == 0

@@ -221,6 +221,35 @@ def test_another_model_of_the_same_size(pocket: GPT2) -> None:
     assert first.path == "token_embedding"
 
 
+def test_heads_of_two_models_are_ranked_by_how_much_they_changed(pocket: GPT2) -> None:
+    """Of a model of which one head lost its queries, and another one's grew a little."""
+    arrays = {path: np.array(array) for path, array in pocket.parameters.items()}
+    W, b = (arrays[f"blocks.1.attention.{name}"] for name in ("W_QKV", "b_QKV"))
+    W[:, 64:96], b[64:96] = 0, 0  # Q of head 2
+    W[:, 0:32] *= 1.1  # Q of head 0
+    other = GPT2.from_arrays(pocket.config, arrays, pocket.tokenizer)
+    text = "The dog chased the ball, but it"
+    a, b = pocket.trace(text), other.trace(text)
+    found = compare(a, b)
+    assert found.are_models
+    assert found.heads[:2] == ((1, 2), (1, 0))
+    for layer, head in found.heads:
+        difference = np.abs(a.head(layer, head).weights - b.head(layer, head).weights)
+        moved = np.mean([sum(row) / 2 for row in difference])
+        assert found.changes is not None
+        assert found.changes[layer, head] == pytest.approx(moved, abs=1e-7)
+    assert found.changes[0].max() == 0
+    lines = repr(found).splitlines()
+    assert lines[2] == "Two models, which differ from blocks.1.attention.Q on."
+    assert lines[5].split() == ["1", "2", f"{found.changes[1, 2]:.3f}"]
+
+    edited = compare(a, a.edited({"blocks.0.attention.heads.1.context": 0}))
+    assert not edited.are_models
+    assert edited.heads[0][0] == 1  # what follows in the layer above
+    assert not compare(a, other.trace("The cat chased the ball, but it")).are_models
+    assert compare(a.blocks[1], b.blocks[1]).heads == ()
+
+
 def test_parts_of_traces_and_attention_of_ones_own(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     other = trace.edited({"blocks.1.attention.heads.2.scores": lambda x: x + 1e-3})

@@ -111,7 +111,7 @@ def test_ctrl_c_also_where_a_shell_had_it_ignored(
     assert process.stdout is not None
     assert process.stdout.readline() == b"x" * 10 + b"\n"
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30) == (b"", b"")
+    assert process.communicate(timeout=30) == (b"", b"Interrupted\n")
     assert process.returncode == 130
 
 
@@ -157,7 +157,8 @@ def test_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     ):  # fmt: skip
         assert exit_status(program) == status
     assert capsys.readouterr().err == (
-        "not \\x1b[31m this\nnor that\nthe output can't be written: No space left on device\n"
+        "not \\x1b[31m this\nnor that\nInterrupted\n"
+        "the output can't be written: No space left on device\n"
     )
 
 

@@ -333,7 +333,7 @@ def test_a_run_of_fast_forms_is_one_of_equations(T: int, dtype: Any) -> None:
     made = 0
     for result in (of_random_numbers(T, dtype), *chains(T, dtype)):
         assert result._run.is_long == (T > fast.SHORT)
-        long, short = result.aside(), result.aside()
+        long, short = result.fork(), result.fork()
         long._run.is_long, short._run.is_long = True, False
         for (part, name), (other, _) in zip(every_step(long), every_step(short), strict=True):
             found, wanted = getattr(part, name), getattr(other, name)

@@ -24,7 +24,7 @@ from attnlab.checkpoints.hub import HOW_TO_GET_GPT2
 
 # What a notebook draws in HTML: the library's views, and pictures.
 DRAWN = ('<div class="attnlab">', 'src="data:image/')
-ON_A_MODEL = [chapter for chapter in CHAPTERS if "GPT2.at_hand()" in chapter.read_text("utf-8")]
+ON_A_MODEL = [chapter for chapter in CHAPTERS if "GPT2.default()" in chapter.read_text("utf-8")]
 
 
 def run(chapter: Path, cache: Path, model: str = "", encoding: str = "utf-8") -> str:

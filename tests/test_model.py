@@ -30,6 +30,7 @@ from attnlab import GPT2, AttnlabError, Checkpoint, GPT2Config, Tokenizer, self_
 from attnlab.checkpoints.arrays import parameters_in_memory, tokenizer_in_memory
 from attnlab.errors import CheckpointError, ConfigError, VocabularyError
 from attnlab.forward.parameters import parameter_shapes
+from attnlab.support.names import OF_MODELS, hint_of_model
 
 MODELS = ("odd", "one_head", "float16", "float64", "gelu", "relu", "silu", "quick_gelu")
 
@@ -556,6 +557,18 @@ def test_what_models_of_other_tools_have(theirs: str, ours: str) -> None:
     with pytest.raises(AttributeError, match=re.escape(ours)):
         getattr(model, theirs)
     assert not hasattr(copy.copy(model), theirs)
+
+
+def test_what_is_named_instead_is_there() -> None:
+    """Each expression is evaluated, as somebody would type it."""
+    model = GPT2.from_pretrained("pocket")
+    text = "The dog chased the ball"
+    place = {"model": model, "text": text, "trace": model.trace(text), "l": 1, "ids": [1, 2]}
+    edit = {"path": "blocks.0.output", "function": lambda x: 0 * x}
+    for theirs, _, _ in OF_MODELS:
+        for name in theirs.split(", "):
+            expression = re.search(r" is (.+) here$", hint_of_model(name))[1]  # type: ignore[index]
+            assert eval(expression, place | edit) is not None
 
 
 def test_a_hub_out_of_reach_is_told_with_the_model_that_is_here(tmp_path: Path) -> None:

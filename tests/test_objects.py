@@ -579,7 +579,14 @@ def test_what_holds_arrays_is_compared_as_an_object() -> None:
                 if any(isinstance(t, type) and issubclass(t, np.ndarray | Result) for t in types):
                     found.add(kind.__name__)
                     assert kind.__eq__ is object.__eq__, kind
-    assert found == {"Shown", "Generation", "GenerationStep", "Mine", "Tally", "Kept"}
+    assert found == {
+        "Shown",
+        "Generation",
+        "GenerationStep",
+        "Submission",
+        "Tally",
+        "CachedTrace",
+    }
 
 
 def test_parameters_are_compared_and_searched_without_reading_them() -> None:

@@ -145,7 +145,7 @@ def test_every_row_is_the_librarys(open_page: Open, kind: Any) -> None:
     for position in {positions[0], positions[-1]}:
         found = page.evaluate(ROWS, [0, position])
         assert [*found] == [*stops(trace), "probabilities"]
-        likeliest = trace.aside().logits[position].astype(float)
+        likeliest = trace.fork().logits[position].astype(float)
         shares = np.exp(likeliest - likeliest.max()) / np.exp(likeliest - likeliest.max()).sum()
         for path, row in found.items():
             if path in ("logits", "probabilities"):

@@ -181,12 +181,12 @@ def no_model_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_model_named")
-def test_at_hand_without_gpt2(
+def test_the_default_without_gpt2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(hub, "_cached", lambda *_: None)
     monkeypatch.setattr(hub, "_download", lambda *_: pytest.fail("must not touch the network"))
-    model = GPT2.at_hand()
+    model = GPT2.default()
     assert model.parameters.origin == f"from {Path('attnlab', 'pocket')}"
     told = capsys.readouterr().out
     assert told.count("\n") == 2
@@ -197,17 +197,17 @@ def test_at_hand_without_gpt2(
 
 
 @pytest.mark.usefixtures("no_model_named")
-def test_at_hand_with_gpt2(
+def test_the_default_with_gpt2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(hub, "_cached", lambda *_: REFERENCE / "odd")
-    assert GPT2.at_hand().parameters.origin == f"from {REFERENCE / 'odd'}"
+    assert GPT2.default().parameters.origin == f"from {REFERENCE / 'odd'}"
     assert capsys.readouterr().out == f"Model: gpt2, from {REFERENCE / 'odd'}.\n"
 
 
-def test_at_hand_with_a_model_named(
+def test_the_default_with_a_model_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ATTNLAB_MODEL", str(REFERENCE / "odd"))
-    assert GPT2.at_hand().config.n_embd == 35
+    assert GPT2.default().config.n_embd == 35
     assert f"Model: {REFERENCE / 'odd'}" in capsys.readouterr().out

@@ -194,7 +194,7 @@ def output_of_the_script(
     model: GPT2,
     *arguments: str,
 ) -> str:
-    monkeypatch.setattr(GPT2, "at_hand", lambda: model)
+    monkeypatch.setattr(GPT2, "default", lambda: model)
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
     runpy.run_path(str(SCRIPT))
     return " ".join(capsys.readouterr().out.split())

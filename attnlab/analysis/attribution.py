@@ -66,7 +66,7 @@ class Attribution(Analysis):
         )
         self._trace, self._at = trace, target.position
         self.total = target.value(trace)
-        blocks, row = trace.aside().blocks, target.position
+        blocks, row = trace.fork().blocks, target.position
         w = target.difference(trace.W_U)
         self._u = self._direction(blocks[-1].output[row], w)
         self.heads = read_only(
@@ -145,7 +145,7 @@ class ByToken(Analysis):
         trace = attribution._trace
         self.title = Message("{title}, head by head and token by token", title=attribution.title)
         rows = []
-        for block in trace.aside().blocks:
+        for block in trace.fork().blocks:
             weights = block.attention.weights[:, attribution._at]  # (H, Tk)
             values = attribution._of_heads(block.attention.V, block)  # (H, Tk)
             rows.append(weights * values)

@@ -44,7 +44,7 @@ class Rollout(Analysis):
         self._tokens = positions_of(trace)
         so_far = np.eye(len(trace.tokens), dtype=trace.embedding.dtype)
         layers = []
-        for block in trace.aside().blocks:
+        for block in trace.fork().blocks:
             weights = block.attention.weights.mean(axis=0)
             mixed = weights + np.eye(len(weights), dtype=weights.dtype)
             so_far = mixed / mixed.sum(axis=-1, keepdims=True) @ so_far
@@ -77,7 +77,7 @@ class ValueWeighted(Analysis):
     def __init__(self, trace: Trace, layer: int, head: int) -> None:
         one = trace.head(layer, head)
         self.title = Message("{title}: lengths of what it adds up", title=one.title)
-        self.lengths = read_only(lengths_of(one.aside()))
+        self.lengths = read_only(lengths_of(one.fork()))
         self._queries, self._keys = axes_of(trace, self.lengths)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
@@ -98,7 +98,7 @@ class ValueWeightedHeads(Analysis):
     lengths: Array
 
     def __init__(self, trace: Trace) -> None:
-        blocks = trace.aside().blocks
+        blocks = trace.fork().blocks
         heads = [[lengths_of(head) for head in block.attention.heads] for block in blocks]
         self.lengths = read_only(np.array(heads))
         self._queries, self._keys = axes_of(trace, self.lengths)

@@ -135,13 +135,15 @@ def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJo
             f"jobs are a dict of names and functions of Tokens; given {shown(jobs)}"
         )
     texts = (
-        (trace.aside(), {name: targets_of(trace, name, job) for name, job in jobs.items()})
+        (trace.fork(), {name: targets_of(trace, name, job) for name, job in jobs.items()})
         for trace in traces
     )
-    return measured(texts, jobs)
+    return measure_jobs(texts, jobs)
 
 
-def measured(texts: Iterable[tuple[Trace, Mapping[str, Mask]]], jobs: Iterable[str]) -> HeadJobs:
+def measure_jobs(
+    texts: Iterable[tuple[Trace, Mapping[str, Mask]]], jobs: Iterable[str]
+) -> HeadJobs:
     """The mean over all queries of all texts that have something to do.
 
     Parameters

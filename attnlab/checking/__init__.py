@@ -2,7 +2,7 @@
 
 `comparison` finds the first step at which two traces differ; `verdict` says which of your own
 numbers are wrong, and which of the known `mistakes` makes exactly these, by running the model
-`otherwise`. `figures` are published ones.
+with equations `replaced`. `figures` are published ones.
 """
 
 from attnlab.checking.comparison import compare

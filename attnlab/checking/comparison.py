@@ -12,19 +12,19 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from attnlab.checking.otherwise import (
+from attnlab.checking.replaced import (
     Equation,
     can_be_made,
     is_from_file,
     is_given,
-    otherwise,
     upstream,
+    with_equations,
 )
 from attnlab.equations import AnyArray, Array, same
 from attnlab.errors import InvalidTypeError, InvalidValueError, shown
@@ -52,6 +52,9 @@ NOTHING = 80.0
 
 # A table of more stages shows the residual stream, and the block that matters.
 MANY = 48
+
+# So many heads are ranked by how much they changed.
+HEADS_SHOWN = 12
 STREAM = ("embedding", "mid", "output", "final", "logits")
 
 
@@ -131,16 +134,32 @@ class Differences(Stages):
     ----------
     titles : of both
     note : what else is not the same, in words, such as the tokens
+    changes : (L, H), of two whole traces, how much of each head's attention moved to other keys,
+        see `moved_attention`; else None
+    heads : layer and head, the head that changed most first; () where there are no `changes`
+    are_models : whether what differs is the models: traces of one text, without edits
     and all that `Stages` has
     """
 
     titles: tuple[str, str]
     note: str
+    changes: Array | None = None
+    are_models: bool = False
+
+    @property
+    def heads(self) -> tuple[tuple[int, int], ...]:
+        if self.changes is None:
+            return ()
+        order = np.argsort(-self.changes, axis=None, kind="stable")
+        layers, heads = np.unravel_index(order, self.changes.shape)
+        return tuple(zip(layers.tolist(), heads.tolist(), strict=True))
 
     def pieces(self) -> Iterator[str | Table]:
         first = self.first
         if first is None:
             verdict = f"All {len(self.stages)} steps agree: rounding explains every difference."
+        elif self.are_models:
+            verdict = f"Two models, which differ from {first.path} on."
         else:
             differing = sum(not stage.agrees for stage in self.stages)
             verdict = (
@@ -151,6 +170,13 @@ class Differences(Stages):
         if self.note:
             yield self.note
         yield verdict
+        if first is not None and self.are_models and self.changes is not None:
+            yield "Heads by how much of their attention moved to other tokens, of 1:"
+            ranked = [
+                (str(layer), str(head), f"{self.changes[layer, head]:.3f}")
+                for layer, head in self.heads[:HEADS_SHOWN]
+            ]
+            yield Table([("layer", "head", "moved"), *ranked], left=())
         yield table_of(self._shown())
 
     def _shown(self) -> tuple[Stage, ...]:
@@ -206,7 +232,19 @@ def compare(a: Result, b: Result) -> Differences:
             f"step by step only what has as many tokens, heads and layers can be compared; given "
             f"{a.title}, with scores {one}, and {b.title}, with scores {other}"
         )
-    return Differences(tuple(stages_of(a, b)), (title_of(a), title_of(b)), note_on(a, b))
+    moved: list[Array] = []
+    differences = Differences(
+        tuple(stages_of(a, b, moved)), (title_of(a), title_of(b)), note_on(a, b)
+    )
+    if not isinstance(a, ForwardPass) or not isinstance(b, ForwardPass):
+        return differences
+    changes = np.array(moved) if len(moved) == a.config.n_layer else None
+    is_same_text = not (differences.note or a.edited_steps or b.edited_steps)
+    return replace(
+        differences,
+        changes=changes,
+        are_models=is_same_text and a.parameters is not b.parameters,
+    )
 
 
 def refuse_cached(result: Result) -> None:
@@ -238,28 +276,42 @@ def note_on(a: Result, b: Result) -> str:
     return f"Their tokens are not the same at {which}."
 
 
-def stages_of(a: Result, b: Result) -> Iterator[Stage]:
-    """Each step of two results; what only one block needs goes when the block is done."""
+def moved_attention(weights: Array, others: Array) -> Array:
+    """How much of each head's attention is at other keys, (H,): 0 for none, 1 for all.
+
+    Σ over keys |others - weights| / 2, the mean over queries
+    """
+    of_queries = np.abs(others - weights).sum(axis=-1) / 2
+    return np.asarray(of_queries.mean(axis=(*range(of_queries.ndim - 2), -1)))
+
+
+def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
+    """Each step of two results; what only one block needs goes when the block is done.
+
+    `moved` is filled with each block's `moved_attention`.
+    """
     if is_from_file(a._run):  # rounding is measured with the parameters, where they are there
         a, b = b, a
     names = in_order(a, activations(type(a), a._run.graph.n_layer))
     for result in (a, b):
         paths = can_be_made(result._run, [result._prefix + name for name in names])
         names = [name for name in names if result._prefix + name in paths]
-    runs = [a._run.aside(), b._run.aside()]
+    runs = [a._run.fork(), b._run.fork()]
     runs += pushed(runs[0], [a._prefix + name for name in names])
     prefixes = (a._prefix, b._prefix, *[a._prefix] * PUSHES)
     for block, in_block in groupby(names, key=block_of):
-        asides = [run.aside() for run in runs]
+        forks = [run.fork() for run in runs]
         for name in in_block:
             one, other, *off = (
-                aside.look(prefix + name) for aside, prefix in zip(asides, prefixes, strict=True)
+                fork.look(prefix + name) for fork, prefix in zip(forks, prefixes, strict=True)
             )
             if one.shape != other.shape:
                 raise InvalidValueError(
                     f"{name} has shape {one.shape} in one and {other.shape} in the other; step by "
                     f"step only models of the same size can be compared"
                 )
+            if block and name == f"{block}.attention.weights":
+                moved.append(moved_attention(one, other))
             within = allowed(one, off, max(epsilon_of(one), epsilon_of(other)))
             yield stage_of(a, name, other, one, within)
         if block:
@@ -374,7 +426,7 @@ def pushed(run: Run, paths: Iterable[str]) -> list[Run]:
         is_made = step.equation not in (None, same) and step.axes.startswith("T")
         if (is_made or is_given(run, path)) and step.of_whole is None:
             of_steps.append(path)
-    return [otherwise(run, {path: push(path, n) for path in of_steps}) for n in range(PUSHES)]
+    return [with_equations(run, {path: push(path, n) for path in of_steps}) for n in range(PUSHES)]
 
 
 def push(path: str, n: int) -> Equation:

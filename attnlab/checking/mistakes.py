@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.checking.otherwise import Equation
+from attnlab.checking.replaced import Equation
 from attnlab.equations import (
     Activation,
     Array,

@@ -28,7 +28,7 @@ from attnlab.checking.comparison import (
     words_of,
 )
 from attnlab.checking.mistakes import DROPOUT, IN_FRONT, MISTAKES, Mistake
-from attnlab.checking.otherwise import otherwise, upstream
+from attnlab.checking.replaced import upstream, with_equations
 from attnlab.equations import AnyArray, Array, Ids, Mask
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, shown
 from attnlab.forward.attention import Attention
@@ -114,7 +114,7 @@ class Verdict(Stages):
 
 
 @dataclass(frozen=True, eq=False)
-class Mine:
+class Submission:
     """Somebody's numbers for one step.
 
     Attributes
@@ -191,8 +191,8 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     n_head, n_layer = trace._run.scores_shape[-3:][0], trace._run.graph.n_layer
     for name in mine:
         check_path(name, known, n_head, n_layer, f"step of {trace.title}")
-    run = trace._run.aside()
-    numbers = {name: as_array(name, mine[name]) for name in in_order(trace, mine)}
+    run = trace._run.fork()
+    numbers = {name: array_and_epsilon(name, mine[name]) for name in in_order(trace, mine)}
     if of_a_text_with_one_more(trace, run, numbers):
         stages = (
             Stage(name, array.shape, math.inf, math.inf, math.inf, (), "one token more")
@@ -207,7 +207,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
 # ---- what was given ------------------------------------------------------------------------------
 
 
-def as_array(name: str, given: Any) -> tuple[AnyArray, float]:
+def array_and_epsilon(name: str, given: Any) -> tuple[AnyArray, float]:
     """What was given for a step as an array, and the epsilon of the dtype that it came in."""
     array = np.atleast_1d(as_reals(given, f"your {name}", "biuf"))
     is_bfloat16 = str(getattr(given, "dtype", "")) == "torch.bfloat16"
@@ -239,7 +239,7 @@ def laid_out(array: AnyArray, shape: tuple[int, ...]) -> tuple[AnyArray, ...]:
 
 def all_given(
     result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
-) -> list[Mine]:
+) -> list[Submission]:
     """Each array beside its step."""
     given = []
     offs = pushed(run, [result._prefix + name for name in numbers])
@@ -267,7 +267,7 @@ def all_given(
         within = allowed(right, [np.atleast_1d(off.look(path)) for off in offs], epsilon)
         ways = (stage_of(result, name, x, right, within) for x in layouts)
         stage = min(ways, key=lambda stage: stage.rounding)
-        given.append(Mine(name, path, layouts, right, epsilon, within, stage))
+        given.append(Submission(name, path, layouts, right, epsilon, within, stage))
     return given
 
 
@@ -297,7 +297,7 @@ def of_a_text_with_one_more(
 # ---- why -----------------------------------------------------------------------------------------
 
 
-def explained(verdict: Verdict, result: Result, run: Run, given: Sequence[Mine]) -> Verdict:
+def explained(verdict: Verdict, result: Result, run: Run, given: Sequence[Submission]) -> Verdict:
     """The verdict with the mistakes that make the first step that differs, or else its cells."""
     agree = [one for one in given if one.stage.agrees]
     first, *later = (one for one in given if not one.stage.agrees)
@@ -322,7 +322,7 @@ def explained(verdict: Verdict, result: Result, run: Run, given: Sequence[Mine])
 
 
 def candidates(
-    run: Run, first: Mine, later: Sequence[Mine], beyond: Container[str]
+    run: Run, first: Submission, later: Sequence[Submission], beyond: Container[str]
 ) -> Iterator[tuple[Mistake, Run]]:
     """Each mistake that could be in a step that differs, with the run in which it is made.
 
@@ -343,7 +343,7 @@ def candidates(
             continue
         tried.add(which)
         try:
-            other = otherwise(run, made)
+            other = with_equations(run, made)
         except KeyError:  # it needs a step that this result has not
             continue
         yield mistake, other
@@ -372,10 +372,10 @@ def with_one_in_front(run: Run) -> Run | None:
     def mask(value: Mask) -> Mask:
         return causal_mask(len(value) + 1)
 
-    return otherwise(run, {"ids": ids, "positions": positions, "mask": mask})
+    return with_equations(run, {"ids": ids, "positions": positions, "mask": mask})
 
 
-def comes_near(other: Run, one: Mine) -> bool:
+def comes_near(other: Run, one: Submission) -> bool:
     """Whether another run leaves little of how far somebody's numbers are off."""
     value = value_in(other, one)
     if value is None:
@@ -385,7 +385,7 @@ def comes_near(other: Run, one: Mine) -> bool:
     return bool(left <= LEFT_OVER * off)
 
 
-def is_of(other: Run, offs: Sequence[Run], one: Mine) -> bool:
+def is_of(other: Run, offs: Sequence[Run], one: Submission) -> bool:
     """Whether somebody's numbers for a step are those of another run, but for rounding.
 
     Parameters
@@ -400,7 +400,7 @@ def is_of(other: Run, offs: Sequence[Run], one: Mine) -> bool:
     return any((distance(x, value) <= within).all() for x in one.layouts)
 
 
-def value_in(run: Run, one: Mine) -> AnyArray | None:
+def value_in(run: Run, one: Submission) -> AnyArray | None:
     """A step in another run, of the tokens that were given; None where it can't be computed."""
     shape = one.right.shape
     try:
@@ -424,7 +424,7 @@ DROPPED = {
 }
 
 
-def by_chance(run: Run, one: Mine) -> Iterator[Mistake]:
+def by_chance(run: Run, one: Submission) -> Iterator[Mistake]:
     """Dropout, where some cells of a step are 0 and all others are larger by one factor."""
     name = re.sub(r"heads\.\d+\.", "", name_in_table(run.graph, one.path))
     if name not in DROPPED:
@@ -465,7 +465,7 @@ def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
     return replace(mistake, hint=mistake.hint.format(**told))
 
 
-def cells_of(result: Result, one: Mine) -> dict[str, Any]:
+def cells_of(result: Result, one: Submission) -> dict[str, Any]:
     """How many cells of a step differ, what they have in common, and those that differ most."""
     ways = [(distance(x, one.right), x) for x in one.layouts]
     difference, array = min(ways, key=lambda way: float(way[0].max()))

@@ -90,14 +90,6 @@ def parameters_in_memory(
         matrices are those of nn.Linear, and are transposed. Where none of them has a bias, biases
         are zero.
     dtype : "float32" or "float64", what the copies are
-
-    Raises
-    ------
-    CheckpointError
-        Arrays are missing, unexpected, misshaped, of a dtype that can't be read or not finite; one
-        is there twice; the output matrix is not the embedding, though the config ties the two.
-    InvalidTypeError, InvalidValueError
-        `config` is no GPT2Config, `arrays` no mapping of names; `dtype` is neither of the two.
     """
     check_kind(config, GPT2Config, "config")
     if not isinstance(arrays, Mapping):
@@ -115,9 +107,9 @@ def parameters_in_memory(
     if copy is not None and not np.array_equal(copy.read(), found[EMBEDDING].read()):
         raise not_tied(WHERE)
     parameters.vector.flags.writeable = False
-    still = ParameterVector(config, parameters.vector)
-    still.origin = f"from arrays in memory{left_out}"
-    return still
+    frozen = ParameterVector(config, parameters.vector)
+    frozen.origin = f"from arrays in memory{left_out}"
+    return frozen
 
 
 def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, Held]:
@@ -163,15 +155,7 @@ def _matrix(name: str) -> str:
 
 
 def config_of(model: Any) -> GPT2Config:
-    """The config of a model of transformers, or of the one that is wrapped in it.
-
-    Raises
-    ------
-    InvalidTypeError
-        It has none.
-    ConfigError
-        It is another architecture's, or has a setting that is not implemented.
-    """
+    """The config of a model of transformers, or of the one that is wrapped in it."""
     inside = model if callable(attribute(model, "state_dict")) else None
     for _ in INSIDE:
         to_dict = attribute(attribute(inside, "config"), "to_dict")
@@ -192,13 +176,6 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
     ----------
     tokenizer : None for that of a model that takes ids alone
     rows : of the embedding
-
-    Raises
-    ------
-    InvalidTypeError
-        It is none of these.
-    VocabularyError, MissingExtraError
-        As `Tokenizer` raises them.
     """
     if tokenizer is None:
         return NoTokenizer(rows)

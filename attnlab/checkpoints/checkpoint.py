@@ -109,11 +109,6 @@ LORA = re.compile(r".+\.(lora_\w+|base_layer)\..+")
 def tensor_name(path: str) -> str:
     """What Hugging Face's files call a parameter: `blocks.0.mlp.W_1` is `h.0.mlp.c_fc.weight`.
 
-    Raises
-    ------
-    UnknownParameterError
-        No parameter has such a path.
-
     Notes
     -----
     Source: transformers' `modeling_gpt2.py`; OpenAI's names are the same with slashes.
@@ -140,13 +135,7 @@ def tensor_shapes(config: GPT2Config) -> dict[str, Shape]:
 
 
 def save_parameters(parameters: Parameters, directory: Path) -> None:
-    """Write parameters as `model.safetensors`, float32 or float64 as they are.
-
-    Raises
-    ------
-    WriteError
-        The directory can't be written to.
-    """
+    """Write parameters as `model.safetensors`, float32 or float64 as they are."""
     from safetensors.numpy import save  # here, so that `import attnlab` is quick
 
     tensors = {tensor_name(path): parameters[path] for path in parameters}
@@ -177,16 +166,9 @@ class Checkpoint(Parameters):
 
     Raises
     ------
-    MissingFileError
-        There are no weights, a shard is missing, or there is only another format, which is told.
     CheckpointError
-        A file is not safetensors, or tensors are missing, unexpected, misshaped or of a dtype that
-        can't be read; they are quantised, or another architecture's. Later, when a tensor is read:
-        it is not finite, its file was changed, or the output matrix is not the embedding, though
-        the config ties the two.
-    InvalidValueError, InvalidTypeError
-        `dtype` is neither of the two; `config` is no GPT2Config, `directory` no path, `variant` no
-        part of a name.
+        When a tensor is first read: it isn't finite, its file has changed, or the output matrix
+        isn't the embedding although the config ties the two.
     """
 
     def __init__(
@@ -257,15 +239,7 @@ class Rows:
     name: str
 
     def __getitem__(self, rows: Ids) -> Array:
-        """Those rows.
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            They are no integers.
-        OutOfRangeError
-            There are none of such numbers.
-        """
+        """Those rows."""
         numbers, entry = as_array(rows, "rows"), self.checkpoint._entries[self.name]
         if not numbers.size:
             return np.empty((*numbers.shape, entry.shape[1]), self.checkpoint.dtype)
@@ -321,13 +295,7 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
 
 
 def check_variant(variant: object) -> None:
-    """Refuse what can't be a part of a file's name.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        It is something else.
-    """
+    """Refuse what can't be a part of a file's name."""
     if variant is None:
         return
     if not isinstance(variant, str):
@@ -355,15 +323,7 @@ def _of_variant(name: str, variant: str | None) -> str:
 
 
 def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
-    """The directory's safetensors files, whole or in shards.
-
-    Raises
-    ------
-    MissingFileError
-        There are none, or a shard is missing; the message tells what is there instead.
-    CheckpointError
-        The shards' index can't be read, or leads outside the directory.
-    """
+    """The directory's safetensors files, whole or in shards."""
     whole, index = directory / weights_name(variant), directory / index_name(variant)
     if os.path.isfile(whole):
         return [whole]
@@ -399,13 +359,7 @@ def _no_weights(directory: Path, variant: str | None) -> str:
 
 
 def weight_map(index: Path) -> dict[str, str]:
-    """Of each tensor the shard that holds it, which is in the index's own directory.
-
-    Raises
-    ------
-    CheckpointError
-        The index can't be read, or leads outside the directory.
-    """
+    """Of each tensor the shard that holds it, which is in the index's own directory."""
     shards = read_json(index, CheckpointError).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
         raise CheckpointError(f"{index} holds no weight_map of tensors and their files")
@@ -416,13 +370,7 @@ def weight_map(index: Path) -> dict[str, str]:
 
 
 def shard_names(index: Path) -> list[str]:
-    """The shards that an index names.
-
-    Raises
-    ------
-    CheckpointError
-        As `weight_map` does.
-    """
+    """The shards that an index names."""
     return sorted(set(weight_map(index).values()))
 
 
@@ -558,12 +506,6 @@ def parameters_among(
     -------
     The parameters by name; where the config ties the output matrix to the embedding and both are
     there, the one; and in words, to follow `where`, the head that is left out, or "".
-
-    Raises
-    ------
-    CheckpointError
-        Tensors are missing, unexpected, misshaped or of a dtype that can't be read; they are
-        quantised, or another architecture's.
     """
     left_out = [name for name in entries if _head(name)]
     found = _check_entries(

@@ -109,17 +109,8 @@ def find_model(
 
     Raises
     ------
-    MissingFileError
-        It is neither a directory nor on the hub; files are missing from it; it is not in the
-        cache and `local_files_only` is set.
-    ConfigError, VocabularyError
-        Its small files, which are downloaded and read before its weights are, can't be used.
-    InvalidValueError, InvalidTypeError
-        A directory has no revisions; a name is a str, a path a str or PathLike.
     DownloadError
-        The hub can't be reached (reported within 10 seconds), or the download broke off.
-    WriteError
-        The cache can't be written to.
+        The hub can't be reached: reported within 10 seconds.
     """
     local_files_only = as_flag(local_files_only, "local_files_only")
     _check_revision(revision)
@@ -157,13 +148,7 @@ def find_model(
 
 
 def config_and_tokenizer(directory: Path) -> tuple[GPT2Config, Tokenizer]:
-    """What a model's small files hold.
-
-    Raises
-    ------
-    MissingFileError, ConfigError, VocabularyError
-        They can't be read, or are not GPT-2's.
-    """
+    """What a model's small files hold."""
     return GPT2Config.from_file(directory / CONFIG), Tokenizer.from_directory(directory)
 
 

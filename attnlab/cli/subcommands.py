@@ -65,7 +65,7 @@ def _model(options: argparse.Namespace) -> GPT2:
     if options.model is not None:
         return GPT2.from_pretrained(options.model)
     with contextlib.redirect_stdout(sys.stderr):  # its notice is no part of the answer
-        return GPT2.at_hand()
+        return GPT2.default()
 
 
 def _texts(options: argparse.Namespace, most: int = 1) -> list[str]:
@@ -131,6 +131,8 @@ def _trace(options: argparse.Namespace) -> Report:
             for step, (part, name) in zip(steps, places, strict=True)
         ],
     }
+    if not options.step:  # what most people came for, before three matrices of 32 columns
+        steps.sort(key=lambda step: step.name != "weights")
     return Report(content, [Heading(title), trace.tokens, *steps])
 
 
@@ -264,8 +266,7 @@ def _explore(options: argparse.Namespace) -> Report:
                     _show_in_browser(link)
                 explorer.wait()
         except KeyboardInterrupt:
-            print("The explorer has ended: Ctrl-C.", file=sys.stderr)
-            raise
+            raise KeyboardInterrupt("The explorer has ended: Ctrl-C.") from None
         print("The explorer has ended: its page asked for it.", file=sys.stderr)
 
     shown = [_title(model), explorer.url, "Anyone with this link has access. Ctrl-C ends it."]

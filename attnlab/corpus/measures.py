@@ -80,13 +80,7 @@ class Numbers(NamedTuple):
 
 
 def checked_measures(given: Any) -> dict[str, Measure | None]:
-    """Measures by name, each of a user's own with its function.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        There are none; one is no name or function; a name stands there twice.
-    """
+    """Measures by name, each of a user's own with its function."""
     if given is None:
         return dict.fromkeys(MEASURES)
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
@@ -115,15 +109,9 @@ def is_of_heads(name: str) -> bool:
 
 
 def measured(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Numbers]:
-    """What each measure comes to in a trace, which keeps no block's steps.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        A number on the way is not finite; a function fails, or gives something else.
-    """
+    """What each measure comes to in a trace, which keeps no block's steps."""
     functions = {name: function for name, function in measures.items() if function is not None}
-    found = {name: of_function(name, one, trace.aside()) for name, one in functions.items()}
+    found = {name: of_function(name, one, trace.fork()) for name, one in functions.items()}
     of_heads = [name for name in measures if is_of_heads(name) and name not in functions]
     if of_heads:
         found |= _of_heads(trace, of_heads)
@@ -141,7 +129,7 @@ def passing(trace: Trace) -> Iterator[Any]:
     for block in trace.blocks:
         if before is not None:
             trace._run.values[f"{before.path}.output"] = read_only(before.output)
-        before = block.aside()
+        before = block.fork()
         yield before
 
 
@@ -288,13 +276,7 @@ def loss(trace: Trace) -> Numbers:
 
 
 def of_function(name: str, function: Measure, trace: Trace) -> Numbers:
-    """What a user's own measure gives for a window, which counts once.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError
-        It fails, or gives something else than a number for each head.
-    """
+    """What a user's own measure gives for a window, which counts once."""
     shape = trace.config.n_layer, trace.config.n_head
     try:
         given = function(trace)

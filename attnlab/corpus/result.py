@@ -149,22 +149,11 @@ class Measured(Analysis):
         Parameters
         ----------
         layer, head : of which head; left out of loss, which is the model's
-
-        Raises
-        ------
-        OutOfRangeError, InvalidTypeError
-            There is no such layer or head; none is given, or one of loss.
         """
         return self._extremes(0, layer, head)
 
     def least(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
-        """The passages in which a head has least of it, as `most` has those with most.
-
-        Raises
-        ------
-        OutOfRangeError, InvalidTypeError
-            There is no such layer or head; none is given, or one of loss.
-        """
+        """The passages in which a head has least of it, as `most` has those with most."""
         return self._extremes(1, layer, head)
 
     def _extremes(self, which: int, layer: int | None, head: int | None) -> tuple[Passage, ...]:
@@ -421,27 +410,13 @@ class Atlas(Document, Mapping[str, Measured]):
         return len(self.measures)
 
     def _of_heads(self) -> tuple[str, ...]:
-        """The measures of heads.
-
-        Raises
-        ------
-        InvalidValueError
-            There are none.
-        """
+        """The measures of heads."""
         if not any(map(is_of_heads, self.measures)):
             raise InvalidValueError("there is no measure of heads in it: there is loss alone")
         return tuple(filter(is_of_heads, self.measures))
 
     def head(self, layer: int, head: int) -> HeadProfile:
-        """All measures of one head.
-
-        Raises
-        ------
-        OutOfRangeError, InvalidTypeError
-            There is no such layer or head.
-        InvalidValueError
-            There is no measure of heads.
-        """
+        """All measures of one head."""
         return HeadProfile(self, layer, head)
 
     def compare(self, other: Atlas) -> Difference:
@@ -451,8 +426,8 @@ class Atlas(Document, Mapping[str, Measured]):
 
         Raises
         ------
-        InvalidTypeError, InvalidValueError
-            It is no atlas, has other sizes or windows, or no measure in common.
+        InvalidValueError
+            The atlases have other sizes or windows, or no measure in common.
         """
         check_kind(other, Atlas, "other")
         if (self.n_layer, self.n_head) != (other.n_layer, other.n_head):
@@ -540,13 +515,6 @@ class Atlas(Document, Mapping[str, Measured]):
         """Means, errors, texts and places of all measures, as xarray has them.
 
         Dimensions are measure, layer and head; loss, which has no heads, is among the attributes.
-
-        Raises
-        ------
-        InvalidValueError
-            There is no measure of heads.
-        MissingExtraError
-            xarray is not installed.
         """
         from attnlab.views.frames import grid
 
@@ -569,11 +537,6 @@ class Atlas(Document, Mapping[str, Measured]):
         Parameters
         ----------
         language : "en" or "zh", Chinese; None for the reader's, as `Trace.to_html` takes it
-
-        Raises
-        ------
-        InvalidValueError
-            Another language, or there is no measure of heads.
         """
         from attnlab.views.page.atlas import page
 
@@ -602,14 +565,6 @@ class Atlas(Document, Mapping[str, Measured]):
         -------
         Explorer
             as `GPT2.explore` returns it; `.url` opens the atlas
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            The model can't be the one that was measured, or there is no measure of heads; or as
-            `GPT2.explore` raises them.
-        MissingExtraError
-            Starlette or uvicorn is not installed.
         """
         from attnlab.model.explorer import START, Explorer
 
@@ -644,11 +599,6 @@ class Atlas(Document, Mapping[str, Measured]):
 
         They may differ by rounding, as on another machine. Without passages, or with measures of
         your own alone, nothing speaks against it.
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            It is no model, or the passage can't be traced.
         """
         check_kind(model, GPT2, "model")
         known = dict.fromkeys(name for name in self.measures if name in MEASURES)
@@ -671,13 +621,7 @@ class Atlas(Document, Mapping[str, Measured]):
         return bool(np.concatenate(agree).mean() > 0.5)
 
     def save(self, path: Given) -> None:
-        """Write a file that `attnlab.open_atlas` opens.
-
-        Raises
-        ------
-        WriteError
-            It can't be written.
-        """
+        """Write a file that `attnlab.open_atlas` opens."""
         contents = json.dumps({str(n): self._contents[n] for n in sorted(self._contents)})
         words = {"about": json.dumps(self._about), "contents": contents} | self._tally.words()
         write_sealed(path, FORMAT, self._tally.tensors(), words)
@@ -689,13 +633,7 @@ class Atlas(Document, Mapping[str, Measured]):
 
 
 def contents_of(model: GPT2, ids: Mapping[int, AnyArray]) -> dict[int, str]:
-    """What passages say, by their numbers.
-
-    Raises
-    ------
-    InvalidValueError
-        The model has no such tokens.
-    """
+    """What passages say, by their numbers."""
     vocabulary = model.tokenizer.vocabulary
     return {n: vocabulary.decode_bytes(one).decode(errors="replace") for n, one in ids.items()}
 
@@ -707,8 +645,6 @@ def open_atlas(path: Given) -> Atlas:
     ------
     MissingFileError
         There is no such file, or the run has not ended.
-    RecordingError
-        It is no atlas, of another version, or damaged.
     """
     file = as_path(path)
     if os.path.isdir(file):  # False, where Path.is_dir raises, of a name too long for a file

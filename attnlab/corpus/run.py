@@ -97,15 +97,12 @@ def atlas(
 
     Raises
     ------
-    InvalidTypeError, InvalidValueError, MissingFileError
-        Something can't be used, which is told before any work: also a function that works on no
-        text of the first chunk. Or no text could be measured.
     ResumeError
         The directory holds chunks of another model, corpus, function, or of other settings.
-    WorkerError
-        A worker died, or can't be sent the work.
     WriteError
-        The directory can't be written to, or another run is at work in it.
+        Another run is using the directory.
+    InvalidValueError
+        Before any work: a function that works on no text of the first chunk.
 
     Examples
     --------
@@ -222,13 +219,7 @@ class SerialExecutor(Executor):
 def tallies(
     task: Task, executor: Executor | None, stored: StoredTallies | None, chunks: Iterator[Chunk]
 ) -> Generator[tuple[Tally, bool], None, None]:
-    """The tally of each chunk, in order, and whether it was made now.
-
-    Raises
-    ------
-    WorkerError
-        A worker died, or can't be sent the work.
-    """
+    """The tally of each chunk, in order, and whether it was made now."""
     most = 1 if executor is None else 2 * getattr(executor, "_max_workers", MANY_WORKERS)
     executor = executor or SerialExecutor()
     waiting: deque[tuple[Chunk, Tally | Future[Tally]]] = deque()
@@ -303,13 +294,7 @@ class StoredTallies:
         write_sealed(self._file(chunk), FORMAT, tally.tensors(), words)
 
     def read(self, chunk: Chunk) -> Tally | None:
-        """A chunk's tally; None where it is not known.
-
-        Raises
-        ------
-        ResumeError
-            It can't be read, or is of another run.
-        """
+        """A chunk's tally; None where it is not known."""
         file = self._file(chunk)
         try:
             tensors, words = read_sealed(file, FORMAT, ResumeError)

@@ -80,13 +80,7 @@ def chunks_of(texts: Any, size: int) -> Iterator[Chunk]:
 
 
 def texts_of(given: Any) -> Iterator[Text]:
-    """The texts of an iterable, of a file of lines, or of the files in a directory.
-
-    Raises
-    ------
-    InvalidTypeError, InvalidValueError, MissingFileError
-        It is none of these; there is no such file, or it can't be read.
-    """
+    """The texts of an iterable, of a file of lines, or of the files in a directory."""
     if isinstance(given, str | os.PathLike):
         path = as_path(given, "texts")
         if path.is_dir():

@@ -95,13 +95,7 @@ class Task(NamedTuple):
         return whole
 
     def try_measures(self, chunk: Chunk) -> None:
-        """Try each of a user's measures on texts' first windows, until it works on one of them.
-
-        Raises
-        ------
-        InvalidTypeError, InvalidValueError
-            It works on none.
-        """
+        """Try each of a user's measures on texts' first windows, until it works on one of them."""
         for name, function in self.measures.items():
             failed = None
             for ids in self._first_windows(chunk) if function is not None else ():

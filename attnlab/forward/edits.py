@@ -24,7 +24,7 @@ from attnlab.forward import fast
 from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 from attnlab.support.checks import as_array
 from attnlab.support.messages import EDITED, Message
-from attnlab.support.names import dotted, hint_in_path, written
+from attnlab.support.names import dots_hint, dotted, hint_in_path
 
 # What takes the place of a step: an array, a number, or a function of what would have been there.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
@@ -104,11 +104,11 @@ class EditedRun(Run):
         super().__setstate__(state)
         self._plan()
 
-    def aside(self) -> EditedRun:
-        aside = super().aside()
-        assert isinstance(aside, EditedRun)
-        aside.base = self.base.aside()
-        return aside
+    def fork(self) -> EditedRun:
+        fork = super().fork()
+        assert isinstance(fork, EditedRun)
+        fork.base = self.base.fork()
+        return fork
 
     def depends(self, path: str) -> bool:
         """Whether a step is other than in the base: edited, or made of one that is."""
@@ -393,7 +393,7 @@ def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, wh
     meant = dotted(path)
     others = nearest(re.sub(NUMBER, "#", meant), known)
     near = ", ".join(numbered(other, meant, counts) for other in others)
-    hint = hint_in_path(path) + written(path)
+    hint = hint_in_path(path) + dots_hint(path)
     raise InvalidValueError(f"{shown(path)} is no {what}; near it are {near}{hint}")
 
 

@@ -475,7 +475,7 @@ class ForwardPass(Explained):
             **checked_dropout(dropout, config, checked.shape, cached),
             **(known or {}),
         }
-        parameters = parameters.still()
+        parameters = parameters.frozen()
         own = () if config.tie_word_embeddings else ("W_U",)
         graph = graph_of(type(self), config.n_layer, formulas_of(config), own)
         run = Run(

@@ -132,8 +132,8 @@ class Parameters(Mapping[str, Array]):
         name = path.removeprefix("rows_of_")
         return self[path] if name == path else self.rows(name)
 
-    def still(self) -> Parameters:
-        """The same parameters, as no later change finds them."""
+    def frozen(self) -> Parameters:
+        """The same parameters, unaffected by later changes."""
         return self
 
 
@@ -191,7 +191,7 @@ class ParameterVector(Parameters):
         """The same numbers in a vector of their own."""
         return ParameterVector(self.config, self.vector.copy())
 
-    def still(self) -> ParameterVector:
+    def frozen(self) -> ParameterVector:
         """Itself where nobody can write to its vector, else a copy to which nobody can."""
         lies_in = (self.vector, self.vector.base)
         if any(isinstance(array, np.ndarray) and array.flags.writeable for array in lies_in):

@@ -143,8 +143,8 @@ class Explorer(PrintedAnywhere):
         atlas: Atlas | None = None,
     ) -> None:
         port = as_count(port, "port", most=65535)
-        desk = Desk(model, language_of(language), atlas)
-        desk.start = desk.kept(text_or_ids).trace.tokens  # told here if it can't be traced
+        cache = TraceCache(model, language_of(language), atlas)
+        cache.start = cache.trace_of(text_or_ids).trace.tokens  # told here if it can't be traced
         try:
             listener = socket.create_server((ADDRESS, port))
         except OSError as error:
@@ -160,7 +160,7 @@ class Explorer(PrintedAnywhere):
         self._title = repr(model).partition("\n")[0]
         self._server = uvicorn.Server(
             uvicorn.Config(
-                Guard(application(desk, self._end), token, port),
+                Guard(application(cache, self._end), token, port),
                 loop="asyncio",
                 http="h11",
                 ws="none",
@@ -229,8 +229,8 @@ class Explorer(PrintedAnywhere):
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """A trace that is kept.
+class CachedTrace:
+    """A trace in the cache.
 
     Attributes
     ----------
@@ -244,10 +244,10 @@ class Kept:
     silenced: Sequence[Any]
 
 
-class Desk:
-    """What an explorer computes with: the model, and the traces that were asked for last.
+class TraceCache:
+    """An explorer's model, and the traces that were requested last.
 
-    All is done by one thread at a time.
+    Used by one thread at a time.
 
     Attributes
     ----------
@@ -260,9 +260,11 @@ class Desk:
         self.model, self.language = model, language
         self.atlas: Atlas = atlas
         self._is_its_model = atlas is None or atlas.is_of(model)
-        self._kept: OrderedDict[str, Kept] = OrderedDict()  # the one asked for last at the end
+        self._kept: OrderedDict[str, CachedTrace] = (
+            OrderedDict()
+        )  # the one asked for last at the end
 
-    def kept(self, text_or_ids: Any, silenced: Sequence[Any] = ()) -> Kept:
+    def trace_of(self, text_or_ids: Any, silenced: Sequence[Any] = ()) -> CachedTrace:
         """A text's trace with places silenced in it."""
         tokenizer, positions = self.model.tokenizer, self.model.config.n_positions
         ids = tokenizer.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
@@ -286,11 +288,11 @@ class Desk:
         content = json.dumps([tokens.ids.tolist(), sorted(edits)])
         id = sha256(content.encode()).hexdigest()[:16]
         if id not in self._kept:
-            edited = self.kept(tokens).trace.edited(edits) if edits else None
-            self._kept[id] = Kept(id, edited or self.model.trace(tokens), silenced)
+            edited = self.trace_of(tokens).trace.edited(edits) if edits else None
+            self._kept[id] = CachedTrace(id, edited or self.model.trace(tokens), silenced)
         return self.at(id)
 
-    def at(self, id: str) -> Kept:
+    def at(self, id: str) -> CachedTrace:
         """What is kept under an id."""
         if id not in self._kept:
             raise HTTPException(410, "This trace is no longer kept: ask for it again.")
@@ -299,7 +301,7 @@ class Desk:
 
     def described(self, text_or_ids: Any, silenced: Sequence[Any] = ()) -> dict[str, Any]:
         """A text's trace as a page describes it, with its id, its text and its tokens' ids."""
-        kept = self.kept(text_or_ids, silenced)
+        kept = self.trace_of(text_or_ids, silenced)
         described = description_of(kept.trace, self.language)
         self._drop()
         tokens = kept.trace.tokens
@@ -358,7 +360,7 @@ class Desk:
 
     def writing(
         self, id: str, count: Any, asked: Mapping[str, Any]
-    ) -> tuple[Kept, Iterator[NextToken]]:
+    ) -> tuple[CachedTrace, Iterator[NextToken]]:
         """A trace, and the tokens that will be written after it, as many as there is room."""
         kept, positions = self.at(id), self.model.config.n_positions
         tokens = kept.trace.tokens
@@ -383,7 +385,7 @@ class Desk:
         edits = edits_of(kept.silenced) or None
         return kept, self.model.stream(tokens, min(count, room), edits=edits, **settings)
 
-    def written(self, kept: Kept, chosen: Sequence[NextToken]) -> dict[str, Any]:
+    def written(self, kept: CachedTrace, chosen: Sequence[NextToken]) -> dict[str, Any]:
         """What was written after a trace, for the page.
 
         Of each token there is the probability that it was drawn with, 1 at temperature 0, and the
@@ -470,14 +472,14 @@ def named(given: Mapping[str, Any], name: str, kind: type) -> Any:
 # ---- over HTTP -----------------------------------------------------------------------------------
 
 
-def application(desk: Desk, end: Callable[[], None]) -> ASGIApp:
+def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
     """What answers those who got in.
 
     Parameters
     ----------
     end : is called when a page asks for the end
     """
-    worker = ThreadPoolExecutor(1, "attnlab explorer's desk")
+    worker = ThreadPoolExecutor(1, "attnlab explorer's cache")
     turn = asyncio.Lock()
 
     async def computed(request: Request, work: Callable[[], Made]) -> Made:
@@ -489,38 +491,38 @@ def application(desk: Desk, end: Callable[[], None]) -> ASGIApp:
 
     async def page(request: Request) -> Response:
         passage = request.query_params.get("passage", "")
-        html = await computed(request, lambda: desk.page(passage))
+        html = await computed(request, lambda: cache.page(passage))
         return HTMLResponse(
             html, headers={"content-security-policy": f"{live_policy()}; {ANCESTORS}"}
         )
 
     async def atlas(request: Request) -> Response:
-        html = await computed(request, lambda: desk.atlas_page(request.query_params["token"]))
+        html = await computed(request, lambda: cache.atlas_page(request.query_params["token"]))
         return HTMLResponse(html, headers={"content-security-policy": f"{policy()}; {ANCESTORS}"})
 
     async def trace(request: Request) -> Response:
-        asked = await content_of(request, desk.too_long)
+        asked = await content_of(request, cache.too_long)
         if ("text" in asked) == ("ids" in asked):
             raise InvalidValueError("either a text is traced or ids are")
         text_or_ids = named(asked, "text", str) if "text" in asked else named(asked, "ids", list)
         silenced = named({"silenced": []} | asked, "silenced", list)
-        return JSONResponse(await computed(request, lambda: desk.described(text_or_ids, silenced)))
+        return JSONResponse(await computed(request, lambda: cache.described(text_or_ids, silenced)))
 
     async def numbers(request: Request) -> Response:
         id, name = (request.query_params.get(part, "") for part in ("trace", "name"))
-        content = await computed(request, lambda: desk.numbers(id, name))
+        content = await computed(request, lambda: cache.numbers(id, name))
         return Response(content, media_type="application/octet-stream")
 
     async def write(request: Request) -> Response:
-        asked = await content_of(request, desk.too_long)
+        asked = await content_of(request, cache.too_long)
         id = named(asked, "trace", str)
         count = asked.get("count")
-        kept, coming = await computed(request, lambda: desk.writing(id, count, asked))
+        kept, coming = await computed(request, lambda: cache.writing(id, count, asked))
         chosen = []
         # Between two tokens it is another one's turn.
         while (token := await computed(request, lambda: next(coming, None))) is not None:
             chosen.append(token)
-        return JSONResponse(await computed(request, lambda: desk.written(kept, chosen)))
+        return JSONResponse(await computed(request, lambda: cache.written(kept, chosen)))
 
     async def stop(request: Request) -> Response:
         return JSONResponse({}, background=BackgroundTask(end))
@@ -528,7 +530,7 @@ def application(desk: Desk, end: Callable[[], None]) -> ASGIApp:
     return Starlette(
         routes=[
             Route("/", page),
-            *([] if desk.atlas is None else [Route(f"/{ATLAS}", atlas)]),
+            *([] if cache.atlas is None else [Route(f"/{ATLAS}", atlas)]),
             Route("/trace", trace, methods=["POST"]),
             Route("/numbers", numbers),
             Route("/write", write, methods=["POST"]),

@@ -59,7 +59,7 @@ class GPT2:
         check_kind(parameters, Parameters, "parameters")
         check_kind(tokenizer, Tokenizer, "tokenizer")
         self.config: GPT2Config = parameters.config
-        self.parameters = parameters.still()
+        self.parameters = parameters.frozen()
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -186,11 +186,11 @@ class GPT2:
         return cls(parameters, tokenizer_in_memory(tokenizer, config.vocab_size))
 
     @classmethod
-    def at_hand(cls) -> GPT2:
-        """What chapters and scripts run on: GPT-2 where it is in the cache, else the pocket model.
+    def default(cls) -> GPT2:
+        """The model of chapters and scripts: GPT-2 if it is in the cache, else the pocket model.
 
-        Prints which, and how to get GPT-2. It never touches the network, unless
-        the environment variable ATTNLAB_MODEL names a model or directory, which is then taken.
+        Prints which, and how to get GPT-2. The environment variable ATTNLAB_MODEL names another
+        model or directory; without it the network is never used.
         """
         if named := os.environ.get("ATTNLAB_MODEL"):
             print(f"Model: {named}, as ATTNLAB_MODEL says.")
@@ -205,6 +205,8 @@ class GPT2:
             return cls.from_pretrained(POCKET)
         print(f"Model: gpt2, {model.parameters.origin}.")
         return model
+
+    at_hand = default  # its name in earlier versions
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the files of which `from_pretrained` makes the same model, and transformers too.

@@ -244,14 +244,14 @@ def quote(dice: Dice) -> str:
 def agreement(dice: Dice) -> str:
     """The dogs near the tree are old: the verb agrees with the subject, not with its neighbour."""
     subject, many = dice.one(HERDS), dice.chance()
-    text = f"The {subject}{'s' * many} {_near(dice, LANDMARKS)}"
+    text = f"The {subject}{'s' if many else ''} {_near(dice, LANDMARKS)}"
     if dice.chance():
         text += f" {_near(dice, PLACES)}"
     return f"{text} {'are' if many else 'is'} {dice.one(LOOKS)}."
 
 
 def _near(dice: Dice, spots: Sequence[str]) -> str:
-    return f"{dice.one(WHERE)} the {dice.one(spots)}{'s' * dice.chance()}"
+    return f"{dice.one(WHERE)} the {dice.one(spots)}{'s' if dice.chance() else ''}"
 
 
 def colours(dice: Dice) -> str:

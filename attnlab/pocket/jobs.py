@@ -12,7 +12,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from attnlab.analysis.jobs import HeadJobs, first, induction, measured, previous
+from attnlab.analysis.jobs import HeadJobs, first, induction, measure_jobs, previous
 from attnlab.equations import Mask
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
@@ -47,7 +47,7 @@ def head_jobs(model: GPT2, seed: int = HELD_OUT_SEED) -> HeadJobs:
                 trace = model.trace(text.text)
                 yield trace, targets(text, trace.tokens)
 
-    return measured(texts(), JOBS)
+    return measure_jobs(texts(), JOBS)
 
 
 def targets(text: Sample, tokens: Tokens) -> dict[str, Mask]:

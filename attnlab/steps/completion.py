@@ -51,7 +51,7 @@ def complete_in_ipython(package: ModuleType) -> None:
         }
 
     matchers = shell.Completer.custom_matchers  # of which one is ours where attnlab was reloaded
-    others = [one for one in matchers if one.__qualname__ != attnlab_matcher.__qualname__]
+    others = [one for one in matchers if getattr(one, "__module__", "") != __name__]
     matchers[:] = [*others, attnlab_matcher]
 
 

@@ -17,7 +17,7 @@ from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.run import Run
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.messages import Message
-from attnlab.support.names import hint_for, hint_in_path, written
+from attnlab.support.names import dots_hint, hint_for, hint_in_path
 from attnlab.support.tables import align
 
 if TYPE_CHECKING:
@@ -149,9 +149,11 @@ class Result(PrintedAnywhere):
         before: int = self._run.tokens_before
         return before
 
-    def aside(self) -> Self:
+    def fork(self) -> Self:
         """The same result as it is now, for a look that leaves nothing behind in this one."""
-        return self._of_run(self._run.aside())
+        return self._of_run(self._run.fork())
+
+    aside = fork
 
     def _of_run(self, run: Run) -> Self:
         """The same result of another run."""
@@ -251,14 +253,14 @@ class Result(PrintedAnywhere):
 
     def _table(self) -> str:
         lines = [("name", "axes", "shape", "dtype", "range", "-inf")]
-        aside = self.aside()
+        fork = self.fork()
         for name in self._shown():
             axes = self.axes_of(name)
             if not self.is_there(name) and not self._computes_for_repr(name):
                 lines.append((name, axes, "", "", "not computed yet", ""))
                 continue
             try:
-                value = getattr(aside, name)
+                value = getattr(fork, name)
             except AttnlabError as error:  # what can be shown is shown
                 lines.append((name, axes, "", "", f"none: {error}", ""))
                 continue
@@ -310,7 +312,7 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
 
 def step_at(result: Result, path: str) -> tuple[Result, str]:
     """The part of a result that a path's step belongs to, and the step's name."""
-    if isinstance(path, str) and (hint := written(path)):
+    if isinstance(path, str) and (hint := dots_hint(path)):
         raise InvalidValueError(f"there is no step {shown(path)}{hint}")
     *place, name = path.split(".") if isinstance(path, str) else [""]
     part = at(result, ".".join(place)) if place else result
@@ -339,7 +341,7 @@ def at(result: Result, path: str) -> Any:
     """
     if not isinstance(path, str):
         raise InvalidTypeError(f"a path is a str, such as 'blocks.0.mid'; given {shown(path)}")
-    if hint := written(path):
+    if hint := dots_hint(path):
         raise InvalidValueError(f"there is no part {shown(path)}{hint}")
     found: Any = result
     gone: list[str] = []

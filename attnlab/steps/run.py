@@ -85,11 +85,11 @@ class Run:
         for value in self.values.values():
             read_only(value)  # an array that was copied or unpickled can be written to
 
-    def aside(self) -> Run:
+    def fork(self) -> Run:
         """The same run so far; what is computed in it from now on goes when it goes."""
-        aside = object.__new__(type(self))
-        vars(aside).update(vars(self), values=dict(self.values))
-        return aside
+        fork = object.__new__(type(self))
+        vars(fork).update(vars(self), values=dict(self.values))
+        return fork
 
     def is_edited(self, path: str) -> bool:
         """Whether a step, or a part of it, is other than its equation says."""
@@ -209,7 +209,7 @@ class Run:
 
     def _refusal(self, path: str) -> InvalidValueError:
         """An error that names the first step whose numbers are not finite, or overflow."""
-        silent = self.aside()
+        silent = self.fork()
         silent.tells = False
         origin: str | None = path
         while origin is not None:

@@ -25,7 +25,8 @@ def exit_status(program: Callable[[], int]) -> int:
     """Run a command line program; its exit status.
 
     That is what the program returns; 2 after an `AttnlabError`, or where the output can't be
-    written, both told on stderr; 130 after Ctrl-C; 141 when nobody reads the output any more.
+    written, both told on stderr; 130 after Ctrl-C, told in one line; 141 when nobody reads the
+    output any more.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed before Python began
@@ -49,8 +50,9 @@ def exit_status(program: Callable[[], int]) -> int:
             return CLOSED_PIPE
         _tell(f"the output can't be written: {error.strerror}")
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         _drop(sys.stdout)
+        _tell(str(interrupt) or "Interrupted")
         return INTERRUPTED
     return status
 

@@ -65,13 +65,6 @@ def as_path(given: Given, name: str = "path") -> Path:
     ----------
     given : a str or PathLike
     name : what an error calls it
-
-    Raises
-    ------
-    InvalidTypeError
-        It is of another type.
-    InvalidValueError
-        It is empty, or no file can have that name.
     """
     try:
         text = os.fspath(given)
@@ -100,8 +93,6 @@ def read_bytes(path: Given, unreadable: type[AttnlabError]) -> bytes:
 
     Raises
     ------
-    MissingFileError
-        There is no such file.
     unreadable
         It can't be read, is too large, or is a directory, pipe or device.
     """
@@ -119,13 +110,7 @@ def read_bytes(path: Given, unreadable: type[AttnlabError]) -> bytes:
 
 
 def open_regular(file: Path) -> BinaryIO:
-    """Open an ordinary file for reading. On a pipe one would wait, a device may never end.
-
-    Raises
-    ------
-    OSError
-        It can't be opened, or is something else.
-    """
+    """Open an ordinary file for reading. On a pipe one would wait, a device may never end."""
     # A pipe that nobody writes to would keep already the opening waiting.
     without_waiting = getattr(os, "O_NONBLOCK", 0)
     stream = open(file, "rb", opener=lambda name, flags: os.open(name, flags | without_waiting))  # noqa: SIM115
@@ -138,13 +123,7 @@ def open_regular(file: Path) -> BinaryIO:
 
 
 def read_text(path: Given, unreadable: type[AttnlabError]) -> str:
-    """A small file's text, UTF-8, with or without a byte order mark; each line end is a `\\n`.
-
-    Raises
-    ------
-    MissingFileError, unreadable
-        As `read_bytes` does; or it is not UTF-8.
-    """
+    """A small file's text, UTF-8, with or without a byte order mark; each line end is a `\\n`."""
     return decoded_text(read_bytes(path, unreadable), as_path(path), unreadable)
 
 
@@ -155,13 +134,7 @@ def decoded_text(content: bytes, where: object, unreadable: type[AttnlabError]) 
 
 
 def read_json(path: Given, unreadable: type[AttnlabError]) -> dict[str, Any]:
-    """The one JSON object that a small file holds.
-
-    Raises
-    ------
-    MissingFileError, unreadable
-        As `read_bytes` and `parse_json` do.
-    """
+    """The one JSON object that a small file holds."""
     return parse_json(read_bytes(path, unreadable), as_path(path), unreadable)
 
 
@@ -179,7 +152,7 @@ def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) ->
     Raises
     ------
     unreadable
-        It is not JSON or no object; in an object a name stands twice.
+        It is not a JSON object, or repeats a name.
     """
     text = _decoded(content, where, unreadable)
     try:
@@ -195,13 +168,7 @@ def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) ->
 
 
 def make_directory(path: Given) -> None:
-    """Make a directory and those above it, if it is not there.
-
-    Raises
-    ------
-    WriteError
-        That can't be done.
-    """
+    """Make a directory and those above it, if it is not there."""
     directory = as_path(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -214,12 +181,6 @@ def write_whole(path: Given, content: bytes) -> None:
 
     A link stays, and what it leads to is written. A file that is there keeps its mode, and its
     owner where that may be.
-
-    Raises
-    ------
-    WriteError
-        The directory is not there, can't be written to, or is full; what is there is a directory,
-        pipe or device.
     """
     file = as_path(path)
     try:
@@ -243,11 +204,6 @@ def held(path: Given) -> Iterator[None]:
     """Hold a file for oneself, of all processes and their threads.
 
     It is made, and removed in the end. When its holder dies, however that may be, it is free.
-
-    Raises
-    ------
-    WriteError
-        Another one holds it, or it can't be made.
     """
     from filelock import FileLock, Timeout  # which huggingface_hub brings
 

@@ -115,7 +115,7 @@ def dotted(path: str) -> str:
     return re.sub(r"\[(-?\d+)\]", r".\1", path)
 
 
-def written(path: str) -> str:
+def dots_hint(path: str) -> str:
     """How such a path is written, as the end of a message; "" of any other."""
     here = dotted(path)
     if here == path:

@@ -23,13 +23,7 @@ Buffer: TypeAlias = bytes | memoryview
 def write_sealed(
     path: Given, format: str, tensors: Mapping[str, AnyArray], metadata: Mapping[str, str]
 ) -> None:
-    """Write tensors and texts about them, whole or not at all, with the checksum of both.
-
-    Raises
-    ------
-    WriteError
-        The file can't be written.
-    """
+    """Write tensors and texts about them, whole or not at all, with the checksum of both."""
     from safetensors.numpy import save  # here, so that `import attnlab` is quick
 
     arrays = {name: np.array(tensor, order="C") for name, tensor in tensors.items()}
@@ -44,10 +38,8 @@ def read_sealed(
 
     Raises
     ------
-    MissingFileError
-        There is no such file.
     unreadable
-        It can't be read, is of another format, or is not what was written.
+        It can't be read, or is not what was written.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -78,11 +70,6 @@ def check_run(path: Path, there: Mapping[str, str | None], here: Mapping[str, st
     Parameters
     ----------
     there, here : what makes it that run, in words
-
-    Raises
-    ------
-    ResumeError
-        It is not.
     """
     different = "; ".join(
         f"{name}: there {there.get(name)}, here {here.get(name)}"

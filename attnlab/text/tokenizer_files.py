@@ -23,8 +23,8 @@ from attnlab.support.files import read_json, read_text
 from attnlab.text.bpe import Merges, is_byte_level, no_merge
 from attnlab.text.tokens import BYTES, END_OF_TEXT
 
-Part = dict[str, Any]
-Special = Mapping[str, Sequence[Part]]
+JsonObject = dict[str, Any]
+Special = Mapping[str, Sequence[JsonObject]]
 
 # Classes of transformers that change what the files say, and the special tokens that each has
 # without being told. A model that names no class has GPT-2's.
@@ -314,8 +314,8 @@ def _compare(settings: Settings, older: Settings) -> None:
 
 
 def _special_tokens(
-    directory: Path, config: Part, defaults: Mapping[str, str]
-) -> dict[str, list[Part]]:
+    directory: Path, config: JsonObject, defaults: Mapping[str, str]
+) -> dict[str, list[JsonObject]]:
     """The tokens that the files call special, by what they call them."""
     told = dict(config)
     if "added_tokens_decoder" not in config:
@@ -330,7 +330,7 @@ def _special_tokens(
     return found
 
 
-def _token(given: object, name: str) -> Part:
+def _token(given: object, name: str) -> JsonObject:
     """A special token as an added token, without its id."""
     token = {"content": given} if isinstance(given, str) else given
     if not isinstance(token, dict) or not _is_text(token.get("content")):
@@ -340,8 +340,11 @@ def _token(given: object, name: str) -> Part:
 
 
 def _numbered(
-    model: Part, told: Sequence[Part], named: Mapping[str, Part], defaults: Collection[str]
-) -> list[Part]:
+    model: JsonObject,
+    told: Sequence[JsonObject],
+    named: Mapping[str, JsonObject],
+    defaults: Collection[str],
+) -> list[JsonObject]:
     """All added tokens, each with its id.
 
     transformers numbers what is not in the vocabulary from its end on, one after the other; files
@@ -356,9 +359,9 @@ def _numbered(
     """
     ids = dict(_ids(model))
     next_id = len(ids)
-    added: dict[str, Part] = {}
+    added: dict[str, JsonObject] = {}
 
-    def add(token: Part) -> None:
+    def add(token: JsonObject) -> None:
         nonlocal next_id
         id = ids.setdefault(token["content"], next_id)
         next_id = max(next_id, id + 1)
@@ -381,7 +384,9 @@ def _numbered(
     return list(added.values())
 
 
-def _told_apart(directory: Path, config: Part, named: Mapping[str, Part]) -> list[Part]:
+def _told_apart(
+    directory: Path, config: JsonObject, named: Mapping[str, JsonObject]
+) -> list[JsonObject]:
     """Added tokens that are told outside of tokenizer.json, by id."""
     told = config.get("added_tokens_decoder")
     if told is None:
@@ -405,7 +410,7 @@ def _told_apart(directory: Path, config: Part, named: Mapping[str, Part]) -> lis
     return sorted(tokens, key=lambda token: token["id"])
 
 
-def _ids(model: Part) -> dict[str, int]:
+def _ids(model: JsonObject) -> dict[str, int]:
     """The ids of a model's tokens, of which a Unigram model has a list."""
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, list):
@@ -414,7 +419,7 @@ def _ids(model: Part) -> dict[str, int]:
     return vocabulary if isinstance(vocabulary, dict) else {}
 
 
-def _gpt2_rules(settings: Settings, config: Part, special: Special, is_older: bool) -> None:
+def _gpt2_rules(settings: Settings, config: JsonObject, special: Special, is_older: bool) -> None:
     """What GPT2Tokenizer is told by tokenizer_config.json alone."""
     cut = settings["pre_tokenizer"]
     if cut is not None and cut["type"] == "ByteLevel":
@@ -426,7 +431,7 @@ def _gpt2_rules(settings: Settings, config: Part, special: Special, is_older: bo
         settings["post_processor"] = _template(settings, front, end)
 
 
-def _bert_rules(settings: Settings, config: Part, special: Special, is_older: bool) -> None:
+def _bert_rules(settings: Settings, config: JsonObject, special: Special, is_older: bool) -> None:
     """What BertTokenizer is told by tokenizer_config.json alone."""
     normalizer = settings["normalizer"]
     if normalizer is not None and normalizer["type"] == "BertNormalizer":
@@ -441,14 +446,16 @@ def _bert_rules(settings: Settings, config: Part, special: Special, is_older: bo
         settings["post_processor"] = _template(settings, special["cls_token"], special["sep_token"])
 
 
-def _flag(config: Part, name: str, default: bool | None) -> bool | None:
+def _flag(config: JsonObject, name: str, default: bool | None) -> bool | None:
     value = config.get(name)
     if value is not None and not isinstance(value, bool):
         raise VocabularyError(f"{name} must be true or false; it is {shown(value)}")
     return default if value is None else value
 
 
-def _template(settings: Settings, front: Sequence[Part], end: Sequence[Part]) -> Part | None:
+def _template(
+    settings: Settings, front: Sequence[JsonObject], end: Sequence[JsonObject]
+) -> JsonObject | None:
     """The post_processor that puts tokens around every text."""
     around = [token["content"] for token in (*front, *end)]
     ids = {token["content"]: token["id"] for token in settings["added_tokens"]}
@@ -505,6 +512,6 @@ def _is_there(directory: Path, name: str) -> bool:
     return os.path.exists(directory / name)
 
 
-def _read(directory: Path, name: str) -> Part:
+def _read(directory: Path, name: str) -> JsonObject:
     """What a JSON file holds; nothing, if it is not there."""
     return read_json(directory / name, VocabularyError) if _is_there(directory, name) else {}

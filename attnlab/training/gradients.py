@@ -137,11 +137,6 @@ def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, Param
     -------
     loss : mean cross-entropy in nats
     gradients : in the parameters' own shapes, under their own names
-
-    Raises
-    ------
-    InvalidValueError
-        The shapes do not fit, or the numbers have become infinite or NaN.
     """
     config, dtype = forward.config, forward.parameters.dtype
     gradients = ParameterVector(config, dtype=dtype)

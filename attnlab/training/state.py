@@ -33,11 +33,6 @@ def write_state(file: Path, run: Mapping[str, str], tensors: Mapping[str, AnyArr
     file : where to
     run : what makes it this run, in words
     tensors : as in the table above
-
-    Raises
-    ------
-    WriteError
-        The file can't be written.
     """
     write_sealed(file, FORMAT, tensors, run)
 
@@ -53,11 +48,6 @@ def read_state(
     run : what makes it this run, in words
     parameters : n, how many the model has
     steps : the most that can have been taken
-
-    Raises
-    ------
-    ResumeError
-        It can't be read, was changed, is not whole, or belongs to another run.
     """
     try:
         tensors, there = read_sealed(file, FORMAT, ResumeError)

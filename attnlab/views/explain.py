@@ -88,7 +88,7 @@ def explain(
     component = key if component is None else component
     if name == "rows_of_W_E":  # all of W_E, which is read in another way
         return explain(result, "W_E", token, component)
-    result = result.aside()
+    result = result.fork()
     if is_probability:
         return explain_probability(result, axes, token, component)
     if axes[0:1] == ["H"]:

@@ -168,7 +168,7 @@ def _faint(text: str) -> str:
 def trace_view(trace: Result) -> str:
     """A text's first view: its tokens, what follows, and all heads, where the text is short."""
     body = [_chips(trace.tokens)]
-    trace = trace.aside()
+    trace = trace.fork()
     if len(trace.blocks) * math.prod(trace.blocks[0].attention.scores_shape) <= SCORES_SHOWN:
         for draw in (_prediction, _all_heads):
             try:
@@ -477,17 +477,17 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
     if not attention.is_there("weights") and not attention._computes_for_repr("weights"):
         yield _faint(say("The weights are many and not computed yet."))
         return
-    aside = attention.aside()
-    dimensions = aside.weights.ndim
-    if dimensions == aside.V.ndim == 2:
-        weights = shown(aside, "weights")
+    fork = attention.fork()
+    dimensions = fork.weights.ndim
+    if dimensions == fork.V.ndim == 2:
+        weights = shown(fork, "weights")
         yield f"<div>{escape(say(weights.heading))}</div>{_heatmap(weights, tokens)}"
         for name in FOLDED:
-            step = shown(aside, name)
+            step = shown(fork, name)
             folded = f"<summary>{escape(say(step.heading))}</summary>{_heatmap(step, tokens)}"
             yield f"<details>{folded}</details>"
     elif "concat" in attention.parts and dimensions == 3:
-        yield from _heads(aside, tokens)
+        yield from _heads(fork, tokens)
     else:
         yield _faint(say("Several sequences at once are shown as a table only."))
 
@@ -527,7 +527,9 @@ def _map(step: Shown, limit: int, tokens: slice | None, *, named: bool, size: in
     shown_rows, shown_columns = (
         places_of(axis, _limit(axis, limit), tokens) for axis in (rows, columns)
     )
-    widths = "auto " * named + " ".join(f"{10 if j is None else size}px" for j in shown_columns)
+    widths = ("auto " if named else "") + " ".join(
+        f"{10 if j is None else size}px" for j in shown_columns
+    )
     by_root = step.is_weights
     largest = 1.0 if by_root else _largest(step.array)
     cells = []

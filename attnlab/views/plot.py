@@ -435,7 +435,8 @@ def plot_losses(losses: Sequence[float], title: str, given: Axes | None) -> Pict
     steps, numbers = np.arange(1, len(losses) + 1), np.array(losses)
     width = max(1, len(losses) // 20)
     mean = np.convolve(numbers, np.ones(width) / width, "valid")
-    ax.plot(steps, numbers, color=LIGHT.masked, linewidth=0.8, marker="." * (len(losses) == 1))
+    marker = "." if len(losses) == 1 else ""  # a line needs two points
+    ax.plot(steps, numbers, color=LIGHT.masked, linewidth=0.8, marker=marker)
     ax.plot(
         steps[width - 1 :],
         mean,

@@ -133,7 +133,7 @@ def check_step(result: Result, name: str) -> None:
     """Refuse a name that no step of the result has."""
     if not isinstance(name, str) or name not in result.parts:
         given = (n for n in result.parts if result.steps[n].equation is None)
-        absent = [n for n in given if getattr(result.aside(), n) is None]
+        absent = [n for n in given if getattr(result.fork(), n) is None]
         steps = ", ".join(n for n in result.parts if n not in absent)
         raise InvalidValueError(f"{result.title} has no step {quoted(name)}; its steps are {steps}")
 
@@ -141,8 +141,8 @@ def check_step(result: Result, name: str) -> None:
 def shown(result: Result, name: str) -> Shown:
     """A step of a result with its labels, computed if need be and not kept."""
     check_step(result, name)
-    aside = result.aside()
-    array, axes = getattr(aside, name), result.axes_of(name).split()
+    fork = result.fork()
+    array, axes = getattr(fork, name), result.axes_of(name).split()
     if array is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
     array = np.asarray(array)  # scale is a number
@@ -154,7 +154,7 @@ def shown(result: Result, name: str) -> Shown:
     named = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
     masked = None
     if axes[-2:] == ["Tq", "Tk"] and result.parts.index(name) >= result.parts.index("mask"):
-        masked = np.broadcast_to(~aside.mask, array.shape)
+        masked = np.broadcast_to(~fork.mask, array.shape)
         if name in ("masked_scores", "weights"):  # an edit may put a number there
             masked = masked & ((array == 0) | np.isneginf(array))
     return Shown(name, result.heading_of(name), array, named, masked)

@@ -1,11 +1,11 @@
-"""Time and memory of attnlab beside plain NumPy, transformers and TransformerLens.
+"""Time and memory of attnlab compared with plain NumPy, transformers and TransformerLens.
 
     python tests/benchmarks/run.py            # everything, with a random GPT-2 small: half an hour
-    python tests/benchmarks/run.py --quick    # only that all of it works and agrees: seconds
+    python tests/benchmarks/run.py --quick    # only checks that everything runs and agrees: seconds
 
-Each number comes from a process of its own. The tools take turns, A B C, C B A, ..., so that a
-slow minute of the machine hits all of them, and a ratio compares two processes of the same turn.
-Prints Markdown. Ends with 1 if something failed, or if a tool's logits are not plain NumPy's.
+Each number comes from a separate process. The tools take turns, A B C, C B A, ..., so that a
+slow minute of the machine hits all of them, and a ratio compares two processes of the same round.
+Prints Markdown. Exits with 1 if something failed, or if a tool's logits are not plain NumPy's.
 
 This file imports only the standard library: a child's peak memory, as Linux counts it, is never
 less than what its parent had when it was started.
@@ -89,7 +89,7 @@ Answers = list[dict[str, Any]]  # one answer a round
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured: lengths in tokens, and how often each is timed in a process."""
+    """What to measure: lengths in tokens, and how often each is timed in a process."""
 
     runs: Mapping[int, int]
     long: int
@@ -110,7 +110,7 @@ BATCH = (16, 128)
 
 @dataclass
 class Bench:
-    """What the sections share: how to start processes, and what came of them."""
+    """What the sections share: how to start processes, and their results."""
 
     model: Path
     scratch: Path
@@ -125,7 +125,7 @@ class Bench:
         return QUICK if self.quick else FULL
 
     def has(self, tool: str) -> bool:
-        """Whether a tool takes part."""
+        """Whether a tool is available."""
         if self.quick:
             return tool not in NEEDS
         return all(package in self.versions for package in NEEDS.get(tool, ()))
@@ -144,7 +144,7 @@ class Bench:
     def take_turns(
         self, what: str, commands: dict[str, list[str]], rounds: int | None = None
     ) -> dict[str, Answers]:
-        """Run the commands in turn, for some rounds; what failed is left out of the answers.
+        """Run the commands in turn, for some rounds; failed ones are omitted from the answers.
 
         Every other round runs in reverse: a process may gain from memory that the one before left.
         """
@@ -189,7 +189,7 @@ class Bench:
 
 
 def busy_seconds() -> float:
-    """What all cores have worked since the machine started, for whomever."""
+    """CPU time of all cores since the machine started, for all processes."""
     user, nice, system, _idle, _iowait, *interrupts_and_stolen = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     )
@@ -216,7 +216,7 @@ def middle(answers: Answers, key: str) -> float:
 
 
 def number(value: float) -> str:
-    """Three digits, as people write them."""
+    """Three digits, with thousands separators."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -271,8 +271,8 @@ def agreement(bench: Bench) -> None:
 def first_look(bench: Bench) -> None:
     heading(
         "First look",
-        "A new process, from its start to its end, that opens the checkpoint and prints layer 0, "
-        "head 0's weights for 12 tokens.",
+        "A new process that opens the checkpoint and prints the weights of layer 0, head 0 for 12 "
+        "tokens, from start to exit.",
     )
     commands = {tool: bench.first_look(tool) for tool in bench.tools("attnlab", "eager")}
     bench.take_turns("first look, warming up", commands, rounds=1)
@@ -298,11 +298,11 @@ def first_look(bench: Bench) -> None:
 def whole_trace(bench: Bench) -> None:
     heading(
         "Whole trace",
-        "One forward pass in a process that has the model loaded, milliseconds. All make the last "
-        "position's logits and no other's. attnlab makes a new trace each time; + 144 weights "
-        "looks at every head's weights before the logits, and keeps them. transformers eager "
-        "returns them; plain NumPy and transformers sdpa keep nothing; TransformerLens's "
-        "run_with_cache keeps everything.",
+        "One forward pass with the model already loaded, in milliseconds. All compute only the "
+        "last position's logits. attnlab makes a new trace each time; + 144 weights accesses every "
+        "head's weights before the logits, and keeps them. transformers eager returns them; plain "
+        "NumPy and transformers sdpa keep nothing; TransformerLens's run_with_cache keeps "
+        "everything.",
     )
     goals_of: dict[tuple[str, str], dict[int, float]] = {
         ("attnlab", "eager"): {12: 0.55, 128: 0.75, 512: 0.75, 1024: 0.55},
@@ -341,7 +341,7 @@ def memory(bench: Bench) -> None:
     heading(
         "Memory of a trace",
         f"What a pass over {length} tokens adds to a process that has all weights in memory, MB: "
-        "at its peak, while the result is kept, and once it is let go (without `gc.collect()`).",
+        "at its peak, while the result is kept, and after it is released (without `gc.collect()`).",
     )
     commands = {tool: bench.job("memory", tool, length) for tool in bench.tools(*NAMES)}
     answers = bench.take_turns(f"memory at {length} tokens", commands)
@@ -349,7 +349,7 @@ def memory(bench: Bench) -> None:
         [NAMES[tool], *(number(middle(each, key) / MB) for key in ("peak", "held", "dropped"))]
         for tool, each in answers.items()
     ]
-    table(["", "peak", "kept", "let go"], rows)
+    table(["", "peak", "kept", "released"], rows)
     if "attnlab" in answers:
         peaks = [answer["peak"] / MB for answer in answers["attnlab"]]
         table(GOALS, [goal_row(bench, "attnlab's peak, MB", peaks, 300)])
@@ -358,8 +358,8 @@ def memory(bench: Bench) -> None:
 def opening(bench: Bench) -> None:
     heading(
         "Opening",
-        "From nothing to all weights in memory, the file in the page cache, the packages imported. "
-        "attnlab also reads config and vocabulary and checks every number; tiktoken comes with the "
+        "Loading all weights, with the file in the page cache and the packages imported. attnlab "
+        "also reads config and vocabulary and checks every number; it loads tiktoken only with the "
         "first text.",
     )
     commands = {tool: bench.job("opening", tool) for tool in ("attnlab", "plain")}
@@ -409,7 +409,7 @@ def generation(bench: Bench) -> None:
         ]
         for tool, each in answers.items()
     ]
-    table(["", "tokens a second", *(f"ms at {position}" for position in sizes.positions)], rows)
+    table(["", "tokens per second", *(f"ms at {position}" for position in sizes.positions)], rows)
     if ratio := ratios(answers, "sdpa", "attnlab", "seconds"):
         row = goal_row(bench, "speed, attnlab / transformers", ratio, 2, at_least=True)
         table(GOALS, [row])
@@ -419,7 +419,7 @@ def training(bench: Bench) -> None:
     sequences, length = BATCH
     heading(
         "Training",
-        f"The pocket model from nothing, batches of {sequences} sequences of {length} tokens: "
+        f"The pocket model from scratch, batches of {sequences} sequences of {length} tokens: "
         "drawing a batch, forward, backward, clipping, AdamW. transformers with sdpa.",
     )
     commands = {
@@ -434,7 +434,7 @@ def training(bench: Bench) -> None:
     for tool, each in answers.items():
         seconds = middle(each, "seconds")
         rows.append([names[tool], number(1000 * seconds), number(sequences * length / seconds)])
-    table(["", "ms a step", "tokens a second"], rows)
+    table(["", "ms per step", "tokens per second"], rows)
     if ratio := ratios(answers, "sdpa", "attnlab", "seconds"):
         row = goal_row(bench, "speed, attnlab / PyTorch", ratio, 0.5, at_least=True)
         table(GOALS, [row])
@@ -443,12 +443,11 @@ def training(bench: Bench) -> None:
 def analysis(bench: Bench) -> None:
     heading(
         "Analysis",
-        "In a process that has the model loaded, milliseconds by the clock and of processors, and "
-        "MB that a run adds at its peak: 15 tokens where each head's context of one text is put "
-        "into another, 128 that an atlas measures, else 12. transformers with hooks, or autograd. "
-        "The last column is how far the numbers are from those of plain NumPy in float64, "
-        "‖a - b‖ / ‖b‖: more than "
-        f"{ANALYSIS_TOLERANCE:g}, and this command fails.",
+        "With the model already loaded: wall time and CPU time in milliseconds, and the MB that a "
+        "run adds at its peak. 15 tokens for patching, 128 for an atlas's measures, otherwise 12. "
+        "transformers uses hooks, or autograd. The last column is the difference from plain NumPy "
+        "in float64, ‖a - b‖ / ‖b‖: with more than "
+        f"{ANALYSIS_TOLERANCE:g}, this command fails.",
     )
     rows, goals = [], []
     for name, (what, length, runs, others) in ANALYSES.items():
@@ -477,16 +476,16 @@ def analysis(bench: Bench) -> None:
                 ]
             )
         for other, goal in others.items():
-            for key, words in {"seconds": "", "processor": ", processors"}.items():
+            for key, words in {"seconds": "", "processor": ", CPU time"}.items():
                 if ratio := ratios(answers, "attnlab", other, key):
                     title = f"{what}, attnlab / {NAMES[other]}{words}"
                     goals.append(goal_row(bench, title, ratio, None if words else goal))
-    table(["", "ms", "ms of processors", "peak, MB", "difference"], rows)
+    table(["", "ms", "ms of CPU", "peak, MB", "difference"], rows)
     table(GOALS, goals)
 
 
 def distance(found: list[float], wanted: list[float]) -> float:
-    """How far numbers are from others, of the others' size."""
+    """The distance of numbers from others, relative to the others' size."""
     return math.dist(found, wanted) / math.hypot(*wanted)
 
 
@@ -519,7 +518,7 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
 
 
 def header(bench: Bench) -> None:
-    """The machine, the versions and the checkpoint: what the numbers depend on."""
+    """Print the machine, the versions and the checkpoint, on which the numbers depend."""
     info = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(": ")[1] for line in info if line.startswith("model name")), "unknown")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -535,12 +534,12 @@ def header(bench: Bench) -> None:
     for tool in NAMES:
         if not bench.has(tool):
             reason = "--quick" if bench.quick else f"needs {', '.join(NEEDS[tool])}"
-            print(f"- left out: {NAMES[tool]} ({reason})")
+            print(f"- skipped: {NAMES[tool]} ({reason})")
     print(flush=True)
 
 
 def run(arguments: argparse.Namespace, scratch: Path) -> list[str]:
-    """Make the checkpoint if none is given, measure, print; what failed."""
+    """Make the checkpoint if none is given, measure, print; returns the failures."""
     model = arguments.model
     if model is None:
         model = scratch / "model"
@@ -561,8 +560,8 @@ def run(arguments: argparse.Namespace, scratch: Path) -> list[str]:
     for name in arguments.only or SECTIONS:
         SECTIONS[name](bench)
     print(
-        f"While a process was measured, others took {100 * median(bench.disturbance):.0f} % of the "
-        f"machine (median; {100 * max(bench.disturbance):.0f} % at worst). Times mean little where "
+        f"While a process was measured, others used {100 * median(bench.disturbance):.0f} % of the "
+        f"machine (median; {100 * max(bench.disturbance):.0f} % at worst). Times mean little if "
         "that is more than a few percent: a busy core stalls PyTorch's threads most of all."
     )
     return bench.failures
@@ -570,7 +569,7 @@ def run(arguments: argparse.Namespace, scratch: Path) -> list[str]:
 
 def main() -> None:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description="Measure attnlab beside other tools.")
+    parser = argparse.ArgumentParser(description="Measure attnlab and other tools.")
     parser.add_argument("--model", type=Path, help="a GPT-2 on disk; else one is made up")
     parser.add_argument("--rounds", type=int, default=5, help="processes of each kind (5)")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="some sections, not all")

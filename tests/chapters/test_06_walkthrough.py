@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from book import CHANGED, Changes, agree, answer, as_it_is, holds, run
 
-from attnlab import figures
+from attnlab import Tokenizer, figures
 
 CHAPTER = "06"
 V_OF = "# of the first five tokens; the article omits most of the rest\n"
@@ -67,6 +67,14 @@ def test_on_a_model() -> None:
     assert all(str(step) in chapter.printed for step in chapter["walked"].values())
     another = run(CHAPTER, {"It’s very hot": "The dog chased the ball, but it"})
     assert "No table can match: the figures are those of the prompt 'It’s" in another.printed
+
+
+def test_a_straight_apostrophe(gpt2_tokenizer: Tokenizer) -> None:
+    """How many positions earlier later tokens are, in GPT-2 and in the pocket model."""
+    chapter = as_it_is(CHAPTER)
+    for tokenizer, earlier in ((gpt2_tokenizer, 2), (chapter["model"].tokenizer, 1)):
+        curly, straight = (tokenizer.encode(chapter[text]) for text in ("PROMPT", "straight"))
+        assert len(curly) - len(straight) == earlier
 
 
 def test_exercise_1() -> None:

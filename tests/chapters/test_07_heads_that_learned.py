@@ -101,6 +101,8 @@ def test_all_heads() -> None:
     assert np.allclose(chapter["weights"].sum(axis=-1), 1, atol=1e-5)
     assert chapter["even"] == pytest.approx(sum(1 / n for n in range(2, T + 1)) / (T - 1))
     assert chapter["even"] > 1 / T
+    assert chapter["model"].config.n_layer * chapter["model"].config.n_head == 8
+    assert (chapter["weights"][:, :, -1].argmax(axis=-1) > 0).all()  # no dash
 
 
 def test_its_tokens_of_gpt2(gpt2_tokenizer: Tokenizer) -> None:

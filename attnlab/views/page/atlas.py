@@ -187,7 +187,8 @@ def _of_head(
     ):
         yield f'<p class="note">{words}</p><ol>'
         for rank, passage in enumerate(passages):
-            says = _escaped(passage.content[:LONGEST] + "…" * (len(passage.content) > LONGEST))
+            is_cut = len(passage.content) > LONGEST
+            says = _escaped(passage.content[:LONGEST] + ("…" if is_cut else ""))
             if served:
                 asked = f"{one.name}.{kind}.{layer}.{head}.{rank}"
                 query = urlencode({"token": served.token, "passage": asked})

@@ -86,7 +86,7 @@ def page(traces: Sequence[Result], language: str | None = None) -> str:
     language = language_of(language)
     for trace in traces:
         trace.next_logits  # noqa: B018 (what this computes stays in the trace, all logits do not)
-    traces = [trace.aside() for trace in traces]
+    traces = [trace.fork() for trace in traces]
     described = [description_of(trace, language) for trace in traces]
     return _page(traces[0], described, language, SCRIPTS, "\n".join(_packs(traces)))
 
@@ -245,9 +245,7 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
         "graph": trace.graph_as_data(),
         "given": _given(trace),
         "way": way.described(trace, language),
-        "scales": [
-            [head.scale for head in block.attention.heads] for block in trace.aside().blocks
-        ],
+        "scales": [[head.scale for head in block.attention.heads] for block in trace.fork().blocks],
         "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
         "tokens": [
             {**token_of(token), "part_of": printable(shared)}

@@ -98,7 +98,7 @@ def carried(trace: Result) -> list[str]:
 def missing(trace: Result) -> list[str]:
     """The paths of the stops that need parameters, which a trace from a file has not."""
     try:
-        trace.aside().gain  # noqa: B018 (only to see whether there are parameters)
+        trace.fork().gain  # noqa: B018 (only to see whether there are parameters)
     except InvalidValueError:
         return [path for path in stops(trace) if not _is_to_be_had(trace, path)]
     return []
@@ -107,7 +107,7 @@ def missing(trace: Result) -> list[str]:
 def way(trace: Result, position: int) -> Iterable[AnyArray]:
     """The pack "way" of a token."""
     for _, paths in groupby(carried(trace), key=lambda path: path.split(".")[:2]):
-        aside = trace.aside()  # a block's numbers are let go before the next one's are made
+        aside = trace.fork()  # a block's numbers are let go before the next one's are made
         yield from [_at(aside, path)[position] for path in paths]
 
 
@@ -244,7 +244,7 @@ def _is_edited(trace: Result, path: str) -> bool:
 
 def _is_to_be_had(trace: Result, path: str) -> bool:
     try:
-        _at(trace.aside(), path)
+        _at(trace.fork(), path)
     except InvalidValueError:
         return False
     return True

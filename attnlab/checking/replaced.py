@@ -16,22 +16,22 @@ from attnlab.forward.edits import EditedRun, above
 from attnlab.model.recordings import NoParameters
 from attnlab.steps import Graph, Node, Run
 
-# In its place; its parameters are steps. See `instead`.
+# In its place; its parameters are steps. See `node_with_equation`.
 Equation = Callable[..., Any]
 
 
-def otherwise(run: Run, equations: Mapping[str, Equation]) -> Run:
+def with_equations(run: Run, equations: Mapping[str, Equation]) -> Run:
     """The same run with some steps made by other equations, and all that follows.
 
     Numbers that are not finite are let through: they are no one's.
     """
-    nodes = {path: instead(run, path, equation) for path, equation in equations.items()}
+    nodes = {path: node_with_equation(run, path, equation) for path, equation in equations.items()}
     return with_nodes(run, nodes)
 
 
 def with_nodes(run: Run, nodes: Mapping[str, Node]) -> Run:
     """The same run with other nodes; what does not depend on them is shared."""
-    other = run.aside()
+    other = run.fork()
     other.graph = run.graph.with_others(nodes)
     other.is_long = other.tells = False
     if isinstance(run, EditedRun) and isinstance(other, EditedRun):
@@ -44,7 +44,7 @@ def with_nodes(run: Run, nodes: Mapping[str, Node]) -> Run:
     return other
 
 
-def instead(run: Run, path: str, equation: Equation) -> Node:
+def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
     """A step's node, made by another equation.
 
     Parameters
