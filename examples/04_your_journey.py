@@ -267,13 +267,13 @@ print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} 
 # %% [markdown]
 # ## 4.5 Two heads
 #
-# A head has one row of weights for each word. **Multi-head attention** has several, each from its
-# own matrices; here two. Their contexts are concatenated, [`concat`](../attnlab/equations.py): two
-# columns from head 0, two from head 1.
+# A head has one row of weights for each word. **Multi-head attention** has several heads, each with
+# its own matrices; here two. Their contexts are concatenated, [`concat`](../attnlab/equations.py):
+# two columns from head 0, two from head 1.
 #
-# The library takes the heads' matrices side by side as well, as GPT-2 stores them. The output
-# matrix `W_O` then mixes the columns. Our figures stop before that, so here `W_O` is the identity
-# matrix, which changes nothing.
+# The library also takes the heads' matrices side by side, as GPT-2 stores them. The output matrix
+# `W_O` then mixes the columns. Our figures stop before that, so here `W_O` is the identity matrix,
+# which changes nothing.
 
 # %%
 parts = recorded["multi_head"]["heads"]

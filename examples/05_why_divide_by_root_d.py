@@ -60,7 +60,7 @@ print(
 pictures.curves(chances, x=distances, x_name="distance from the mean", y_name="chance")
 
 # %% [markdown]
-# ## 5.2 A dot product of d numbers is a sum of d dice
+# ## 5.2 A dot product of d numbers is like a sum of d dice
 #
 # Take a query q and a key k of d numbers each, all drawn from a normal distribution with mean 0 and
 # variance 1. One product of two such numbers acts like a die of variance 1. q·k is the sum of d of

@@ -375,7 +375,7 @@ print(
 # <details><summary>Answer</summary>
 #
 # The first changes all five, as every token attends to the first: by 1.00, 0.84, 0.65, 0.54 and
-# 0.54, the first column of the weights. Only the fifth attends to the fifth: 0.16 in its row,
-# nothing elsewhere.
+# 0.54, the first column of the weights. Of these five, only the fifth attends to the fifth: 0.16 in
+# its row, nothing elsewhere.
 #
 # </details>

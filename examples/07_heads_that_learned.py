@@ -303,8 +303,8 @@ for where, mean in habits.items():
 # found. To see this, take the last token of two texts, and compute the cosine between the two
 # vectors at each point of the **residual stream** ([`residual`](../attnlab/equations.py)): 1 where
 # they point the same way. That stream is a token's vector on its way through the model. Each layer
-# adds to it twice: what its attention found (the stop `mid`), and what its feed-forward network,
-# the MLP, makes of it (the stop `output`).
+# adds to it twice: what its attention found (`mid`), and what its feed-forward network, the MLP,
+# computes from it (`output`).
 
 # %%
 OTHERS = [
@@ -328,7 +328,7 @@ for other in OTHERS:
 print(f"\n7.7 Cosine of the last token's vectors, with: {TEXT}\n")
 stops = [stop.removeprefix("blocks.") for stop in STOPS]
 print(attnlab.table(np.array([*courses.values()]), rows=[*courses], columns=stops, decimals=2))
-pictures.curves(courses, x_name="stop of the residual stream", y_name="cosine")
+pictures.curves(courses, x_name="point of the residual stream", y_name="cosine")
 
 # %% [markdown]
 # With the texts above, the vectors are identical at first, as word and position are the same, and
@@ -337,7 +337,7 @@ pictures.curves(courses, x_name="stop of the residual stream", y_name="cosine")
 # thing is, and if both are, the two "it" have nothing left in common. A different verb changes
 # nothing: nothing later depends on it.
 #
-# That is what is meant by saying that attention makes vectors depend on context.
+# This is what it means that attention makes vectors depend on context.
 
 # %% [markdown]
 # ## 7.8 Predict, change, see

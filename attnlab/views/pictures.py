@@ -11,8 +11,8 @@ not yours are in the reader's language, that of ATTNLAB_LANGUAGE or else of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -58,16 +58,14 @@ DASHES = "-", "--", ":", "-."
 MARKERS = "o", "s", "^", "D"
 MARKERS_SHOWN = 10
 
-# Where a label may stand: in which directions from its place, and how far off, in points.
-DIRECTIONS = [np.array([math.cos(t), math.sin(t)]) for t in np.arange(0.5, 16) * math.tau / 16]
-DISTANCES = 4, 8, 12, 18, 26, 36, 48, 64, 84
+# Where a label may stand: in 16 directions from its place, so far off in points, nearest first.
+AROUND = np.arange(0.5, 16) * math.tau / 16
+DIRECTIONS = np.tile([(math.cos(t), math.sin(t)) for t in AROUND], (9, 1))
+DISTANCES = np.repeat([4, 8, 12, 18, 26, 36, 48, 64, 84], 16)[:, np.newaxis]
 FAR = 20
 
 # How many pixels a label keeps clear around it.
 ROOM = 3
-
-# The lower left and the upper right corner, in pixels.
-Box: TypeAlias = tuple[AnyArray, AnyArray]
 
 
 @drawn_in()
@@ -351,7 +349,7 @@ def _put_labels(
     to_paper = ax.transData.transform
     inked = np.vstack([_dotted(*to_paper(ends)) for ends in strokes])
     frame = ax.get_window_extent()
-    taken: list[tuple[AnyArray, AnyArray]] = []
+    taken: list[tuple[AnyArray, AnyArray]] = []  # lower left and upper right corners, in pixels
     for text, place, colour in labelled:
         note = ax.annotate(
             _cut(words, text),
@@ -367,25 +365,19 @@ def _put_labels(
             arrowprops={"arrowstyle": "-", "color": LIGHT.faint, "linewidth": 0.7, "shrinkB": 0},
         )
         half = np.array(Text.get_window_extent(note).size) / 2
-        middle = to_paper(place)
-
-        def box(offset: AnyArray, middle: AnyArray = middle, half: AnyArray = half) -> Box:
-            return middle + offset * pixels - half, middle + offset * pixels + half
-
-        def cost(offset: AnyArray, box: Callable[[AnyArray], Box] = box) -> float:
-            low, high = box(offset)
-            hidden = sum((low < there[1]).all() and (there[0] < high).all() for there in taken)
-            crossed = int(((low - ROOM < inked) & (inked < high + ROOM)).all(axis=1).sum())
-            outside = (low < frame.min).any() or (high > frame.max).any()
-            return 1000 * hidden + 500 * outside + 10 * min(crossed, 20) + math.hypot(*offset)
-
-        offset = min(
-            (d * to + half / pixels * to for d in DISTANCES for to in DIRECTIONS), key=cost
-        )
-        note.xyann = tuple(offset)
-        is_far = math.hypot(*offset) > FAR + max(half) / pixels
-        note.arrow_patch.set_visible(is_far)  # type: ignore[union-attr]
-        taken.append(box(offset))
+        offsets = DISTANCES * DIRECTIONS + half / pixels * DIRECTIONS  # (n, 2), in points
+        low = to_paper(place) + offsets * pixels - half
+        high = low + 2 * half
+        hidden = sum(((low < top) & (bottom < high)).all(axis=1) for bottom, top in taken)
+        outside = ((low < frame.min) | (high > frame.max)).any(axis=1)
+        near = (low[:, np.newaxis] - ROOM < inked) & (inked < high[:, np.newaxis] + ROOM)
+        crossed = np.minimum(near.all(axis=2).sum(axis=1), 20)
+        far = np.hypot(*offsets.T)
+        best = int(np.argmin(1000 * hidden + 500 * outside + 10 * crossed + far))
+        note.xyann = tuple(offsets[best])
+        is_far = far[best] > FAR + max(half) / pixels
+        note.arrow_patch.set_visible(bool(is_far))  # type: ignore[union-attr]
+        taken.append((low[best], high[best]))
 
 
 def _dotted(start: AnyArray, end: AnyArray) -> AnyArray:

@@ -165,17 +165,33 @@ function byColumns(a, i, b, j, made, at, [n, m, p]) {
   const row = new Float64Array(m);
   for (let r = 0; r < n; r++, i += down) {
     for (let k = 0; k < m; k++) row[k] = x[i + k * across];
-    for (let column = 0; column < p; column++) {
-      let [s, t, u, v, k] = [0, 0, 0, 0, 0]; // four sums, which a processor makes at once
-      let to = j + column * next;
-      for (; k + 3 < m; k += 4, to += 4) {
-        s += row[k] * y[to];
-        t += row[k + 1] * y[to + 1];
-        u += row[k + 2] * y[to + 2];
-        v += row[k + 3] * y[to + 3];
+    let column = 0;
+    for (; column + 3 < p; column += 4) {
+      // Four columns at once, as each number of the row is fetched once for all of them.
+      const d = j + column * next;
+      const e = d + next;
+      const f = e + next;
+      const g = f + next;
+      let s = 0;
+      let t = 0;
+      let u = 0;
+      let v = 0;
+      for (let k = 0; k < m; k++) {
+        const factor = row[k];
+        s += factor * y[d + k];
+        t += factor * y[e + k];
+        u += factor * y[f + k];
+        v += factor * y[g + k];
       }
-      for (; k < m; k++, to++) s += row[k] * y[to];
-      made[at++] = s + t + (u + v);
+      made[at++] = s;
+      made[at++] = t;
+      made[at++] = u;
+      made[at++] = v;
+    }
+    for (; column < p; column++) {
+      let s = 0;
+      for (let k = 0, from = j + column * next; k < m; k++) s += row[k] * y[from + k];
+      made[at++] = s;
     }
   }
 }

@@ -64,29 +64,31 @@ function headIn({ trace, layer, h, given, edits }) {
  */
 function runOfQueries(trace, start, stop, { layers = [...trace.read.keys()], own = {}, rounded = [] } = {}) {
   const rowsOf = (x) => (x instanceof Nd ? nd.item(x, REST, nd.slice(start, stop), nd.slice(null, null)) : x);
-  const given = { ...trace.given, mask: rowsOf(new Nd(trace.mask, [trace.T, trace.Tk])) };
+  const given = { ...trace.given, mask: rowsOf(new Nd(trace.mask, [trace.T, trace.Tk])), ...own };
   const edits = Object.fromEntries(rounded.map((path) => [path, toFloat32]));
   for (const layer of layers) {
     const read = trace.read.get(layer);
-    for (const [path, x] of Object.entries(read.given))
-      given[path] = path.endsWith(".Q") ? wide(rowsOf(x)) : x;
+    Object.assign(given, read.given);
     for (const [path, x] of Object.entries(read.edits)) edits[path] = rowsOf(x);
   }
-  Object.assign(given, own);
-  return new Run(trace.graph, (path) => given[path], edits);
+  const givenAt = (path) =>
+    path.endsWith(".Q") && path in given ? wide(rowsOf(given[path])) : given[path];
+  return new Run(trace.graph, givenAt, edits);
 }
 
 /** An array in float64: what is made of it has all its digits. */
-const wide = (x) => new Nd(Float64Array.from(x.numbers()), x.shape);
+const wide = (x) => new Nd(new Float64Array(x.numbers()), x.shape);
 
 const toFloat32 = (x) => new Nd(x.numbers().map(Math.fround), x.shape);
 
 /** The run that has query i of a head, and the query's row in it. */
-function runOfHead({ trace, layer, path, T, Tk }, i) {
+function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
   const count = Math.max(1, Math.floor(NUMBERS_AT_ONCE / Tk));
   const start = i - (i % count);
   const name = `${path} ${start}`;
-  const run = trace.runs.get(name) ?? runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer] });
+  const own = { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // this head's alone
+  const make = () => runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], own });
+  const run = trace.runs.get(name) ?? make();
   trace.runs.delete(name);
   trace.runs.set(name, run);
   if (trace.runs.size > RUNS_KEPT) trace.runs.delete(trace.runs.keys().next().value);
