@@ -722,10 +722,10 @@ def test_in_chinese(pocket: GPT2) -> None:
 def test_a_model_without_a_tokenizer() -> None:
     config = GPT2Config(vocab_size=11, n_positions=5, n_embd=6, n_layer=1, n_head=2)
     model = GPT2.from_arrays(config, dict(ParameterVector(config).items()))  # type: ignore[attr-defined]
-    with pytest.raises(InvalidTypeError, match="give ids and not a text"):
+    with pytest.raises(InvalidTypeError, match="came without a tokenizer: give ids"):
         model.explore()
     with model.explore([1, 2, 3]) as explorer:
-        assert "give ids and not a text" in told(explorer, "/trace", {"text": "the"})
+        assert "without a tokenizer: give ids" in told(explorer, "/trace", {"text": "the"})
         assert answer(explorer, "POST", "/trace", {"ids": [4, 5]})[0] == 200
 
 

@@ -290,9 +290,9 @@ def paths_of(trace: Trace) -> list[str]:
     layers = range(len(trace.blocks))
     heads = {0, trace.config.n_head - 1}
     return [
-        *("next_logits", "token_embedding", "position_embedding", "embedding"),
         # The last head's first, which are made for the head alone; the first one's are then taken.
         *(f"blocks.{n}.attention.heads.{max(heads)}.{name}" for n in layers for name in OF_HEADS),
+        *("next_logits", "token_embedding", "position_embedding", "embedding"),
         *(f"blocks.{n}.{name}" for n in layers for name in STEPS),
         *(f"blocks.{n}.attention.heads.0.{name}" for n in layers for name in OF_HEADS),
         *("final", "logits"),

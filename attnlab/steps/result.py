@@ -153,7 +153,7 @@ class Result(PrintedAnywhere):
         """The same result as it is now, for a look that leaves nothing behind in this one."""
         return self._of_run(self._run.fork())
 
-    aside = fork
+    aside = fork  # its name in earlier versions
 
     def _of_run(self, run: Run) -> Self:
         """The same result of another run."""

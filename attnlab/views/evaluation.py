@@ -207,13 +207,7 @@ class StepNumber:
         return self.worked[-1][2]
 
     def checked(self, expected: Rounded) -> Any:
-        """What the equation makes, once it is known to follow from the numbers before it.
-
-        Raises
-        ------
-        DisagreementError
-            It does not.
-        """
+        """What the equation makes, once it is known to follow from the numbers before it."""
         reached, made = expected.value, np.asarray(self.made, np.float64)
         dtype = np.asarray(self.stored).dtype
         eps = float(np.finfo(dtype).eps) if dtype.kind == "f" else float(np.finfo(float).eps)

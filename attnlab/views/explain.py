@@ -70,9 +70,6 @@ def explain(
     ------
     DisagreementError
         The printed numbers do not lead to the stored one.
-    InvalidValueError, InvalidTypeError, OutOfRangeError
-        There is no such step, token or component; the step has no such rows; it is None; it is of
-        several heads or sequences; or the result is one of gradients.
     """
     is_probability = name == PROBABILITIES and "logits" in result.steps
     axes = result.axes_of("logits" if is_probability else name).split()
@@ -176,13 +173,7 @@ def of_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValu
 
 
 def check_matrices(attention: Result) -> None:
-    """Refuse an attention of several heads or sequences.
-
-    Raises
-    ------
-    InvalidValueError
-        It is one.
-    """
+    """Refuse an attention of several heads or sequences."""
     if len(attention.scores_shape) > 2 or attention.V.ndim > 2:
         raise of_several(attention, "weights", attention.scores_shape)
 
@@ -232,13 +223,7 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
 def placed(
     result: Result, name: str, value: Any, axes: Sequence[str], token: Wanted, component: Wanted
 ) -> list[Place]:
-    """Where a number is along each axis: what stands along it, the place, and it in words.
-
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError, OutOfRangeError
-        As `explain` does.
-    """
+    """Where a number is along each axis: what stands along it, the place, and it in words."""
     wanted = {"token": token, "component": component}
     if len(axes) < 2:
         has = [*axes] and ["token" if axes[0] == "T" else "component"]

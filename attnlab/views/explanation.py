@@ -111,13 +111,7 @@ class Explanation(PrintedAnywhere):
         return NOTE
 
     def text(self, width: int = WIDTH) -> str:
-        """The lines, none longer than `width` where its longest number fits.
-
-        Raises
-        ------
-        InvalidValueError
-            `width` is no integer of at least 1.
-        """
+        """The lines, none longer than `width` where its longest number fits."""
         width = as_count(width, "width", least=1)
         top = (self.title, self.purpose, NOTE)
         blocks = [[line for text in top for line in textwrap.wrap(text, width)], []]

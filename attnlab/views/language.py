@@ -41,11 +41,6 @@ def language_of(given: str | None = None) -> str:
     """`given`, else what is spoken here, else the reader's: "zh" for Chinese, "en" for all others.
 
     The reader's is that of ATTNLAB_LANGUAGE where it is set, such as "zh", else the locale's.
-
-    Raises
-    ------
-    InvalidValueError
-        `given` is neither of the two.
     """
     if given is None and (spoken := _spoken.get()):
         return spoken

@@ -38,13 +38,7 @@ def place_of(attention: Result, kind: str, given: int | str, count: int) -> int:
 
 
 def id_of(result: Result, given: int | str, count: int) -> tuple[int, str]:
-    """A token of the vocabulary by its id or its text, and what it is called.
-
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError, OutOfRangeError
-        There is no such token, or no vocabulary that tells what a text's id is.
-    """
+    """A token of the vocabulary by its id or its text, and what it is called."""
     vocabulary = getattr(result, "vocabulary", None)
     if vocabulary is None:
         number = place(given, "token id", count)

@@ -40,7 +40,7 @@ html_sidebars = {
 }
 html_context = {
     "other": ("zh", "中文") if is_english else ("en", "English"),
-    "english_alone": ("api", "_modules/"),
+    "english_alone": ("api", "guide", "_modules/"),
 }
 html_show_sphinx = False
 html_show_copyright = False

@@ -43,7 +43,7 @@ def pack(trace: Result, name: str) -> bytes:
     Raises
     ------
     InvalidValueError
-        There is no such pack; it holds NaN or numbers that float32 can't hold.
+        It holds NaN, or numbers that float32 can't hold.
     """
     if found := NUMBERED.fullmatch(name):
         kind, number = found[1], int(found[2])

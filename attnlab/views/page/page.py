@@ -54,6 +54,7 @@ SHOWING = (
 SCRIPTS = (*COMPUTING, *SHOWING)
 LIVE_SCRIPTS = (*COMPUTING, "server.js", *SHOWING, "change.js", "live.js", "passage.js")
 
+INDENTED = re.compile(r"^ +", re.MULTILINE)
 COMMENT = re.compile(r"^ *(//.*|/\*\*(.|\n)*?\*/)\n", re.MULTILINE)
 
 # The steps that the page shows, under the names and formulas that they have.
@@ -193,8 +194,8 @@ def estimated_size(traces: Sequence[Result]) -> int:
 
 
 def _script(names: Sequence[str]) -> str:
-    """Scripts as one, without the comments that have lines of their own."""
-    return COMMENT.sub("", "\n".join(map(source, names)))
+    """Scripts as one, without indentation and the comments that have lines of their own."""
+    return INDENTED.sub("", COMMENT.sub("", "\n".join(map(source, names))))
 
 
 def source(name: str) -> str:

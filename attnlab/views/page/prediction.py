@@ -47,7 +47,7 @@ def positions_of(trace: Result) -> range:
 
 
 def prediction(trace: Result, position: int) -> Array:
-    """The numbers of one position, float64 (n,), as `next.js` reads them.
+    """The numbers of one position, float64 (n,), as `sampling.js` reads them.
 
     They are, of the most probable tokens, of equal ones the lowest id first: their ids, their
     logits, and what float32 leaves of these; at each temperature the sum of

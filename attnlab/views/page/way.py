@@ -1,7 +1,7 @@
 """The way of a token through the model, stop by stop, as the page walks it: what it carries of it.
 
 A stop is a step of the trace, of which the page shows one token's row. Most rows it makes itself,
-in `steps.js`, of those that it carries.
+by a run over the graph of steps, of those that it carries.
 
     "way.9"          of token 9 its row at each of the stops in `carried`, one after the other
     "norms"          for each LayerNorm of the blocks, and the last: gain (D,), bias (D,), epsilon
@@ -107,8 +107,8 @@ def missing(trace: Result) -> list[str]:
 def way(trace: Result, position: int) -> Iterable[AnyArray]:
     """The pack "way" of a token."""
     for _, paths in groupby(carried(trace), key=lambda path: path.split(".")[:2]):
-        aside = trace.fork()  # a block's numbers are let go before the next one's are made
-        yield from [_at(aside, path)[position] for path in paths]
+        fork = trace.fork()  # a block's numbers are let go before the next one's are made
+        yield from [_at(fork, path)[position] for path in paths]
 
 
 def norms(trace: Result) -> Iterable[AnyArray]:
@@ -119,13 +119,7 @@ def norms(trace: Result) -> Iterable[AnyArray]:
 
 
 def columns(trace: Result, path: str, start: int, stop: int) -> Iterable[AnyArray]:
-    """The pack "columns" of a parameter.
-
-    Raises
-    ------
-    InvalidValueError
-        The page shows no such parameter, or it has no such columns.
-    """
+    """The pack "columns" of a parameter."""
     if path not in {"W_U", *_maps_of(len(trace.blocks))}:
         raise InvalidValueError(f"there are no columns of {shown(path)}")
     W = _at(trace, path)
