@@ -35,11 +35,11 @@ const isLeaf = (tree) => isPlace(tree) || (typeof tree === "string" && !(tree in
  * places: the numbers of its row and column. needs: by parameter {name, path, values(places), stop},
  * null of what there is none of; stop is where a number of it leads to. known: by name what lines
  * come to whose row the page has not as a whole. along: what stands for all numbers of a row.
- * largest: what the largest number of a row is called.
+ * largest: what the largest number of a row is called. toLargest: a link to it.
  */
 class Working {
-  constructor({ places, needs, known = {}, along = "i", largest = "" }) {
-    Object.assign(this, { places, needs, known, along, largest, results: { ...known } });
+  constructor({ places, needs, known = {}, along = "i", largest = "", toLargest }) {
+    Object.assign(this, { places, needs, known, along, largest, toLargest, results: { ...known } });
   }
 
   /** A formula without what there is none of, undefined where nothing is left. */
@@ -95,6 +95,7 @@ class Working {
 
   /** A place's name, which leads to the stop that it is a number of. */
   link(tree) {
+    if (tree[0] === "max" && this.toLargest) return this.toLargest();
     const words = this.located(tree);
     const { stop, component = this.places.column } = (isPlace(tree) && this.needs[tree[1]]) || {};
     return stop && !tree.includes(":") ? numberOf(stop, component, words) : words;
