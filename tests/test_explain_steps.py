@@ -18,7 +18,7 @@ from attnlab.errors import DisagreementError
 from attnlab.forward.forward_pass import dropout_shapes
 from attnlab.forward.parameters import ParameterVector, parameter_shapes
 from attnlab.steps import Result
-from attnlab.views.explanation import in_words
+from attnlab.views.explanation import Line, Term, in_words
 
 X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
 W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
@@ -208,6 +208,40 @@ def test_the_numbers_on_the_way(odd: GPT2) -> None:
     assert numbers["share"] == pytest.approx(ACTIVATIONS["gelu_new"](x) / x, rel=1e-4)
     numbers = trace.explain("blocks.2.mid", 2, 7).numbers
     assert numbers["input"] + numbers["output"] == pytest.approx(plain["blocks.2.mid"][2, 7])
+
+
+SIGNS = {"·": "*", "√": "sqrt", "e^": "exp", "½": "0.5", "³": "**3", "π": "pi", "[": "(", "]": ")"}
+FUNCTIONS = {name: getattr(math, name) for name in ("sqrt", "exp", "tanh", "erf", "pi", "inf")}
+
+
+def worked_out(line: Line) -> tuple[float, float] | None:
+    """What Python makes of a line's numbers, and its result; None where it only names one."""
+    equals = [n for n, part in enumerate(line.parts) if part == " = "]
+    if not equals or any(isinstance(part, Term) and part.is_named for part in line.parts):
+        return None
+    *_, last = equals
+    formula = "".join(f"({p.value!r})" if isinstance(p, Term) else p for p in line.parts[:last])
+    formula = re.sub(r"√(\d+)", r"√(\1)", formula)
+    for sign, python in SIGNS.items():
+        formula = formula.replace(sign, python)
+    result = line.parts[last + 1]
+    assert isinstance(result, Term)
+    return float(eval(formula, {"__builtins__": {}}, FUNCTIONS)), result.value
+
+
+@pytest.mark.parametrize("name", ["odd", *RELATIVES])
+def test_every_line_is_what_python_makes_of_its_numbers(name: str) -> None:
+    trace, found = GPT2.from_pretrained(REFERENCE / name).trace([5, 80, 5, 7, 120]), 0
+    for part, step in every_step(trace):
+        if getattr(part, step) is None or is_of_all_heads(part, step):
+            continue
+        of_pair = (2, 1) if part.axes_of(step) == "Tq Tk" else (None, None)
+        explanation = part._explained(step, *of_pair)
+        for line in [one for one in explanation.lines if isinstance(one, Line)]:
+            if worked := worked_out(line):
+                assert worked[0] == pytest.approx(worked[1], rel=2e-5, abs=1e-6), line.text
+                found += 1
+    assert found > 60
 
 
 # ---- by hand -------------------------------------------------------------------------------------

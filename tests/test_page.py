@@ -526,8 +526,11 @@ def check_arithmetic(
     masked = head.masked_scores[i]
     exponentials = np.exp(masked - masked.max())
     numbers = [shown_as(x)[1] for x in article.locator('[data-step="weights"] data').all()]
-    wanted = [masked[j], masked.max(), exponentials[j], exponentials[j], exponentials.sum()]
-    assert numbers[:5] == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+    shifted = masked[j] - masked.max()
+    wanted = [masked[j], masked.max(), shifted, shifted, exponentials[j]]
+    wanted += [*exponentials[np.isfinite(masked)], exponentials.sum()]
+    wanted += [exponentials[j], exponentials.sum()]
+    assert numbers[: len(wanted)] == pytest.approx(wanted, rel=1e-5, abs=1e-6)
 
     def cells(rows: str) -> NDArray[np.float64]:
         table = article.locator(f'[data-rows="{rows}"] tbody tr').all()
@@ -607,7 +610,7 @@ def test_the_keyboard_alone_reaches_the_arithmetic(odd: GPT2, open_page: Open) -
     assert "cursor" in focused("className")
     page.keyboard.press("End")  # a masked cell
     page.keyboard.press("Enter")
-    assert "the mask is False" in page.locator("#sums").inner_text()
+    assert "] is False: -inf" in page.locator("#sums").inner_text()
     check_arithmetic(page, trace, 2, 1, 3, 11)
     page.locator('[data-rows="key"] button').nth(1).press("Enter")  # another key of the row
     check_arithmetic(page, trace, 2, 1, 3, 1)
@@ -966,7 +969,8 @@ def test_the_arithmetic_tells_what_is_edited(odd: GPT2, open_page: Open) -> None
         page.keyboard.press("Enter")
         head, article = edited.head(layer, h), page.locator('#sums [data-trace="1"]')
         masked = article.locator('[data-step="masked_scores"]').inner_text()
-        assert ("the mask is True, edited" in masked or "False, edited" in masked) == mask
+        seen = bool(head.mask[i, j])
+        assert f"mask[{i}, {j}] is {seen}{', edited' if mask else ''}: " in masked
         for step in (*MATRICES, "scale", "context"):
             line = article.locator(f'[data-step="{step}"]')
             assert ("edited here" in line.inner_text()) == (step in names), (head.path, step)
@@ -1104,6 +1108,7 @@ def test_a_page_in_chinese_says_nothing_in_english(odd: GPT2, open_page: Open) -
     words = re.compile(r"[A-Za-z]{2,}")
     kept = [
         *STEPS,
+        "mask",
         *way.stops(trace),
         TEXT,
         *trace.tokens.texts,

@@ -155,44 +155,33 @@ function arithmeticOf(trace) {
           ...sayParts("{made}; edited here: {x} instead", { made: number(made), x: strong(x) }),
         )
       : strong(x);
+  const largestKey = steps.masked_scores.indexOf(largest);
+  // What makes a step of this cell; the products of a sum are in the table.
+  const explained = (name) => {
+    const working = new Working({
+      places: { row: i, column: j },
+      needs: needsOfCell(head, i, j, { ...steps, scale, mask: !masked }),
+      along: "key",
+      largest: say("key {j}", { j: `${largestKey} (${trace.keys[largestKey].symbol})` }),
+    });
+    const { equation, whole } = trace.graph.node(`${head.path}.${name}`);
+    const { lines } = description.explanations[equation || trace.graph.node(whole).equation];
+    const all = working.lines(lines);
+    return all.flatMap(([declared, tree, value], n) => {
+      if (n === all.length - 1) {
+        const shown = result(name, value, name === "scale" ? scale : steps[name][j]);
+        if (sumIn(tree)[0]) return [say("the {Dh} products added up: ", head), shown];
+        return [...numbersIn(working, declared, tree, value, "").numbers, shown];
+      }
+      const { words, numbers } = numbersIn(working, declared, tree, value, "");
+      return [`${words}: `, ...numbers, number(value), ...noteOf(working, declared), make("br", {})];
+    });
+  };
   const chain = make(
     "ol",
     { class: "chain" },
-    line(
-      "raw_scores",
-      say("the {Dh} products added up: ", head),
-      result("raw_scores", made.raw_scores[j], steps.raw_scores[j]),
-    ),
-    line("scale", say("Dk is {Dh}: ", head), result("scale", run.unedited(`${head.path}.scale`), scale)),
-    line(
-      "scores",
-      number(steps.raw_scores[j]),
-      " / ",
-      number(scale),
-      " = ",
-      result("scores", made.scores[j], steps.scores[j]),
-    ),
-    line(
-      "masked_scores",
-      masked ? say("the mask is False") : say("the mask is True"),
-      head.edited.has("mask") ? say(", edited") : "",
-      masked ? say(", so the query may not look: ") : say(", so the query may look: "),
-      result("masked_scores", made.masked_scores[j], steps.masked_scores[j]),
-    ),
-    line(
-      "weights",
-      "exp(",
-      number(steps.masked_scores[j]),
-      " − ",
-      number(largest),
-      ") = ",
-      number(exponentials[j]),
-      say("; divided by the row's sum, "),
-      number(exponentials[j]),
-      " / ",
-      number(sum),
-      " = ",
-      result("weights", made.weights[j], weights[j]),
+    ...["raw_scores", "scale", "scores", "masked_scores", "weights"].map((name) =>
+      line(name, ...explained(name)),
     ),
     line(
       "context",
@@ -311,6 +300,27 @@ function arithmeticOf(trace) {
     chain,
     make("div", { class: "tables" }, components, keys),
   );
+}
+
+/** What the steps of a cell are made of, by parameter. */
+function needsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, numbers) {
+  const valuesOf = (found) => (place) =>
+    found?.length === undefined || place.includes(":") ? found : found[j];
+  const given = [
+    ["by_root", trace.given.by_root],
+    ["layer_number", trace.given[`blocks.${layer}.attention.layer_number`] ?? null],
+  ];
+  const others = [...Object.entries(numbers), ...given].map(([name, found]) => [
+    name,
+    found === null ? null : { name, values: valuesOf(found) },
+  ]);
+  return {
+    ...Object.fromEntries(others),
+    mask: { name: "mask", values: () => numbers.mask, isEdited: edited.has("mask") },
+    Q: { name: "Q", values: () => Q.subarray(i * Dh, (i + 1) * Dh) },
+    K: { name: "K", values: () => K.subarray(j * Dh, (j + 1) * Dh) },
+    dropout_mask: null,
+  };
 }
 
 /** The query and the key of a trace whose arithmetic is shown. */

@@ -35,19 +35,23 @@ const isLeaf = (tree) => isPlace(tree) || (typeof tree === "string" && !(tree in
  * places: the numbers of its row and column. needs: by parameter {name, path, values(places), stop},
  * null of what there is none of; stop is where a number of it leads to. known: by name what lines
  * come to whose row the page has not as a whole. along: what stands for all numbers of a row.
- * largest: what the largest number of a row is called.
+ * largest: what the largest number of a row is called. toLargest: a link to it.
  */
 class Working {
-  constructor({ places, needs, known = {}, along = "i", largest = "" }) {
-    Object.assign(this, { places, needs, known, along, largest, results: { ...known } });
+  constructor({ places, needs, known = {}, along = "i", largest = "", toLargest }) {
+    Object.assign(this, { places, needs, known, along, largest, toLargest, results: { ...known } });
   }
 
   /** A formula without what there is none of, undefined where nothing is left. */
   present(tree, aliases) {
     if (typeof tree === "string" && tree in aliases) return aliases[tree];
     if (isLeaf(tree)) return this.needs[isPlace(tree) ? tree[1] : tree] === null ? undefined : tree;
-    if (!Array.isArray(tree)) return tree;
+    if (!Array.isArray(tree)) return tree ?? undefined;
     const [operation, ...operands] = tree;
+    if (operation === "if") {
+      const [condition, yes, no] = operands;
+      return isPlace(condition) ? tree : this.present(this.found(condition) ? yes : no, aliases);
+    }
     const kept = operands.map((one) => this.present(one, aliases)).filter((one) => one !== undefined);
     return kept.length < operands.length ? kept[0] : [operation, ...kept];
   }
@@ -59,6 +63,7 @@ class Working {
     if (typeof tree === "string" && tree in this.results) return this.results[tree];
     if (isLeaf(tree)) return this.found(tree);
     const [operation, ...operands] = tree;
+    if (operation === "if") return this.value(operands[this.found(operands[0]) ? 1 : 2]);
     const values = operands.map((one) => this.value(one));
     if (operation in OF_ROWS) return OF_ROWS[operation](values[0]);
     const row = values.find((one) => typeof one !== "number");
@@ -90,6 +95,7 @@ class Working {
 
   /** A place's name, which leads to the stop that it is a number of. */
   link(tree) {
+    if (tree[0] === "max" && this.toLargest) return this.toLargest();
     const words = this.located(tree);
     const { stop, component = this.places.column } = (isPlace(tree) && this.needs[tree[1]]) || {};
     return stop && !tree.includes(":") ? numberOf(stop, component, words) : words;
@@ -105,7 +111,7 @@ class Working {
         aliases[line.name] = tree;
         return;
       }
-      const value = this.known[line.name] ?? this.value(tree);
+      const value = this.known[line.name] ?? (tree === undefined ? 1 : this.value(tree));
       this.results[line.name] = value;
       done.push([line, tree, value]);
     });
@@ -150,33 +156,66 @@ function linesOfNumber(working, declared, { heading, result, rows }) {
   const list = make("ol", { class: "chain" });
   all.forEach(([line, tree, value], n) => {
     const shown = n === all.length - 1 ? result(value) : number(value);
-    const where = Object.fromEntries(Object.entries(line.where).map(([name, one]) => [name, working.located(one)]));
-    const [sum, bias] = tree[0] === "+" && tree[1][0] === "sum" ? tree.slice(1) : [tree];
-    if (sum[0] === "sum" && sum[1][0] === "*") {
+    const [sum, bias] = sumIn(tree);
+    if (sum) {
       parts.push(...productsOf(working, sum[1], bias, { heading, result: shown, ...rows }));
       return;
     }
-    const [terms, counts] = sum[0] === "sum" ? addedIn(working, sum[1], value) : [null, {}];
-    const numbers = terms ?? (isLeaf(tree) ? [] : written(tree, (one, place) => leafOf(working, one, place)));
-    const names = terms ? [] : written(tree, (one) => [working.link(one)]);
-    const note = line.note ? [` (${saying(line.note, where)})`] : [];
-    const leads = names.some((one) => typeof one !== "string");
-    const words = line.heading
-      ? saying(line.heading, { heading, ...where, ...counts })
-      : `${line.name} = ${written(tree, (one) => [working.located(one)]).join("")}`;
-    const beginning = leads || isLeaf(tree) ? [...names, " = "] : [];
-    list.append(lineOf(words, ...beginning, ...numbers, ...(numbers.length ? [" = "] : []), shown, ...note));
+    const { words, numbers } = numbersIn(working, line, tree, value, heading);
+    list.append(lineOf(words, ...numbers, shown, ...noteOf(working, line)));
   });
   return list.children.length ? [list, ...parts] : parts;
+}
+
+/** The sum of products that a formula is, and what is added to it. */
+function sumIn(tree) {
+  const [sum, bias] = tree?.[0] === "+" && tree[1][0] === "sum" ? tree.slice(1) : [tree];
+  return sum?.[0] === "sum" && sum[1][0] === "*" ? [sum, bias] : [];
+}
+
+const whereIn = (working, { where }) =>
+  Object.fromEntries(Object.entries(where).map(([name, one]) => [name, working.located(one)]));
+
+const noteOf = (working, line) => (line.note ? [` (${saying(line.note, whereIn(working, line))})`] : []);
+
+/** A line's words, and what is written before its result. */
+function numbersIn(working, line, tree, value, heading) {
+  const named = (one) => [working.link(one)];
+  const [terms, counts] = tree?.[0] === "sum" ? addedIn(working, tree[1], value) : [null, {}];
+  const words = line.heading
+    ? saying(line.heading, { heading, ...whereIn(working, line), ...counts })
+    : `${line.name} = ${written(tree, (one) => [working.located(one)]).join("")}`;
+  if (terms) return { words, numbers: [...terms, " = "] };
+  if (tree === undefined) return { words, numbers: ["1 = "] };
+  if (tree[0] === "if") {
+    const [, condition, yes, no] = tree;
+    const is_so = Boolean(working.found(condition));
+    const chosen = is_so ? yes : no;
+    const told = saying("{place} is {is_so}: ", {
+      place: working.located(condition),
+      is_so: (is_so ? "True" : "False") + (working.needs[condition[1]].isEdited ? say(", edited") : ""),
+    });
+    return { words, numbers: [told, ...(isLeaf(chosen) ? [...named(chosen), " = "] : [])] };
+  }
+  const names = written(tree, named);
+  if (isLeaf(tree)) return { words, numbers: [...names, " = "] };
+  const leads = names.some((one) => typeof one !== "string");
+  const numbers = written(tree, (one, place) => leafOf(working, one, place));
+  return { words, numbers: [...(leads ? [...names, " = "] : []), ...numbers, " = "] };
 }
 
 /** A number in its place; how many there are is no number that is computed with. */
 const leafOf = (working, tree, place) =>
   tree[0] === "len" ? [String(working.value(tree))] : termOf(working.value(tree), place);
 
+/** The first row of numbers in a formula. */
+const rowIn = (tree) =>
+  isPlace(tree) ? tree : tree.slice(1).map((one) => Array.isArray(one) && rowIn(one)).find(Boolean);
+
 /** The terms of a sum that are written, and how many there are. */
 function addedIn(working, tree, sum) {
-  const terms = [...working.value(tree)];
+  const seen = working.value(rowIn(tree)); // what the mask took away is no term
+  const terms = [...working.value(tree)].filter((_, n) => Number.isFinite(seen[n]));
   const count = working.needs.x?.count ?? terms.length;
   const isCut = count > TERMS_WHOLE;
   const largest = isCut ? terms.sort((a, b) => b - a).slice(0, TERMS_SHOWN) : terms;

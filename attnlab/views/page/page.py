@@ -49,7 +49,7 @@ EQUATIONS = "equations"
 COMPUTING = ("arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "palette.js", "source.js")
 SHOWING = (
     *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
-    *("heatmap.js", "strips.js", "arithmetic.js", "explain.js", "way.js", "page.js"),
+    *("heatmap.js", "strips.js", "explain.js", "arithmetic.js", "way.js", "page.js"),
 )
 SCRIPTS = (*COMPUTING, *SHOWING)
 LIVE_SCRIPTS = (*COMPUTING, "server.js", *SHOWING, "change.js", "live.js", "passage.js")

@@ -649,6 +649,7 @@ function probabilityOf(way, stop, c) {
     places: { row: way.position, column: ids[c] },
     needs: { x: { name: "logits", stop: from, component: c, count: vocab, values } },
     known: { row_sum: sum },
+    toLargest: () => numberOf(from, 0, `logits[${way.position}, ${ids[0]}]`),
     largest: say("id {id}", { id: `${ids[0]} (${tokens[0].symbol})` }),
   });
   return linesOfNumber(working, description.explanations.softmax, {
