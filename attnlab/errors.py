@@ -23,7 +23,7 @@ class AttnlabError(Exception):
     """
 
     def __init__(self, message: str = "") -> None:
-        text = message if isinstance(message, str) else shown(message)
+        text = message if isinstance(message, str) else quoted(message)
         super().__init__(_shortened(_escaped(text)))
 
 
@@ -114,7 +114,7 @@ class WorkerError(AttnlabError, RuntimeError):
     """Workers that are to share some work can't do it, or are gone."""
 
 
-def shown(value: object, longest: int = 80) -> str:
+def quoted(value: object, longest: int = 80) -> str:
     """What was given as a message shows it: its repr, cut where that is long, else its type."""
     try:
         text = repr(value)

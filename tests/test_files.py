@@ -30,7 +30,7 @@ from attnlab.errors import (
     InvalidValueError,
     MissingFileError,
     WriteError,
-    shown,
+    quoted,
 )
 from attnlab.support.files import (
     LARGEST,
@@ -91,7 +91,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ascii_id(value: object) -> str:
     """The same in every process."""
-    return ascii(shown(value)).partition(" at 0x")[0]
+    return ascii(quoted(value)).partition(" at 0x")[0]
 
 
 class Raising:
@@ -156,10 +156,10 @@ def test_the_tilde_is_ones_home(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_a_message_shows() -> None:
-    assert shown("x") == "'x'"
-    assert shown(Odd()) == "one of type Odd"
-    assert shown(10**5000) == "one of type int"
-    assert shown([7] * 100, 10) == "[7, 7, 7,…"
+    assert quoted("x") == "'x'"
+    assert quoted(Odd()) == "one of type Odd"
+    assert quoted(10**5000) == "one of type int"
+    assert quoted([7] * 100, 10) == "[7, 7, 7,…"
 
 
 class Wordless:

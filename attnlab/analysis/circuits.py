@@ -10,7 +10,7 @@ import numpy as np
 from attnlab import equations
 from attnlab.analysis.base import Analysis, Named, Trace, head_called, named
 from attnlab.equations import AnyArray, Array, Ids, mean, transpose
-from attnlab.errors import InvalidValueError, shown
+from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.products import triangle
 from attnlab.steps import read_only
 from attnlab.support.checks import as_count
@@ -117,7 +117,7 @@ class Composition(Analysis):
 
     def __init__(self, trace: Trace, kind: str) -> None:
         if not isinstance(kind, str) or kind not in ("Q", "K", "V"):
-            raise InvalidValueError(f"composition is by 'Q', 'K' or 'V'; given {shown(kind)}")
+            raise InvalidValueError(f"composition is by 'Q', 'K' or 'V'; given {quoted(kind)}")
         self.kind = kind
         self.title = Message("{kind}-composition of heads{title}", kind=kind, title=trace.note)
         writing = [writing_of(block.attention) for block in trace.blocks]

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attnlab.analysis.base import Analysis, Trace, head_called, named
 from attnlab.equations import AnyArray, Mask
-from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import read_only
 from attnlab.support.tables import Table
 from attnlab.text.tokens import Tokens
@@ -95,7 +95,7 @@ class HeadJobs(Analysis):
         """
         if not isinstance(job, str) or job not in self.jobs:
             raise InvalidValueError(
-                f"job must be one of {', '.join(self.jobs)}; given {shown(job)}"
+                f"job must be one of {', '.join(self.jobs)}; given {quoted(job)}"
             )
         heads = self.attention[self.jobs.index(job)]
         if np.isnan(heads).any():
@@ -132,7 +132,7 @@ def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJo
     """
     if not isinstance(jobs, Mapping) or not jobs or not all(map(callable, jobs.values())):
         raise InvalidTypeError(
-            f"jobs are a dict of names and functions of Tokens; given {shown(jobs)}"
+            f"jobs are a dict of names and functions of Tokens; given {quoted(jobs)}"
         )
     texts = (
         (trace.fork(), {name: targets_of(trace, name, job) for name, job in jobs.items()})

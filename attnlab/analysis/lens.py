@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnlab import equations
 from attnlab.analysis.base import Analysis, Named, Trace, named, positions_of
 from attnlab.equations import AnyArray, Array, Ids
-from attnlab.errors import InvalidValueError, shown
+from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.fast import ROWS
 from attnlab.steps import Part, at, read_only
 from attnlab.support.checks import as_count
@@ -109,7 +109,7 @@ class LogitLens(Lens):
         """What a stop would predict, (T, vocab); those of the last stop are the model's."""
         if not isinstance(stop, str) or stop not in self.stops:
             raise InvalidValueError(
-                f"the residual stream does not stop at {shown(stop)}; it does at "
+                f"the residual stream does not stop at {quoted(stop)}; it does at "
                 f"{', '.join(self.stops)}"
             )
         return self._logits(at(self._trace, stop))

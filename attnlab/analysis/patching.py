@@ -23,7 +23,7 @@ from attnlab.analysis.base import (
 )
 from attnlab.analysis.gradients import Gradients
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.edits import check_paths, place_of, side_by_side
 from attnlab.steps import Graph, Result, at, read_only
 from attnlab.support.checks import as_number, is_real
@@ -252,7 +252,7 @@ def attribution_patch(
 def measure_of(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str, Target | None]:
     """What a metric measures, in words, and whose gradient it has."""
     if callable(metric):
-        return metric, getattr(metric, "__name__", shown(metric)), None
+        return metric, getattr(metric, "__name__", quoted(metric)), None
     pair = isinstance(metric, tuple | list) and len(metric) == 2
     token, against = metric if pair else (metric, None)
     target = Target.of(trace, token, against, -1)
@@ -264,7 +264,8 @@ def check_traces(clean: Trace, corrupted: Trace) -> None:
     for trace in (clean, corrupted):
         if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
             raise InvalidTypeError(
-                f"clean and corrupted are traces, as model.trace returns them; given {shown(trace)}"
+                "clean and corrupted must be traces, as model.trace returns them; "
+                f"given {quoted(trace)}"
             )
     if clean.config != corrupted.config or len(clean.tokens) != len(corrupted.tokens):
         raise InvalidValueError(
@@ -293,7 +294,7 @@ def checked(
 def expanded(trace: Trace, parts: Any) -> list[str]:
     """The paths that a path with * stands for."""
     if not isinstance(parts, str):
-        raise InvalidTypeError(f"parts are a path, such as {HEADS!r}; given {shown(parts)}")
+        raise InvalidTypeError(f"parts are a path, such as {HEADS!r}; given {quoted(parts)}")
     check_paths(trace._run.graph, trace.config.n_head, {parts.replace("*", "0"): 0})
     counts = counts_of(trace, parts)
     return [re.sub(r"\*", "{}", parts).format(*numbers) for numbers in np.ndindex(*counts)]
@@ -335,7 +336,7 @@ def number(measured: Any) -> float:
     """What a metric gave."""
     measured = as_number(measured)
     if not is_real(measured):
-        raise InvalidTypeError(f"a metric gives a number; given {shown(measured)}")
+        raise InvalidTypeError(f"a metric gives a number; given {quoted(measured)}")
     if not math.isfinite(measured):
         raise InvalidValueError(f"a metric gives a finite number; given {measured}")
     return float(measured)

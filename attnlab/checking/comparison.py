@@ -27,7 +27,7 @@ from attnlab.checking.replaced import (
     with_equations,
 )
 from attnlab.equations import AnyArray, Array, same
-from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.edits import above
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.steps import Result, Run, at
@@ -219,7 +219,7 @@ def compare(a: Result, b: Result) -> Differences:
             if hasattr(result, "compare"):
                 own = ": hold it against another by its own `.compare`"
             raise InvalidTypeError(
-                f"what is compared are two traces, or parts of them; given {shown(result)}{own}"
+                f"what is compared are two traces, or parts of them; given {quoted(result)}{own}"
             )
         refuse_cached(result)
     if type(a) is not type(b):

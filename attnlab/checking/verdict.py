@@ -30,7 +30,7 @@ from attnlab.checking.comparison import (
 from attnlab.checking.mistakes import DROPOUT, IN_FRONT, MISTAKES, Mistake
 from attnlab.checking.replaced import upstream, with_equations
 from attnlab.equations import AnyArray, Array, Ids, Mask
-from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.attention import Attention
 from attnlab.forward.edits import check_path, steps_below
 from attnlab.forward.functional import causal_mask
@@ -169,19 +169,19 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     if not isinstance(trace, Result):
         raise InvalidTypeError(
             f"numbers are checked against a trace or a part of one, such as trace.head(0, 3); "
-            f"given {shown(trace)}"
+            f"given {quoted(trace)}"
         )
     refuse_cached(trace)
     if not isinstance(mine, Mapping):
         raise InvalidTypeError(
             f"what is checked is a dict of steps' names and arrays, such as {{'weights': ...}}; "
-            f"given {shown(mine)}"
+            f"given {quoted(mine)}"
         )
     try:
         mine = dict(mine)
     except Exception as error:  # of an archive of NumPy's, which reads its arrays now
         raise InvalidValueError(
-            f"what is checked can't be read: {shown(str(error), 200)}"
+            f"what is checked can't be read: {quoted(str(error), 200)}"
         ) from None
     if not mine:
         raise InvalidValueError(

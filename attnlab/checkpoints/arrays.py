@@ -28,7 +28,7 @@ from attnlab.errors import (
     InvalidValueError,
     UnknownParameterError,
     VocabularyError,
-    shown,
+    quoted,
 )
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import ParameterVector, Shape, parameter_shapes
@@ -72,7 +72,7 @@ class Held:
             array: Array = as_numpy(self.array)
         except Exception as error:  # whatever another library raises, such as on a meta device
             raise CheckpointError(
-                f"{listed([self.name])} can't be read: {shown(str(error), 200)}"
+                f"{listed([self.name])} can't be read: {quoted(str(error), 200)}"
             ) from None
         return transpose(array) if self.transposed else array
 
@@ -93,7 +93,7 @@ def parameters_in_memory(
     """
     check_kind(config, GPT2Config, "config")
     if not isinstance(arrays, Mapping):
-        raise InvalidTypeError(f"arrays must be a dict of names and arrays; given {shown(arrays)}")
+        raise InvalidTypeError(f"arrays must be a dict of names and arrays; given {quoted(arrays)}")
     checked = checked_dtype(dtype)
     found, copy, left_out = parameters_among(_entries(arrays, config), config, WHERE)
     parameters = ParameterVector(config, dtype=checked)
@@ -117,7 +117,7 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, Held]:
     entries: dict[str, Held] = {}
     for name, array in arrays.items():
         if not isinstance(name, str):
-            raise InvalidTypeError(f"an array's name is a str; given {shown(name)}")
+            raise InvalidTypeError(f"an array's name is a str; given {quoted(name)}")
         try:
             bare = tensor_name(name)
         except UnknownParameterError:
@@ -130,7 +130,7 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, Held]:
             held = array if hasattr(array, "dtype") else np.asarray(array)
         except Exception as error:  # lists of different lengths, and whatever an object raises
             raise InvalidValueError(
-                f"{listed([name])} is no array: {shown(str(error), 200)}"
+                f"{listed([name])} is no array: {quoted(str(error), 200)}"
             ) from None
         entries[bare] = Held(name, held, transposed=name == "W_U")
     matrices = {bare: path for bare in entries if (path := _matrix(bare))}

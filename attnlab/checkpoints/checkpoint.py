@@ -24,7 +24,7 @@ from attnlab.errors import (
     InvalidValueError,
     MissingFileError,
     OutOfRangeError,
-    shown,
+    quoted,
 )
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import (
@@ -244,10 +244,10 @@ class Rows:
         if not numbers.size:
             return np.empty((*numbers.shape, entry.shape[1]), self.checkpoint.dtype)
         if numbers.dtype.kind not in "iu":
-            raise InvalidTypeError(f"rows of {self.name} are integers; given {shown(rows)}")
+            raise InvalidTypeError(f"rows of {self.name} are integers; given {quoted(rows)}")
         count = entry.shape[0]
         if ((numbers < 0) | (numbers >= count)).any():
-            raise OutOfRangeError(f"rows of {self.name} are 0 to {count - 1}; given {shown(rows)}")
+            raise OutOfRangeError(f"rows of {self.name} are 0 to {count - 1}; given {quoted(rows)}")
         distinct, places = np.unique(numbers.astype(np.int64), return_inverse=True)
         read = self.checkpoint._read(entry, self.name, distinct)
         return read[places.reshape(numbers.shape)]  # flat before NumPy 2
@@ -299,11 +299,11 @@ def check_variant(variant: object) -> None:
     if variant is None:
         return
     if not isinstance(variant, str):
-        raise InvalidTypeError(f"variant must be a str; given {shown(variant)}")
+        raise InvalidTypeError(f"variant must be a str; given {quoted(variant)}")
     if not re.fullmatch(r"\w[\w.-]{0,99}", variant, re.ASCII):
         raise InvalidValueError(
             f'variant must be part of the weights\' name, such as "fp16"; given '
-            f"{shown(variant, 200)}"
+            f"{quoted(variant, 200)}"
         )
 
 
@@ -348,7 +348,7 @@ def _check_place(shard: Path, index: Path) -> None:
     if os.path.dirname(os.path.realpath(shard)) not in allowed:
         raise CheckpointError(
             f"{index} leads outside its directory: {shard.name} is a link to "
-            f"{shown(os.path.realpath(shard), 200)}"
+            f"{quoted(os.path.realpath(shard), 200)}"
         )
 
 
@@ -365,7 +365,7 @@ def weight_map(index: Path) -> dict[str, str]:
         raise CheckpointError(f"{index} holds no weight_map of tensors and their files")
     for name in shards.values():
         if re.search(r"[/\\:]|^\.*$", name):
-            raise CheckpointError(f"{index} points outside its directory: {shown(name, 200)}")
+            raise CheckpointError(f"{index} points outside its directory: {quoted(name, 200)}")
     return shards
 
 

@@ -29,7 +29,7 @@ from attnlab.errors import (
     InvalidValueError,
     MissingFileError,
     WriteError,
-    shown,
+    quoted,
 )
 from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import as_flag
@@ -120,7 +120,7 @@ def find_model(
     if os.path.isdir(path):
         if revision is not None:
             raise InvalidValueError(
-                f"{path} is a directory, which has no revision {shown(revision)}"
+                f"{path} is a directory, which has no revision {quoted(revision)}"
             )
         return model_directory(path)
     if os.path.isfile(path):
@@ -128,7 +128,7 @@ def find_model(
             raise MissingFileError(f"this is a file: {told}")
         raise MissingFileError(f"{path} is a file; give the directory that holds the model's files")
     if not isinstance(name_or_path, str):
-        raise MissingFileError(f"there is no directory {shown(str(path), 200)}")
+        raise MissingFileError(f"there is no directory {quoted(str(path), 200)}")
     name, revision = _repository(name_or_path, revision)
     choices = _choices(name, revision)
     snapshots = [snapshot for choice in choices if (snapshot := _cached(*choice)) is not None]
@@ -157,16 +157,16 @@ def _check_revision(revision: object) -> None:
     if revision is None:
         return
     if not isinstance(revision, str):
-        raise InvalidTypeError(f"revision must be a str; given {shown(revision)}")
+        raise InvalidTypeError(f"revision must be a str; given {quoted(revision)}")
     if not 0 < len(revision) <= 200 or re.search(r"[^ -~\w]|[\s\\:~^?*\[]|\.\.|^/", revision):
         raise InvalidValueError(
-            f"revision must be a branch, tag or commit on the hub; given {shown(revision, 200)}"
+            f"revision must be a branch, tag or commit on the hub; given {quoted(revision, 200)}"
         )
 
 
 def _repository(name: str, revision: str | None) -> tuple[str, str | None]:
     """The repository that a name or an address tells, and the revision."""
-    given = shown(name, 200)
+    given = quoted(name, 200)
     if "://" in name:
         from huggingface_hub.constants import ENDPOINT
 
@@ -181,7 +181,7 @@ def _repository(name: str, revision: str | None) -> tuple[str, str | None]:
             told = unquote(address["revision"])
             if revision not in (None, told):
                 raise InvalidValueError(
-                    f"{given} is at revision {shown(told)}, and not at {shown(revision)}"
+                    f"{given} is at revision {quoted(told)}, and not at {quoted(revision)}"
                 )
             _check_revision(told)
             revision = told
@@ -197,7 +197,7 @@ def _check_name(name: str) -> None:
         validate_repo_id(name)
     except HFValidationError:
         raise MissingFileError(
-            f"there is no directory {shown(name, 200)}, and that is no name on the hub"
+            f"there is no directory {quoted(name, 200)}, and that is no name on the hub"
         ) from None
 
 

@@ -20,7 +20,7 @@ from attnlab.analysis.flow import length, written_length
 from attnlab.analysis.jobs import JOBS, Job
 from attnlab.analysis.lens import log_probabilities_of
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.fast import ROWS
 from attnlab.model.trace import Trace
 from attnlab.steps import read_only
@@ -86,7 +86,7 @@ def checked_measures(given: Any) -> dict[str, Measure | None]:
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
         raise InvalidTypeError(
             "measures are a list of names and functions, such as ['induction', 'loss']; given "
-            f"{shown(given)}"
+            f"{quoted(given)}"
         )
     checked: dict[str, Measure | None] = {}
     for one in given:
@@ -94,8 +94,8 @@ def checked_measures(given: Any) -> dict[str, Measure | None]:
         is_known = callable(one) or name in MEASURES if isinstance(name, str) else False
         if not is_known:
             raise InvalidValueError(
-                f"there is no measure {shown(one)}; there are {', '.join(MEASURES)}, and functions "
-                "of a trace that have a name"
+                f"there is no measure {quoted(one)}; there are {', '.join(MEASURES)}, and "
+                "functions of a trace that have a name"
             )
         if name in checked or (callable(one) and name in MEASURES):
             raise InvalidValueError(f"two measures are called {name}: give each a name of its own")

@@ -22,7 +22,7 @@ from attnlab.errors import (
     MissingFileError,
     RecordingError,
     UnknownMeasureError,
-    shown,
+    quoted,
 )
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Numbered, read_only
@@ -265,7 +265,7 @@ class Difference(Analysis):
         "Cochran, “Sampling Techniques” (1977), chapter 6: two ratios; Wolter, “Introduction to "
         "Variance Estimation” (2007), chapter 2: batches"
     )
-    shown: ClassVar[int] = 20
+    lines_shown: ClassVar[int] = 20
 
     def __init__(self, one: Atlas, other: Atlas) -> None:
         is_same = one.corpus == other.corpus
@@ -293,10 +293,10 @@ class Difference(Analysis):
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         # Beside numbers of heads there is no row for the model's loss.
-        shown = tuple(filter(is_of_heads, self.measures)) or self.measures
-        names = tuple(map(_name_of, np.ndindex(self.difference[shown[0]].shape)))
-        grid = np.stack([self._times(name).ravel() for name in shown], axis=1)
-        return grid, named("head", names), named("measure", shown)
+        measures = tuple(filter(is_of_heads, self.measures)) or self.measures
+        names = tuple(map(_name_of, np.ndindex(self.difference[measures[0]].shape)))
+        grid = np.stack([self._times(name).ravel() for name in measures], axis=1)
+        return grid, named("head", names), named("measure", measures)
 
     def _tables(self) -> Iterator[Table]:
         lines = []
@@ -312,7 +312,7 @@ class Difference(Analysis):
                     lines.append((-abs(times[at]), [*cells, f"{times[at]:+.1f}"]))
         lines.sort(key=lambda line: line[0])
         header = ["measure", "head", "difference", "error", "in errors"]
-        yield Table([header, *(cells for _, cells in lines[: self.shown])], left=(0, 1))
+        yield Table([header, *(cells for _, cells in lines[: self.lines_shown])], left=(0, 1))
 
 
 def _name_of(at: tuple[int, ...]) -> str:
@@ -396,7 +396,7 @@ class Atlas(Document, Mapping[str, Measured]):
     def __getitem__(self, name: str) -> Measured:
         if not isinstance(name, str) or name not in self.measures:
             raise UnknownMeasureError(
-                f"there is no measure {shown(name)} in it; there are {', '.join(self.measures)}"
+                f"there is no measure {quoted(name)} in it; there are {', '.join(self.measures)}"
             )
         return self._measured[name]
 

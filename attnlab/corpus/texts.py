@@ -13,7 +13,7 @@ from attnlab.errors import (
     InvalidTypeError,
     InvalidValueError,
     MissingFileError,
-    shown,
+    quoted,
 )
 from attnlab.support.checks import attribute
 from attnlab.support.files import as_path, decoded_text, open_regular, read_bytes
@@ -87,7 +87,7 @@ def texts_of(given: Any) -> Iterator[Text]:
             return _of_directory(path)
         if not path.exists():
             raise MissingFileError(
-                f"there is no {shown(str(path))}: texts are a list of them or another iterable, a "
+                f"there is no {quoted(str(path))}: texts are a list of them or another iterable, a "
                 "file with one on each line, or a directory with one in each file"
             )
         return _of_lines(path)
@@ -99,7 +99,7 @@ def texts_of(given: Any) -> Iterator[Text]:
     if not isinstance(given, Iterable) or isinstance(given, bytes):
         raise InvalidTypeError(
             "texts are a list of them or another iterable, a file with one on each line, or a "
-            f"directory with one in each file; given {shown(given)}"
+            f"directory with one in each file; given {quoted(given)}"
         )
     return _of_iterable(given)
 
@@ -108,7 +108,7 @@ def _of_iterable(given: Iterable[Any]) -> Iterator[Text]:
     for number, text in enumerate(given):
         name = f"text {number}"
         if not isinstance(text, str):
-            yield Text(name, "", f"it is no text: {shown(text)}")
+            yield Text(name, "", f"it is no text: {quoted(text)}")
             continue
         try:
             text.encode()

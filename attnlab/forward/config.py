@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlab import equations
-from attnlab.errors import ConfigError, InvalidTypeError, shown
+from attnlab.errors import ConfigError, InvalidTypeError, quoted
 from attnlab.support.checks import is_integer, is_real
 from attnlab.support.files import Given, as_path, read_json, write_whole
 from attnlab.support.formats import HOW_TO_DEQUANTISE
@@ -137,11 +137,11 @@ class GPT2Config:
             settings that can't be used are reported together.
         """
         if not isinstance(settings, Mapping):
-            raise InvalidTypeError(f"settings must be a dict; given {shown(settings)}")
+            raise InvalidTypeError(f"settings must be a dict; given {quoted(settings)}")
         if another := _another_model(settings):
             raise ConfigError(another)
         problems = [
-            f"{key} {shown(settings[key])} is not implemented (only {value!r})"
+            f"{key} {quoted(settings[key])} is not implemented (only {value!r})"
             for key, value in FIXED.items()
             if key in settings and not _is(settings[key], value)
         ]
@@ -175,13 +175,15 @@ def _another_model(settings: Mapping[str, Any]) -> str:
     """What a config is, where it is no GPT-2's as it stands; "" for a GPT-2's."""
     kind = settings.get("model_type", MODEL_TYPE)
     if not _is(kind, MODEL_TYPE):
-        return f"this is a model of type {shown(kind)}; only those of type '{MODEL_TYPE}' open here"
+        return (
+            f"this is a model of type {quoted(kind)}; only those of type '{MODEL_TYPE}' open here"
+        )
     quantised = settings.get("quantization_config")
     if quantised is None:
         return ""
     method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
     method = getattr(method, "value", method)  # in memory it is one of an enum
-    return f"its weights are quantised ({shown(method or quantised)}). {HOW_TO_DEQUANTISE}"
+    return f"its weights are quantised ({quoted(method or quantised)}). {HOW_TO_DEQUANTISE}"
 
 
 def _is(given: object, expected: object) -> bool:
@@ -200,22 +202,24 @@ def _wrong_settings(settings: Mapping[str, Any]) -> list[str]:
         if name == "n_inner" and value is None:
             continue
         if not is_integer(value) or value < 1:
-            problems.append(f"{name} must be a positive integer, not {shown(value)}")
+            problems.append(f"{name} must be a positive integer, not {quoted(value)}")
         elif value > largest:
-            problems.append(f"{name} must be at most {largest:,}, not {shown(value)}")
+            problems.append(f"{name} must be at most {largest:,}, not {quoted(value)}")
     epsilon = settings.get("layer_norm_epsilon", 1e-5)
     if not is_real(epsilon) or not 0 < epsilon < 1:
-        problems.append(f"layer_norm_epsilon must be a small positive number, not {shown(epsilon)}")
+        problems.append(
+            f"layer_norm_epsilon must be a small positive number, not {quoted(epsilon)}"
+        )
     activation = settings.get("activation_function", "gelu_new")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         problems.append(
-            f"activation_function {shown(activation)} is not implemented "
+            f"activation_function {quoted(activation)} is not implemented "
             f"(only {', '.join(ACTIVATIONS)})"
         )
     for f in fields(GPT2Config):
         value = settings.get(f.name, f.default)
         if isinstance(f.default, bool) and not isinstance(value, bool | np.bool_):
-            problems.append(f"{f.name} must be true or false, not {shown(value)}")
+            problems.append(f"{f.name} must be true or false, not {quoted(value)}")
     if not problems and settings["n_embd"] % settings["n_head"]:
         problems.append(f"n_head {settings['n_head']} does not divide n_embd {settings['n_embd']}")
     return problems

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from attnlab import equations
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward import fast
 from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 from attnlab.support.checks import as_array
@@ -370,7 +370,7 @@ def check_paths(graph: Graph, n_head: int, edits: object) -> None:
     """Refuse edits that lead to no step that can be edited; the nearest ones that can are told."""
     if not isinstance(edits, Mapping):
         raise InvalidTypeError(
-            f"edits are a dict of paths and what takes their place; given {shown(edits)}"
+            f"edits are a dict of paths and what takes their place; given {quoted(edits)}"
         )
     for path in edits:
         check_path(path, editable(graph), n_head, graph.n_layer, "step to edit")
@@ -385,7 +385,7 @@ def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, wh
     what : it has to be, for the message
     """
     if not isinstance(path, str):
-        raise InvalidTypeError(f"a path is a str, such as 'embedding'; given {shown(path)}")
+        raise InvalidTypeError(f"a path is a str, such as 'embedding'; given {quoted(path)}")
     counts = {"blocks": n_layer, "heads": n_head}
     form = re.sub(NUMBER, "#", path)
     if form in known and path == numbered(form, path, counts):
@@ -394,7 +394,7 @@ def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, wh
     others = nearest(re.sub(NUMBER, "#", meant), known)
     near = ", ".join(numbered(other, meant, counts) for other in others)
     hint = hint_in_path(path) + dots_hint(path)
-    raise InvalidValueError(f"{shown(path)} is no {what}; near it are {near}{hint}")
+    raise InvalidValueError(f"{quoted(path)} is no {what}; near it are {near}{hint}")
 
 
 def nearest(form: str, known: Sequence[str]) -> list[str]:
@@ -458,7 +458,9 @@ def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
             try:
                 given = edit(read_only(there.view()) if is_array else value)
             except Exception as error:
-                raise InvalidValueError(f"the edit of {path} raised {shown(error, 200)}") from error
+                raise InvalidValueError(
+                    f"the edit of {path} raised {quoted(error, 200)}"
+                ) from error
             if given is None:
                 raise InvalidTypeError(f"the edit of {path} returned None, and no array")
             array = numbers(path, given)

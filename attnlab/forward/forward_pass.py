@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab import equations
 from attnlab.equations import Activation, Array, Ids, Mask
-from attnlab.errors import InvalidValueError, shown
+from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward import fast
 from attnlab.forward.attention import MultiHeadAttention, is_small
 from attnlab.forward.config import GPT2Config
@@ -154,10 +154,10 @@ class Explained(Result):
         >>> trace.blocks[0].explain("mid", "it")
         """
         if isinstance(step, str) and step not in self.steps and self._has_token(step):
-            key = "key" if token is None else shown(token)
+            key = "key" if token is None else quoted(token)
             raise InvalidValueError(
-                f"{shown(step)} is a token and no step of {self.title}; the weight from one token "
-                f"to another: trace.head(layer, head).explain({shown(step)}, {key})"
+                f"{quoted(step)} is a token and no step of {self.title}; the weight from one token "
+                f"to another: trace.head(layer, head).explain({quoted(step)}, {key})"
             )
         return self._explained(self.comes_to if step is None else step, token, component)
 
@@ -558,7 +558,7 @@ def checked_dropout(
     for path, given in dropout.items():
         if not isinstance(path, str) or path not in shapes:
             raise InvalidValueError(
-                f"nothing is dropped at {shown(path)}; it is at embedding_dropout, and in each of "
+                f"nothing is dropped at {quoted(path)}; it is at embedding_dropout, and in each of "
                 f"the {config.n_layer} blocks at attention.dropout_mask, attention_dropout, "
                 "mlp_dropout"
             )

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab import equations
 from attnlab.equations import Array, Mask
-from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward import fast
 from attnlab.forward.attention import Attention, MultiHeadAttention, SelfAttention
 from attnlab.steps import Run, graph_of, overflow, view_of
@@ -320,7 +320,7 @@ def _heads(columns: int, n_head: int) -> int:
     """How many heads there are, once they are known to divide the columns."""
     n_head = as_number(n_head)
     if not is_integer(n_head) or not 1 <= n_head <= max(columns, 1) or columns % int(n_head):
-        raise InvalidValueError(f"{columns} columns can't be split into {shown(n_head)} heads")
+        raise InvalidValueError(f"{columns} columns can't be split into {quoted(n_head)} heads")
     return int(n_head)
 
 
@@ -338,7 +338,7 @@ def _chain(
     """The result of what was given, once mask, dropout and names are known to fit it."""
     given["mask"] = _checked_mask(mask, scores_shape)
     if not is_real(dropout) or not 0 <= dropout < 1:
-        raise InvalidValueError(f"dropout must be a number in [0, 1); given {shown(dropout)}")
+        raise InvalidValueError(f"dropout must be a number in [0, 1); given {quoted(dropout)}")
     check_seed(rng)
     if dropout:
         dtype = next(iter(given.values())).dtype

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from attnlab.equations import Array
-from attnlab.errors import InvalidValueError, UnknownParameterError, shown
+from attnlab.errors import InvalidValueError, UnknownParameterError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import check_kind, checked_dtype, memory_for
 
@@ -202,7 +202,7 @@ class ParameterVector(Parameters):
 def no_parameter(path: object) -> UnknownParameterError:
     """An error that tells what parameters are called."""
     return UnknownParameterError(
-        f"there is no parameter {shown(path)}: they are called W_E, W_P, gain, bias, and "
+        f"there is no parameter {quoted(path)}: they are called W_E, W_P, gain, bias, and "
         "blocks.0.attention.W_QKV and the like; list(parameters) has them all"
     )
 

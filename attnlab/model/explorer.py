@@ -42,7 +42,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 from attnlab.model.sampling import SamplingSettings
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import at
@@ -455,7 +455,7 @@ def edits_of(silenced: Sequence[Any]) -> dict[str, int]:
     edits = {}
     for place in silenced:
         if not isinstance(place, list) or len(place) not in (1, 2):
-            raise InvalidTypeError(f"a place is [layer, head] or [layer]; given {shown(place)}")
+            raise InvalidTypeError(f"a place is [layer, head] or [layer]; given {quoted(place)}")
         layer, *head = (as_count(number, "a place") for number in place)
         block = f"blocks.{layer}"
         edits[f"{block}.attention.heads.{head[0]}.context" if head else f"{block}.mlp.output"] = 0

@@ -18,7 +18,7 @@ from attnlab.errors import (
     InvalidValueError,
     MissingFileError,
     VocabularyError,
-    shown,
+    quoted,
 )
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.edits import Edit, check_paths
@@ -372,7 +372,7 @@ class GPT2:
         if isinstance(text_or_ids, list | tuple) and any(isinstance(x, str) for x in text_or_ids):
             raise InvalidTypeError(
                 f"one text is traced at a time, such as model.trace(texts[0]); given "
-                f"{shown(text_or_ids)}"
+                f"{quoted(text_or_ids)}"
             )
         if not isinstance(text_or_ids, str | Tokens):
             text_or_ids = one_row(text_or_ids)
@@ -465,7 +465,7 @@ def one_row(given: Any) -> Any:
     if isinstance(given, Mapping):
         if "input_ids" not in given:
             raise InvalidTypeError(
-                f"of a mapping its input_ids are traced; given one of {shown(list(given), 200)}"
+                f"of a mapping its input_ids are traced; given one of {quoted(list(given), 200)}"
             )
         mask = one_row(given.get("attention_mask", 1))
         if isinstance(mask, np.ndarray) and not mask.all():

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlab.equations import Array, Ids
-from attnlab.errors import AttnlabError, InvalidValueError, RecordingError, shown
+from attnlab.errors import AttnlabError, InvalidValueError, RecordingError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import Parameters, parameter_shapes
 from attnlab.steps import at
@@ -109,7 +109,7 @@ def record(trace: Any, path: Given, parts: Sequence[str] = ()) -> None:
     for name in as_texts(parts, "parts"):
         part = at(trace, name)
         if not isinstance(part, np.ndarray | int | float) or not np.size(part):
-            raise InvalidValueError(f"{shown(name)} is no step, which alone can be recorded")
+            raise InvalidValueError(f"{quoted(name)} is no step, which alone can be recorded")
         tensors[name] = np.asarray(part)
     vocabulary: Vocabulary = trace.vocabulary
     symbols: list[str | None] = [None] * len(vocabulary)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from attnlab import equations
 from attnlab.equations import Array
-from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.support.checks import (
     as_count,
     as_float,
@@ -38,7 +38,7 @@ def sampling_of(settings: Mapping[str, Any]) -> Sampling:
     for name in settings:
         if name not in SamplingSettings.__annotations__:
             raise InvalidTypeError(
-                f"nothing is drawn by {shown(name)}: settings are "
+                f"nothing is drawn by {quoted(name)}: settings are "
                 f"{', '.join(SamplingSettings.__annotations__)}; temperature=0 takes the most "
                 "probable token always"
             )
@@ -79,7 +79,7 @@ class Sampling:
             as_count(self.top_k, "top_k", least=1)
         if self.top_p is not None and (not is_real(self.top_p) or not 0 < self.top_p <= 1):
             raise InvalidValueError(
-                f"top_p must be above 0 and at most 1; given {shown(self.top_p)}"
+                f"top_p must be above 0 and at most 1; given {quoted(self.top_p)}"
             )
         check_seed(self.seed)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.equations import Array
-from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, RecordingError, shown
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, RecordingError, quoted
 from attnlab.forward.attention import Head
 from attnlab.forward.edits import Edit, edited
 from attnlab.forward.forward_pass import ForwardPass, KeyValueCache
@@ -337,7 +337,7 @@ class Trace(ForwardPass):
         from attnlab.analysis.gradients import Gradients
 
         if of is None and against is not None:
-            raise InvalidValueError(f"a difference is of two tokens; given {shown(against)} alone")
+            raise InvalidValueError(f"a difference is of two tokens; given {quoted(against)} alone")
         return Gradients(self, None if of is None else Target.of(self, of, against, position))
 
     def writes(self, layer: int, head: int, token: Named, k: int = 5) -> TokensOfHead:

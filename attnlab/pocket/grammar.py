@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from attnlab.errors import InvalidValueError, shown
+from attnlab.errors import InvalidValueError, quoted
 
 Option = TypeVar("Option")
 
@@ -398,7 +398,7 @@ def sample(rng: np.random.Generator, kind: str | None = None) -> Sample:
     if kind is None:
         kind = Dice(rng).one(DECK)
     if kind not in KINDS:
-        raise InvalidValueError(f"kind must be one of {', '.join(KINDS)}; given {shown(kind)}")
+        raise InvalidValueError(f"kind must be one of {', '.join(KINDS)}; given {quoted(kind)}")
     dice = Dice(rng)
     text, links = _without_marks(KINDS[kind](dice))
     if set(text) & set("“”’") and dice.chance():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, SupportsIndex, TypeVar, overload
 
-from attnlab.errors import InvalidTypeError, OutOfRangeError, shown
+from attnlab.errors import InvalidTypeError, OutOfRangeError, quoted
 from attnlab.support.checks import as_number, is_integer
 from attnlab.support.console import PrintedAnywhere
 
@@ -67,12 +67,12 @@ class Numbered(PrintedAnywhere, tuple[Value, ...]):
         """The result of that number, negative ones counted from the end; no slice."""
         number = as_number(number)
         if not is_integer(number):
-            raise InvalidTypeError(f"a {self.kind}'s number is an integer; given {shown(number)}")
+            raise InvalidTypeError(f"a {self.kind}'s number is an integer; given {quoted(number)}")
         try:
             return super().__getitem__(number)
         except IndexError:
             raise OutOfRangeError(
-                f"there is no {self.kind} {shown(number)}; {self.kind}s are 0 to {len(self) - 1}"
+                f"there is no {self.kind} {quoted(number)}; {self.kind}s are 0 to {len(self) - 1}"
             ) from None
 
     def __repr__(self) -> str:

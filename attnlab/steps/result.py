@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self, Typ
 import numpy as np
 
 from attnlab.equations import AnyArray
-from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps.declaration import Step, parameters_of
 from attnlab.steps.graph import as_data
 from attnlab.steps.parts import Numbered, Part
@@ -215,7 +215,7 @@ class Result(PrintedAnywhere):
                 below = ", ".join(paths_below(type(self), name))
                 hint = f"; of its parts there are {below}" if below else self._hint_for(name)
             raise InvalidValueError(
-                f"{self.title} has no step {shown(name)}; its steps are "
+                f"{self.title} has no step {quoted(name)}; its steps are "
                 f"{', '.join(self.steps)}{hint}"
             )
         return self.steps[name]
@@ -313,12 +313,12 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
 def step_at(result: Result, path: str) -> tuple[Result, str]:
     """The part of a result that a path's step belongs to, and the step's name."""
     if isinstance(path, str) and (hint := dots_hint(path)):
-        raise InvalidValueError(f"there is no step {shown(path)}{hint}")
+        raise InvalidValueError(f"there is no step {quoted(path)}{hint}")
     *place, name = path.split(".") if isinstance(path, str) else [""]
     part = at(result, ".".join(place)) if place else result
     if not isinstance(path, str) or not isinstance(part, Result):
         raise InvalidValueError(
-            f"there is no step {shown(path)}: a path ends in one, such as 'blocks.0.mid'"
+            f"there is no step {quoted(path)}: a path ends in one, such as 'blocks.0.mid'"
         )
     return part, name
 
@@ -340,9 +340,9 @@ def at(result: Result, path: str) -> Any:
     >>> at(trace, "blocks.3.attention.heads.5.weights")    # trace.head(3, 5).weights
     """
     if not isinstance(path, str):
-        raise InvalidTypeError(f"a path is a str, such as 'blocks.0.mid'; given {shown(path)}")
+        raise InvalidTypeError(f"a path is a str, such as 'blocks.0.mid'; given {quoted(path)}")
     if hint := dots_hint(path):
-        raise InvalidValueError(f"there is no part {shown(path)}{hint}")
+        raise InvalidValueError(f"there is no part {quoted(path)}{hint}")
     found: Any = result
     gone: list[str] = []
     for name in path.split("."):
@@ -352,7 +352,7 @@ def at(result: Result, path: str) -> Any:
             has = f"; {where} has {', '.join(there)}" if there else ""
             hint = found._hint_for(name) if isinstance(found, Result) else ""
             raise InvalidValueError(
-                f"there is no part {shown(path)}{has}{hint or hint_in_path(path)}"
+                f"there is no part {quoted(path)}{has}{hint or hint_in_path(path)}"
             )
         found = found[int(name)] if isinstance(found, Numbered) else getattr(found, name)
         gone.append(name)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 
 Rng: TypeAlias = "np.random.Generator | int | None"  # as text: numpy.random loads late
 
@@ -48,7 +48,7 @@ def as_array(values: Any, name: str) -> AnyArray:
         raise InvalidValueError(f"{name} is not an array of numbers: {error}") from None
     except Exception as error:  # an object may make its array as it likes
         raise InvalidTypeError(
-            f"{name} is not an array of numbers: {shown(str(error), 200)}"
+            f"{name} is not an array of numbers: {quoted(str(error), 200)}"
         ) from None
 
 
@@ -102,7 +102,7 @@ def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -
         return int(number)
     is_bounded = most < sys.maxsize or (is_integer(number) and number > most)
     bounds = f"from {least} to {most}" if is_bounded else f"of at least {least}"
-    raise InvalidValueError(f"{name} must be an integer {bounds}; given {shown(value)}")
+    raise InvalidValueError(f"{name} must be an integer {bounds}; given {quoted(value)}")
 
 
 def as_float(value: Any, name: str, least: float = 0.0) -> float:
@@ -110,7 +110,7 @@ def as_float(value: Any, name: str, least: float = 0.0) -> float:
     number = as_number(value)
     if not is_real(number) or not least <= number <= sys.float_info.max:
         raise InvalidValueError(
-            f"{name} must be a number of at least {least:g}; given {shown(value)}"
+            f"{name} must be a number of at least {least:g}; given {quoted(value)}"
         )
     return float(number)
 
@@ -118,7 +118,7 @@ def as_float(value: Any, name: str, least: float = 0.0) -> float:
 def as_flag(value: object, name: str) -> bool:
     """True or False, NumPy's too."""
     if not isinstance(value, bool | np.bool_):
-        raise InvalidTypeError(f"{name} must be True or False; given {shown(value)}")
+        raise InvalidTypeError(f"{name} must be True or False; given {quoted(value)}")
     return bool(value)
 
 
@@ -127,7 +127,7 @@ def as_texts(value: Any, name: str) -> tuple[str, ...]:
     given = (value,) if isinstance(value, str) else value
     is_list = isinstance(given, Sequence) and not isinstance(given, bytes | bytearray | memoryview)
     if not is_list or not all(isinstance(text, str) for text in given):
-        raise InvalidTypeError(f"{name} must be a text or a list of texts; given {shown(value)}")
+        raise InvalidTypeError(f"{name} must be a text or a list of texts; given {quoted(value)}")
     return tuple(given)
 
 
@@ -137,7 +137,7 @@ def check_kind(value: object, kind: type, name: str) -> None:
         article = "an " if kind.__name__[0] in "AEIOU" else "a "
         if kind.__name__.endswith("s"):  # no word for several has one
             article = ""
-        raise InvalidTypeError(f"{name} must be {article}{kind.__name__}; given {shown(value)}")
+        raise InvalidTypeError(f"{name} must be {article}{kind.__name__}; given {quoted(value)}")
 
 
 @contextmanager
@@ -158,7 +158,7 @@ def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     except Exception:  # NumPy raises all kinds here
         checked = np.dtype(object)
     if checked not in (np.float32, np.float64):
-        raise InvalidValueError(f"dtype must be float32 or float64; given {shown(dtype)}")
+        raise InvalidValueError(f"dtype must be float32 or float64; given {quoted(dtype)}")
     return checked
 
 
@@ -167,5 +167,5 @@ def check_seed(rng: object) -> None:
     is_seed = isinstance(rng, int | np.integer) and is_integer(rng) and rng >= 0
     if not (rng is None or is_seed or isinstance(rng, np.random.Generator)):
         raise InvalidValueError(
-            f"a seed is an integer of at least 0, or a NumPy generator; given {shown(rng)}"
+            f"a seed is an integer of at least 0, or a NumPy generator; given {quoted(rng)}"
         )

@@ -20,7 +20,7 @@ from attnlab.errors import (
     InvalidValueError,
     MissingFileError,
     WriteError,
-    shown,
+    quoted,
 )
 
 if sys.platform != "win32":
@@ -71,7 +71,7 @@ def as_path(given: Given, name: str = "path") -> Path:
     except Exception:  # an object may make its path as it likes
         text = None
     if not isinstance(text, str):
-        raise InvalidTypeError(f"{name} must be a str or a Path; given {shown(given)}")
+        raise InvalidTypeError(f"{name} must be a str or a Path; given {quoted(given)}")
     if not text:
         raise InvalidValueError(f"{name} is empty: give the name of a file or directory")
     try:
@@ -80,9 +80,9 @@ def as_path(given: Given, name: str = "path") -> Path:
     except UnicodeEncodeError:
         encodable = False
     if not encodable:
-        raise InvalidValueError(f"{name} holds a character that no file's name has: {shown(text)}")
+        raise InvalidValueError(f"{name} holds a character that no file's name has: {quoted(text)}")
     if len(encoded) > LONGEST_PATH:
-        raise InvalidValueError(f"{name} is longer than any system takes: {shown(text)}")
+        raise InvalidValueError(f"{name} is longer than any system takes: {quoted(text)}")
     path = Path(os.path.expanduser(text))
     # What begins with ~ here is a file's own name, and stays that when it comes here again.
     return path.absolute() if str(path).startswith("~") else path
@@ -323,7 +323,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"{shown(name)} stands there twice")
+        raise ValueError(f"{quoted(name)} stands there twice")
     return members
 
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from attnlab.equations import AnyArray
-from attnlab.errors import AttnlabError, MissingFileError, ResumeError, shown
+from attnlab.errors import AttnlabError, MissingFileError, ResumeError, quoted
 from attnlab.support.files import Given, open_regular, write_whole
 from attnlab.support.tables import printable
 
@@ -55,7 +55,7 @@ def read_sealed(
     if metadata.get(FORMAT) != format:
         raise unreadable(
             f"{path} can't be read: its format must be {format!r}, and is "
-            f"{shown(metadata.get(FORMAT))}"
+            f"{quoted(metadata.get(FORMAT))}"
         )
     seal = metadata.pop(SEAL, None)
     if seal != checksum(metadata, tensors):

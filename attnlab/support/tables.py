@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from numpy.typing import ArrayLike
 
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.support.checks import as_array, as_count
 from attnlab.support.console import PrintedAnywhere, PrintedText
 
@@ -194,7 +194,7 @@ def labels(given: Iterable[object] | None, count: int, of: str) -> list[str]:
         texts = [printable(str(label)) for label in (range(count) if given is None else given)]
     except Exception:  # an object may raise what it likes when it is gone through, or shown
         raise InvalidTypeError(
-            f"{of} must be {count} labels, such as tokens.symbols; given {shown(given)}"
+            f"{of} must be {count} labels, such as tokens.symbols; given {quoted(given)}"
         ) from None
     if len(texts) != count:
         raise InvalidValueError(f"{len(texts)} labels given for {count} {of}")

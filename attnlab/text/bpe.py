@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnlab.errors import InvalidValueError, VocabularyError, shown
+from attnlab.errors import InvalidValueError, VocabularyError, quoted
 from attnlab.steps import Part
 from attnlab.text.tokens import BYTES
 
@@ -181,7 +181,7 @@ def _first_wrong(ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> V
 
 def no_merge(number: int, merge: object) -> VocabularyError:
     return VocabularyError(
-        f"merge {number} must be of two tokens that make a third one; {shown(merge)} is not"
+        f"merge {number} must be of two tokens that make a third one; {quoted(merge)} is not"
     )
 
 
@@ -289,5 +289,5 @@ def _template(part: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
         if {*map(type, front + end)} - {int}:
             raise TypeError("an id is no integer")
     except (LookupError, TypeError):
-        raise VocabularyError(f"post_processor can't be read: {shown(part)}") from None
+        raise VocabularyError(f"post_processor can't be read: {quoted(part)}") from None
     return front, end

@@ -16,7 +16,7 @@ from attnlab.errors import (
     InvalidValueError,
     MissingExtraError,
     VocabularyError,
-    shown,
+    quoted,
 )
 from attnlab.steps import Part
 from attnlab.support.checks import as_count, as_flag
@@ -103,7 +103,7 @@ class Tokenizer:
         ):
             raise InvalidTypeError(
                 "a vocabulary is a dict of ids, and merges are a list of pairs; given "
-                f"{shown(ids)} and {shown(merges)}"
+                f"{quoted(ids)} and {quoted(merges)}"
             )
         return cls(byte_pairs(dict(ids), merges))
 
@@ -324,4 +324,4 @@ def _errors_told(kind: type[AttnlabError], what: str) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
-        raise kind(f"{what}: {shown(str(error), 200)}") from None
+        raise kind(f"{what}: {quoted(str(error), 200)}") from None

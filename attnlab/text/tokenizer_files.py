@@ -18,7 +18,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import InvalidTypeError, MissingFileError, VocabularyError, shown
+from attnlab.errors import InvalidTypeError, MissingFileError, VocabularyError, quoted
 from attnlab.support.files import read_json, read_text
 from attnlab.text.bpe import Merges, is_byte_level, no_merge
 from attnlab.text.tokens import BYTES, END_OF_TEXT
@@ -110,20 +110,20 @@ def checked(settings: object) -> Settings:
         return settings
     if not isinstance(settings, Mapping):
         raise InvalidTypeError(
-            f"a tokenizer is made of what tokenizer.json holds, a dict; given {shown(settings)}"
+            f"a tokenizer is made of what tokenizer.json holds, a dict; given {quoted(settings)}"
         )
     parts = {name: settings.get(name) for name in PARTS}
     for name, part in parts.items():
         if not (part is None or (isinstance(part, dict) and isinstance(part.get("type"), str))):
-            raise VocabularyError(f"{name} must be null or have a type; it is {shown(part)}")
+            raise VocabularyError(f"{name} must be null or have a type; it is {quoted(part)}")
     model = settings.get("model")
     if not isinstance(model, dict):
-        raise VocabularyError(f"model must be an object; it is {shown(model)}")
+        raise VocabularyError(f"model must be an object; it is {quoted(model)}")
     if model.get("dropout"):
-        raise VocabularyError(f"model.dropout {shown(model['dropout'])} makes ids random")
+        raise VocabularyError(f"model.dropout {quoted(model['dropout'])} makes ids random")
     added = settings.get("added_tokens") or []
     if not isinstance(added, list) or not all(map(_is_added_token, added)):
-        raise VocabularyError(f"added_tokens must have an id and a text each: {shown(added)}")
+        raise VocabularyError(f"added_tokens must have an id and a text each: {quoted(added)}")
     done = Settings(
         version="1.0",
         **parts,
@@ -160,19 +160,19 @@ def _is_text(value: object) -> bool:
 def _check_vocabulary(ids: object) -> None:
     """Refuse what is no dict of symbols and ids."""
     if not isinstance(ids, dict):
-        raise VocabularyError(f"a vocabulary must be an object of ids; it is {shown(ids)}")
+        raise VocabularyError(f"a vocabulary must be an object of ids; it is {quoted(ids)}")
     if {*map(type, ids)} - {str} or {*map(type, ids.values())} - {int}:
         wrong = [item for item in ids.items() if [*map(type, item)] != [str, int]]
         raise VocabularyError(
-            f"the id of {shown(wrong[0][0])} isn't an integer: {shown(wrong[0][1])}"
+            f"the id of {quoted(wrong[0][0])} isn't an integer: {quoted(wrong[0][1])}"
         )
     for extreme in (min(ids.values()), max(ids.values())) if ids else ():
         if not 0 <= extreme < MOST_IDS:
             symbol = next(symbol for symbol, id in ids.items() if id == extreme)
-            raise VocabularyError(f"the id of {shown(symbol)}, {extreme}, doesn't fit in 32 bits")
+            raise VocabularyError(f"the id of {quoted(symbol)}, {extreme}, doesn't fit in 32 bits")
     if len(set(ids.values())) < len(ids):
         twice = Counter(ids.values()).most_common(1)[0][0]
-        one, other = [shown(symbol) for symbol, id in ids.items() if id == twice][:2]
+        one, other = [quoted(symbol) for symbol, id in ids.items() if id == twice][:2]
         raise VocabularyError(f"{one} and {other} have the same id, {twice}")
     if not _is_text("".join(ids)):
         raise VocabularyError("a token holds half of a surrogate pair, which is no text")
@@ -181,7 +181,7 @@ def _check_vocabulary(ids: object) -> None:
 def _pairs(merges: object) -> list[tuple[str, str]]:
     """Merges as pairs, given as pairs or as text with a space between the two."""
     if not isinstance(merges, Sequence):
-        raise VocabularyError(f"merges must be a list; it is {shown(merges)}")
+        raise VocabularyError(f"merges must be a list; it is {quoted(merges)}")
     pairs = []
     try:
         for merge in merges:
@@ -204,7 +204,7 @@ def _read_settings(directory: Path) -> Settings:
         raise _no_tokenizer(directory)
     elif kind not in (None, *GPT2_CLASSES, *BERT_CLASSES):
         raise VocabularyError(
-            f"tokenizer_class {shown(kind)} needs a tokenizer.json here. {HOW_TO_CONVERT}"
+            f"tokenizer_class {quoted(kind)} needs a tokenizer.json here. {HOW_TO_CONVERT}"
         )
     else:
         settings = older
@@ -248,7 +248,7 @@ def _byte_pairs(vocab: Path, merges: Path) -> Settings:
         for number, line in enumerate(lines, start=1):
             if line and line.count(" ") != 1:
                 raise VocabularyError(
-                    f"{merges}, line {number}: two symbols expected, found {shown(line)}"
+                    f"{merges}, line {number}: two symbols expected, found {quoted(line)}"
                 ) from None
         raise VocabularyError(f"{vocab} and {merges.name}: {error}") from None
 
@@ -303,7 +303,7 @@ def _compare(settings: Settings, older: Settings) -> None:
         one, other = all_of_ours.get(symbol), theirs["vocab"].get(symbol, added.get(symbol))
         if one != other:
             raise VocabularyError(
-                f"the id of {shown(symbol)} is {one} in tokenizer.json and {other} in the older "
+                f"the id of {quoted(symbol)} is {one} in tokenizer.json and {other} in the older "
                 "files (None: not there)"
             )
     for number, pair in enumerate(zip_longest(ours.get("merges", ()), theirs.get("merges", ())), 1):
@@ -334,7 +334,7 @@ def _token(given: object, name: str) -> JsonObject:
     """A special token as an added token, without its id."""
     token = {"content": given} if isinstance(given, str) else given
     if not isinstance(token, dict) or not _is_text(token.get("content")):
-        raise VocabularyError(f"{name} must be a text, or have a content; it is {shown(given)}")
+        raise VocabularyError(f"{name} must be a text, or have a content; it is {quoted(given)}")
     flags = {flag: token[flag] for flag in FLAGS if flag in token}
     return {"content": token["content"], **flags, "special": True}
 
@@ -367,8 +367,8 @@ def _numbered(
         next_id = max(next_id, id + 1)
         if token.get("id", id) != id:
             raise VocabularyError(
-                f"the added token {shown(token['content'])} has id {token['id']}, and transformers "
-                f"gives it {id}: what is not in the vocabulary is numbered from its end on"
+                f"the added token {quoted(token['content'])} has id {token['id']}, and "
+                f"transformers gives it {id}: what is not in the vocabulary is numbered from its end on"
             )
         added[token["content"]] = dict.fromkeys(FLAGS, False) | token | {"id": id}
 
@@ -403,10 +403,10 @@ def _told_apart(
         try:
             tokens = [{**token, "id": int(id)} for id, token in told.items()]
         except (AttributeError, TypeError, ValueError):
-            raise VocabularyError(f"added_tokens_decoder can't be read: {shown(told)}") from None
+            raise VocabularyError(f"added_tokens_decoder can't be read: {quoted(told)}") from None
     for token in tokens:
         if not _is_added_token(token):
-            raise VocabularyError(f"an added token must have an id and a text: {shown(token)}")
+            raise VocabularyError(f"an added token must have an id and a text: {quoted(token)}")
     return sorted(tokens, key=lambda token: token["id"])
 
 
@@ -449,7 +449,7 @@ def _bert_rules(settings: Settings, config: JsonObject, special: Special, is_old
 def _flag(config: JsonObject, name: str, default: bool | None) -> bool | None:
     value = config.get(name)
     if value is not None and not isinstance(value, bool):
-        raise VocabularyError(f"{name} must be true or false; it is {shown(value)}")
+        raise VocabularyError(f"{name} must be true or false; it is {quoted(value)}")
     return default if value is None else value
 
 
@@ -460,7 +460,7 @@ def _template(
     around = [token["content"] for token in (*front, *end)]
     ids = {token["content"]: token["id"] for token in settings["added_tokens"]}
     if nameless := [content for content in around if content not in ids]:
-        raise VocabularyError(f"{shown(nameless[0])} is to stand by every text, and has no id")
+        raise VocabularyError(f"{quoted(nameless[0])} is to stand by every text, and has no id")
     if not around:
         return None
     pieces = [{"SpecialToken": {"id": content, "type_id": 0}} for content in around]
@@ -492,7 +492,7 @@ def _check_all_made(settings: Settings) -> None:
     if other:
         raise VocabularyError(
             f"{len(other)} tokens are neither a byte, nor made by a merge, nor special; the first "
-            f"is {shown(min(other))}: merges.txt may have been cut off"
+            f"is {quoted(min(other))}: merges.txt may have been cut off"
         )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.equations import AnyArray, Ids
-from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError, quoted
 from attnlab.steps import Numbered, Part, read_only
 from attnlab.support.checks import as_count, as_number, check_kind, is_integer
 from attnlab.support.console import PrintedAnywhere
@@ -145,7 +145,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
             return super().index(value, start, stop)
         except ValueError:
             raise InvalidValueError(
-                f"{shown(value)} is no Token among these; tokens.find(text) finds one by its text"
+                f"{quoted(value)} is no Token among these; tokens.find(text) finds one by its text"
             ) from None
 
     def find(self, text: str) -> int:
@@ -168,16 +168,16 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
             return found[0]
         if found:
             raise InvalidValueError(
-                f"{shown(text)} is {len(found)} of the tokens, {self._called(found)}: give the "
+                f"{quoted(text)} is {len(found)} of the tokens, {self._called(found)}: give the "
                 "number of one"
             )
         if parts := self._holding(text.encode(errors="surrogatepass")):
             raise InvalidValueError(
-                f"{shown(text)} is no token here, and is held by {self._called(parts)}: give one "
+                f"{quoted(text)} is no token here, and is held by {self._called(parts)}: give one "
                 "of these, by its number or its text"
             )
         raise InvalidValueError(
-            f"{shown(text)} is not among the tokens, {self._called(range(len(self)))}"
+            f"{quoted(text)} is not among the tokens, {self._called(range(len(self)))}"
         )
 
     def _holding(self, searched: bytes) -> list[int]:
@@ -225,7 +225,7 @@ def checked_tokens(tokens: Iterable[Token]) -> tuple[Token, ...]:
             return kept
     raise InvalidTypeError(
         "Tokens are made of a list of Token, and by a model's tokenizer.tokens(text); given "
-        f"{shown(tokens)}"
+        f"{quoted(tokens)}"
     )
 
 
@@ -254,7 +254,7 @@ def as_tokens(
     if tokens is None:
         raise InvalidTypeError(
             f"{name} must be a list of texts, one for each of the {count} {of}, such as "
-            f"['猫', '吃', '鱼']; given {shown(texts)}"
+            f"['猫', '吃', '鱼']; given {quoted(texts)}"
         )
     if len(tokens) != count:
         raise InvalidValueError(f"{len(tokens)} {name} given for {count} {of}")
@@ -331,7 +331,7 @@ class Vocabulary:
             return self.tokens([name])[0]
         if not isinstance(name, str):
             raise InvalidTypeError(
-                f"a token is named by its id or its text, such as ' dog'; given {shown(name)}"
+                f"a token is named by its id or its text, such as ' dog'; given {quoted(name)}"
             )
         raw = name.encode(errors="surrogatepass")
         for id in self.ids.tolist():
@@ -341,7 +341,7 @@ class Vocabulary:
             if symbol == name:
                 return self.token(id)
         raise InvalidValueError(
-            f"{shown(name)} is not one token of the vocabulary: give the id of one, or its text "
+            f"{quoted(name)} is not one token of the vocabulary: give the id of one, or its text "
             "as trace.tokens and next_tokens show it, with the space in front"
         )
 
@@ -375,7 +375,7 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
     """
     array = as_ids(ids)
     if array.ndim != 1:
-        given = f"shape {array.shape}" if array.ndim else shown(ids, 40)
+        given = f"shape {array.shape}" if array.ndim else quoted(ids, 40)
         raise InvalidValueError(f"token ids must be one row of integers; given {given}")
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
@@ -398,10 +398,10 @@ def as_ids(ids: ArrayLike) -> AnyArray:
     except ValueError:
         raise InvalidValueError(
             "token ids must be one row of integers, or rows of equal length; given rows that are "
-            f"not: {shown(ids)}"
+            f"not: {quoted(ids)}"
         ) from None
     except Exception as error:  # an object may make its array as it likes
         raise InvalidTypeError(
-            f"token ids must be one row of integers; given {shown(ids, 40)}, of which no array can "
-            f"be made: {shown(error)}"
+            f"token ids must be one row of integers; given {quoted(ids, 40)}, of which no array "
+            f"can be made: {quoted(error)}"
         ) from None

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from attnlab.checkpoints.checkpoint import INDEX, WEIGHTS
 from attnlab.equations import Array, Ids
-from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError, shown
+from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import ForwardPass, dropout_shapes
 from attnlab.forward.functional import drawn_dropout
@@ -77,11 +77,11 @@ class Settings:
             value = getattr(self, name)
             if not is_integer(value) or value < smallest:
                 raise InvalidValueError(
-                    f"{name} must be an integer of at least {smallest}; given {shown(value)}"
+                    f"{name} must be an integer of at least {smallest}; given {quoted(value)}"
                 )
             object.__setattr__(self, name, int(value))
         if self.seed >= LARGEST_SEED:
-            raise InvalidValueError(f"seed must have at most 128 bits; given {shown(self.seed)}")
+            raise InvalidValueError(f"seed must have at most 128 bits; given {quoted(self.seed)}")
         for name in ("learning_rate", "clip", "decay", "dropout"):
             value = getattr(self, name)
             number = _as_float(value)
@@ -90,12 +90,12 @@ class Settings:
             if not (0 < number < largest or (zero_will_do and number == 0)):
                 bounds = f"{'at least' if zero_will_do else 'above'} 0 and "
                 bounds += "finite" if math.isinf(largest) else f"below {largest:g}"
-                raise InvalidValueError(f"{name} must be a number {bounds}; given {shown(value)}")
+                raise InvalidValueError(f"{name} must be a number {bounds}; given {quoted(value)}")
             object.__setattr__(self, name, number)
         if self.warmup >= self.steps:
             raise InvalidValueError(
-                f"warmup must be less than all {shown(self.steps)} steps; "
-                f"given {shown(self.warmup)}"
+                f"warmup must be less than all {quoted(self.steps)} steps; "
+                f"given {quoted(self.warmup)}"
             )
 
 
@@ -329,7 +329,7 @@ def train(
     if tokenizer is not None:
         check_kind(tokenizer, Tokenizer, "tokenizer")
     if watch is not None and not callable(watch):
-        raise InvalidTypeError(f"watch must be a function; given {shown(watch)}")
+        raise InvalidTypeError(f"watch must be a function; given {quoted(watch)}")
     progress = as_flag(progress, "progress")
     if tokenizer is None and config.vocab_size == len(Tokenizer.of_bytes()):
         tokenizer = Tokenizer.of_bytes()
@@ -528,7 +528,7 @@ def _corpus_ids(
     ids = check_ids(corpus, config.vocab_size)
     if sequence_length > config.n_positions:
         raise InvalidValueError(
-            f"a sequence_length of {shown(sequence_length)} is too long: the model has "
+            f"a sequence_length of {quoted(sequence_length)} is too long: the model has "
             f"{config.n_positions} positions"
         )
     if len(ids) <= sequence_length:

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from attnlab import equations
-from attnlab.errors import InvalidValueError
-from attnlab.errors import shown as quoted
+from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.messages import Message
 from attnlab.views.evaluation import StepNumber, lines_of, plain
 from attnlab.views.explanation import Explanation, Line

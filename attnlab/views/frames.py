@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidValueError
-from attnlab.errors import shown as quoted
+from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.checks import as_texts
 from attnlab.views.shown import Axis, Result, missing_extra, per_head, shown, shown_matrix
 

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
-from attnlab.errors import InvalidValueError, shown
+from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.messages import Message
 
 ENGLISH, CHINESE = "en", "zh"
@@ -48,7 +48,7 @@ def language_of(given: str | None = None) -> str:
         named = next(filter(None, map(os.environ.get, VARIABLES)), None) or _locale()
         return CHINESE if named.lower().startswith(("zh", "chinese")) else ENGLISH
     if not isinstance(given, str) or given not in (ENGLISH, CHINESE):
-        raise InvalidValueError(f"language must be 'en' or 'zh'; given {shown(given)}")
+        raise InvalidValueError(f"language must be 'en' or 'zh'; given {quoted(given)}")
     return given
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.support.checks import as_reals, check_kind
 from attnlab.support.tables import labels
 from attnlab.views.colours import LIGHT
@@ -122,7 +122,7 @@ def plane(
     named = _named(given, "matrices", "{'W_Q': W_Q}", MOST_MATRICES)
     maps = [(say("before"), np.eye(2), np.zeros(2))]
     maps += [
-        (name, *_affine(one, f"matrices[{shown(name)}]" if given is matrices else "the matrix"))
+        (name, *_affine(one, f"matrices[{quoted(name)}]" if given is matrices else "the matrix"))
         for name, one in named.items()
     ]
     dots = {} if points is None else _vectors(points, "points")
@@ -235,14 +235,14 @@ def curves(
     ax : matplotlib's Axes to draw into; None for a figure of its own
     """
     lines = {
-        name: _row(numbers, f"curve {shown(name)}")
+        name: _row(numbers, f"curve {quoted(name)}")
         for name, numbers in _named(curves, "curves", "{'loss': losses}", MOST_CURVES).items()
     }
     along = None if x is None else _row(x, "x")
     for name, numbers in lines.items():
         if along is not None and len(along) != len(numbers):
             raise InvalidValueError(
-                f"curve {shown(name)} has {len(numbers)} numbers, and x has {len(along)}"
+                f"curve {quoted(name)} has {len(numbers)} numbers, and x has {len(along)}"
             )
     check_kind(x_name, str, "x_name")
     check_kind(y_name, str, "y_name")
@@ -420,7 +420,7 @@ def _named(given: object, name: str, example: str, most: int) -> dict[str, Any]:
     """What stands under which label."""
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise InvalidTypeError(
-            f"{name} must be a dict with texts as labels, such as {example}; given {shown(given)}"
+            f"{name} must be a dict with texts as labels, such as {example}; given {quoted(given)}"
         )
     if not 0 < len(given) <= most:
         raise InvalidValueError(
@@ -432,7 +432,7 @@ def _named(given: object, name: str, example: str, most: int) -> dict[str, Any]:
 def _vectors(given: object, name: str) -> dict[str, AnyArray]:
     """Vectors of the plane by their labels."""
     named = _named(given, name, "{'猫': (1, 2), '鱼': (0, -1)}", MOST_VECTORS)
-    return {text: _finite(one, f"{name}[{shown(text)}]", (2,)) for text, one in named.items()}
+    return {text: _finite(one, f"{name}[{quoted(text)}]", (2,)) for text, one in named.items()}
 
 
 def _affine(given: Any, name: str) -> tuple[AnyArray, AnyArray]:
@@ -451,7 +451,9 @@ def _finite(given: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
             f"{numbers.shape}"
         )
     if not np.isfinite(numbers).all():
-        raise InvalidValueError(f"{name} must hold finite numbers; given {shown(numbers.tolist())}")
+        raise InvalidValueError(
+            f"{name} must hold finite numbers; given {quoted(numbers.tolist())}"
+        )
     return numbers
 
 

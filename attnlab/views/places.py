@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
-from attnlab.errors import shown as quoted
+from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError, quoted
 from attnlab.support.checks import as_number, is_integer
 from attnlab.support.messages import Message
 from attnlab.views.shown import Result, axis_of, label

@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidValueError
-from attnlab.errors import shown as quoted
+from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.checks import check_kind
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.files import as_path, write_whole

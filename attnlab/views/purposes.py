@@ -5,7 +5,7 @@ The Chinese is in `zh.po`; `say(purpose(path))` is in the reader's language.
 
 from __future__ import annotations
 
-from attnlab.errors import InvalidValueError, shown
+from attnlab.errors import InvalidValueError, quoted
 
 # By a step's name, or, where that depends on it, with what it is a step of in front.
 PURPOSES = {
@@ -158,4 +158,4 @@ def purpose(path: str) -> str:
     for key in (".".join(names[-2:]), names[-1] if names else ""):
         if key in PURPOSES:
             return PURPOSES[key]
-    raise InvalidValueError(f"there is no step {shown(path)}")
+    raise InvalidValueError(f"there is no step {quoted(path)}")

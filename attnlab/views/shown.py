@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidTypeError, InvalidValueError, MissingExtraError
-from attnlab.errors import shown as quoted
+from attnlab.errors import InvalidTypeError, InvalidValueError, MissingExtraError, quoted
 from attnlab.support.checks import check_kind
 from attnlab.support.tables import elide, printable, table
 from attnlab.views.language import say

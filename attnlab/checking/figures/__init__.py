@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnlab.errors import InvalidTypeError, InvalidValueError, shown
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.support.checks import is_integer, is_real
 from attnlab.support.files import read_json
 
@@ -66,7 +66,7 @@ def load(name: str) -> dict[str, Any]:
     names = sorted(file.stem for file in HERE.glob("*.json"))
     if not isinstance(name, str) or name not in names:
         raise InvalidValueError(
-            f"there are no recorded figures called {shown(name)}; there are {', '.join(names)}"
+            f"there are no recorded figures called {quoted(name)}; there are {', '.join(names)}"
         )
     return read_json(HERE / f"{name}.json", InvalidValueError)
 
@@ -82,7 +82,7 @@ def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) 
     """
     if not is_integer(decimals) or not 0 <= decimals <= MOST_DECIMALS:
         raise InvalidValueError(
-            f"decimals must be an integer from 0 to {MOST_DECIMALS}; given {shown(decimals)}"
+            f"decimals must be an integer from 0 to {MOST_DECIMALS}; given {quoted(decimals)}"
         )
     actual, expected = (
         _numbers(computed, "computed", np.nan),
@@ -127,7 +127,7 @@ def verdict(
     tables : by name, computed and recorded, as `compare` takes them
     """
     changed = [
-        f"\n  {name} = {shown(np.asarray(recorded).tolist())}"
+        f"\n  {name} = {quoted(np.asarray(recorded).tolist())}"
         for name, (given, recorded) in inputs.items()
         if not np.array_equal(given, recorded)
     ]

@@ -20,8 +20,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidValueError
-from attnlab.errors import shown as quoted
+from attnlab.errors import InvalidValueError, quoted
 from attnlab.views.page import way
 from attnlab.views.page.prediction import logits_after, positions_of, prediction
 from attnlab.views.shown import Result

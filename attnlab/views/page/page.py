@@ -28,8 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.errors import InvalidValueError, WriteError
-from attnlab.errors import shown as quoted
+from attnlab.errors import InvalidValueError, WriteError, quoted
 from attnlab.support.files import as_path, open_regular, write_whole
 from attnlab.support.tables import printable
 from attnlab.views import explanations

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidValueError, shown
+from attnlab.errors import InvalidValueError, quoted
 from attnlab.views.language import say
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result
@@ -121,7 +121,7 @@ def norms(trace: Result) -> Iterable[AnyArray]:
 def columns(trace: Result, path: str, start: int, stop: int) -> Iterable[AnyArray]:
     """The pack "columns" of a parameter."""
     if path not in {"W_U", *_maps_of(len(trace.blocks))}:
-        raise InvalidValueError(f"there are no columns of {shown(path)}")
+        raise InvalidValueError(f"there are no columns of {quoted(path)}")
     W = _at(trace, path)
     place, _, name = path.rpartition(".")
     bias = None if path == "W_U" else _at(trace, f"{place}.{name.replace('W', 'b')}")
