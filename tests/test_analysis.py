@@ -1195,7 +1195,7 @@ def test_what_is_no_job_and_what_can_not_be_patched(odd: Trace, given: Any) -> N
     with pytest.raises(AttnlabError, match="job must be one of"):
         odd.jobs().best(given)
     for traces in ((given, odd), (odd, given), (odd, odd.blocks[0])):
-        with pytest.raises(AttnlabError, match="clean and corrupted are traces"):
+        with pytest.raises(AttnlabError, match="clean and corrupted must be traces"):
             attnlab.patch(*traces, "blocks.0.mid", metric=5)
 
 

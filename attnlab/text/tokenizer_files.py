@@ -367,8 +367,8 @@ def _numbered(
         next_id = max(next_id, id + 1)
         if token.get("id", id) != id:
             raise VocabularyError(
-                f"the added token {quoted(token['content'])} has id {token['id']}, and "
-                f"transformers gives it {id}: what is not in the vocabulary is numbered from its end on"
+                f"the added token {quoted(token['content'])} has id {token['id']}, but "
+                f"transformers gives it {id}: added tokens are numbered after the vocabulary"
             )
         added[token["content"]] = dict.fromkeys(FLAGS, False) | token | {"id": id}
 
