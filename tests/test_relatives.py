@@ -185,7 +185,7 @@ def test_scales_of_long_texts(T: int) -> None:
 def test_a_scale_explains_itself() -> None:
     head = GPT2.from_pretrained(REFERENCE / "quick_gelu").trace("the hen").head(1, 0)
     text = str(head.explain(2, 1))
-    assert f"scale = √Dk · (layer + 1)\n  {math.sqrt(3) * 2:.4f}" in text
+    assert f"scale = √Dk · (layer + 1)\n  √3 · 2 = {math.sqrt(3) * 2:.4f}" in text
 
 
 @pytest.mark.parametrize("name", RELATIVES)

@@ -367,7 +367,7 @@ def _numbered(
         next_id = max(next_id, id + 1)
         if token.get("id", id) != id:
             raise VocabularyError(
-                f"the added token {quoted(token['content'])} has id {token['id']}, but "
+                f"the added token {quoted(token['content'])} has id {token['id']}, and "
                 f"transformers gives it {id}: added tokens are numbered after the vocabulary"
             )
         added[token["content"]] = dict.fromkeys(FLAGS, False) | token | {"id": id}
