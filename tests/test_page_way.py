@@ -643,8 +643,8 @@ def test_a_way_that_comes_late_is_not_shown(odd: GPT2, open_page: Open) -> None:
     page.evaluate(
         """async () => {
             const [at, frame] = [selection.query, () => new Promise(requestAnimationFrame)];
-            const soon = numbersOf;
-            numbersOf = async (...one) => {
+            const soon = source.step.bind(source);
+            source.step = async (...one) => {
                 await new Promise((go) => setTimeout(go, 200));
                 return soon(...one);
             };
