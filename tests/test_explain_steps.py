@@ -18,7 +18,7 @@ from attnlab.errors import DisagreementError
 from attnlab.forward.forward_pass import dropout_shapes
 from attnlab.forward.parameters import ParameterVector, parameter_shapes
 from attnlab.steps import Result
-from attnlab.views.explanation import Line, Term, in_words
+from attnlab.views.terms import Line, Term, in_words
 
 X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
 W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]

@@ -5,6 +5,7 @@ import importlib
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,26 @@ def test_import_paths_of_earlier_versions(old: str) -> None:
 @pytest.mark.parametrize("room", ORDER)
 def test_imports_run_one_way(room: str) -> None:
     assert imports_of(room) <= set(ORDER[: ORDER.index(room)])
+
+
+def modules_of(file: Path) -> set[str]:
+    """The modules of attnlab that a file imports, for types alone too."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def test_no_two_files_of_a_folder_import_each_other() -> None:
+    files = {
+        ".".join(("attnlab", *file.relative_to(PACKAGE).with_suffix("").parts)): file
+        for file in PACKAGE.rglob("*.py")
+        if file.name != "__init__.py"
+    }
+    graph = {name: modules_of(file) & set(files) - {name} for name, file in files.items()}
+    assert len(graph["attnlab.model.gpt2"]) > 5
+    assert tuple(TopologicalSorter(graph).static_order())  # CycleError names a circle
 
 
 def test_a_late_import_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

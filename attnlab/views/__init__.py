@@ -7,5 +7,6 @@ for the browser; `colours` and `language`, with its Chinese in `zh.po`, serve al
 An explanation of one number: `explanations` declares, for each equation, the `formulas` by which a
 number of its step comes about, and `purposes` says what the step is for. `explain` finds the number
 that is asked for, by its `places`; `evaluation` works it out, `rows` a whole row of weights; what
-you get is an `explanation`. Methods of results import these modules when they are called.
+you get is an `explanation`, made of `terms`. Methods of results import these modules when they are
+called.
 """

@@ -14,11 +14,11 @@ import numpy as np
 
 from attnlab.errors import DisagreementError
 from attnlab.support.messages import Message
-from attnlab.views.explanation import Line, Parts, Table, Term, printed
 from attnlab.views.explanations import EXPLANATIONS, Explained, Formula
 from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, leaves, parse, write
 from attnlab.views.places import called, number_in_words
 from attnlab.views.shown import Result, axis_of
+from attnlab.views.terms import Line, Parts, Table, Term, printed
 
 # Up to so many products, or other terms of a sum, all are written; of more the largest.
 PRODUCTS_WHOLE, TERMS_WHOLE, TERMS_SHOWN = 12, 64, 8

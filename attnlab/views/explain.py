@@ -11,11 +11,12 @@ from attnlab import equations
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.messages import Message
 from attnlab.views.evaluation import StepNumber, lines_of, plain
-from attnlab.views.explanation import Explanation, Line
+from attnlab.views.explanation import Explanation
 from attnlab.views.places import called, id_of, place, place_of
 from attnlab.views.purposes import purpose
 from attnlab.views.rows import STEPS, explain_row
 from attnlab.views.shown import Result, axis_of
+from attnlab.views.terms import Line
 
 # What softmax makes of logits, which is no step: it depends on how the next token is drawn.
 PROBABILITIES = "probabilities"

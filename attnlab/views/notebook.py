@@ -23,7 +23,6 @@ from attnlab.support.console import PrintedAnywhere
 from attnlab.support.messages import MODEL, recognised
 from attnlab.support.tables import ELLIPSIS, elide, printable
 from attnlab.views.colours import DARK, LIGHT, Theme, shades
-from attnlab.views.explanation import Line, Term
 from attnlab.views.language import say
 from attnlab.views.shown import (
     ALL_OF_IT,
@@ -39,6 +38,7 @@ from attnlab.views.shown import (
     places_of,
     shown,
 )
+from attnlab.views.terms import Line, Term
 
 # How many tokens are shown as chips, and of a small picture of one head among several.
 CHIPS_SHOWN = 64

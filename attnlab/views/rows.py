@@ -9,10 +9,11 @@ from typing import Any
 from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, elide
 from attnlab.views.evaluation import StepNumber, lines_of, plain
-from attnlab.views.explanation import Explanation, Line, Parts, Table, Term
+from attnlab.views.explanation import Explanation
 from attnlab.views.places import called
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result, axis_of
+from attnlab.views.terms import Line, Parts, Table, Term
 
 # How many columns of V the table of a row shows.
 COLUMNS_SHOWN = 7

@@ -21,8 +21,9 @@ from attnlab.support.tables import (
     printable,
     wrapped,
 )
-from attnlab.views.explanation import Explanation, fold
+from attnlab.views.explanation import Explanation
 from attnlab.views.shown import TOKENS_SHOWN, Shown, label
+from attnlab.views.terms import fold
 
 # The most columns of a table, however wide the terminal is.
 COLUMNS_SHOWN = 16
