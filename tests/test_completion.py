@@ -28,7 +28,10 @@ def test_dir_offers_what_people_type_and_nothing_else() -> None:
     assert {"GPT2", "softmax", "table"} <= typed <= set(dir(attnlab))
 
 
-@pytest.fixture(scope="module", params=["Jedi", "evaluation"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(way, marks=pytest.mark.slow) for way in ("Jedi", "evaluation")],
+)
 def shell(request: pytest.FixtureRequest) -> Iterator[Any]:
     """IPython in a process of its own, in which attnlab is imported as a user does it."""
     needs("IPython", "notebooks")
