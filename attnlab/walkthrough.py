@@ -4,7 +4,7 @@
     python -m attnlab.walkthrough DIRECTORY the verdict on a model of yours
 
 Source of the order and the figures: orczhou.com, "understanding-llm-attention", 2025-12-31, in
-`attnlab/figures/walkthrough.json`.
+`attnlab/checking/figures/walkthrough.json`.
 """
 
 from __future__ import annotations

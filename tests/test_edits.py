@@ -859,7 +859,7 @@ def test_weights_that_do_not_sum_to_1_are_told_in_the_title(odd: GPT2) -> None:
     told = f"edited: {path} (rows that do not sum to 1)"
     assert trace.edited({path: lambda x: x / 2}).head(1, 2).title.endswith(told)
     assert trace.edited({path: 0.25}).title.endswith(f"blocks of 5 heads, edited: {path}")
-    # Rounding is none, and what is more than rounding of half precision is told.
+    # Rounding is not reported; what exceeds the rounding of half precision is.
     assert "sum to 1" not in trace.edited({path: lambda x: x * (1 + 9e-5)}).title
     assert told in trace.edited({path: lambda x: x * (1 + 2e-4)}).title
     # A further edit upstream leaves an array as it is, and halves what is there by then.

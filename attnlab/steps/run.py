@@ -121,7 +121,7 @@ class Run:
             return self._kept(path)
 
     def telling(self) -> np.errstate:
-        """While it lasts, what overflows is told, and never becomes a finite number."""
+        """A context in which overflow raises, or is ignored by a run that does not report it."""
         overflow: Literal["raise", "ignore"] = "raise" if self.tells else "ignore"
         return np.errstate(over=overflow, invalid=overflow, divide=overflow, under="ignore")
 

@@ -218,7 +218,7 @@ def held(path: Given) -> Iterator[None]:
             f"{file} can't be locked: another run is using the directory. Wait until it has ended, "
             "or use another directory"
         ) from None
-    except NotImplementedError:  # a file system without locks, as is one of the next kind
+    except NotImplementedError:  # the file system has no locks: go on without one, as for ENOLCK
         pass
     except OSError as error:
         if error.errno != errno.ENOLCK:

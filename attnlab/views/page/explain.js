@@ -204,7 +204,7 @@ function numbersIn(working, line, tree, value, heading) {
   return { words, numbers: [...(leads ? [...names, " = "] : []), ...numbers, " = "] };
 }
 
-/** A number in its place; how many there are is no number that is computed with. */
+/** A number in its place; a count is not one of them. */
 const leafOf = (working, tree, place) =>
   tree[0] === "len" ? [String(working.value(tree))] : termOf(working.value(tree), place);
 
