@@ -21,7 +21,10 @@ from attnlab.text.tokens import Token
 from attnlab.views.places import place_of
 from attnlab.views.shown import Axis, label
 
-AFTER_ALL_STOPS = "The edit of {} comes after the last stop, so the last row is not what the edited model predicts."
+AFTER_ALL_STOPS = (
+    "The edit of {} comes after the last stop, so the last row is not what the edited model "
+    "predicts."
+)
 
 # How many columns of tokens a table shows.
 COLUMNS_SHOWN = 12
