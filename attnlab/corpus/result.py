@@ -566,7 +566,8 @@ class Atlas(Document, Mapping[str, Measured]):
         Explorer
             as `GPT2.explore` returns it; `.url` opens the atlas
         """
-        from attnlab.model.explorer import START, Explorer
+        from attnlab.model.explorer import Explorer
+        from attnlab.views.page.page import START
 
         self._of_heads()
         self._check_model(model)

@@ -1,13 +1,11 @@
-// The page as an explorer serves it: what it asks for, and what the reader asks for. What was looked
-// at is kept in order, to be compared with and to come back to.
+// The page with a model behind it: what the reader asks for. What was looked at is kept in order, to be
+// compared with and to come back to.
 
 const LOOKS_KEPT = 100;
 
-const looks = []; // as the explorer describes traces
+const looks = []; // as the source describes traces
 let wanted; // what was asked for last: a text, {text} or {ids}, and the places `silenced` in it
 let asking; // aborts the request that is under way
-let hasEnded = false; // once the explorer does not answer
-const otherTabs = new BroadcastChannel("attnlab explorer"); // of this address, so of this explorer
 
 /** Look at a text, {text} or {ids}, with places silenced: [layer, head] a head, [layer] an MLP. */
 function look(text, silenced) {
@@ -98,19 +96,6 @@ async function newest(ask) {
   if (mine !== asking) return;
   byId("explore").ariaBusy = "false";
   then();
-}
-
-/** Nothing that asks the explorer can be done any more; what is shown can be looked at still. */
-function markEnded() {
-  hasEnded = true;
-  byId("prompt").readOnly = true;
-  const asks = "#explore :is(button, input):not(#sampling *), #toggles button";
-  for (const control of document.querySelectorAll(asks)) control.disabled = true;
-}
-
-function tellEnd() {
-  markEnded();
-  tell(say("The explorer has ended. What is shown can be looked at still; start it again for more."));
 }
 
 function tell(sentence) {
@@ -218,7 +203,7 @@ function markSilenced() {
     }
   }
   markToggles();
-  if (hasEnded) markEnded();
+  if (source.hasEnded) source.markEnded();
 }
 
 function markToggles() {
@@ -269,7 +254,7 @@ function makeExplorer() {
   const lookAtPrompt = () => look({ text: prompt.value }, wanted.silenced);
   prompt.addEventListener("keydown", (event) => {
     // With Shift it begins a line; to an input method it may be the choice of a candidate.
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing || hasEnded) return;
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || source.hasEnded) return;
     event.preventDefault();
     lookAtPrompt();
   });
@@ -302,7 +287,7 @@ function makeExplorer() {
           make("label", {}, count, " ", say("tokens")),
         ),
         make("div", { id: "sampling" }, ...makeBoard()),
-        button("end", say("End the explorer"), end),
+        ...(source.end ? [button("end", say("End the explorer"), () => source.end())] : []),
       ),
       make("p", { id: "silenced", class: "note" }),
       make("p", { id: "sampled", class: "note", role: "status" }),
@@ -336,7 +321,7 @@ function makeExplorer() {
   // From a head itself, in the grid or in its map: S.
   for (const id of ["grids", "heatmaps"])
     byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {
-      if (key.toLowerCase() !== "s" || ctrlKey || altKey || metaKey || hasEnded) return;
+      if (key.toLowerCase() !== "s" || ctrlKey || altKey || metaKey || source.hasEnded) return;
       const { layer, head } = target.map ?? selection;
       toggle([layer, head]);
     });
@@ -351,17 +336,6 @@ function makeExplorer() {
   markLook();
 }
 
-async function end() {
-  try {
-    await source.end();
-    otherTabs.postMessage("ended");
-    tellEnd();
-  } catch (error) {
-    tell(error.message);
-  }
-}
-
-otherTabs.addEventListener("message", tellEnd);
 makeExplorer();
 followLinkOfLook(location.hash);
 addEventListener("hashchange", ({ newURL }) => followLinkOfLook(new URL(newURL).hash));

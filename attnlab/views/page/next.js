@@ -140,7 +140,6 @@ function drawPredictions() {
 /** What may follow the chosen token of a trace: a list beside the text, and how it is computed. */
 function makePrediction(trace) {
   const given = trace.prediction;
-  const tokens = new Map(given.tokens.map((name) => [name[0], tokenOf(name)]));
   const known = new Map(); // place -> what is known of it
   const parts = {
     steps: make("ol", { class: "chain" }),
@@ -177,8 +176,7 @@ function makePrediction(trace) {
   const draw = onceAFrame(async () => {
     const place = queryIn(trace);
     if (place >= given.first && !known.has(place)) {
-      const numbers = await source.step(trace, `prediction.${place}`);
-      known.set(place, positionOf(numbers, given.vocab, description.stops));
+      known.set(place, await source.position(trace, place));
       if (place !== queryIn(trace)) return; // another one was chosen since, and is drawn
     }
     const after = () =>
@@ -198,7 +196,7 @@ function makePrediction(trace) {
     if (!position) return;
     const found = {
       ...probabilitiesOf(position, settings),
-      tokens: position.ids.map((id) => tokens.get(id)),
+      tokens: position.ids.map((id) => trace.names.get(id)),
     };
     list.ariaLabel = title.textContent;
     list.replaceChildren(...candidatesOf(found, seen));

@@ -10,7 +10,7 @@ function makeWayBack({ id, atlas }) {
   byId("explore").prepend(make("p", { id: "passage", class: "note" }, link, from));
   const mark = () => {
     from.hidden = looks.at(-1).id !== id; // an id is of one text, with what is silenced in it
-    link.hidden = hasEnded;
+    link.hidden = source.hasEnded;
   };
   // Whoever shows another look, what is silenced in it is told; in the end nothing can be asked for.
   const changed = new MutationObserver(mark);
