@@ -365,7 +365,7 @@ def test_files_and_directories(tmp_path: Path) -> None:
         ("line 2", "lines"),
     ]
     assert names_and_contents(text for text in ("x", "y")) == [("text 0", "x"), ("text 1", "y")]
-    with pytest.raises(MissingFileError, match="The dog barked.* not found; texts must"):
+    with pytest.raises(MissingFileError, match=r"The dog barked.* not found; texts must"):
         texts_of("The dog barked.")
     for given in (3, b"bytes", None):
         with pytest.raises(InvalidTypeError, match="texts must be an iterable"):
@@ -601,7 +601,7 @@ def test_a_head_and_its_texts(alone: Atlas) -> None:
             alone.head(layer, head)
         with pytest.raises(OutOfRangeError):
             induction.most(layer, head)
-    with pytest.raises(KeyError, match="this atlas has no measure .first.; it has induction"):
+    with pytest.raises(KeyError, match="this atlas has no measure 'first'; it has induction"):
         alone["first"]
     assert alone.get("first") is None
     assert list(alone) == list(MEASURES)

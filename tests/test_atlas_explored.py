@@ -243,9 +243,7 @@ def test_a_directory_is_opened(tmp_path: Path) -> None:
     found = attnlab.atlas("pocket", texts(3), ["first"], directory=tmp_path, progress=False)
     assert repr(attnlab.open_atlas(tmp_path)) == repr(found)
     (tmp_path / "atlas.safetensors").unlink()
-    with pytest.raises(
-        MissingFileError, match=r"atlas\.safetensors not found: the run hasn't finished"
-    ):
+    with pytest.raises(MissingFileError, match=r"atlas\.safetensors not found: the run hasn't"):
         attnlab.open_atlas(tmp_path)
 
 

@@ -777,7 +777,7 @@ def test_ctrl_c(sent: str) -> None:
         assert traced(explorer, "the hen")["text"] == "the hen"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (130, f"{NOTICE}The explorer has ended: Ctrl-C.\n")
+    assert (process.returncode, err) == (130, f"{NOTICE}Explorer stopped.\n")
 
 
 def test_the_command_ends_when_the_page_says_so() -> None:
@@ -788,7 +788,7 @@ def test_the_command_ends_when_the_page_says_so() -> None:
     process = start("explore", "the hen", "--no-browser")
     assert answer(link_of(process), "POST", "/stop")[0] == 200
     _, err = process.communicate(timeout=PATIENCE)
-    ended = "The explorer has ended: its page asked for it.\n"
+    ended = "Explorer stopped from the page.\n"
     assert (process.returncode, err) == (0, NOTICE + ended)
 
 
@@ -826,5 +826,5 @@ def test_the_browser_is_given_a_file_that_leads_on(tmp_path: Path) -> None:
     assert f"url={link}" in file.read_text()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (130, f"{NOTICE}The explorer has ended: Ctrl-C.\n")
+    assert (process.returncode, err) == (130, f"{NOTICE}Explorer stopped.\n")
     assert not file.exists()

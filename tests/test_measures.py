@@ -11,8 +11,8 @@ from attnlab import GPT2, Tokenizer, Trace, at
 from attnlab.analysis.jobs import JOBS
 from attnlab.corpus.measures import (
     LARGEST_WRITERS,
-    TARGETS,
     MEASURES,
+    TARGETS,
     checked_measures,
     entropy,
     measured,
