@@ -50,7 +50,6 @@ from attnlab import (
 )
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.support.tables import printable
-from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.page import way
 from attnlab.views.page.page import (
     EQUATIONS,
@@ -828,33 +827,6 @@ def test_light_and_dark(odd: GPT2, open_page: Open) -> None:
     page.emulate_media(color_scheme="light")
     page.locator("#theme").click()
     assert page.evaluate(look) == looks[1]
-
-
-def test_lightness_alone_orders_the_colours(browser: Any) -> None:
-    """Every scale can be read without telling hues apart."""
-    page = browser.new_page()
-    source = (HERE / "palette.js").read_text(encoding="utf-8")
-    for dark, theme in ((False, LIGHT), (True, DARK)):
-        for name in ("sequential", "diverging"):
-            made = f"(theme) => {{ {source}; return [...{name}(theme)]; }}"
-            bits = page.evaluate(made, theme._asdict())
-            channels = np.array([[b & 255, b >> 8 & 255, b >> 16 & 255] for b in bits]) / 255
-            linear = np.where(
-                channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4
-            )
-            lightness = np.cbrt(linear @ [0.2126, 0.7152, 0.0722])
-            parts = [lightness]
-            if name == "diverging":
-                parts = [lightness[127::-1], lightness[128:]]
-                warmth = channels[:, 0] - channels[:, 2]  # what is below zero is blue
-                assert (warmth[:120] < warmth[128]).all()
-                assert (warmth[-120:] > warmth[128]).all()
-            for part in parts:
-                # Two neighbours may fall on the same of 256 levels; eight apart may not.
-                steps = (part[8:] - part[:-8]) * (1 if dark else -1)
-                assert (steps > 0.002).all()
-                assert abs(part[-1] - part[0]) > 0.3
-    page.close()
 
 
 def test_maps_are_drawn_when_they_are_seen(odd: GPT2, open_page: Open) -> None:

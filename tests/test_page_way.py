@@ -570,12 +570,12 @@ def test_a_strips_colours_tell_sign_and_size(open_page: Open, small: Trace) -> N
     shades = page.locator(".cells canvas").evaluate(
         """(canvas) => {
             const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, 1);
-            const shadeOf = (bits) => palettes.signed.indexOf(bits);
+            const shadeOf = (bits) => pixels.indexOf(bits);
             return Array.from(new Uint32Array(data.buffer), shadeOf);
         }"""
     )
     bound = np.abs(row).max()  # of 15 numbers all lie between the ends
-    assert np.abs(np.array(shades) / 255 - (row / bound + 1) / 2).max() <= 3 / 255
+    assert np.abs(np.array(shades) / 254 - (row / bound + 1) / 2).max() <= 3 / 255
 
 
 def test_a_term_leads_to_the_number_that_it_is_of(open_page: Open, small: Trace) -> None:

@@ -251,6 +251,29 @@ class Trace(ForwardPass):
 
         return dataset(self, steps)
 
+    def to_xlsx(self, path: Given, layer: int | None = None, head: int | None = None) -> None:
+        """Write a spreadsheet whose cells are formulas, see `Attention.to_xlsx`.
+
+        Parameters
+        ----------
+        path : such as "head.xlsx"
+        layer, head : which head; without `head` all of a layer, without both the whole model, from
+            ids to the next token's probabilities, for at most 12 tokens and a million cells
+
+        Examples
+        --------
+        >>> trace.to_xlsx("head.xlsx", layer=1, head=2)
+        """
+        from attnlab.views.sheets import write_model
+
+        if layer is not None:
+            attention = self.blocks.one(layer).attention
+            (attention if head is None else attention.heads.one(head)).to_xlsx(path)
+        elif head is not None:
+            raise InvalidValueError(f"head {quoted(head)} of which layer? Give layer= too")
+        else:
+            write_model(self, path)
+
     def next_tokens(self, k: int = 5) -> NextTokens:
         """The k tokens that most probably follow the last one, the most probable first.
 
@@ -371,8 +394,13 @@ class Trace(ForwardPass):
     def composition(self, kind: str = "K") -> Composition:
         """How much of what each head writes each head of a later layer reads.
 
-        ‖OV · reads‖ / (‖OV‖ ‖reads‖), where reads = gain · QK by Q, gain · QKᵀ by K, gain · OV by
-        V, with the gain of the later block's LayerNorm
+        ‖OV · reads‖ / (‖OV‖ ‖reads‖), where reads = QK by Q, QKᵀ by K, and OV by V
+
+        LayerNorm is folded into the matrices, so that they read and write the stream itself: W_Q,
+        W_K and W_V become C gain W and W_O becomes W_O C, where C = I - 1/D takes the mean away.
+
+        Source: "A Mathematical Framework for Transformer Circuits" (2021), "Analyzing the
+        composition of attention heads".
 
         Parameters
         ----------

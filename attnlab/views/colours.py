@@ -1,10 +1,16 @@
-"""The colours of every view: blue below zero, orange above, which colour-blind eyes tell apart."""
+"""The colours of every view: blue below zero, orange above, which colour-blind eyes tell apart.
+
+How large a number is shows in lightness, so that it reads the same with any colour vision.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cache
 from typing import NamedTuple
+
+from attnlab.views.scale import SHADES
 
 
 class Theme(NamedTuple):
@@ -25,12 +31,35 @@ class Theme(NamedTuple):
     positive: str
     masked: str
 
+    @cache  # noqa: B019 (there are two themes)
+    def palette(self) -> tuple[str, ...]:
+        """The colours of numbers by `scale.place`: from negative over zero to positive."""
+        below, above = (shades(self, end, SHADES + 1) for end in (self.negative, self.positive))
+        return (*below[:0:-1], *above)
+
+    def as_data(self) -> dict[str, str]:
+        """The palette for the page, with 1 for each colour on which white is read better."""
+        palette = self.palette()
+        return {
+            "colours": "".join(colour[1:] for colour in palette),
+            "inks": "".join(str(int(ink_on(colour) == WHITE)) for colour in palette),
+        }
+
 
 LIGHT = Theme("#ffffff", "#1f2328", "#626a73", "#0b4f9c", "#f6f3ee", "#9a3a00", "#b9bec5")
 DARK = Theme("#15171c", "#e7e7e4", "#9aa2ad", "#7cc4ff", "#272b33", "#ffb35c", "#565c66")
 
 
 Lab = tuple[float, float, float]
+
+BLACK, WHITE = "#000000", "#ffffff"
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever has more contrast. Source: WCAG 2.2, contrast ratio."""
+    r, g, b = linear(colour)
+    luminance = 0.2126 * r + 0.7152 * g + 0.0722 * b
+    return BLACK if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else WHITE
 
 
 def shades(theme: Theme, end: str, count: int) -> list[str]:
@@ -43,13 +72,19 @@ def shades(theme: Theme, end: str, count: int) -> list[str]:
     ]
 
 
+def linear(colour: str) -> Lab:
+    """Red, green and blue of #rrggbb as amounts of light, 0 to 1."""
+    coded = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in coded)
+    return r, g, b
+
+
 def oklab(colour: str) -> Lab:
     """Of #rrggbb lightness and both axes of colour.
 
     Source: Björn Ottosson, "A perceptual color space for image processing" (2020).
     """
-    coded = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in coded)
+    r, g, b = linear(colour)
     l_ = math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b)
     m_ = math.cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b)
     s_ = math.cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b)

@@ -29,7 +29,7 @@ from attnlab.support.checks import check_kind
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.files import as_path, write_whole
 from attnlab.support.tables import ELLIPSIS, display_width, printable, with_error
-from attnlab.views.colours import LIGHT, shades
+from attnlab.views.colours import LIGHT, ink_on
 from attnlab.views.language import (
     CHINESE,
     ENGLISH,
@@ -39,6 +39,7 @@ from attnlab.views.language import (
     words,
 )
 from attnlab.views.places import place_of
+from attnlab.views.scale import SHADES, WEIGHTS, Scale
 from attnlab.views.shown import (
     ALL_OF_IT,
     TOKENS_SHOWN,
@@ -57,8 +58,9 @@ from attnlab.views.shown import (
 try:
     from matplotlib import font_manager, rc_context, rcParams
     from matplotlib.axes import Axes
-    from matplotlib.colors import ListedColormap, Normalize, PowerNorm
+    from matplotlib.colors import BoundaryNorm, ListedColormap
     from matplotlib.figure import Figure
+    from matplotlib.ticker import AutoLocator, ScalarFormatter
 except ModuleNotFoundError as error:
     raise missing_extra(error, "plot") from None
 
@@ -84,16 +86,6 @@ LABEL_POINTS = 36
 
 # Labels of a column that are no wider than this, such as 猫, are not turned.
 FITS_A_COLUMN = 2
-
-# What is written beside the colours of weights.
-WEIGHTS_TOLD = (0.0, 0.01, 0.1, 0.25, 0.5, 1.0)
-
-# In so many steps a colour goes from zero's to the strongest.
-SHADES = 128
-
-BELOW, ABOVE = (shades(LIGHT, end, SHADES) for end in (LIGHT.negative, LIGHT.positive))
-ABOVE_ZERO = ListedColormap(ABOVE, "attnlab")
-AROUND_ZERO = ListedColormap([*BELOW[::-1], *ABOVE], "attnlab around zero")
 
 # A notebook's picture has so many pixels for each that it takes up, for sharp letters.
 PIXELS = 2
@@ -198,7 +190,7 @@ def plot_step(
     if step.masked is not None:
         array[step.masked] = np.nan
     title = f"{say(attention.title)}\n{say(step.heading)}"
-    return plot_matrix(array, rows, columns, title, ax, tokens, by_root=step.is_weights)
+    return plot_matrix(array, rows, columns, title, ax, tokens, step.scale)
 
 
 def plot_table(
@@ -222,15 +214,16 @@ def plot_matrix(
     title: str,
     given: Axes | None,
     tokens: slice | None = None,
+    scale: Scale | None = None,
     *,
-    by_root: bool = False,
     cells: Sequence[Sequence[Token]] = (),
 ) -> Picture:
     """Numbers (m, n) as a heatmap, labelled along both axes; NaN is hatched.
 
-    With `by_root` they are weights, 0 to 1, and coloured by their roots. `cells` are tokens that
-    stand in the cells, where all have room.
+    Without a scale it is that of the numbers. `cells` are tokens that stand in the cells, where
+    all have room.
     """
+    scale = scale or Scale.of(array)
     shown_rows, shown_columns = (places_of(axis, TOKENS_SHOWN, tokens) for axis in (rows, columns))
     each = min(INCHES_PER_LABEL, MOST_INCHES / max(len(shown_rows), len(shown_columns)))
     step = math.ceil(LEAST_INCHES / each)  # so many labels share a place
@@ -242,7 +235,7 @@ def plot_matrix(
     if across * len(shown_columns) > MOST_INCHES or given is not None:
         texts_in, across = [], each
     ax = axes_for(given, len(shown_columns) * across + 2.5, len(shown_rows) * each + 2)
-    _image(ax, _cut(array, shown_rows, shown_columns), array, words, by_root)
+    _image(ax, _cut(array, shown_rows, shown_columns), words, scale)
     for places, span in ((shown_rows, ax.axhspan), (shown_columns, ax.axvspan)):
         for gap in (n for n, index in enumerate(places) if index is None):
             span(gap - 0.5, gap + 0.5, color=LIGHT.paper)
@@ -258,17 +251,16 @@ def plot_matrix(
             turned["fontsize"] = min(step * each, INCHES_PER_LABEL) * LABEL_POINTS
         at = range(0, len(places), step)
         set_ticks(at, texts, parse_math=False, family=words.fonts, **turned)
-    strongest = float(np.nanmax(array)) if texts_in else 0.0
+    inks = [ink_on(colour) for colour in LIGHT.palette()]
     for y, i in enumerate(shown_rows if texts_in else ()):
         for x, j in enumerate(shown_columns):
             if i is not None and j is not None:
-                is_dark = array[i, j] > 0.7 * strongest
                 ax.text(
                     *(x, y, texts_in[i][j]),
                     ha="center",
                     va="center",
                     fontsize="small",
-                    color=LIGHT.paper if is_dark else LIGHT.ink,
+                    color=inks[int(scale.places(array[i, j]))],
                     parse_math=False,
                     family=words.fonts,
                 )
@@ -303,18 +295,19 @@ def plot_heads(
         raise InvalidValueError(
             f"heads have no step {quoted(name)} each; those are {', '.join(known)}"
         )
-    layers, by_root = [], True
+    layers, is_weights = [], True
     for block in trace.blocks:
         step = shown(block.attention, name)
         _, rows, columns = step.axes
-        by_root = by_root and step.is_weights
+        is_weights = is_weights and step.is_weights
         picked = tile_of(step.array, rows, columns, tokens)
         heads = step.array[picked].astype(np.float64)
         if step.masked is not None:
             heads[step.masked[picked]] = np.nan
         layers.append(heads)
     title, tiles = f"{say(trace.title)}\n{say(step.heading)}", np.stack(layers)
-    return plot_tiles(tiles, rows, columns, title, given, tokens, by_root=by_root)
+    scale = WEIGHTS if is_weights else None
+    return plot_tiles(tiles, rows, columns, title, given, tokens, scale)
 
 
 def tile_of(
@@ -335,8 +328,7 @@ def plot_tiles(
     title: str,
     given: Axes | None,
     tokens: slice | None = None,
-    *,
-    by_root: bool = False,
+    scale: Scale | None = None,
 ) -> Picture:
     """A small heatmap for each head, (L, H, m, n), cut by `tile_of`; NaN is hatched."""
     L, H, *_ = tiles.shape
@@ -344,7 +336,7 @@ def plot_tiles(
     high, wide = array.shape[0] // L, array.shape[1] // H
     ax = axes_for(given, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
     words = Words([], title)
-    _image(ax, array, array, words, by_root)
+    _image(ax, array, words, scale or Scale.of(tiles))
     for i in range(1, L):
         ax.axhspan(i * high - 1.5, i * high - 0.5, color=LIGHT.paper)
     for j in range(1, H):
@@ -564,28 +556,26 @@ def _framed(array: AnyArray) -> AnyArray:
     return np.pad(array, (0, 1), constant_values=np.nan)
 
 
-def _image(ax: Axes, shown: AnyArray, array: AnyArray, words: Words, by_root: bool) -> None:
+def _image(ax: Axes, shown: AnyArray, words: Words, scale: Scale) -> None:
     """Numbers as colours, with their scale; what is masked is hatched."""
-    finite = array[np.isfinite(array)]
-    largest = float(np.abs(finite).max()) if finite.size else 0.0
-    largest = largest or 1.0
-    below = bool((finite < 0).any())
+    colours = LIGHT.palette() if scale.is_signed else LIGHT.palette()[SHADES:]
     image = ax.imshow(
         np.ma.masked_invalid(shown),
-        cmap=AROUND_ZERO if below else ABOVE_ZERO,
-        norm=PowerNorm(0.5, 0, 1, clip=True)
-        if by_root
-        else Normalize(-largest if below else 0, largest),
+        cmap=ListedColormap(colours, "attnlab"),
+        norm=BoundaryNorm(scale.limits, len(colours), clip=True),
         interpolation="nearest",
         aspect="auto",
     )
     ax.patch.set(facecolor=LIGHT.paper, edgecolor=LIGHT.masked, hatch="/////", linewidth=0)
     figure = ax.get_figure()
     assert figure is not None
-    bar = figure.colorbar(image, ax=ax, shrink=0.6)
-    if by_root:
-        bar.set_ticks(WEIGHTS_TOLD, labels=[f"{weight:g}" for weight in WEIGHTS_TOLD])
-        bar.set_label(say("colour by √weight"), fontsize="small", family=words.fonts)
+    if scale.by_root:
+        bar = figure.colorbar(image, ax=ax, shrink=0.6, ticks=scale.ticks, format="%g")
+        bar.set_label(say(scale.note), fontsize="small", family=words.fonts)
+    else:
+        along: dict[str, Any] = {"spacing": "proportional", "ticks": AutoLocator()}
+        bar = figure.colorbar(image, ax=ax, shrink=0.6, format=ScalarFormatter(), **along)
+    bar.minorticks_off()
 
 
 class Words:

@@ -17,6 +17,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, MissingExtraErro
 from attnlab.support.checks import check_kind
 from attnlab.support.tables import elide, printable, table
 from attnlab.views.language import say
+from attnlab.views.scale import WEIGHTS, Scale
 
 Result: TypeAlias = Any
 Token: TypeAlias = Any
@@ -102,6 +103,11 @@ class Shown:
             and self.heading.startswith("weights")
             and not ((self.array < 0).any() or np.isnan(self.array).any())
         )
+
+    @property
+    def scale(self) -> Scale:
+        """How its numbers become colours."""
+        return WEIGHTS if self.is_weights else Scale.of(self.array)
 
     @property
     def decimals(self) -> int:

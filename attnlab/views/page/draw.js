@@ -87,40 +87,36 @@ const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 const isDark = () =>
   !isPrinted() &&
   (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
-let palettes;
+let palette; // colours from the most negative number's over zero's, in the middle, to the largest's
+let pixels; // the same as the 32 bits of a canvas pixel
+let inks; // and what is read best on each
 
-function choosePalettes() {
-  const theme = description.colours[isDark() ? "dark" : "light"];
-  palettes = { weights: sequential(theme), signed: diverging(theme) };
+function choosePalette() {
+  const theme = description.palettes[isDark() ? "dark" : "light"];
+  palette = theme.colours.match(/.{6}/g).map((colour) => `#${colour}`);
+  inks = [...theme.inks].map((isWhite) => (isWhite === "1" ? "#fff" : "#000"));
+  pixels = Uint32Array.from(palette, (colour) => {
+    const [red, green, blue] = colour.match(/[^#]{2}/g).map((level) => parseInt(level, 16));
+    return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+  });
   byId("theme").textContent = isDark() ? say("Light") : say("Dark");
 }
 
-/** How values become colours: `at` puts a value between 0 and 1. */
+/** The scale of numbers from -bound to bound, see `Scale` in attnlab/views/scale.py. */
+const signedScale = (bound) => ({ bound, by_root: false, is_signed: true, ticks: [-bound, 0, bound], note: "" });
+
 function scaleOf(view, step, bound) {
-  if (step === "weights" && !view.isDifference) {
-    // Small weights are many; by their roots they can be told from none.
-    return {
-      colours: palettes.weights,
-      at: (x) => Math.sqrt(Math.max(0, x)),
-      ticks: [0, 0.05, 0.25, 0.5, 1],
-      note: say("colour by √weight"),
-    };
-  }
-  if (step === "weights") {
-    // One scale for every head, small and large, so that they compare.
-    return {
-      colours: palettes.signed,
-      at: (x) => (Math.sign(x) * Math.sqrt(Math.abs(x)) + 1) / 2,
-      ticks: [-1, -0.25, 0, 0.25, 1],
-      note: say("colour by √difference"),
-    };
-  }
-  return {
-    colours: palettes.signed,
-    at: (x) => (x / bound + 1) / 2,
-    ticks: [-bound, 0, bound],
-    note: "",
-  };
+  if (step !== "weights") return signedScale(bound);
+  return description.scales[view.isDifference ? "difference" : "weights"];
+}
+
+/** Where in the palette a number is, of an array each. */
+const placeOf = (x, { bound, by_root }) => equations.place(x, bound, by_root);
+
+/** Where in the legend a number is, from 0 to 1. */
+function legendAt(x, { bound, by_root, is_signed }) {
+  const share = equations.share(x, bound, by_root);
+  return is_signed ? (share + 1) / 2 : share;
 }
 
 /** The largest finite |value| that is shown; 1 where there is none but 0. */
@@ -134,18 +130,15 @@ function boundOf(view, selected, matrix) {
   return bound || 1;
 }
 
-/** The shade of some that stands at 0 to 1, as canvases have it, and as CSS does. */
-const bitsAt = (colours, at) => colours[Math.round(Math.min(1, Math.max(0, at)) * (SHADES - 1))];
-const shadeAt = (colours, at) => cssColour(bitsAt(colours, at));
-
 /** A canvas with one pixel for each value; those that are hidden stay clear. */
 function bitmapOf(values, width, height, scale, hidden, canvas = document.createElement("canvas")) {
   canvas.width = width;
   canvas.height = height;
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);
-  const pixels = new Uint32Array(image.data.buffer);
-  for (let n = 0; n < values.length; n++) if (!hidden(n)) pixels[n] = bitsAt(scale.colours, scale.at(values[n]));
+  const bits = new Uint32Array(image.data.buffer);
+  const places = placeOf(new Nd(Float64Array.from(values), [values.length]), scale).data;
+  for (let n = 0; n < values.length; n++) if (!hidden(n)) bits[n] = pixels[places[n]];
   context.putImageData(image, 0, 0);
   return canvas;
 }

@@ -97,19 +97,20 @@ function makeHeatmap(view) {
       }),
     );
     const context = prepared(ramp, 256, 10);
-    scale.colours.forEach((bits, n) => {
-      context.fillStyle = cssColour(bits);
-      context.fillRect((n * 256) / SHADES, 0, 2, 10);
+    const colours = palette.slice(scale.is_signed ? 0 : placeOf(0, scale));
+    colours.forEach((colour, n) => {
+      context.fillStyle = colour;
+      context.fillRect((n * 256) / colours.length, 0, 256 / colours.length + 1, 10);
     });
     ticks.replaceChildren(
       ...scale.ticks.map((x) => {
         const tick = make("span", {}, String(Number(x.toPrecision(4))));
-        tick.style.left = `${100 * scale.at(x)}%`;
+        tick.style.left = `${100 * legendAt(x, scale)}%`;
         return tick;
       }),
     );
     legend.querySelectorAll("p").forEach((note) => note.remove());
-    const notes = [scale.note, AFTER_MASK.has(step) ? say("hatched: masked") : ""]
+    const notes = [say(scale.note), AFTER_MASK.has(step) ? say("hatched: masked") : ""]
       .filter(Boolean)
       .join(" · ");
     legend.append(make("p", {}, notes));

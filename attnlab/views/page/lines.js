@@ -15,7 +15,7 @@ const isSame = (a, b) => a.layer === b.layer && a.head === b.head;
 /** The heads that lines are drawn of, each with its colour. */
 function headsInSight() {
   if (!laid.length)
-    return [{ layer: selection.layer, head: selection.head, colour: shadeAt(palettes.weights, 1) }];
+    return [{ layer: selection.layer, head: selection.head, colour: palette.at(-1) }];
   return laid.map((one, n) => ({ ...one, colour: HEAD_COLOURS[n] }));
 }
 

@@ -154,7 +154,7 @@ const gridOf = (view) => grids[views.indexOf(view)];
 const heatmapOf = (view) => heatmaps[views.indexOf(view)];
 
 function repaint() {
-  choosePalettes();
+  choosePalette();
   for (const grid of grids) grid.maps.forEach(colourMap);
   openHead(selection.layer, selection.head);
   showWay();
@@ -393,7 +393,7 @@ async function readAhead() {
   }
 }
 
-choosePalettes();
+choosePalette();
 makeLooks();
 makeSteps();
 makeSettings();

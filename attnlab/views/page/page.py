@@ -38,6 +38,7 @@ from attnlab.views.page import prediction, way
 from attnlab.views.page.packs import COMPRESSED, edited_heads, embedded, pack, packs_of_file
 from attnlab.views.page.translate import equations_script
 from attnlab.views.purposes import purpose
+from attnlab.views.scale import DIFFERENCE, WEIGHTS
 from attnlab.views.shown import Result, Token
 
 HERE = Path(__file__).parent
@@ -45,7 +46,7 @@ HERE = Path(__file__).parent
 # The script that is no file, see `translate`.
 EQUATIONS = "equations"
 
-COMPUTING = ("arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "palette.js", "source.js")
+COMPUTING = ("arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
 SHOWING = (
     *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
     *("heatmap.js", "strips.js", "explain.js", "arithmetic.js", "way.js", "page.js"),
@@ -119,7 +120,8 @@ def _page(
     packs: str,
 ) -> str:
     description = {
-        "colours": {"light": LIGHT._asdict(), "dark": DARK._asdict()},
+        "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
+        "scales": {"weights": WEIGHTS.as_data(), "difference": DIFFERENCE.as_data()},
         "words": words() if language == CHINESE else {},
         "steps": {name: _step(first.head(0, 0), name, language) for name in STEPS},
         "explanations": explanations.as_data(),
@@ -131,7 +133,7 @@ def _page(
         "policy": _policy(scripts),
         "title": html.escape(_title(first)),
         "style": source("page.css"),
-        "description": json.dumps(description).replace("<", "\\u003c"),
+        "description": json.dumps(description, separators=(",", ":")).replace("<", "\\u003c"),
         "packs": packs,
         "script": _script(scripts),
     }

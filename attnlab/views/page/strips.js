@@ -56,10 +56,9 @@ function buildStrips(view) {
     const { Q, K, Dh, Tk } = head;
     const q = Q.subarray(i * Dh, (i + 1) * Dh);
     products = K.map((k, n) => k * q[n % Dh]);
-    const scale = (bound) => ({ colours: palettes.signed, at: (x) => (x / bound + 1) / 2 });
     const bounds = [largestOf([Q, K]), largestOf([products])];
     const paintOn = (canvas, values, height, bound) =>
-      bitmapOf(values, Dh, height, scale(bound), () => false, canvas);
+      bitmapOf(values, Dh, height, signedScale(bound), () => false, canvas);
     paintOn(ofQuery, q, 1, bounds[0]);
     paintOn(ofKeys, K, Tk, bounds[0]);
     paintOn(ofProducts, products, Tk, bounds[1]);

@@ -45,9 +45,9 @@ function makeText(view) {
       chip.classList.toggle("unseen-by-query", !seen);
       chip.classList.toggle("query", j === trace.cached + chosen);
       chip.classList.toggle("pointed", j === trace.cached + i && i !== chosen);
-      const bits = bitsAt(palettes.weights, Math.sqrt(strengthOf(weights[j])));
-      chip.style.backgroundColor = seen ? cssColour(bits) : "";
-      chip.style.color = seen ? (isBright(bits) ? "#000" : "#fff") : "";
+      const place = placeOf(weights[j], description.scales.weights);
+      chip.style.backgroundColor = seen ? palette[place] : "";
+      chip.style.color = seen ? inks[place] : "";
       const words = seen ? weights[j].toFixed(2) : "";
       if (weight.textContent !== words) weight.textContent = words;
     });

@@ -1,4 +1,4 @@
-"""The page of equations as JavaScript: each function, expression by expression, over `arrays.js`.
+"""Equations and the scale of colours as JavaScript: each function, expression by expression.
 
 What NumPy does in Python, `arrays.js` does in the page, under the same names. A construct that is
 not listed here is refused with its line, so that no equation is half translated.
@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from attnlab import equations, erf
+from attnlab.views import scale
 
 # What NumPy computes number by number, of numbers x, y and z.
 ELEMENTWISE = {
@@ -62,8 +63,8 @@ RENAMED = {"new": "new_"}
 
 @cache
 def equations_script() -> str:
-    """`equations`, a JavaScript object of the functions of `attnlab.equations` by their names."""
-    modules = [Path(str(module.__file__)) for module in (erf, equations)]
+    """`equations`, a JavaScript object of the functions of `attnlab.equations` and of `scale`."""
+    modules = [Path(str(module.__file__)) for module in (erf, equations, scale)]
     script = "\n".join(javascript(file.read_text(encoding="utf-8"), str(file)) for file in modules)
     loops = ",\n".join(
         f"{name}: {LOOP.format(_at_places(one))}" for name, one in ELEMENTWISE.items()

@@ -278,7 +278,7 @@ function optionOf(stop) {
 function stripScale(row) {
   const sizes = Float64Array.from(row, Math.abs).sort();
   const bound = sizes[Math.ceil(0.98 * sizes.length) - 1] || sizes.at(-1) || 1;
-  return { bound, colours: palettes.signed, at: (x) => (x / bound + 1) / 2 };
+  return signedScale(bound);
 }
 
 function walkByKey(event) {
