@@ -130,7 +130,7 @@ def test_passages_that_are_not_there(explorer: Explorer, pocket: GPT2) -> None:
         for asked in (place, place.replace("0.0.0", "0.0.9")):
             status, _, content = answer(explorer, "GET", f"/?token={token}&passage={asked}")
             assert status == 404, asked
-            assert content.endswith(b"<p>There is no such passage in the atlas.</p>"), asked
+            assert content.endswith(b"<p>No such passage in the atlas.</p>"), asked
     with pocket.explore() as other:
         link = f"/?token={parts_of(other)[1]}&passage=induction.most.0.0.0"
         assert answer(other, "GET", link)[0] == 404

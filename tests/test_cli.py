@@ -588,7 +588,7 @@ def test_errors_lead_on_in_a_terminal(
     for arguments, told in (
         ("generate hen -n 90", "--drop-oldest in a terminal, goes on without the oldest"),
         ("check head.npz", 'such as --text "The dog chased the ball", .* --text - for stdin'),
-        ("check head.npz --text hen", "of one head go with --layer and --head, of all heads with"),
+        ("check head.npz --text hen", "For steps of one head, use --layer and --head; for a layer"),
         ("html hen -o -", "a page is written to a file, such as -o page.html"),
         ("html hen -o pages/", "pages/ is the name of a directory: give that of a file"),
         ("html hen -o page.pdf", "A picture is written in Python"),
@@ -931,7 +931,7 @@ def test_what_can_not_be_read_as_arrays(tmp_path: Path) -> None:
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     for name in ("one.npy", "objects.npz", "text.npz", "cut.npz", "."):
         _, err = run("check", str(tmp_path / name), *options, status=2)
-        assert "can't be read as arrays that numpy.savez wrote" in err
+        assert "isn't a file that numpy.savez wrote" in err
         assert ("one array without a name" in err) == (name == "one.npy")
 
 

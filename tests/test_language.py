@@ -189,7 +189,7 @@ def test_a_message_says_what_it_is_made_of() -> None:
 def test_values_are_put_in_place() -> None:
     assert say("query {i}", "zh", i=3) == "查询 3"
     assert say("query {i}", "en", i=3) == "query 3"
-    assert say("{symbol}, found in the cache", "zh", symbol="{i}") == "{i}，来自缓存"
+    assert say("{symbol}, from the cache", "zh", symbol="{i}") == "{i}，来自缓存"
     assert say("Dk", "zh") == "Dk"
     assert say("{no label}", "zh") == "{no label}"
 
