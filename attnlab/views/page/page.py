@@ -346,7 +346,7 @@ def notes_on(tokens: Any, language: str) -> list[str]:
     if b"".join(tokens.bytes).isspace():
         notes.append(
             say(
-                "This text is white space alone: {count} of its tokens.",
+                "The text is only white space: {count} tokens.",
                 language,
                 count=len(tokens),
             )
@@ -360,7 +360,7 @@ def notes_on(tokens: Any, language: str) -> list[str]:
         told += " …" if len(unknown) > UNKNOWN_TOLD else ""
         notes.append(
             say(
-                "The model has no token for {characters}: it reads their bytes, one by one.",
+                "The model has no tokens for {characters} and reads them as single bytes.",
                 language,
                 characters=told,
             )
