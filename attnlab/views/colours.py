@@ -52,7 +52,7 @@ DARK = Theme("#15171c", "#e7e7e4", "#9aa2ad", "#7cc4ff", "#272b33", "#ffb35c", "
 
 Lab = tuple[float, float, float]
 
-BLACK, WHITE = "#000000", "#ffffff"
+BLACK, WHITE = "#000", "#fff"
 
 
 def ink_on(colour: str) -> str:

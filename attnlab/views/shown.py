@@ -28,6 +28,9 @@ TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
 # What to do to see all of it.
 ALL_OF_IT = "tokens=slice(None) shows all"
 
+# What stands where the mask took a weight away, which is not the same as one that is 0.
+MASKED = "-"
+
 # How many tokens of an axis a view shows.
 TOKENS_SHOWN = 24
 

@@ -22,14 +22,11 @@ from attnlab.support.tables import (
     wrapped,
 )
 from attnlab.views.explanation import Explanation
-from attnlab.views.shown import TOKENS_SHOWN, Shown, label
+from attnlab.views.shown import MASKED, TOKENS_SHOWN, Shown, label
 from attnlab.views.terms import fold
 
 # The most columns of a table, however wide the terminal is.
 COLUMNS_SHOWN = 16
-
-# What stands where the mask took a weight away, which is not the same as one that is 0.
-MASKED = "-"
 
 BOLD, DIM, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 

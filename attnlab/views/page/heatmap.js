@@ -110,7 +110,7 @@ function makeHeatmap(view) {
       }),
     );
     legend.querySelectorAll("p").forEach((note) => note.remove());
-    const notes = [say(scale.note), AFTER_MASK.has(step) ? say("hatched: masked") : ""]
+    const notes = [saying(scale.note), AFTER_MASK.has(step) ? say("hatched: masked") : ""]
       .filter(Boolean)
       .join(" · ");
     legend.append(make("p", {}, notes));
