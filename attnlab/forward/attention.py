@@ -20,6 +20,7 @@ from attnlab.equations import Array, Mask
 from attnlab.forward import fast
 from attnlab.forward.products import Product
 from attnlab.steps import Numbered, Part, Result, Run, Step, view_of
+from attnlab.support.files import Given
 from attnlab.support.messages import Message
 from attnlab.text.tokens import Tokens
 
@@ -194,6 +195,26 @@ class Attention(Result):
         from attnlab.views.frames import dataframe
 
         return dataframe(self, step)
+
+    def to_xlsx(self, path: Given) -> None:
+        """Write a spreadsheet whose cells are formulas: change a number and see what follows.
+
+        Needs `pip install xlsxwriter`, the extra `sheets`.
+
+        Parameters
+        ----------
+        path : such as "head.xlsx", for LibreOffice, Excel or Google Sheets. Each step is a sheet.
+            What is given is numbers, as are edited steps; the rest is formulas over earlier sheets.
+            -inf is -1E+308.
+
+        Raises
+        ------
+        InvalidValueError
+            It would have more than a million cells.
+        """
+        from attnlab.views.sheets import write_sheets
+
+        write_sheets(self, path)
 
     @property
     def scores_shape(self) -> tuple[int, ...]:

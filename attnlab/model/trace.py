@@ -251,6 +251,29 @@ class Trace(ForwardPass):
 
         return dataset(self, steps)
 
+    def to_xlsx(self, path: Given, layer: int | None = None, head: int | None = None) -> None:
+        """Write a spreadsheet whose cells are formulas, see `Attention.to_xlsx`.
+
+        Parameters
+        ----------
+        path : such as "head.xlsx"
+        layer, head : which head; without `head` all of a layer, without both the whole model, from
+            ids to the next token's probabilities, for at most 12 tokens and a million cells
+
+        Examples
+        --------
+        >>> trace.to_xlsx("head.xlsx", layer=1, head=2)
+        """
+        from attnlab.views.sheets import write_model
+
+        if layer is not None:
+            attention = self.blocks.one(layer).attention
+            (attention if head is None else attention.heads.one(head)).to_xlsx(path)
+        elif head is not None:
+            raise InvalidValueError(f"head {quoted(head)} of which layer? Give layer= too")
+        else:
+            write_model(self, path)
+
     def next_tokens(self, k: int = 5) -> NextTokens:
         """The k tokens that most probably follow the last one, the most probable first.
 

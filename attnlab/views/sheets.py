@@ -1,0 +1,515 @@
+"""A computation as a spreadsheet whose cells are formulas.
+
+The equations of `attnlab.equations` run on `Cells` where they otherwise run on arrays: adding two
+cells writes the formula that adds them. Each step becomes a sheet, and later steps refer to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from attnlab import equations
+from attnlab.equations import AnyArray
+from attnlab.errors import InvalidValueError
+from attnlab.support.files import Given, write_whole
+from attnlab.views.colours import LIGHT
+from attnlab.views.shown import Result, axis_of, label, missing_extra
+
+try:
+    import xlsxwriter
+    from xlsxwriter.utility import quote_sheetname, xl_rowcol_to_cell
+except ModuleNotFoundError as error:
+    raise missing_extra(error, "sheets") from None
+
+# A workbook with more cells takes minutes to open.
+MOST_CELLS = 1_000_000
+
+# How many tokens a workbook of a whole model holds.
+MOST_TOKENS = 12
+
+# What stands for -inf, which a spreadsheet lacks.
+MINUS_INFINITY = -1e308
+
+NOTES = (
+    "Change a number or a formula, and whatever depends on it changes.",
+    "A spreadsheet computes with 15 digits, a float32 model with 7: their last digits differ.",
+    f"-inf is written as {MINUS_INFINITY:g} and shown as -inf.",
+)
+
+ONE_HEAD = "Write one head, as trace.to_xlsx(path, layer=0, head=0)"
+
+# Where a sheet's numbers begin, below its heading and the names of its columns.
+FIRST_ROW, FIRST_COLUMN = 2, 1
+
+# A cell's place is one integer: its sheet, its row and its column.
+NEXT_COLUMN, NEXT_ROW, NEXT_SHEET = 1, 2**16, 2**40
+
+# How tightly an operator binds; a reference, a number and a call need no parentheses.
+COMPARISON, SUM, PRODUCT, POWER, ATOM = range(5)
+
+OPERATORS = {
+    np.less_equal: ("{}<={}", COMPARISON),
+    np.add: ("{}+{}", SUM),
+    np.negative: ("-({})", SUM),
+    np.subtract: ("{}-{}", SUM),
+    np.multiply: ("{}*{}", PRODUCT),
+    np.divide: ("{}/{}", PRODUCT),
+    np.square: ("{}^2", POWER),
+}
+FUNCTIONS = {
+    np.absolute: "ABS({})",
+    np.copysign: "IF({1}<0,-ABS({0}),ABS({0}))",
+    np.exp: "EXP({})",
+    np.maximum: "MAX({},{})",
+    np.minimum: "MIN({},{})",
+    np.sqrt: "SQRT({})",
+    np.tanh: "TANH({})",
+}
+
+Node: TypeAlias = Any
+Run: TypeAlias = Any
+
+
+class Cells(NDArrayOperatorsMixin):
+    """An array of cells, which the equations take for an array of numbers.
+
+    Parameters
+    ----------
+    book : where sums and products write what they add up
+    values : the numbers (...)
+    texts : formulas (...), None for cells of a sheet
+    places : of cells of a sheet (...), see NEXT_COLUMN
+    binding : how tightly the formulas' outermost operator binds
+    made_by : the function that made the formulas
+    """
+
+    def __init__(
+        self,
+        book: Book,
+        values: AnyArray,
+        texts: AnyArray | None = None,
+        places: AnyArray | None = None,
+        binding: int = ATOM,
+        made_by: str = "",
+    ) -> None:
+        self.book, self.values, self.texts, self.places = book, values, texts, places
+        self.binding, self.made_by = binding, made_by
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    def formulas(self, binding: int = COMPARISON) -> AnyArray:
+        """The cells as texts that may stand beside an operator that binds so tightly."""
+        if self.texts is None:
+            assert self.places is not None
+            return np.asarray(np.frompyfunc(self.book.reference, 1, 1)(self.places), object)
+        return self.texts if self.binding >= binding else "(" + self.texts + ")"
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, out: Any = None) -> Any:
+        if ufunc is np.matmul:
+            return _product(*given)
+        template, binding = OPERATORS.get(ufunc) or (FUNCTIONS[ufunc], ATOM)
+        # What stands at the right needs them sooner: a - (b - c), but a - b - c.
+        outer = [COMPARISON] * 2 if binding == ATOM else [binding + (binding == POWER), binding + 1]
+        made = self._made(ufunc, template, given, outer, binding)
+        if out is None:
+            return made
+        vars(out[0]).update(vars(made))
+        return out[0]
+
+    def __array_function__(
+        self, function: Any, _: Any, given: Sequence[Any], named: dict[str, Any]
+    ) -> Any:
+        if function is np.where:
+            return self._made(np.where, "IF({},{},{})", given, [COMPARISON] * 3, ATOM)
+        if function is np.broadcast_to:
+            return self._view(lambda x: np.broadcast_to(x, *given[1:], **named))
+        return NotImplemented
+
+    def _made(
+        self,
+        function: Callable[..., Any],
+        template: str,
+        given: Iterable[Any],
+        outer: Sequence[int],
+        binding: int,
+    ) -> Cells:
+        cells = [x if isinstance(x, Cells) else self.book.constants(x) for x in given]
+        texts = [x.formulas(bind) for x, bind in zip(cells, outer, strict=False)]
+        made = np.asarray(np.frompyfunc(template.format, len(texts), 1)(*texts), object)
+        with np.errstate(all="ignore"):  # the branch that IF doesn't take may overflow
+            values = np.asarray(function(*(x.values for x in cells)))
+        return Cells(self.book, values, made, None, binding, function.__name__)
+
+    def _view(self, take: Callable[[AnyArray], AnyArray]) -> Cells:
+        texts, places = (None if x is None else take(x) for x in (self.texts, self.places))
+        return Cells(self.book, take(self.values), texts, places, self.binding, self.made_by)
+
+    def __getitem__(self, index: Any) -> Cells:
+        if not isinstance(index, Cells):
+            return self._view(lambda x: np.asarray(x[index]))
+        columns, numbers = self.book.lines(self.swapaxes(0, 1)), index.formulas(SUM)
+        texts = [[f"INDEX({column.text},{number}+1)" for column in columns] for number in numbers]
+        return Cells(self.book, self.values[index.values], np.array(texts, object))
+
+    def reshape(self, *shape: int) -> Cells:
+        return self._view(lambda x: x.reshape(*shape))
+
+    def swapaxes(self, *axes: int) -> Cells:
+        return self._view(lambda x: x.swapaxes(*axes))
+
+    def sum(self, axis: int, keepdims: bool) -> Cells:
+        return self._of_rows("SUM({})", self.values.sum(axis=axis, keepdims=keepdims))
+
+    def max(self, axis: int, keepdims: bool) -> Cells:
+        return self._of_rows("MAX({})", self.values.max(axis=axis, keepdims=keepdims))
+
+    def _of_rows(self, template: str, values: AnyArray) -> Cells:
+        texts = [template.format(line.text) for line in self.book.lines(self).flat]
+        return Cells(self.book, values, np.array(texts, object).reshape(values.shape))
+
+
+@dataclass(frozen=True)
+class Line:
+    """Cells side by side or one below the other.
+
+    Attributes
+    ----------
+    text : such as `Q!B3:AG3`
+    is_row : whether they are side by side
+    """
+
+    text: str
+    is_row: bool
+
+    def times(self, other: Line) -> str:
+        """The formula of the sum of the products of two lines."""
+        if self.is_row == other.is_row:
+            return f"SUMPRODUCT({self.text},{other.text})"
+        row, column = (self, other) if self.is_row else (other, self)
+        return f"MMULT({row.text},{column.text})"
+
+
+def _product(left: Cells, right: Cells) -> Cells:
+    book = left.book
+    rows, columns = book.lines(left), book.lines(right.swapaxes(-2, -1))
+    if left.values.ndim > 1:
+        rows, columns = rows[..., :, np.newaxis], columns[..., np.newaxis, :]
+    texts = np.asarray(np.frompyfunc(Line.times, 2, 1)(rows, columns), object)
+    return Cells(book, left.values @ right.values, texts)
+
+
+class Book:
+    """A workbook: a first sheet that lists the others, then a sheet for each step.
+
+    Parameters
+    ----------
+    result : whose tokens label rows and columns
+    """
+
+    def __init__(self, result: Result) -> None:
+        self.result, self.stream, self.count = result, BytesIO(), 0
+        self.workbook = xlsxwriter.Workbook(self.stream)
+        self.bold = self.workbook.add_format({"bold": True})
+        self.right = self.workbook.add_format({"bold": True, "align": "right"})
+        self.masked = self.workbook.add_format(
+            {"font_color": LIGHT.faint, "bg_color": LIGHT.masked, "num_format": '"-inf";"-inf"'}
+        )
+        self.names: list[str] = []
+        self.listed: list[tuple[str, str, str]] = []
+        self.token_names: list[str] = []
+        self.contents = self._sheet("steps")
+        self.step, self.axes = "", ""  # of which formulas are being made
+
+    def _sheet(self, name: str) -> Any:
+        self.names.append(name)
+        return self.workbook.add_worksheet(name)
+
+    def reference(self, place: int) -> str:
+        """A cell's name, such as `Q!B3`."""
+        sheet, within = divmod(int(place), NEXT_SHEET)
+        return f"{quote_sheetname(self.names[sheet])}!{_name(within)}"
+
+    def constants(self, given: Any) -> Cells:
+        """Numbers that stand in formulas."""
+        values = np.asarray(given)
+        texts = np.asarray(np.frompyfunc(_literal, 1, 1)(values), object)
+        return Cells(self, values, texts, None, SUM if (values < 0).any() else ATOM)
+
+    def lines(self, cells: Cells) -> AnyArray:
+        """Each row of cells as a `Line`, (..., n) -> (...); formulas first go to a sheet."""
+        if cells.places is None or (step := _distance(cells.places)) is None:
+            name = f"{self.step}.{cells.made_by}"
+            there = self.put(name, f"{cells.made_by}, on the way to {self.step}", cells, self.axes)
+            vars(cells).update(vars(there))  # the equation uses them further on
+            return self.lines(cells)
+        assert cells.places is not None
+
+        def line(first: int, last: int) -> Line:
+            return Line(f"{self.reference(first)}:{_name(last % NEXT_SHEET)}", step == NEXT_COLUMN)
+
+        made = np.frompyfunc(line, 2, 1)(cells.places[..., 0], cells.places[..., -1])
+        return np.asarray(made, object)
+
+    def beside(self, cells: Cells) -> str:
+        """The names of the rows of a sheet, as a line of cells."""
+        assert cells.places is not None
+        first, last = cells.places.flat[0] // NEXT_ROW * NEXT_ROW, cells.places.flat[-1]
+        return f"{self.reference(first)}:{_name(last // NEXT_ROW * NEXT_ROW % NEXT_SHEET)}"
+
+    def put(self, name: str, heading: str, cells: Cells, axes: str) -> Cells:
+        """Write cells to a sheet, whose cells they become.
+
+        Parameters
+        ----------
+        name : of the sheet
+        heading : what stands above
+        axes : the names of the last axes, such as "Tq Dk"
+        """
+        self.count += cells.values.size
+        if self.count > MOST_CELLS:
+            raise InvalidValueError(
+                f"the workbook would have more than {MOST_CELLS:,} cells, too many to open. "
+                f"{ONE_HEAD}, or trace a shorter text"
+            )
+        shape, (*_, last) = cells.shape, ("", *axes.split())
+        is_column = len(shape) == 1 and last in ("T", "vocab")
+        size = (shape[0], 1) if is_column else (math.prod(shape[:-1]), (1, *shape)[-1])
+        place = len(self.names) * NEXT_SHEET + FIRST_ROW * NEXT_ROW + FIRST_COLUMN * NEXT_COLUMN
+        rows, columns = np.indices(size)
+        there = place + rows * NEXT_ROW + columns * NEXT_COLUMN
+        sheet = self._sheet(name)
+        sheet.write_string(0, 0, heading, self.bold)
+        sheet.freeze_panes(FIRST_ROW, FIRST_COLUMN)
+        self._label(sheet, shape, axes.split(), is_column)
+        self._write(sheet, cells, size)
+        if cells.values.dtype.kind == "f" and shape:
+            self._colour(sheet, size, cells.values, name.endswith("weights"))
+        self.listed.append((name, heading, " x ".join(map(str, shape))))
+        return Cells(self, cells.values, None, there.reshape(shape))
+
+    def _write(self, sheet: Any, cells: Cells, size: tuple[int, int]) -> None:
+        values = cells.values
+        if values.dtype.kind == "f":
+            values = np.where(np.isneginf(values), MINUS_INFINITY, values.astype(np.float64))
+        numbers = values.reshape(size).tolist()
+        if cells.texts is None and cells.places is None:
+            for row, given in enumerate(numbers, FIRST_ROW):
+                sheet.write_row(row, FIRST_COLUMN, given)
+            return
+        texts = cells.formulas().reshape(size)
+        for row, (formulas, given) in enumerate(zip(texts, numbers, strict=True), FIRST_ROW):
+            for column, (text, number) in enumerate(
+                zip(formulas, given, strict=True), FIRST_COLUMN
+            ):
+                sheet.write_formula(row, column, f"={text}", None, number)
+
+    def _label(
+        self, sheet: Any, shape: tuple[int, ...], axes: Sequence[str], is_column: bool
+    ) -> None:
+        """Name the rows and columns of a sheet, those of several matrices with their numbers."""
+        *leading, rows, columns = (*shape, 1) if is_column else (1, 1, *shape)
+        names = ("", *axes, "") if is_column else ("", "", *axes)
+        for column, (text, formula) in enumerate(self._names(names[-1], columns), FIRST_COLUMN):
+            _write_label(sheet, FIRST_ROW - 1, column, text, formula, self.right)
+        row = FIRST_ROW
+        for numbers in np.ndindex(*leading):
+            which = " ".join(str(n) for n, count in zip(numbers, leading, strict=True) if count > 1)
+            for text, formula in self._names(names[-2], rows):
+                start = f"{which}: " if which else ""
+                live = f'"{start}"&{formula}' if formula and start else formula
+                _write_label(sheet, row, 0, start + text, live, self.right)
+                row += 1
+
+    def _names(self, axis: str, count: int) -> list[tuple[str, str]]:
+        """What the places of an axis are called, each with the formula that says so or ""."""
+        if not axis:
+            return [("", "")] * count
+        if axis == "vocab":
+            vocabulary = self.result.vocabulary
+            return [(label(vocabulary.token(id).symbol), "") for id in range(count)]
+        named = axis_of(self.result, axis, count)
+        formulas = self.token_names if named.has_tokens and self.token_names else [""] * count
+        return [*zip(named.labels, formulas, strict=True)]
+
+    def _colour(
+        self, sheet: Any, size: tuple[int, int], values: AnyArray, is_weights: bool
+    ) -> None:
+        """Colour numbers as a heatmap does, and those that change too."""
+        area = (*(FIRST_ROW, FIRST_COLUMN), FIRST_ROW + size[0] - 1, FIRST_COLUMN + size[1] - 1)
+        masked = {"type": "cell", "criteria": "<=", "value": MINUS_INFINITY / 10}
+        sheet.conditional_format(*area, {**masked, "format": self.masked, "stop_if_true": True})
+        finite = np.abs(values[np.isfinite(values)])
+        largest = 1.0 if is_weights else float(finite.max(initial=0)) or 1.0
+        ends = (("min", -largest, LIGHT.negative), ("mid", 0, LIGHT.zero))
+        colours: dict[str, Any] = {"type": "3_color_scale"}
+        for end, value, colour in (*ends, ("max", largest, LIGHT.positive)):
+            colours |= {f"{end}_type": "num", f"{end}_value": value, f"{end}_color": colour}
+        sheet.conditional_format(*area, colours)
+
+    def finished(self, next_token: tuple[str, str] | None = None) -> bytes:
+        """The file, once its first sheet lists the others.
+
+        Parameters
+        ----------
+        next_token : the formula that finds the most probable one, and what it finds
+        """
+        sheet = self.contents
+        sheet.set_column(0, 0, 34)
+        sheet.set_column(1, 1, 60)
+        sheet.write_string(0, 0, self.result.title, self.bold)
+        for row, note in enumerate(NOTES, 1):
+            sheet.write_string(row, 0, note)
+        start = len(NOTES) + 2
+        if next_token:
+            sheet.write_string(start, 0, "the most probable next token", self.bold)
+            _write_label(sheet, start, 1, next_token[1], next_token[0], self.bold)
+            start += 2
+        for row, (name, heading, shape) in enumerate(self.listed, start):
+            sheet.write_url(row, 0, f"internal:{quote_sheetname(name)}!A1", string=name)
+            sheet.write_string(row, 1, heading)
+            sheet.write_string(row, 2, shape)
+        self.workbook.close()
+        return self.stream.getvalue()
+
+
+class Sheets:
+    """The steps of a result, each computed on first look from the sheets before it.
+
+    Parameters
+    ----------
+    result : such as a trace or a head
+    book : where they are written
+    """
+
+    def __init__(self, result: Result, book: Book) -> None:
+        self.run, self.book = result._run.fork(), book
+        self.made: dict[str, Any] = {}
+        self.path = result.path
+        # Where a part begins, what it is given are numbers.
+        self.numbers = {f"{result.path}.X", f"{result.path}.mask"} if result.path else set()
+
+    def look(self, path: str) -> Any:
+        """A step: cells, or what is no array."""
+        if path == "rows_of_W_E":  # which of W_E are read from a file
+            path = "W_E"
+        if path not in self.made:
+            self.made[path] = self._made(path)
+        return self.made[path]
+
+    def _made(self, path: str) -> Any:
+        node, book = self.run.graph[path], self.book
+        step = node.step
+        if self._is_number(path, node):
+            value = self.run.look(path)
+            heading = path.rpartition(".")[2] + (", edited" if self.run.is_edited(path) else "")
+        else:
+            given = [self.look(need) for need in node.needs]
+            book.step, book.axes = self._name(path), step.axes
+            value = step.equation(*given)
+            heading = f"{step.name} = {self.run.graph.formulas.get(step.name, step.formula)}"
+        if step.equation is equations.same and not isinstance(value, np.ndarray):
+            return value
+        if isinstance(value, Cells):
+            is_part = value.places is not None and not step.axes.startswith("T")
+            return value if is_part else book.put(self._name(path), heading, value, step.axes)
+        if isinstance(value, np.ndarray | float):
+            numbers = Cells(book, np.asarray(value))
+            return book.put(self._name(path), heading, numbers, step.axes)
+        return value
+
+    def _is_number(self, path: str, node: Node) -> bool:
+        """Whether a step is given: as a parameter, by an edit, or as what a part begins with."""
+        edited = path in self.run.edited_steps or self.run.is_edited(path)
+        is_scale_of_layer = node.step.always_of_whole and not node.step.axes
+        given = path in self.numbers or node.step.equation is None or is_scale_of_layer
+        return given or edited
+
+    def _name(self, path: str) -> str:
+        """A step's path from the result, short enough for a sheet."""
+        within = path.removeprefix(f"{self.path}.") if self.path else path
+        return within.removeprefix("blocks.")
+
+
+def write_sheets(result: Result, path: Given) -> None:
+    """Write the steps of an attention, see `Attention.to_xlsx`."""
+    book = _book_of(result)
+    sheets = Sheets(result, book)
+    for name in result.parts:
+        sheets.look(result._path_of(name))
+    write_whole(path, book.finished())
+
+
+def write_model(trace: Result, path: Given) -> None:
+    """Write a whole pass up to the next token, see `Trace.to_xlsx`."""
+    T = len(trace.ids)
+    if T > MOST_TOKENS:
+        raise InvalidValueError(
+            f"a workbook of the whole model takes at most {MOST_TOKENS} tokens; the text has {T}. "
+            f"{ONE_HEAD}"
+        )
+    book = _book_of(trace)
+    sheets = Sheets(trace, book)
+    # Another id has another name, here and beside every row that belongs to it.
+    symbols = book.beside(sheets.look("W_E"))
+    book.token_names = [f"INDEX({symbols},B{FIRST_ROW + 1 + n}+1)" for n in range(T)]
+    ids = sheets.look("ids")
+    book.token_names = [book.reference(place - NEXT_COLUMN) for place in ids.places]
+    logits = sheets.look("next_logits")
+    book.step, book.axes = "probabilities", "vocab"
+    probabilities: Any = equations.softmax(logits)
+    there = book.put("probabilities", "softmax(next_logits)", probabilities, "vocab")
+    line = book.lines(there).item().text
+    most = f"INDEX({book.beside(there)},MATCH(MAX({line}),{line},0))"
+    write_whole(path, book.finished((most, label(trace.next_tokens(1)[0].symbol))))
+
+
+def _book_of(result: Result) -> Book:
+    if result.derivative_of:
+        raise InvalidValueError(
+            f"{result.title} has no formulas to write; write the trace that it is the gradient of"
+        )
+    if result.tokens_before:
+        raise InvalidValueError(
+            "a step of generation can't be written as formulas, since its first keys are in a "
+            "cache: trace the whole text"
+        )
+    return Book(result)
+
+
+def _write_label(sheet: Any, row: int, column: int, text: str, formula: str, form: Any) -> None:
+    if formula:
+        sheet.write_formula(row, column, f"={formula}", form, text)
+    elif text:
+        sheet.write_string(row, column, text, form)
+
+
+def _name(place: int) -> str:
+    name: str = xl_rowcol_to_cell(*divmod(place, NEXT_ROW))
+    return name
+
+
+def _literal(number: Any) -> str:
+    text = repr(MINUS_INFINITY if number == -np.inf else float(number))
+    return text.removesuffix(".0").upper()
+
+
+def _distance(places: AnyArray) -> int | None:
+    """How far apart a row's cells are, where they stand side by side or one below the other."""
+    distances = np.unique(np.diff(places))
+    if not distances.size:
+        return NEXT_COLUMN
+    distance = int(distances[0])
+    return distance if distances.size == 1 and distance in (NEXT_COLUMN, NEXT_ROW) else None
