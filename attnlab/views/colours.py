@@ -52,7 +52,7 @@ DARK = Theme("#15171c", "#e7e7e4", "#9aa2ad", "#7cc4ff", "#272b33", "#ffb35c", "
 
 Lab = tuple[float, float, float]
 
-BLACK, WHITE = "#000", "#fff"
+BLACK, WHITE = "#000000", "#ffffff"
 
 
 def ink_on(colour: str) -> str:
@@ -72,9 +72,15 @@ def shades(theme: Theme, end: str, count: int) -> list[str]:
     ]
 
 
+def levels(colour: str) -> tuple[int, int, int]:
+    """Red, green and blue of #rrggbb, 0 to 255."""
+    r, g, b = bytes.fromhex(colour[1:])
+    return r, g, b
+
+
 def linear(colour: str) -> Lab:
     """Red, green and blue of #rrggbb as amounts of light, 0 to 1."""
-    coded = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    coded = (level / 255 for level in levels(colour))
     r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in coded)
     return r, g, b
 

@@ -21,6 +21,7 @@ from attnlab.support.tables import (
     printable,
     wrapped,
 )
+from attnlab.views.colours import LIGHT, ink_on, levels
 from attnlab.views.explanation import Explanation
 from attnlab.views.shown import MASKED, TOKENS_SHOWN, Shown, label
 from attnlab.views.terms import fold
@@ -29,6 +30,9 @@ from attnlab.views.terms import fold
 COLUMNS_SHOWN = 16
 
 BOLD, DIM, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+
+# What COLORTERM is in a terminal that shows all colours, not 16 or 256 of them.
+TRUE_COLOUR = ("truecolor", "24bit")
 
 
 class Terminal:
@@ -48,6 +52,7 @@ class Terminal:
             os.name != "nt" or "WT_SESSION" in os.environ
         )
         self._has_styles = is_terminal and knows_styles and not os.environ.get("NO_COLOR")
+        self._has_colours = self._has_styles and os.environ.get("COLORTERM") in TRUE_COLOUR
 
     def show(self, piece: Any) -> None:
         """A text, a table, a step, tokens, an explanation, or a document of texts and tables."""
@@ -100,7 +105,8 @@ class Terminal:
     def step(self, step: Shown) -> None:
         """A step with labels, as many of its columns as the width holds.
 
-        What is masked is dim, each row's largest number bold.
+        What is masked is dim, each row's largest number bold, and each number has its colour
+        behind it in a terminal that shows all colours.
         """
         if not step.axes:
             self.heading(f"{step.heading} = {step.array:.{step.decimals}f}")
@@ -118,10 +124,16 @@ class Terminal:
                 return MASKED
             return f"{array[i, j]:z.{step.decimals}f}"
 
+        scale = step.scale
+
         def style(i: int, j: int) -> str:
             if step.masked is not None and step.masked[i, j]:
                 return DIM
-            return BOLD if masked is not None and array[i, j] == array[i].max() else ""
+            weight = BOLD if masked is not None and array[i, j] == array[i].max() else ""
+            if not self._has_colours or is_mask or np.isnan(array[i, j]):
+                return weight
+            colour = LIGHT.palette()[scale.places(array[i, j])]
+            return f"{_colour(48, colour)}{_colour(38, ink_on(colour))}{weight}"
 
         names = [_safe(label(name)) for name in (columns[0].labels if columns else [step.name])]
         picked = self._picked(len(array))
@@ -165,9 +177,15 @@ class Terminal:
         """A line of a table, each cell to the right with its style."""
         line = name + " " * (left - display_width(name))
         for (text, style), width in zip(cells, widths, strict=True):
-            styled = f"{style}{text}{PLAIN}" if style and self._has_styles else text
-            line += " " * (2 + width - display_width(text)) + styled
+            padded = " " * (width - display_width(text)) + text
+            line += "  " + (f"{style}{padded}{PLAIN}" if style and self._has_styles else padded)
         print(line)
+
+
+def _colour(ground: int, colour: str) -> str:
+    """The escape for a colour, of letters (38) or of what is behind them (48)."""
+    r, g, b = levels(colour)
+    return f"\x1b[{ground};2;{r};{g};{b}m"
 
 
 def _safe(text: str) -> str:
