@@ -4,6 +4,7 @@ import base64
 import re
 import struct
 import zlib
+from html import escape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -359,3 +360,75 @@ def test_the_tokens_that_are_asked_for() -> None:
     assert last.titles("td")[0].startswith("27 → 27: ")
     assert "Shown: 3 of 30 (query), 27 to 29, 3 of 30 (key), 27 to 29" in last.text
     assert repr(result.show()) == repr(result)
+
+
+# Of what these views have, JupyterLab 4 leaves this of a notebook that isn't trusted.
+TAGS_KEPT = (
+    "b",
+    "code",
+    "details",
+    "div",
+    "img",
+    "pre",
+    "small",
+    "span",
+    "summary",
+    "table",
+    "td",
+    "th",
+    "tr",
+)
+NAMES_KEPT = ("alt", "class", "colspan", "src", "style", "title", "width")
+STYLES_KEPT = ("background", "color", "display", "height", "margin-right", "width")
+
+
+class Sanitised(HTMLParser):
+    """HTML as it is left."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=False)
+        self.html, self._is_kept = "", True
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._is_kept = tag in TAGS_KEPT
+        styles = [one.split(":", 1) for one in str(dict(attrs).get("style") or "").split(";")]
+        kept = {name: value for name, value in attrs if name in NAMES_KEPT}
+        kept["style"] = ";".join(":".join(one) for one in styles if one[0] in STYLES_KEPT)
+        if self._is_kept:
+            given = "".join(f' {k}="{escape(v or "", quote=True)}"' for k, v in kept.items())
+            self.html += f"<{tag}{given}>"
+
+    def handle_endtag(self, tag: str) -> None:
+        self.html += f"</{tag}>" if self._is_kept else ""
+        self._is_kept = True
+
+    def handle_data(self, data: str) -> None:
+        self.html += data if self._is_kept else ""
+
+    def handle_entityref(self, name: str) -> None:
+        self.html += f"&{name};"
+
+
+def test_a_notebook_that_is_not_trusted_can_be_read(odd: GPT2, browser: Any) -> None:
+    trace = odd.trace("the hen in")
+    symbols, T = trace.tokens.symbols, len(trace.tokens)
+    page = browser.new_page()
+    # JupyterLab's own style shows every image.
+    page.set_content("<style>img { display: block }</style>" + Sanitised(trace._repr_html_()).html)
+    chips = [f"{one.symbol} {one.id}" for one in trace.tokens]
+    text = page.inner_text("body")
+    assert " ".join(chips) in text
+    assert [image.is_visible() for image in page.locator("img").all()] == [True, False] * 3
+    page.set_content(Sanitised(trace.head(1, 2)._repr_html_()).html)
+    rows = page.locator("table").first.locator("tr").all()
+    assert rows[0].inner_text().split() == [*symbols]
+    weights = trace.head(1, 2).weights
+    for i, row in enumerate(rows[1:]):
+        shown = [f"{weight:.2f}" for weight in weights[i, : i + 1]] + ["-"] * (T - 1 - i)
+        assert row.inner_text().split() == [symbols[i], *shown]
+    first = rows[1].locator("td").first
+    levels = [int(LIGHT.positive[n : n + 2], 16) for n in (1, 3, 5)]
+    look = "(cell) => [getComputedStyle(cell).backgroundColor, getComputedStyle(cell).color]"
+    assert first.evaluate(look) == [f"rgb({', '.join(map(str, levels))})", "rgb(255, 255, 255)"]
+    page.close()
