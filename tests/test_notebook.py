@@ -363,23 +363,9 @@ def test_the_tokens_that_are_asked_for() -> None:
 
 
 # Of what these views have, JupyterLab 4 leaves this of a notebook that isn't trusted.
-TAGS_KEPT = (
-    "b",
-    "code",
-    "details",
-    "div",
-    "img",
-    "pre",
-    "small",
-    "span",
-    "summary",
-    "table",
-    "td",
-    "th",
-    "tr",
-)
-NAMES_KEPT = ("alt", "class", "colspan", "src", "style", "title", "width")
-STYLES_KEPT = ("background", "color", "display", "height", "margin-right", "width")
+TAGS_KEPT = re.compile("b|code|details|div|img|pre|small|span|summary|table|td|th|tr")
+NAMES_KEPT = re.compile("alt|class|colspan|src|style|title|width")
+STYLES_KEPT = re.compile("background|color|display|height|margin-right|width")
 
 
 class Sanitised(HTMLParser):
@@ -391,10 +377,10 @@ class Sanitised(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._is_kept = tag in TAGS_KEPT
+        self._is_kept = bool(TAGS_KEPT.fullmatch(tag))
         styles = [one.split(":", 1) for one in str(dict(attrs).get("style") or "").split(";")]
-        kept = {name: value for name, value in attrs if name in NAMES_KEPT}
-        kept["style"] = ";".join(":".join(one) for one in styles if one[0] in STYLES_KEPT)
+        kept = {name: value for name, value in attrs if NAMES_KEPT.fullmatch(name)}
+        kept["style"] = ";".join(":".join(one) for one in styles if STYLES_KEPT.fullmatch(one[0]))
         if self._is_kept:
             given = "".join(f' {k}="{escape(v or "", quote=True)}"' for k, v in kept.items())
             self.html += f"<{tag}{given}>"

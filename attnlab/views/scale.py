@@ -1,6 +1,6 @@
 """How numbers become colours: the same scale in every view.
 
-The page computes `share` and `place` too: `page.translate` makes JavaScript of them.
+The page computes `strength` and `place` too: `page.translate` makes JavaScript of them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from attnlab.equations import AnyArray
 SHADES = 127
 
 
-def share(x: Any, bound: float, by_root: bool) -> Any:
-    """Where numbers lie between zero and the bound, which is 1; beyond it they stay at 1."""
+def strength(x: Any, bound: float, by_root: bool) -> Any:
+    """How strong the colours of numbers are: 0 at zero, 1 at the bound and beyond it."""
     part = np.minimum(np.abs(x) / bound, 1.0)
-    return np.copysign(np.where(by_root, np.sqrt(part), part), x)
+    return np.sqrt(part) if by_root else part
 
 
 def place(x: Any, bound: float, by_root: bool) -> Any:
     """The index of each number's colour in a palette, `Theme.palette`."""
-    part = share(x, bound, by_root)
-    return np.copysign((np.abs(part) * SHADES + 0.5) // 1.0, part) + SHADES
+    return np.copysign((strength(x, bound, by_root) * SHADES + 0.5) // 1.0, x) + SHADES
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Scale:
     Attributes
     ----------
     bound : the number with the strongest colour
-    by_root : whether shares are the roots of x / bound, so that small weights differ from none
+    by_root : whether colours go by the root of |x| / bound, so that small weights differ from none
     is_signed : whether the legend begins at -bound, not at 0
     ticks : the numbers beside the legend
     note : what the legend says in words, English

@@ -13,7 +13,7 @@ const boards = []; // where the settings can be seen and changed: sliders, by na
 /** The sliders' settings, under the names that `model.generate` has for them. */
 const samplingSettings = () => ({ ...settings });
 
-const grouped = (count) => count.toLocaleString("en");
+const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ","); // Intl starts slowly
 
 /** A token by the names that attnlab/views/page/prediction.py gives it. */
 function tokenOf([id, symbol, text, bytes]) {
