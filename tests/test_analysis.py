@@ -819,14 +819,6 @@ def test_circuits_against_full_matrices(name: str, dtype: str) -> None:
         assert composition.scores.dtype == dtype
 
 
-@every_model
-def test_composition_without_the_gain_is_that_of_transformer_lens(name: str) -> None:
-    trace = trace_of(name)
-    layers = range(trace.config.n_layer)
-    plain = trace.edited({f"blocks.{layer}.attention.gain": 1 for layer in layers})
-    check(plain.composition("K").scores, f"{name}/circuits/raw_K", "float64")
-
-
 def test_QK_and_OV_are_what_a_head_does(odd: Trace) -> None:
     """Where there are no biases."""
     none = {f"blocks.1.attention.b_{name}": 0 for name in "QKV"}
