@@ -1,8 +1,8 @@
-"""What a notebook shows of tokens and results: HTML that needs no kernel, no script and no style.
+"""HTML views for notebooks, readable without a kernel, scripts or style sheets.
 
-A notebook that isn't trusted loses style elements: tables, numbers in the cells and colours beside
-them stay. Trusted, CSS makes maps of the tables, for a light and a dark page. All text from tokens
-goes through `safe`.
+Jupyter removes style elements from untrusted notebooks. So heatmaps are tables of numbers with
+inline colours; the style sheet turns them into square cells, and adapts them to dark pages. All
+text from tokens goes through `safe`.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from attnlab.views.shown import (
 )
 from attnlab.views.terms import Line, Term
 
-# How many tokens are shown as chips, and of a small picture of one head among several.
+# The most tokens shown as chips, and along each axis of a small heatmap.
 CHIPS_SHOWN = 64
 SMALL_SHOWN = 16
 
-# How many columns of what is not tokens, such as the 64 of Q.
+# The most columns that are not tokens, such as the 64 of Q.
 COLUMNS_SHOWN = 16
 
-# A text whose heads have more scores than these shows none of them in its first view.
+# A trace with more scores than this shows no heads in its first view.
 SCORES_SHOWN = 2**18
 
-# A row of pictures, one for each head, is about so wide, in pixels.
+# The approximate width of a row of pictures, one per head, in pixels.
 ROW_WIDTH = 760
 
-# What a head shows folded up, below its weights.
+# The steps of a head that are folded up below its weights.
 FOLDED = ("scores", "masked_scores", "Q", "K", "V", "context")
 
-# How much of a long token the text beside the pointer shows.
+# The most characters of a token in a tooltip.
 HOVER_LENGTH = 120
 
 
@@ -68,13 +68,13 @@ def _variables(theme: Theme) -> str:
     return ";".join(f"--{name}:{colour}" for name, colour in theme._asdict().items())
 
 
-def _dark(page: str) -> str:
-    """What is different where `page` is dark; inline colours are those of a light one."""
+def _dark(selector: str) -> str:
+    """Rules for dark pages, those that match the selector; inline colours are for light ones."""
     return (
-        f"{page} .attnlab{{{_variables(DARK)}}}"
-        f"{page} .attnlab [style*='--d']{{background:var(--d)!important}}"
-        f"{page} .attnlab img.light{{display:none}}"
-        f"{page} .attnlab img.dark{{display:block!important}}"
+        f"{selector} .attnlab{{{_variables(DARK)}}}"
+        f"{selector} .attnlab [style*='--d']{{background:var(--d)!important}}"
+        f"{selector} .attnlab img.light{{display:none}}"
+        f"{selector} .attnlab img.dark{{display:block!important}}"
     )
 
 
@@ -120,7 +120,7 @@ background:repeating-linear-gradient(135deg,var(--masked) 0 1px,var(--paper) 1px
 
 
 def safe(text: str, length: int = HOVER_LENGTH) -> str:
-    """Text as HTML shows it: nothing in it is markup, control characters are escapes."""
+    """Text as HTML, without markup; control characters are escapes."""
     return escape(label(text, length), quote=True)
 
 
@@ -134,9 +134,9 @@ def _count(T: int) -> str:
 
 
 def result_view(result: Result, tokens: slice | None = None) -> str:
-    """A result: its tokens, its weights as heatmaps where it is attention, the table of its parts.
+    """Tokens, the weights of attention as heatmaps, and the table of parts.
 
-    It computes no more than the result's `repr` does.
+    Computes no more than the result's `repr`.
     """
     body: list[str] = []
     steps = f"<pre>{escape(result._table())}</pre>"
@@ -147,7 +147,7 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
         try:
             body += [*_attention(result, tokens)]
             steps = _folded(steps)
-        except AttnlabError as error:  # the table below shows what there is
+        except AttnlabError as error:  # the table below still works
             body.append(_faint(say("No weights: {error}", error=error)))
     body.append(steps)
     if result.hint:
@@ -164,14 +164,14 @@ def _faint(text: str) -> str:
 
 
 def trace_view(trace: Result) -> str:
-    """A text's first view: its tokens, what follows, and all heads, where the text is short."""
+    """A trace's first view: tokens, next tokens and, for a short text, all heads."""
     body = [_chips(trace.tokens)]
     trace = trace.fork()
     if len(trace.blocks) * math.prod(trace.blocks[0].attention.scores_shape) <= SCORES_SHOWN:
         for draw in (_prediction, _all_heads):
             try:
                 body.append(draw(trace))
-            except AttnlabError as error:  # a trace from a file, without parameters
+            except AttnlabError as error:  # a trace from a file has no parameters
                 body.append(_faint(str(error)))
     else:
         body.append(
@@ -194,7 +194,7 @@ def _prediction(trace: Result) -> str:
 
 
 def _all_heads(trace: Result) -> str:
-    """The weights of all heads, a row of small pictures for each layer."""
+    """The weights of all heads: a row of small pictures for each layer."""
     steps = [shown(block.attention, "weights") for block in trace.blocks]
     H, _, Tk = steps[0].array.shape
     size = max(2, min(8, ROW_WIDTH // (H * (Tk + 1))))
@@ -223,7 +223,7 @@ def _all_heads(trace: Result) -> str:
 
 
 def _pixels(step: Shown) -> AnyArray:
-    """All heads side by side as indices: 0 a gap, 1 masked, then weights from 0 to 1."""
+    """All heads side by side as indices: 0 for gaps, 1 for masked, then weights from 0 to 1."""
     cells = step.scale.places(np.clip(step.array, 0, 1)) - SHADES + 2
     if step.masked is not None:
         cells[step.masked] = 1
@@ -231,14 +231,14 @@ def _pixels(step: Shown) -> AnyArray:
 
 
 def _png(indices: AnyArray, theme: Theme) -> bytes:
-    """Indices (h, w) of colours as a PNG. Source: the PNG specification, third edition."""
+    """A PNG from indices of colours (h, w). Source: PNG specification, third edition."""
     height, width = indices.shape
     palette = "".join((theme.paper, theme.paper, *theme.palette()[SHADES:])).replace("#", "")
-    lines = np.pad(indices, ((0, 0), (1, 0))).astype(np.uint8)  # each begins with its filter: none
+    lines = np.pad(indices, ((0, 0), (1, 0))).astype(np.uint8)  # each line begins with filter 0
     chunks = {
-        b"IHDR": struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0),  # 8 bits, from a palette
+        b"IHDR": struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0),  # 8-bit palette
         b"PLTE": bytes.fromhex(palette),
-        b"tRNS": b"\xff\x00",  # what is masked lets the stripes below it through
+        b"tRNS": b"\xff\x00",  # masked is transparent, over stripes
         b"IDAT": zlib.compress(lines.tobytes(), 9),
         b"IEND": b"",
     }
@@ -249,12 +249,12 @@ def _png(indices: AnyArray, theme: Theme) -> bytes:
 
 
 def candidates_view(tokens: Any) -> str:
-    """Tokens that may come next, each with a bar as long as it is probable."""
+    """Candidates for the next token, with a bar for each probability."""
     return _page(say("Next tokens"), _candidates(tokens))
 
 
 def _candidates(tokens: Any, start: int | None = None) -> str:
-    """A table of tokens with bars; those that were drawn are numbered from `start` on."""
+    """A table of tokens with bars; sampled tokens are numbered from `start`."""
     colours = f"background:{LIGHT.positive};--d:{DARK.positive}"
     bars = [
         f'<div style="{colours};width:{100 * token.share:.4g}px;height:10px"></div>'
@@ -286,14 +286,14 @@ def _cut(count: int) -> list[int | None]:
 
 
 def _table(header: list[str], rows: list[list[str]]) -> str:
-    """A table of cells that are HTML already."""
+    """A table; its cells are HTML."""
     lines = ["".join(f"<th>{cell}</th>" for cell in header)]
     lines += ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
     return f"<table class=list>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def generation_view(generation: Any) -> str:
-    """What was written after the prompt, and each new token with its probability."""
+    """The generated text after the prompt, and each new token with its probability."""
     count, prompt = len(generation.new), len(generation.prompt)
     written = (
         f"<div class=written>{_readable(generation.prompt)}<b>{_readable(generation.new)}</b></div>"
@@ -303,13 +303,13 @@ def generation_view(generation: Any) -> str:
 
 
 def _readable(tokens: Any) -> str:
-    """The text of tokens with its line ends; other control characters are escapes."""
+    """The text of tokens with line breaks; other control characters are escapes."""
     text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
     return escape("\n".join(printable(line) for line in text.split("\n")), quote=True)
 
 
 def explanation_view(explanation: Any) -> str:
-    """The arithmetic, a heading and a line or a table for each step."""
+    """The arithmetic: a heading and a line or table for each step."""
     body = [
         f"<div>{escape(say(explanation.purpose))}</div>",
         f"<div class=faint>{escape(say(explanation.note))}</div>",
@@ -318,8 +318,8 @@ def explanation_view(explanation: Any) -> str:
         if line.heading:
             body.append(f"<div class=step>{escape(say(line.heading))}</div>")
         if isinstance(line, Line):
-            told = "".join(map(_said, line.parts))
-            body.append(f"<div class=line>{escape(told)}</div>" if told else "")
+            text = "".join(map(_said, line.parts))
+            body.append(f"<div class=line>{escape(text)}</div>" if text else "")
         else:
             header, *rows = [
                 [escape(_said(cell)) for cell in row] for row in (*line.rows, *line.feet)
@@ -334,7 +334,7 @@ def _said(part: str | Term) -> str:
 
 
 def numbered_view(results: Any) -> str:
-    """Results by their numbers, each one's table folded up under its title."""
+    """Numbered results, each one's table folded up under its title."""
     kind = results.kind
     body = []
     for n, result in enumerate(results):
@@ -354,7 +354,7 @@ def _steps(result: Any) -> str:
 
 
 def model_view(model: Any) -> str:
-    """A model's sizes, where it is from, and what to ask it."""
+    """A model's sizes and origin."""
     first, _, origin = repr(model).partition("\n")
     config = model.config
     sizes = {
@@ -378,12 +378,12 @@ def model_view(model: Any) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Frame(PrintedAnywhere):
-    """A page of its own inside a notebook: no script of it runs outside its frame.
+    """A page in a sandboxed frame of a notebook.
 
     Attributes
     ----------
-    page : its HTML
-    title : what it is
+    page : the HTML
+    title : the frame's accessible name
     height : in pixels
     """
 
@@ -403,20 +403,20 @@ class Frame(PrintedAnywhere):
 
 
 def view_of_tokens(attention: Result, tokens: slice | None) -> View:
-    """The view of an attention with the tokens that are asked for."""
+    """The view of an attention with the given tokens."""
     for axis, count in zip(("Tq", "Tk"), attention.scores_shape[-2:], strict=True):
-        places_of(axis_of(attention, axis, count), TOKENS_SHOWN, tokens)  # told before it is drawn
+        places_of(axis_of(attention, axis, count), TOKENS_SHOWN, tokens)  # raises before drawing
     return View(result_view(attention, tokens), attention)
 
 
 @dataclass(frozen=True, repr=False)
 class View(PrintedAnywhere):
-    """A result as a notebook shows it, and as its table elsewhere.
+    """A result's view in a notebook, and its table elsewhere.
 
     Attributes
     ----------
-    html : of the view
-    result : what it is of
+    html : the view
+    result : the result
     """
 
     html: str
@@ -452,7 +452,7 @@ def _chips(tokens: Any) -> str:
 
 
 def _described(token: Token) -> str:
-    """A token in words, as HTML."""
+    """A token's description as HTML."""
     text = safe(repr(token.text))
     data = label(token.bytes.hex(" "), HOVER_LENGTH)
     return say(
@@ -465,7 +465,7 @@ def _described(token: Token) -> str:
 
 
 def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
-    """The weights as heatmaps, and for one head its other steps folded up."""
+    """The weights as heatmaps, and the other steps of a single head folded up."""
     if not attention.is_there("weights") and not attention._computes_for_repr("weights"):
         yield _faint(say("The weights are many and not computed yet."))
         return
@@ -499,7 +499,7 @@ def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
 
 
 def _heatmap(step: Shown, tokens: slice | None) -> str:
-    """One matrix with labels, scale, and a word on what is left out."""
+    """One matrix with labels, legend and a note on what is left out."""
     rows, columns = step.axes
     size = 18 if max(map(len, (rows.labels, columns.labels))) <= COLUMNS_SHOWN else 13
     axes = say("{rows} down, {columns} across", rows=say(rows.name), columns=say(columns.name))
@@ -515,7 +515,7 @@ def _limit(axis: Axis, tokens: int) -> int:
 
 
 def _map(step: Shown, limit: int, tokens: slice | None, *, named: bool, size: int) -> str:
-    """A matrix as a table of coloured numbers, with the labels of its axes where `named`."""
+    """A matrix as a table of coloured numbers, with labels if `named`."""
     rows, columns = step.axes
     shown_rows, shown_columns = (
         places_of(axis, _limit(axis, limit), tokens) for axis in (rows, columns)
@@ -548,7 +548,7 @@ def _map(step: Shown, limit: int, tokens: slice | None, *, named: bool, size: in
 
 @cache
 def _styles() -> tuple[str, ...]:
-    """Of each place in the palette the colours in a light page, and `--d` behind them in a dark."""
+    """Inline styles by place in the palette; `--d` is the background on dark pages."""
     return tuple(
         f"background:{light};color:{ink_on(light)};--d:{dark}"
         for light, dark in zip(LIGHT.palette(), DARK.palette(), strict=True)
@@ -565,7 +565,7 @@ def _axis_label(kind: str, axis: Axis, place: int | None) -> str:
 
 
 def _scale(step: Shown) -> str:
-    """The colours with the range that they stand for."""
+    """The legend: colours with their range."""
     scale = step.scale
     styles = (
         _styles()[:: 2 * SHADES // 16] if scale.is_signed else _styles()[SHADES :: SHADES // 15]
@@ -580,7 +580,7 @@ def _scale(step: Shown) -> str:
 
 
 def _cut_note(axes: Iterable[Axis], limit: int, tokens: slice | None) -> str:
-    """A word on the rows and columns that are left out, "" where none is."""
+    """A note on the rows and columns left out; "" if none is."""
     cut, is_of_tokens = dict[str, None](), False
     for axis in axes:
         places = places_of(axis, _limit(axis, limit), tokens)
@@ -589,6 +589,6 @@ def _cut_note(axes: Iterable[Axis], limit: int, tokens: slice | None) -> str:
             is_of_tokens |= axis.name in TOKEN_AXES.values()
     if not cut:
         return ""
-    told = say("Shown: {word}", word=say(", ").join(cut))
+    note = say("Shown: {word}", word=say(", ").join(cut))
     hint = f"; .show(...): {say(ALL_OF_IT)}" if is_of_tokens and tokens is None else ""
-    return _faint(f"{told}{hint}")
+    return _faint(f"{note}{hint}")

@@ -1,4 +1,4 @@
-"""Texts and tables in a terminal, as wide as it is."""
+"""Text and tables fitted to the terminal's width."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from attnlab.views.explanation import Explanation
 from attnlab.views.shown import MASKED, TOKENS_SHOWN, Shown, label
 from attnlab.views.terms import fold
 
-# The most columns of a table, however wide the terminal is.
+# The most columns of a table, in a terminal of any width.
 COLUMNS_SHOWN = 16
 
 BOLD, DIM, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
-# What COLORTERM is in a terminal that shows all colours, not 16 or 256 of them.
+# Values of COLORTERM in terminals with 24-bit colour.
 TRUE_COLOUR = ("truecolor", "24bit")
 
 
 class Terminal:
-    """Where a command shows what it found out.
+    """The output of a command.
 
     Attributes
     ----------
-    width : in columns; 80 where the output is no terminal and COLUMNS does not say
+    width : in columns; 80 if the output isn't a terminal and COLUMNS isn't set
     """
 
     def __init__(self) -> None:
         self.width = max(shutil.get_terminal_size().columns, 1)
         is_terminal = sys.stdout.isatty()
-        # What goes on to a program stays whole.
+        # Lines for a program are not wrapped.
         self._wraps = is_terminal or "COLUMNS" in os.environ
         knows_styles = os.environ.get("TERM") != "dumb" and (
             os.name != "nt" or "WT_SESSION" in os.environ
@@ -55,7 +55,7 @@ class Terminal:
         self._has_colours = self._has_styles and os.environ.get("COLORTERM") in TRUE_COLOUR
 
     def show(self, piece: Any) -> None:
-        """A text, a table, a step, tokens, an explanation, or a document of texts and tables."""
+        """Show a text, table, step, tokens, explanation, or a document of texts and tables."""
         match piece:
             case Document():
                 for one in piece.pieces():
@@ -74,7 +74,7 @@ class Terminal:
                 self.tokens(piece)
 
     def write(self, text: str) -> None:
-        """Lines of text, those that are too long wrapped between words."""
+        """Write lines of text, wrapped between words."""
         for line in self._wrapped(text):
             print(line)
 
@@ -90,23 +90,23 @@ class Terminal:
             yield from wrapped(line, self.width)
 
     def tokens(self, tokens: Any) -> None:
-        """A table of tokens, of many the first ones and the last."""
+        """Show a table of tokens; of many, the first and the last ones."""
         header, *lines = tokens.lines()
         picked = self._picked(len(lines))
         cut = (lines[i] if i is not None else [ELLIPSIS] * len(header) for i in picked)
         self.table(Table([header, *cut], left=(2, 3, 4, 5)))
 
     def table(self, table: Table) -> None:
-        """A table; where it is too wide, its columns stand below each other."""
+        """Show a table; columns that don't fit continue below."""
         lines = [[_safe(cell) for cell in line] for line in table.lines]
         print("\n".join(fold(lines, self.width, table.left)))
         print()
 
     def step(self, step: Shown) -> None:
-        """A step with labels, as many of its columns as the width holds.
+        """Show a step with labels and as many columns as fit.
 
-        What is masked is dim, each row's largest number bold, and each number has its colour
-        behind it in a terminal that shows all colours.
+        Masked cells are dim and each row's largest number is bold; with 24-bit colour each number
+        stands on its colour in the palette.
         """
         if not step.axes:
             self.heading(f"{step.heading} = {step.array:.{step.decimals}f}")
@@ -146,7 +146,7 @@ class Terminal:
         widest = max(*(display_width(names[j]) for j in candidates), *map(len, cells.values()))
         room = self.width - left if self._wraps else len(names) * (widest + 2)
         if len(names) > min(room // (widest + 2), most):
-            room -= display_width(gap) + 2  # the gap is a column too
+            room -= display_width(gap) + 2  # the gap takes a column
         fit = elide(len(names), min(max(room // (widest + 2), 2), most))
 
         notes = [" x ".join(map(str, array.shape))]
@@ -168,13 +168,13 @@ class Terminal:
         print()
 
     def _picked(self, count: int) -> list[int | None]:
-        """Which rows to show: all of them where lines stay whole, else the first and last ones."""
+        """The rows to show: the first and last ones, or all if lines aren't wrapped."""
         return elide(count, TOKENS_SHOWN if self._wraps else count, TOKENS_SHOWN // 2)
 
     def _row(
         self, name: str, left: int, cells: Sequence[tuple[str, str]], widths: Sequence[int]
     ) -> None:
-        """A line of a table, each cell to the right with its style."""
+        """Print a line of a table, cells aligned right."""
         line = name + " " * (left - display_width(name))
         for (text, style), width in zip(cells, widths, strict=True):
             padded = " " * (width - display_width(text)) + text
@@ -183,15 +183,15 @@ class Terminal:
 
 
 def _colour(ground: int, colour: str) -> str:
-    """The escape for a colour, of letters (38) or of what is behind them (48)."""
+    """The escape sequence for a foreground (38) or background (48) colour."""
     r, g, b = levels(colour)
     return f"\x1b[{ground};2;{r};{g};{b}m"
 
 
 def _safe(text: str) -> str:
-    """Text without control characters, and with escapes for what stdout can't print.
+    """Text without control characters, with escapes for what stdout can't encode.
 
-    Here and not when it is printed, as columns are as wide as what stands in them.
+    Done before printing, since column widths depend on it.
     """
     dots = ELLIPSIS if for_stdout(ELLIPSIS) == ELLIPSIS else "..."
     return for_stdout(printable(text).replace(ELLIPSIS, dots))
