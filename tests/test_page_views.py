@@ -1072,7 +1072,7 @@ def test_tokens_of_two_vocabularies_are_told_apart_by_what_they_are(
     assert "2 of 2 paired tokens differ." in page.locator("#compared").inner_text()
     nameless = GPT2.from_arrays(odd.config, odd.parameters, odd.tokenizer)
     page = open_page(both[0], nameless.trace("the hen"))
-    assert "B: a model without a name" in page.locator("#about").inner_text()
+    assert "B: unnamed model" in page.locator("#about").inner_text()
 
 
 def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Open) -> None:
@@ -1080,8 +1080,8 @@ def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Ope
     page = open_page(pocket.trace("The hen"))
     page.locator(".map").nth(6).click()
     assert page.locator("#jobs").inner_text().splitlines()[-1] == (
-        "On other texts, by its model card: the animal of “it” 0.98 · what followed it there "
-        "0.92 · the adjective that decides 0.83"
+        "On other texts, from the model card: the animal of “it” 0.98 · the token after the last "
+        "of them 0.92 · the deciding adjective 0.83"
     )
     measured = head_jobs(pocket)
     jobs = json.loads(re.search(r'"card":(\{.*?\})', pocket.trace("The hen").to_html())[1])  # type: ignore[index]

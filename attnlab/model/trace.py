@@ -119,7 +119,7 @@ class Trace(ForwardPass):
 
         Examples
         --------
-        >>> silenced = trace.edited({"blocks.1.attention.heads.2.context": 0})
+        >>> ablated = trace.edited({"blocks.1.attention.heads.2.context": 0})
         """
         return self._of_run(edited(self._run, edits))
 

@@ -227,6 +227,20 @@ class GPT2Encoding:
             ids += merged
         return ids + self.end
 
+    def as_data(self) -> dict[str, Any]:
+        """What the page's own encoding is made of, see `bpe.js`."""
+        rounds = [
+            {name: id for name, id in tokens.items() if name not in self._special}
+            for tokens in self._added
+        ]
+        return {
+            "pattern": PIECES,
+            "rounds": [[*tokens.items()] for tokens in rounds],
+            "prefixSpace": self._prefix_space,
+            "front": self.front,
+            "end": self.end,
+        }
+
     def _cut(
         self, piece: str | int, tokens: Mapping[str, int], special: bool
     ) -> Iterator[str | int]:

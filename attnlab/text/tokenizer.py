@@ -146,6 +146,29 @@ class Tokenizer:
         for name, text in files.items():
             write_whole(path / name, text.encode())
 
+    def as_data(self) -> dict[str, Any]:
+        """What a page needs to cut texts itself, see `bpe.js`.
+
+        Raises
+        ------
+        InvalidValueError
+            It isn't GPT-2's byte pairs.
+        """
+        if self._gpt2 is None:
+            raise InvalidValueError(
+                "a page cuts texts by GPT-2's byte-pair encoding alone, and this model's tokenizer "
+                "is another one; attnlab explore takes any"
+            )
+        added = [[token["id"], token["content"]] for token in self.settings["added_tokens"]]
+        return {
+            **self._gpt2.as_data(),
+            "vocab": self.settings["model"]["vocab"],
+            "merges": self.settings["model"]["merges"],
+            "names": added,
+            "asTheyAre": sorted(self.vocabulary.as_they_are),
+            "rows": len(self),
+        }
+
     def __getstate__(self) -> dict[str, object]:  # tiktoken's part can't be pickled: made anew
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 

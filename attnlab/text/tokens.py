@@ -280,7 +280,7 @@ class Vocabulary:
         size: int | None = None,
     ) -> None:
         self._symbols = symbols
-        self._as_they_are = frozenset(as_they_are)
+        self.as_they_are = frozenset(as_they_are)
         self._size = max(symbols, default=-1) + 1 if size is None else size
 
     def __len__(self) -> int:
@@ -351,7 +351,7 @@ class Vocabulary:
 
     def _bytes_of(self, id: int) -> bytes:
         symbol = self._symbols.get(id, "")
-        return symbol.encode() if id in self._as_they_are else spelled(symbol)
+        return symbol.encode() if id in self.as_they_are else spelled(symbol)
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         """The bytes of tokens; unlike their text, nothing is lost where they end in a character."""

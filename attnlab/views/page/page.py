@@ -21,7 +21,7 @@ import os
 import re
 import sys
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -54,11 +54,21 @@ SHOWING = (
 SCRIPTS = (*COMPUTING, *SHOWING)
 LIVE_SCRIPTS = (*COMPUTING, "server.js", *SHOWING, "change.js", "live.js", "passage.js")
 
+# Of a page that runs its model, the first script is the worker's too.
+WORKING = (*COMPUTING, "bpe.js", "model.js")
+LOCAL_SCRIPTS = (*SHOWING[:-1], "local.js", "page.js", "change.js", "live.js")
+
 INDENTED = re.compile(r"^ +", re.MULTILINE)
 COMMENT = re.compile(r"^ *(//.*|/\*\*(.|\n)*?\*/)\n", re.MULTILINE)
 
 # The steps that the page shows, under the names and formulas that they have.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
+
+# What a page with a model opens with: a text that GPT-2 and the pocket model both know.
+START = "The dog chased the ball, but it"
+
+# Of how many characters that are no tokens it is told.
+UNKNOWN_TOLD = 8
 
 # How many characters of its text a page's masthead tells.
 TEXT_TOLD = 200
@@ -77,7 +87,7 @@ ENDINGS = ("", ".html", ".htm")
 LARGE = 10_000_000
 
 POLICY = (
-    "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
+    "default-src 'none'; script-src {scripts}; style-src 'sha256-{style}'; "
     "img-src data:; base-uri 'none'; form-action 'none'"
 )
 
@@ -89,7 +99,7 @@ def page(traces: Sequence[Result], language: str | None = None) -> str:
         trace.next_logits  # noqa: B018 (what this computes stays in the trace, all logits do not)
     traces = [trace.fork() for trace in traces]
     described = [description_of(trace, language) for trace in traces]
-    return _page(traces[0], described, language, SCRIPTS, "\n".join(_packs(traces)))
+    return _page(traces[0], described, language, (SCRIPTS,), "\n".join(_packs(traces)))
 
 
 def live_page(trace: Result, described: dict[str, Any], language: str) -> str:
@@ -99,25 +109,48 @@ def live_page(trace: Result, described: dict[str, Any], language: str) -> str:
     ----------
     described : the trace as `description_of` tells it, with what the server knows it by
     """
-    return _page(trace, [described], language, LIVE_SCRIPTS, "")
+    return _page(trace, [described], language, (LIVE_SCRIPTS,), "")
 
 
 def live_policy() -> str:
     """What a page that is served may load or run, for the answer's header."""
-    return _policy(LIVE_SCRIPTS)
+    return _policy((LIVE_SCRIPTS,))
 
 
-def _policy(scripts: Sequence[str]) -> str:
-    policy = POLICY.format(script=digest(_script(scripts)), style=digest(source("page.css")))
-    return policy + ("; connect-src 'self'" if "live.js" in scripts else "")
+def local_page(
+    trace: Result,
+    described: dict[str, Any],
+    model: Mapping[str, Any],
+    numbers: bytes,
+    language: str,
+) -> str:
+    """The page that runs a model itself.
+
+    Parameters
+    ----------
+    described : the trace that it opens with, as `description_of` tells it, with what the page knows
+        it by
+    model, numbers : what `model.js` makes the model of
+    """
+    pack = f'<script type="text/plain" id="parameters">{embedded(numbers)}</script>'
+    return _page(trace, [described], language, (WORKING, LOCAL_SCRIPTS), pack, model)
+
+
+def _policy(scripts: Sequence[Sequence[str]]) -> str:
+    allowed = " ".join(f"'sha256-{digest(_script(names))}'" for names in scripts)
+    policy = POLICY.format(scripts=allowed, style=digest(source("page.css")))
+    if scripts == (LIVE_SCRIPTS,):
+        return f"{policy}; connect-src 'self'"
+    return f"{policy}; worker-src blob:" if WORKING in scripts else policy
 
 
 def _page(
     first: Result,
     described: list[dict[str, Any]],
     language: str,
-    scripts: Sequence[str],
+    scripts: Sequence[Sequence[str]],
     packs: str,
+    model: Mapping[str, Any] | None = None,
 ) -> str:
     description = {
         "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
@@ -127,6 +160,7 @@ def _page(
         "explanations": explanations.as_data(),
         "stops": prediction.STOPS,
         "traces": described,
+        "model": model,
     }
     parts = {
         "language": "zh-Hans" if language == CHINESE else language,  # by it fonts are chosen
@@ -135,7 +169,7 @@ def _page(
         "style": source("page.css"),
         "description": json.dumps(description, separators=(",", ":")).replace("<", "\\u003c"),
         "packs": packs,
-        "script": _script(scripts),
+        "scripts": "\n".join(_element(names) for names in scripts),
     }
     frame = re.sub(r"\[\[(.+?)\]\]", lambda found: say(found[1], language), source("page.html"))
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
@@ -145,6 +179,15 @@ def save(
     path: str | os.PathLike[str], traces: Sequence[Result], language: str | None = None
 ) -> None:
     """Write the page to a file, whole or not at all; announce a large one before it is made."""
+    file = checked_file(path)
+    size = estimated_size(traces)
+    if size > LARGE:
+        print(f"{file} will have about {size / 1e6:.0f} MB.", file=sys.stderr)
+    write_whole(file, page(traces, language).encode())
+
+
+def checked_file(path: str | os.PathLike[str]) -> Path:
+    """Where a page is to be written, once it is known that it can be: before it is made."""
     file = as_path(path)
     if os.fspath(path).endswith(("/", os.sep)) and not os.path.isdir(file):
         raise InvalidValueError(
@@ -155,15 +198,11 @@ def save(
             f"a page is written to a file that ends in .html; given {quoted(file.name)}. A "
             'picture is written in Python: trace.plot().save("weights.pdf")'
         )
-    # Told now, not after all layers have been computed.
     if os.path.isdir(file):
         raise WriteError(f"{file} can't be written: it is a directory")
     if not os.path.isdir(file.parent):
         raise WriteError(f"{file} can't be written: there is no directory {file.parent}")
-    size = estimated_size(traces)
-    if size > LARGE:
-        print(f"{file} will have about {size / 1e6:.0f} MB.", file=sys.stderr)
-    write_whole(file, page(traces, language).encode())
+    return file
 
 
 def is_page(file: Path) -> bool:
@@ -192,6 +231,11 @@ def estimated_size(traces: Sequence[Result]) -> int:
         tokens = min(trace.config.vocab_size, positions * prediction.TOKENS)
         size += tokens * prediction.LETTERS
     return size
+
+
+def _element(names: Sequence[str]) -> str:
+    name = ' id="computing"' if names == WORKING else ""
+    return f"<script{name}>{_script(names)}</script>"
 
 
 def _script(names: Sequence[str]) -> str:
@@ -294,6 +338,34 @@ def token_of(token: Token) -> dict[str, Any]:
         "text": printable(token.text),
         "bytes": token.bytes.hex(" "),
     }
+
+
+def notes_on(tokens: Any, language: str) -> list[str]:
+    """What a reader may not see of a text, in sentences."""
+    notes = []
+    if b"".join(tokens.bytes).isspace():
+        notes.append(
+            say(
+                "The text is only white space: {count} tokens.",
+                language,
+                count=len(tokens),
+            )
+        )
+    pieces: dict[str, set[int]] = {}
+    for token, shared in zip(tokens, tokens.part_of, strict=True):
+        pieces.setdefault(shared, set()).add(len(token.bytes))
+    unknown = [shared for shared, sizes in pieces.items() if shared and sizes == {1}]
+    if unknown:
+        told = " ".join(map(printable, unknown[:UNKNOWN_TOLD]))
+        told += " …" if len(unknown) > UNKNOWN_TOLD else ""
+        notes.append(
+            say(
+                "The model has no tokens for {characters} and reads them as single bytes.",
+                language,
+                characters=told,
+            )
+        )
+    return notes
 
 
 def _packs(traces: Sequence[Result]) -> list[str]:

@@ -51,6 +51,11 @@ class Run {
     return this.values.get(path);
   }
 
+  /** Keep the steps for whose paths this holds, and no others. */
+  keep(isKept) {
+    for (const path of this.values.keys()) if (!isKept(path)) this.values.delete(path);
+  }
+
   /** What a step would be, were it not edited itself. */
   unedited(path) {
     const { equation, take, whole, needs, isGiven } = this.graph.node(path);

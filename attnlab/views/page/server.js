@@ -18,20 +18,36 @@ async function answerTo(path, body, signal) {
     content = {};
   }
   if (response?.ok && !content.error) return content;
-  if (!response) markEnded();
-  const lost = say("The explorer does not answer: it has ended, or there is no way to it.");
+  if (!response) source.markEnded();
+  const lost = say("The explorer isn't responding: it has stopped or can't be reached.");
   throw Object.assign(new Error(content.error ?? lost), { status: response?.status });
 }
 
 class ServerSource extends Source {
   has = () => true;
 
-  open = (text, silenced, signal) => answerTo("trace", { ...text, silenced }, signal);
+  open = (text, ablated, signal) => answerTo("trace", { ...text, ablated }, signal);
 
   generate = (trace, how, signal) =>
     this.#about(trace, "write", { trace: trace.id, ...how }, signal);
 
-  end = () => answerTo("stop", {});
+  /** Nothing that asks the explorer can be done any more; what is shown can be looked at still. */
+  markEnded() {
+    this.hasEnded = true;
+    byId("prompt").readOnly = true;
+    const asks = "#explore :is(button, input):not(#sampling *), #toggles button";
+    for (const control of document.querySelectorAll(asks)) control.disabled = true;
+  }
+
+  async end() {
+    try {
+      await answerTo("stop", {});
+      otherTabs.postMessage("ended");
+      tellEnd();
+    } catch (error) {
+      tell(error.message);
+    }
+  }
 
   /** A trace's pack. What waits for one that can't be had waits on, until it is looked at again. */
   async read(trace, name) {
@@ -46,15 +62,26 @@ class ServerSource extends Source {
   }
 
   /** An answer about a trace, which the explorer is asked for anew where it no longer keeps it. */
-  async #about({ ids, silenced }, path, body, signal) {
+  async #about({ ids, ablated }, path, body, signal) {
     try {
       return await answerTo(path, body, signal);
     } catch (error) {
       if (error.status !== 410) throw error;
-      await this.open({ ids }, silenced, signal);
+      await this.open({ ids }, ablated, signal);
       return answerTo(path, body, signal);
     }
   }
 }
 
 source = new ServerSource();
+
+// ---- its end ---------------------------------------------------------------------------------------
+
+const otherTabs = new BroadcastChannel("attnlab explorer"); // of this address, so of this explorer
+
+function tellEnd() {
+  source.markEnded();
+  tell(say("The explorer has stopped. You can still view this page; start the explorer again for more."));
+}
+
+otherTabs.addEventListener("message", tellEnd);

@@ -1,5 +1,6 @@
 // Where the page's numbers come from. One interface for all sources: a file that carries packs, as
-// attnlab/views/page/packs.py makes them, or a server that has a model (server.js).
+// attnlab/views/page/packs.py makes them, a server that has a model (server.js), or the page itself,
+// which runs it (local.js).
 
 /**
  * What a page asks for. Any source gives steps; `open` and `generate` need a model.
@@ -7,15 +8,22 @@
  *   step(trace, name)            a pack of a trace, such as "attention.3", soon: float32
  *   has(trace, name)             whether there is such a pack
  *   explain(trace, path, n)      the weights that make a number: column n of a parameter, and its bias
- *   open(text, silenced)         a text, {text} or {ids}, as `description.traces` has one, edited so
- *                                that places are silent: [layer, head] a head, [layer] an MLP
+ *   open(text, ablated)         a text, {text} or {ids}, as `description.traces` has one, edited so
+ *                                that places are ablated: [layer, head] a head, [layer] an MLP
+ *   position(trace, place)       what may follow a place, as `positionOf` has it
  *   generate(trace, how)         a text's continuation
  */
 class Source {
+  hasEnded = false; // once it does not answer any more
+
   /** A trace's pack; it is asked for once. */
   step(trace, name) {
     if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name));
     return trace.packs.get(name);
+  }
+
+  async position(trace, place) {
+    return positionOf(await this.step(trace, `prediction.${place}`), trace.prediction.vocab, description.stops);
   }
 
   /** Of a matrix with so many rows; undefined where the source does not have the column. */
