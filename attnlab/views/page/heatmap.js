@@ -71,7 +71,7 @@ function makeHeatmap(view) {
   /** Why a difference is 0, from the first query on or everywhere, unless its name tells. */
   function tellWhyZero() {
     why.textContent = "";
-    if (!matrix || !view.isDifference || view.told) return;
+    if (!matrix || !view.isDifference || view.told || traces[0].model !== traces[1].model) return;
     const first = matrix.findIndex((x) => x !== 0 && !Number.isNaN(x));
     const i = first < 0 ? view.T : Math.floor(first / view.Tk);
     const isSame = ([a, b]) => traces[0].tokens[a]?.symbol === traces[1].tokens[b]?.symbol;

@@ -99,7 +99,24 @@ def page(traces: Sequence[Result], language: str | None = None) -> str:
         trace.next_logits  # noqa: B018 (what this computes stays in the trace, all logits do not)
     traces = [trace.fork() for trace in traces]
     described = [description_of(trace, language) for trace in traces]
+    for trace, name in zip(described, _names_of_models(traces, language), strict=True):
+        trace["model"] = name
     return _page(traces[0], described, language, (SCRIPTS,), "\n".join(_packs(traces)))
+
+
+def _names_of_models(traces: Sequence[Result], language: str) -> list[str]:
+    """What each trace's model is called, so that different models have different names."""
+    names = [printable(trace.parameters.name) for trace in traces]
+    if len(traces) < 2 or traces[0].parameters.equals(traces[1].parameters):
+        return [names[0]] * len(traces)
+    if all(names) and len({*names}) == 2:
+        return names
+    origins = [printable(trace.parameters.origin) for trace in traces]
+    template = "{name} {letter} ({origin})"
+    return [
+        say(template, language, name=name or say("model", language), letter=letter, origin=origin)
+        for name, letter, origin in zip(names, "AB", origins, strict=True)
+    ]
 
 
 def live_page(trace: Result, described: dict[str, Any], language: str) -> str:
