@@ -887,7 +887,7 @@ def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> No
     assert alone["induction"].most(1, 2)[0].content[:40] in most
     darkest = alone["induction"].mean.argmax()
     cells = page.locator(".map").first.locator("a")
-    assert cells.nth(int(darkest)).get_attribute("class") == "c20"
+    assert cells.nth(int(darkest)).get_attribute("class") == "c254"
     colour = "element => getComputedStyle(element).backgroundColor"
     assert cells.nth(int(darkest)).evaluate(colour) == "rgb(154, 58, 0)"  # LIGHT.positive
     page.close()
