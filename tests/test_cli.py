@@ -456,7 +456,7 @@ def test_a_file_that_attnlab_did_not_write_is_kept(tmp_path: Path) -> None:
     page, arguments = tmp_path / "page.html", ("html", "the hen", "-o", str(tmp_path / "page.html"))
     page.write_text("<title>attnlab: mine</title>")
     _, err = run(*arguments, status=2)
-    assert "is no page of attnlab's: --force replaces it" in err
+    assert "wasn't written by attnlab. Use --force" in err
     assert page.read_text() == "<title>attnlab: mine</title>"
     run(*arguments, "--force")
     written = page.read_text(encoding="utf-8")
@@ -472,7 +472,7 @@ def test_who_sits_there_is_asked(reply: str, status: int, tmp_path: Path) -> Non
     page = tmp_path / "page.html"
     page.write_text("mine")
     _, err = run("html", "the hen", "-o", str(page), status=status, answers=reply)
-    assert f"{page} is there, and is no page of attnlab's. Replace it? [y/N] " in err
+    assert f"{page} exists and wasn't written by attnlab. Replace it? [y/N] " in err
     assert (page.read_text(encoding="utf-8") == "mine") == (status == 2)
     assert ("Not replaced." in err) == (status == 2)
 
@@ -517,7 +517,7 @@ def test_a_page_is_opened(tmp_path: Path) -> None:
     assert seen.read_text() == f"{page.as_uri()}\n"
     missing = {"BROWSER": "/no/such/browser %s", "PATH": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
     _, err = start(*given, **missing).communicate()
-    assert "No browser is to be found here" in err
+    assert "No browser found" in err
 
 
 def test_download_finds_what_is_there() -> None:
@@ -528,19 +528,19 @@ def test_download_finds_what_is_there() -> None:
     ("arguments", "message"),
     [
         ((), "COMMAND"),
-        (("trace",), "one text is taken, and 0 given"),
-        (("next", "the", "hen"), "one text is taken, and 2 given: .* stands between quotes"),
-        (("next", "the", "--file", "x"), "one text is taken, and 2 given"),
-        (("html", "a", "b", "c"), "one text or two are taken, and 3 given"),
-        (("html", "a", "b", "--edit", "mask=True"), "of two texts, or of one with and without"),
+        (("trace",), "expected one text; got 0"),
+        (("next", "the", "hen"), "expected one text; got 2. Put a text in quotes"),
+        (("next", "the", "--file", "x"), "expected one text; got 2"),
+        (("html", "a", "b", "c"), "expected one text or two; got 3"),
+        (("html", "a", "b", "--edit", "mask=True"), "--edit can't be used with two texts"),
         (("html", "the", "-o", "x.pdf"), "file that ends in .html; given 'x.pdf'"),
         (("next", "--file", "/no/such/file"), "there is no file in /no/such"),
-        (("trace", "the", "--step", "wieghts"), "of the whole there are .*logits.*blocks.0.mid"),
+        (("trace", "the", "--step", "wieghts"), "or one of the trace: .*logits.*blocks.0.mid"),
         (("trace", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are input, "),
         (("trace", "the", "--step", "blocks.5.mid"), "blocks has 0, 1, 2"),
         (("trace", "the", "--step", "blocks.0"), "no step 'blocks.0': a path ends in one"),
         (("trace", "the", "--step", "embedding.x"), "no step 'embedding.x': a path ends in one"),
-        (("explain", "the", "--step", "wieghts"), "of the whole there are .*logits.*blocks.0.mid"),
+        (("explain", "the", "--step", "wieghts"), "or one of the trace: .*logits.*blocks.0.mid"),
         (("explain", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are "),
         (("explain", "the", "--step", "blocks.0.mlp"), "no step 'mlp'"),
         (("explain", "the", "--step", "logits", "--component", "xyzzy"), "not one token of the vo"),
@@ -556,7 +556,7 @@ def test_download_finds_what_is_there() -> None:
         (("attribution", "the", "--token", "xyzzy"), "not one token of the vocabulary"),
         (("lens", "the", "--token", "n", "--position", "0"), "not allowed with"),
         (("sing",), "invalid choice"),
-        (("atlas", "/no/such/corpus"), "there is no '/no/such/corpus': texts are"),
+        (("atlas", "/no/such/corpus"), "'/no/such/corpus' not found; texts must"),
         (("atlas", ".", "--measure", "sleep"), "invalid choice: 'sleep'"),
         (("atlas", ".", "--workers", "0"), "--workers must be an integer of at least 1"),
         (("trace", "the", "--layer", "x"), "invalid int"),
@@ -587,8 +587,8 @@ def test_errors_lead_on_in_a_terminal(
     np.savez("head.npz", weights=np.eye(2))
     for arguments, told in (
         ("generate hen -n 90", "--drop-oldest in a terminal, goes on without the oldest"),
-        ("check head.npz", "such as --text “The dog chased the ball”.* with --text - from stdin"),
-        ("check head.npz --text hen", "of one head go with --layer and --head, of all heads with"),
+        ("check head.npz", 'such as --text "The dog chased the ball", .* --text - for stdin'),
+        ("check head.npz --text hen", "For steps of one head, use --layer and --head; for a layer"),
         ("html hen -o -", "a page is written to a file, such as -o page.html"),
         ("html hen -o pages/", "pages/ is the name of a directory: give that of a file"),
         ("html hen -o page.pdf", "A picture is written in Python"),
@@ -886,10 +886,10 @@ def test_atlas(tmp_path: Path) -> None:
     assert out.startswith("Atlas of 2 texts, ")
     assert found.loss in out
     assert "line 2 could not be measured: " in out
-    (opened,) = re.findall(r"attnlab.open_atlas\('(.*)'\) opens it", out)
+    (opened,) = re.findall(r"Python: attnlab.open_atlas\('(.*)'\)", out)
     assert repr(attnlab.open_atlas(opened)) == repr(found)
-    assert f"{tmp_path / 'out' / 'atlas.html'} shows it" in out
-    opens = f"attnlab explore --model {ODD} --atlas {tmp_path / 'out'} opens their traces"
+    assert f"Page: {tmp_path / 'out' / 'atlas.html'}" in out
+    opens = f"Explorer: attnlab explore --model {ODD} --atlas {tmp_path / 'out'}"
     assert opens in out
     assert is_page(tmp_path / "out" / "atlas.html")
     whole, _ = run("atlas", str(corpus), COLUMNS="40")
@@ -923,9 +923,7 @@ def test_an_atlas_of_two_workers_and_what_is_left_when_it_is_killed(tmp_path: Pa
 
 def test_what_can_not_be_read_as_arrays(tmp_path: Path) -> None:
     options = ("--text", "the hen")
-    assert (
-        "there is no none.npz in" in run("check", str(tmp_path / "none.npz"), *options, status=2)[1]
-    )
+    assert "none.npz not found" in run("check", str(tmp_path / "none.npz"), *options, status=2)[1]
     np.save(tmp_path / "one.npy", np.ones(3))
     np.savez(tmp_path / "objects.npz", weights=np.array([{}], object))
     (tmp_path / "text.npz").write_text("weights")
@@ -933,7 +931,7 @@ def test_what_can_not_be_read_as_arrays(tmp_path: Path) -> None:
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     for name in ("one.npy", "objects.npz", "text.npz", "cut.npz", "."):
         _, err = run("check", str(tmp_path / name), *options, status=2)
-        assert "can't be read as arrays that numpy.savez wrote" in err
+        assert "isn't a file that numpy.savez wrote" in err
         assert ("one array without a name" in err) == (name == "one.npy")
 
 

@@ -42,7 +42,7 @@ def altered(attention: Attention, step: str, place: tuple[int, int], by: float) 
 def test_by_hand(toy: Attention) -> None:
     """q = (2, 1), k = (2, 0); the row's scores are 4, 2 and 5 over √2."""
     lines = str(toy.explain(2, 0)).splitlines()
-    assert lines[1].startswith("Softmax makes shares of the scores")
+    assert lines[1].startswith("Softmax turns scores into weights")
     assert [line.split() for line in lines[5:10]] == [
         ["raw_scores", "=", "Q", "Kᵀ:", "the", "2", "products"],
         ["i", "Q[2,", "i]", "K[0,", "i]", "product"],

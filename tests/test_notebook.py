@@ -341,7 +341,7 @@ def test_other_views_hold_what_print_shows(odd: GPT2) -> None:
     written = odd.generate("the hen in", 3, seed=1)
     shown = page(written).text
     assert f"{written.prompt.texts[0]}" in shown
-    assert "drawn with" in shown
+    assert "sampled with" in shown
     written = odd.generate("the hen in", 3, seed=1, temperature=0.5)
     shown = page(written).text
     for token in written.chosen:

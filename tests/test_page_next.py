@@ -258,7 +258,7 @@ def test_the_next_tokens_at_every_position(odd: GPT2, open_page: Open) -> None:
         check_table(page, trace, place, {"temperature": 1.0})
         said = page.locator("#predictions").inner_text()
         if place == 11:
-            assert "Here the text ends." in said
+            assert "The text ends here." in said
             continue
         following = trace.tokens[place + 1]
         rank = 1 + (trace.logits[place] > trace.logits[place, following.id]).sum()
@@ -311,8 +311,8 @@ def test_temperature_0_takes_the_first_of_the_largest(odd: GPT2, open_page: Open
     assert [cells[2:] for cells in rows_of(page)] == [["1.0000", "1.0000"], *[["0.0000", ""]] * 9]
     assert page.locator(".next li").count() == 1
     said = page.locator("#predictions .chain").inner_text()
-    assert "At temperature 0 the first of the largest logits has all." in said
-    assert "One token stays." in said
+    assert "At temperature 0, the largest logit (the first of equals) gets probability 1." in said
+    assert "One token is left." in said
 
 
 def test_the_keyboard_moves_the_sliders_and_words_tell_where(odd: GPT2, open_page: Open) -> None:
@@ -324,7 +324,7 @@ def test_the_keyboard_moves_the_sliders_and_words_tell_where(odd: GPT2, open_pag
         return str(sliders.nth(nth).get_attribute("aria-valuetext"))
 
     assert [told(1, key) for key in ("ArrowLeft", "Home")] == [
-        *("0.9", "0: the most probable token always"),
+        *("0.9", "0: always the most probable token"),
     ]
     assert [told(2, key) for key in ("End", "ArrowLeft", "Home", "ArrowRight")] == [
         *("all tokens", "the 50 most probable tokens"),
@@ -461,7 +461,7 @@ def test_what_was_drawn_stays_what_it_was(odd: GPT2, open_page: Open) -> None:
     drawn(page)
     first, marked = said.inner_text(), page.locator("#predictions tr[aria-current]")
     assert marked.count() == 1
-    past = f"Drawn before a slider was moved or another token chosen: {first}"
+    past = f"Sampled before a setting or the token changed: {first}"
     for change, back in ((lambda: move(page, 2, 4), lambda: move(page, 2, TOKENS - 1)),):
         change()
         drawn(page)

@@ -331,8 +331,8 @@ def test_a_whole_pass_is_the_librarys(computing: Any, name: str, dtype: str) -> 
 def edits_of_many_kinds() -> Iterator[tuple[str, dict[str, Any]]]:
     rng = np.random.default_rng(0)
     layer, other = "blocks.0.attention", "blocks.1.attention"
-    yield "a head silenced", {f"{layer}.heads.1.context": 0.0}
-    yield "an MLP silenced", {"blocks.1.mlp.output": 0.0}
+    yield "a head ablated", {f"{layer}.heads.1.context": 0.0}
+    yield "an MLP ablated", {"blocks.1.mlp.output": 0.0}
     yield "a head's scale", {f"{layer}.heads.1.scale": 0.5}
     yield "a layer's scale", {f"{layer}.scale": 3.0, f"{layer}.heads.2.scale": 0.5}
     yield "a head's mask", {f"{layer}.heads.0.mask": np.ones((12, 12), bool)}

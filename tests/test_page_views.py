@@ -1067,12 +1067,31 @@ def test_tokens_of_two_vocabularies_are_told_apart_by_what_they_are(
     assert "The tokens are the same." in page.locator("#compared").inner_text()
     jobs = page.locator("#jobs p").all_inner_texts()
     assert [words.partition(":")[0] for words in jobs] == ["A", "B", "B"]
-    assert jobs[-1].startswith("B: On other texts, by its model card")
+    assert jobs[-1].startswith("B: On other texts, from the model card")
     page = open_page(odd.trace([256, 260]), pocket.trace([256, 260]))
     assert "2 of 2 paired tokens differ." in page.locator("#compared").inner_text()
     nameless = GPT2.from_arrays(odd.config, odd.parameters, odd.tokenizer)
     page = open_page(both[0], nameless.trace("the hen"))
-    assert "B: a model without a name" in page.locator("#about").inner_text()
+    assert "B: model" not in page.locator("#about").inner_text()  # it has the same numbers
+
+
+def test_models_differ_by_their_parameters(odd: GPT2, open_page: Open) -> None:
+    """Not by their names: neither of two models in memory has one."""
+    arrays = {path: array.copy() for path, array in odd.parameters.items()}
+    arrays["blocks.1.attention.b_QKV"] += 0.5
+    changed, same, other = (
+        GPT2.from_arrays(odd.config, given, odd.tokenizer)
+        for given in (arrays, odd.parameters, odd.parameters)
+    )
+    page = open_page(same.trace("the hen"), changed.trace("the hen"))
+    about = page.locator("#about").inner_text()
+    assert "A: model A (from arrays in memory)" in about
+    assert "B: model B (from arrays in memory)" in about
+    assert "both texts are the same" not in page.locator("body").inner_text()
+    page = open_page(same.trace("the hen"), other.trace("the hen"))
+    assert "0 everywhere: both texts are the same." in page.locator("body").inner_text()
+    page = open_page(odd.trace("the hen"), changed.trace("the hen"))
+    assert "odd A (from " in page.locator("#about").inner_text()
 
 
 def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Open) -> None:
@@ -1080,8 +1099,8 @@ def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Ope
     page = open_page(pocket.trace("The hen"))
     page.locator(".map").nth(6).click()
     assert page.locator("#jobs").inner_text().splitlines()[-1] == (
-        "On other texts, by its model card: the animal of “it” 0.98 · what followed it there "
-        "0.92 · the adjective that decides 0.83"
+        "On other texts, from the model card: the animal of “it” 0.98 · the token after the last "
+        "of them 0.92 · the deciding adjective 0.83"
     )
     measured = head_jobs(pocket)
     jobs = json.loads(re.search(r'"card":(\{.*?\})', pocket.trace("The hen").to_html())[1])  # type: ignore[index]

@@ -720,7 +720,7 @@ def test_a_trace_from_a_file_has_no_parameters(
         assert np.abs(found[path] - row_of(small, path, i)).max() <= 1e-6, path
     assert found["logits"][0] == pytest.approx(float(small.next_logits.max()))
     page.evaluate("goTo('blocks.0.attention.X', 0)")
-    needs = "It needs the model's parameters, and this trace is from a file."
+    needs = "This needs the model's parameters; the trace is from a file."
     assert page.locator("#stop-missing").inner_text() == needs
     assert page.locator("#strip").is_hidden()
     for path in ("blocks.0.attention.Q", "blocks.1.mid", "final", "logits"):

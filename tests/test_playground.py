@@ -172,7 +172,7 @@ def pocket() -> GPT2:
 
 def written(page: Any, ids: list[int], **how: Any) -> list[int]:
     found = page.evaluate(
-        "async ([ids, how]) => (await source.generate({ ids, silenced: [] }, how)).ids", [ids, how]
+        "async ([ids, how]) => (await source.generate({ ids, ablated: [] }, how)).ids", [ids, how]
     )
     return list(found)
 
@@ -248,7 +248,7 @@ def test_an_address_opens_what_it_names(pocket: GPT2, play: Play) -> None:
     page = play(pocket, link=f"#layer=1&head=2&ids={named}&silent=1.2+0")
     until(page, "document.querySelectorAll('.flow .chip').length === " + str(len(ids)))
     idle(page)
-    silenced = page.locator("#silenced button").all_inner_texts()
+    silenced = page.locator("#ablated button").all_inner_texts()
     assert silenced == ["layer 1, head 2 ×", "MLP of layer 0 ×"]
     assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
 

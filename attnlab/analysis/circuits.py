@@ -108,10 +108,10 @@ class Composition(Analysis):
 
     note: ClassVar[str] = (
         "It is of the matrices alone, whatever the text: that a head could read what another one "
-        "writes does not mean that it does. What MLPs and LayerNorm's scale do between is left "
-        "out."
+        "writes does not mean that it does. LayerNorm's gain and centring are folded into the "
+        "matrices; its division by the deviation, and MLPs in between, are left out."
     )
-    source: ClassVar[str] = f"{FRAMEWORK}, ‖OV · reads‖ / (‖OV‖ ‖reads‖)"
+    source: ClassVar[str] = f"{FRAMEWORK}, ‖OV · reads‖ / (‖OV‖ ‖reads‖), LayerNorm folded in"
 
     scores: Array
 
@@ -159,23 +159,30 @@ def writing_of(attention: Trace) -> Array:
 
     With W_V = Q R, R W_O has the norms that W_V W_O has, and so has all that it is multiplied with.
     """
-    return np.stack([triangle(head.W_V) @ head.W_O for head in attention.heads])
+    return np.stack([triangle(read_by(attention, h.W_V)) @ centred(h.W_O) for h in attention.heads])
 
 
 def reading_of(attention: Trace, kind: str) -> Array:
-    """Of each head a small matrix that reads as it does by Q, K or V, (H, D, Dh).
-
-    LayerNorm's gain, through which all is read, is part of it.
-    """
+    """Of each head a small matrix that reads as it does by Q, K or V, (H, D, Dh)."""
 
     def thin_of(head: Trace) -> tuple[Array, Array]:
         if kind == "V":
-            return head.W_V, transpose(head.W_O)
-        return (head.W_Q, head.W_K) if kind == "Q" else (head.W_K, head.W_Q)
+            return read_by(attention, head.W_V), transpose(centred(head.W_O))
+        Q, K = read_by(attention, head.W_Q), read_by(attention, head.W_K)
+        return (Q, K) if kind == "Q" else (K, Q)
 
     thin = [thin_of(head) for head in attention.heads]
-    gain = attention.gain[:, np.newaxis]
-    return np.stack([gain * reads @ transpose(triangle(other)) for reads, other in thin])
+    return np.stack([reads @ transpose(triangle(other)) for reads, other in thin])
+
+
+def read_by(attention: Trace, W: Array) -> Array:
+    """What a head's W reads of the stream: LayerNorm takes the mean away, then has a gain."""
+    return transpose(centred(transpose(attention.gain[:, np.newaxis] * W)))
+
+
+def centred(W: Array) -> Array:
+    """W without the mean of each row, which the next LayerNorm takes away."""
+    return W - mean(W)
 
 
 def norm(x: Array) -> Array:

@@ -119,7 +119,7 @@ class Trace(ForwardPass):
 
         Examples
         --------
-        >>> silenced = trace.edited({"blocks.1.attention.heads.2.context": 0})
+        >>> ablated = trace.edited({"blocks.1.attention.heads.2.context": 0})
         """
         return self._of_run(edited(self._run, edits))
 
@@ -394,8 +394,13 @@ class Trace(ForwardPass):
     def composition(self, kind: str = "K") -> Composition:
         """How much of what each head writes each head of a later layer reads.
 
-        ‖OV · reads‖ / (‖OV‖ ‖reads‖), where reads = gain · QK by Q, gain · QKᵀ by K, gain · OV by
-        V, with the gain of the later block's LayerNorm
+        ‖OV · reads‖ / (‖OV‖ ‖reads‖), where reads = QK by Q, QKᵀ by K, and OV by V
+
+        LayerNorm is folded into the matrices, so that they read and write the stream itself: W_Q,
+        W_K and W_V become C gain W and W_O becomes W_O C, where C = I - 1/D takes the mean away.
+
+        Source: "A Mathematical Framework for Transformer Circuits" (2021), "Analyzing the
+        composition of attention heads".
 
         Parameters
         ----------

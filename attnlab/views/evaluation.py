@@ -301,9 +301,7 @@ class StepNumber:
             return [here]
         return [
             here,
-            Message(
-                "; edited here: {stored} instead of {made}", stored=Term(stored), made=Term(made)
-            ),
+            Message("; edited: {stored} instead of {made}", stored=Term(stored), made=Term(made)),
         ]
 
 
@@ -348,7 +346,7 @@ def lines_of(one: StepNumber, *, whole: bool = False) -> list[Line | Table]:
             return [Line(heading, [Message("a function of one number")])]
         return [Line(heading, given(one))]
     if one.rows_cached and one.index[0] < one.rows_cached:
-        made = Message("found in the cache, made when its token was new: ")
+        made = Message("from the cache: ")
         return [Line(heading, [made, *given(one)])]
     if one.explained is None:
         return [Line(heading, moved(one))]

@@ -209,7 +209,7 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
         for axis, count in zip(("Tq", "Tk"), attention.scores_shape, strict=True)
     )
     title = Message(
-        "{title}: the weight that query {query} gives to key {key}",
+        "{title}: the weight of key {key} for query {query}",
         title=attention.title,
         query=called(asks.positions[query], asks.labels[query]),
         key=called(looked_at.positions[key], looked_at.labels[key]),

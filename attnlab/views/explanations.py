@@ -133,7 +133,7 @@ ACTIVATIONS: dict[Any, Explained] = {
         Formula(
             "share",
             "hidden[row, column] > 0",
-            "share of x = {x} that passes: 1 of what is above 0, else 0",
+            "share of x = {x} that passes: 1 above 0, otherwise 0",
             where=X,
         ),
     ),

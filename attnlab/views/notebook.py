@@ -191,7 +191,7 @@ def trace_view(trace: Result) -> str:
 
 def _prediction(trace: Result) -> str:
     last = f"<b>{safe(trace.tokens[-1].symbol, 24)}</b>"
-    title = say("What may follow {last}", last=last)
+    title = say("Next tokens after {last}", last=last)
     return f"<div>{title}</div>{_candidates(trace.next_tokens())}"
 
 
@@ -281,7 +281,7 @@ def _candidates(tokens: Any, start: int | None = None) -> str:
         for token, bar in zip(tokens, bars, strict=True)
     ]
     if start is not None:
-        header = ["", *header, say("drawn with")]
+        header = ["", *header, say("sampled with")]
         rows = [
             [str(i), *row, f"{token.probability:.4f}"]
             for i, (token, row) in enumerate(zip(tokens, rows, strict=True), start)
@@ -375,7 +375,7 @@ def model_view(model: Any) -> str:
         say("tokens of the vocabulary"): config.vocab_size,
     }
     rows = [[name, f"{size:,}"] for name, size in sizes.items()]
-    hint = say("model.trace(text) looks inside; model.generate(text, 20) writes on")
+    hint = say("model.trace(text) computes every step; model.generate(text, 20) continues a text")
     return _page(
         say(recognised(first, MODEL)),
         f"<div class=faint>{safe(say(recognised(origin, 'from {origin}')), 200)}</div>",

@@ -268,7 +268,7 @@ def curves(
     drawn.set_xlabel(words.drawn(x_name), parse_math=False, family=words.fonts)
     drawn.set_ylabel(words.drawn(y_name), parse_math=False, family=words.fonts)
     lost = sum(int((~np.isfinite(numbers)).sum()) for numbers in lines.values())
-    notes = [say("not drawn: {lost} that are NaN or infinite", lost=lost)] if lost else []
+    notes = [say("not drawn: {lost} NaN or infinite", lost=lost)] if lost else []
     alt = say("Curves{of}: {told}", of=of(title), told="; ".join(told))
     return finished(drawn, ax, words, title, notes, alt)
 

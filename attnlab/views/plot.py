@@ -414,7 +414,9 @@ def plot_tokens(
         f"{keys.called(key)} {weights[key]:.2f}" for key in np.argsort(-weights, kind="stable")[:3]
     )
     asking = queries.labels[query]
-    alt = say("Lines{of} ({query}): most to {first}", of=of(title), query=asking, first=first)
+    alt = say(
+        "Lines{of} ({query}): largest weight on {first}", of=of(title), query=asking, first=first
+    )
     return finished(ax, given, words, title, cut, alt)
 
 

@@ -61,8 +61,8 @@ def explain_row(attention: Result, query: int) -> Explanation:
     (scaled,) = lines_of(scale)
     assert isinstance(scaled, Line)
     told = Message(
-        "scale = {scale}, and the row's maximum is {maximum}, that of key {key}; - maximum is what "
-        "is left of masked_scores without it, and softmax is exp / sum of exp",
+        "scale = {scale}; the row's maximum is {maximum}, at key {key}; - maximum is the masked "
+        "score minus it, and softmax is exp / sum of exp",
         scale=scaled.text,
         maximum=Term(steps["masked_scores"].stored[maximum]),
         key=keys[maximum],
@@ -93,7 +93,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
         values(attention, query, keys, weights),
     ]
     title = Message(
-        "{title}: the weights that query {query} gives, and its context",
+        "{title}: the weights and context of query {query}",
         title=attention.title,
         query=called(asks.positions[query], asks.labels[query]),
     )

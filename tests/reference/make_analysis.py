@@ -185,32 +185,28 @@ def gradients(model: GPT2LMHeadModel, ids: Tensor, of: str) -> dict[str, Any]:
 def circuits(model: GPT2LMHeadModel) -> dict[str, Tensor]:
     """Of every pair of heads, by TransformerLens's products of two matrices."""
     H, D = model.config.n_head, model.config.n_embd
-    QK, OV, gains = [], [], []
+    centre = torch.eye(D) - torch.ones(D, D) / D
+    QK, OV, folded_QK, folded_OV = [], [], [], []
     for block in model.transformer.h:
         Q, K, V = (W.chunk(H, dim=1) for W in block.attn.c_attn.weight.split(D, dim=1))
         W_O = block.attn.c_proj.weight.chunk(H)
         QK.append([FactoredMatrix(Q[h], K[h].T) for h in range(H)])
         OV.append([FactoredMatrix(V[h], W_O[h]) for h in range(H)])
-        gains.append(block.ln_1.weight)
+        # LayerNorm in front: the mean away, then the gain. Behind W_O, another LayerNorm's mean.
+        reads = centre @ block.ln_1.weight.diag()
+        folded_QK.append([reads @ product @ reads.T for product in QK[-1]])
+        folded_OV.append([reads @ product @ centre for product in OV[-1]])
     L = len(QK)
-    found = {name: torch.zeros(L, H, L, H) for name in ("Q", "K", "V", "raw_K")}
+    found = {name: torch.zeros(L, H, L, H) for name in "QKV"}
     for first, one, second, other in np.ndindex(L, H, L, H):
         if first >= second:
             continue
-        writes, gain = OV[first][one], gains[second].diag()
-        transposed = FactoredMatrix(QK[second][other].B.T, QK[second][other].A.T)
-        for name, reads in (
-            ("Q", gain @ QK[second][other]),
-            ("K", gain @ transposed),
-            ("V", gain @ OV[second][other]),
-            ("raw_K", transposed),
-        ):
-            found[name][first, one, second, other] = (
-                (writes.AB @ reads.AB).norm() / writes.AB.norm() / reads.AB.norm()
-            )
-    head = OV[1][1].AB
+        writes, asks = folded_OV[first][one].AB, folded_QK[second][other].AB
+        for name, reads in (("Q", asks), ("K", asks.T), ("V", folded_OV[second][other].AB)):
+            score = (writes @ reads).norm() / writes.norm() / reads.norm()
+            found[name][first, one, second, other] = score
     found["singular"] = torch.linalg.svdvals(QK[1][1].AB)
-    eigenvalues = torch.linalg.eigvals(head)
+    eigenvalues = torch.linalg.eigvals(OV[1][1].AB)
     found["eigenvalues"] = eigenvalues[eigenvalues.abs().argsort(descending=True)]
     return found
 
@@ -270,7 +266,7 @@ def patching(model: GPT2LMHeadModel, ids: Tensor) -> dict[str, Any]:
 
 
 def check_with_transformer_lens(name: str, ids: Tensor, recorded: dict[str, Any]) -> None:
-    """TransformerLens, its weights unprocessed, finds the same, LayerNorm's gain aside."""
+    """TransformerLens finds the same, composition with LayerNorm folded into the weights."""
     model = TransformerBridge.boot_transformers(str(HERE / name), dtype=torch.float64)
     _, cache = model.run_with_cache(ids[None])
     L, H = model.cfg.n_layers, model.cfg.n_heads
@@ -287,9 +283,12 @@ def check_with_transformer_lens(name: str, ids: Tensor, recorded: dict[str, Any]
     for found, wanted in (
         (logits[..., ::66], "lens/logits"),
         ((heads @ w).reshape(L, H), "difference/heads"),
-        (model.all_composition_scores("K"), "circuits/raw_K"),
     ):
         assert np.abs(found.numpy() - recorded[f"{name}/{wanted}"]).max() < 1e-12, wanted
+    model.enable_compatibility_mode()  # folds in float32
+    for kind in "QKV":
+        found, wanted = model.all_composition_scores(kind), f"circuits/{kind}"
+        assert np.abs(found.numpy() - recorded[f"{name}/{wanted}"]).max() < 1e-7, wanted
 
 
 @torch.no_grad()

@@ -152,7 +152,7 @@ function arithmeticOf(trace) {
       ? make(
           "span",
           {},
-          ...sayParts("{made}; edited here: {x} instead", { made: number(made), x: strong(x) }),
+          ...sayParts("{made}; edited to {x}", { made: number(made), x: strong(x) }),
         )
       : strong(x);
   const largestKey = steps.masked_scores.indexOf(largest);
@@ -170,7 +170,7 @@ function arithmeticOf(trace) {
     return all.flatMap(([declared, tree, value], n) => {
       if (n === all.length - 1) {
         const shown = result(name, value, name === "scale" ? scale : steps[name][j]);
-        if (sumIn(tree)[0]) return [say("the {Dh} products added up: ", head), shown];
+        if (sumIn(tree)[0]) return [say("sum of the {Dh} products: ", head), shown];
         return [...numbersIn(working, declared, tree, value, "").numbers, shown];
       }
       const { words, numbers } = numbersIn(working, declared, tree, value, "");
@@ -191,7 +191,7 @@ function arithmeticOf(trace) {
       number(V[j * Dh + chosen]),
       " = ",
       number(weights[j] * V[j * Dh + chosen]),
-      say("; all keys added up: "),
+      say("; sum over all keys: "),
       result("context", made.context[chosen], context[chosen]),
     ),
   );
@@ -218,7 +218,7 @@ function arithmeticOf(trace) {
   const vector = (name, position, words) => {
     if (position < 0) return words;
     // No button: of the heads that paper has again on its next page, browsers leave those out.
-    const link = make("a", { href: "#way", class: "leads", title: say("How the way makes it") }, words);
+    const link = make("a", { href: "#way", class: "leads", title: say("How it is computed") }, words);
     link.addEventListener("click", (event) => {
       event.preventDefault();
       goToVector(trace, position, name, chosen);
@@ -288,7 +288,7 @@ function arithmeticOf(trace) {
     "p",
     { class: "pair" },
     ...(traces.length === 2 ? [make("b", {}, `${trace.name}: `)] : []),
-    ...sayParts("how {query} looks at {key}", {
+    ...sayParts("how {query} attends to {key}", {
       query: symbolOf(brief(trace.tokens[i].symbol)),
       key: symbolOf(brief(trace.keys[j].symbol)),
     }),

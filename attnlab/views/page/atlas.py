@@ -101,7 +101,7 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
     yield f'<p class="note">{_of_traces(atlas, language, is_beside, served)}</p>'
     if served and not served.is_its_model:
         other = say(
-            "Traces are of another model than the atlas: their numbers are not those told here.",
+            "The traces are of a different model, so their numbers differ from this atlas.",
             language,
         )
         yield f'<p class="warning">{other}</p>'
@@ -109,7 +109,7 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
         yield f'<p class="note">{_escaped(name)}: {_escaped(reason)}</p>'
     maps = [one for one in atlas.values() if one.mean.ndim]
     yield f'<h2 id="heads">{say("Heads", language)}</h2>'
-    yield f'<p class="note">{say("A cell leads to its head, below.", language)}</p>'
+    yield f'<p class="note">{say("Each cell links to its head, below.", language)}</p>'
     yield '<div class="maps">'
     for one in maps:
         yield from _map(one, language)
@@ -120,7 +120,7 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
         yield f'<p class="note"><a href="#heads">↑ {say("Heads", language)}</a></p>'
         if not served and maps[0].most(layer, head):
             code = f'model.trace(atlas["{maps[0].name}"].most({layer}, {head})[0].ids)'
-            words = say("To look into a text:", language)
+            words = say("To trace a text:", language)
             yield f'<p class="note">{words} <code>{_escaped(code)}</code></p>'
         for one in maps:
             yield from _of_head(one, layer, head, language, served)
@@ -132,17 +132,17 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
 def _of_traces(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -> str:
     """How to come from a passage to its trace."""
     if served:
-        leads = say("A passage leads to its trace, in a new tab.", language)
-        own = say("Explore a text of your own", language)
+        leads = say("Each passage links to its trace, in a new tab.", language)
+        own = say("Explore your own text", language)
         link = f'href="/?{urlencode({"token": served.token})}" target="_blank" rel="noreferrer"'
         return f"{leads} <a {link}>{own}</a>"
     if is_beside and atlas.model_given:
         words = say(
-            "In this page's directory, this shows it with a link to each passage's trace:", language
+            "For links to each passage's trace, run this in the page's directory:", language
         )
         code = f"attnlab explore --model {shlex.quote(atlas.model_given)} --atlas ."
     else:
-        words = say("In Python, this shows it with a link to each passage's trace:", language)
+        words = say("For links to each passage's trace, run this in Python:", language)
         code = "atlas.explore(model)"
     return f"{words} <code>{_escaped(code)}</code>"
 

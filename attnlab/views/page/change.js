@@ -53,7 +53,7 @@ function makeChange(before, now) {
     const early = both.find((trace, n) => places[n] < trace.prediction.first); // of a long text
     if (early) {
       known = { places: [] };
-      const words = say("This page has logits from position {first} on.", {
+      const words = say("This page has logits only from position {first}.", {
         first: early.cached + early.prediction.first,
       });
       box.replaceChildren(make("p", { class: "note" }, words));
@@ -96,7 +96,7 @@ function makeChange(before, now) {
   /** What was changed, where both stand at the same place, and which these are where they do not. */
   function causeOf() {
     if (!before)
-      return [say("Silence a head or an MLP, or look at another text: this tells what changes.")];
+      return [say("Ablate a head or an MLP, or enter another text, to see what changes here.")];
     const [a, b] = toldApart([before, now], pairs);
     const [place, here] = known.places;
     const isSame = place === here && before.ids[place] === now.ids[place];

@@ -84,9 +84,9 @@ function traceOf(given, number) {
 function differentShapes(a, b) {
   if (a.layers !== b.layers || a.H !== b.H || a.Dh !== b.Dh) {
     const size = (one) => say("{name} has {layers} layers of {H} heads, Dh {Dh}", one);
-    return say("No difference is shown: {a}; {b}.", { a: size(a), b: size(b) });
+    return say("No difference shown: {a}; {b}.", { a: size(a), b: size(b) });
   }
-  return places.queries.some(isEverywhere) ? "" : say("No difference is shown: no token of A stands where one of B does.");
+  return places.queries.some(isEverywhere) ? "" : say("No difference shown: no tokens of A and B correspond.");
 }
 
 /** What each of two traces is that the other is not: its model, its text, what is changed in it. */
@@ -120,23 +120,23 @@ const nameOfPlace = ([layer, head]) =>
     ? say("MLP of layer {layer}", { layer })
     : say("layer {layer}, head {head}", { layer, head });
 
-/** What is silenced or edited in a trace, in words. */
-function changesIn({ silenced, note }) {
-  if (!silenced) return note.replace(/^[,，] ?/, "") || say("not edited");
-  const names = silenced.map(nameOfPlace).join("; ");
-  return names ? say("{names} silent", { names }) : say("nothing silenced");
+/** What is ablated or edited in a trace, in words. */
+function changesIn({ ablated, note }) {
+  if (!ablated) return note.replace(/^[,，] ?/, "") || say("not edited");
+  const names = ablated.map(nameOfPlace).join("; ");
+  return names ? say("{names} ablated", { names }) : say("nothing ablated");
 }
 
 /** Where a difference of two traces must be 0, and why; "" where nothing is known of that. */
 function whyZero(a, b) {
   if (a.model !== b.model || a.tokens.some(({ symbol }, n) => b.tokens[n]?.symbol !== symbol) || a.T !== b.T) return "";
-  if (!a.silenced) return changesIn(a) === changesIn(b) && !a.note ? say("0 everywhere: it is the same text twice.") : "";
-  const isOfBoth = (place) => [a, b].every(({ silenced }) => isAmong(silenced, place));
-  const others = [...a.silenced, ...b.silenced].filter((place) => !isOfBoth(place));
+  if (!a.ablated) return changesIn(a) === changesIn(b) && !a.note ? say("0 everywhere: both texts are the same.") : "";
+  const isOfBoth = (place) => [a, b].every(({ ablated }) => isAmong(ablated, place));
+  const others = [...a.ablated, ...b.ablated].filter((place) => !isOfBoth(place));
   const layer = Math.min(...others.map(([layer]) => layer));
   return layer === a.layers - 1
-    ? say("0 in all layers: what is silenced comes after the last weights, and changes the next token alone.")
-    : say("0 up to layer {layer}: what is silenced there changes what comes after it.", { layer });
+    ? say("0 in all layers: the ablated part comes after the last weights and only affects the next token.")
+    : say("0 up to layer {layer}: the ablation there only affects later steps.", { layer });
 }
 
 const isAmong = (places, place) => places.some((other) => other.join() === place.join());

@@ -71,14 +71,14 @@ function makeHeatmap(view) {
   /** Why a difference is 0, from the first query on or everywhere, unless its name tells. */
   function tellWhyZero() {
     why.textContent = "";
-    if (!matrix || !view.isDifference || view.told) return;
+    if (!matrix || !view.isDifference || view.told || traces[0].model !== traces[1].model) return;
     const first = matrix.findIndex((x) => x !== 0 && !Number.isNaN(x));
     const i = first < 0 ? view.T : Math.floor(first / view.Tk);
     const isSame = ([a, b]) => traces[0].tokens[a]?.symbol === traces[1].tokens[b]?.symbol;
-    if (i === view.T) why.textContent = say("0 everywhere: what this head sees is the same in A and B.");
+    if (i === view.T) why.textContent = say("0 everywhere: the input of this head is the same in A and B.");
     else if (i && view.queries.slice(0, i).every(isSame) && !places.queries.every(isSame))
       why.textContent = say(
-        "0 up to query {i}: so far both texts are the same, and no query sees what comes later.",
+        "0 up to query {i}: both texts are the same up to there, and later tokens are masked.",
         { i: positionIn(view.queries[i - 1]) },
       );
   }
@@ -264,7 +264,7 @@ function makeHeatmap(view) {
       make(
         "span",
         { class: "pair" },
-        ...(isElsewhere ? [make("small", {}, say("no such pair here; the nearest: "))] : []),
+        ...(isElsewhere ? [make("small", {}, say("no such pair here; nearest: "))] : []),
         make("span", {}, queryName, " ", symbolOf(brief(view.queryLabels[i]))),
         " → ",
         make("span", {}, keyName, " ", symbolOf(brief(view.keyLabels[j]))),

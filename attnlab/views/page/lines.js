@@ -57,7 +57,7 @@ function showLaid() {
       const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
       swatch.style.backgroundColor = colour;
       const button = make("button", { type: "button" }, swatch, name, " ×");
-      button.setAttribute("aria-label", say("take {name} away", { name }));
+      button.setAttribute("aria-label", say("remove {name}", { name }));
       button.addEventListener("click", () => {
         layOver(layer, head);
         byId("several").focus();
@@ -72,13 +72,13 @@ function tellOthers() {
   const isAlone = laid.length > 0 && selection.look !== "lines";
   byId("others").hidden = !isAlone;
   if (!isAlone) return;
-  const button = make("button", { type: "button", class: "leads" }, say("Show their lines"));
+  const button = make("button", { type: "button", class: "leads" }, say("Show the lines"));
   button.addEventListener("click", () => {
     chooseLook("lines");
     byId("looks").querySelector(":checked").focus();
   });
   byId("others").replaceChildren(
-    say("Of {n} heads that are chosen this is one; lines show all of them.", { n: laid.length }),
+    say("One of {n} selected heads; the lines show all of them.", { n: laid.length }),
     " ",
     button,
   );

@@ -4,14 +4,14 @@
 const LOOKS_KEPT = 100;
 
 const looks = []; // as the source describes traces
-let wanted; // what was asked for last: a text, {text} or {ids}, and the places `silenced` in it
+let wanted; // what was asked for last: a text, {text} or {ids}, and the places `ablated` in it
 let asking; // aborts the request that is under way
 
-/** Look at a text, {text} or {ids}, with places silenced: [layer, head] a head, [layer] an MLP. */
-function look(text, silenced) {
-  wanted = { text, silenced };
+/** Look at a text, {text} or {ids}, with places ablated: [layer, head] a head, [layer] an MLP. */
+function look(text, ablated) {
+  wanted = { text, ablated };
   newest(async (signal) => {
-    const given = await source.open(text, silenced, signal);
+    const given = await source.open(text, ablated, signal);
     return () => {
       const last = looks.at(-1);
       const isSame = last.ids.join() === given.ids.join();
@@ -20,23 +20,23 @@ function look(text, silenced) {
   });
 }
 
-/** The last look, as a link has it: #ids=12.7&silent=0.1+1, a head and an MLP. */
+/** The last look, as a link has it: #ids=12.7&ablate=0.1+1, a head and an MLP. */
 linkOfLook = () => {
-  const { ids, silenced } = looks.at(-1);
-  const silent = silenced.map((place) => place.join(".")).join(" ");
-  return { ids: ids.join("."), ...(silent && { silent }) };
+  const { ids, ablated } = looks.at(-1);
+  const ablate = ablated.map((place) => place.join(".")).join(" ");
+  return { ids: ids.join("."), ...(ablate && { ablate }) };
 };
 
 /** Look at what a link asks for, in the place of the look that the page opened with. */
 function followLinkOfLook(link) {
   const asked = new URLSearchParams(link.slice(1));
   const numbers = (text) => text.split(".").map(Number);
-  const { ids, silent = "" } = Object.fromEntries(asked);
+  const { ids, ablate = "" } = Object.fromEntries(asked);
   const last = linkOfLook();
-  if (!ids || (ids === last.ids && silent === (last.silent ?? ""))) return;
+  if (!ids || (ids === last.ids && ablate === (last.ablate ?? ""))) return;
   newest(async (signal) => {
-    const silenced = silent.split(" ").filter(Boolean).map(numbers);
-    const given = await source.open({ ids: numbers(ids) }, silenced, signal);
+    const ablated = ablate.split(" ").filter(Boolean).map(numbers);
+    const given = await source.open({ ids: numbers(ids) }, ablated, signal);
     return async () => {
       looks.pop();
       looks.push(given);
@@ -54,7 +54,7 @@ function writeOn() {
     const count = byId("count").valueAsNumber;
     const how = samplingSettings();
     const { ids, text, chosen } = await source.generate(trace, { count, ...how }, signal);
-    const given = await source.open({ ids }, trace.silenced, signal);
+    const given = await source.open({ ids }, trace.ablated, signal);
     return () => {
       show(given);
       byId("prompt").value = text;
@@ -67,8 +67,8 @@ function writeOn() {
 /** Tell what was written on: the tokens, each with a probability. */
 function showWritten(chosen, { temperature }) {
   const words = temperature
-    ? say("Written on, each with the probability that it was drawn with:")
-    : say("Written on, the likeliest each time; its probability is the model's, at temperature 1:");
+    ? say("Generated tokens, each with the probability it was sampled with:")
+    : say("Generated greedily; probabilities are the model's, at temperature 1:");
   const told = chosen.map((token) => {
     const share = temperature ? token.probability : token.share;
     return make("li", {}, symbolOf(brief(token.symbol)), barOf(share), number(share, 4));
@@ -82,14 +82,14 @@ async function newest(ask) {
   const mine = (asking = new AbortController());
   tell("");
   byId("explore").ariaBusy = "true";
-  markSilenced();
+  markAblated();
   let then;
   try {
     then = await ask(mine.signal);
   } catch (error) {
     then = () => {
       wantLast();
-      markSilenced();
+      markAblated();
       tell(error.message);
     };
   }
@@ -137,8 +137,8 @@ function followChange() {
 }
 
 function wantLast() {
-  const { ids, silenced } = looks.at(-1);
-  wanted = { text: { ids }, silenced };
+  const { ids, ablated } = looks.at(-1);
+  wanted = { text: { ids }, ablated };
 }
 
 /** Go back to the look before the last one. */
@@ -164,28 +164,28 @@ function markLook() {
   tell(notes.join(" "));
   byId("compare").disabled = byId("back").disabled = looks.length < 2;
   byId("sampled").replaceChildren();
-  markSilenced();
+  markAblated();
 }
 
-// ---- what is silenced ---------------------------------------------------------------------------
+// ---- what is ablated ---------------------------------------------------------------------------
 
-/** Silence a place, or let it speak again. */
+/** Ablate a head or MLP, or undo it. */
 function toggle(place) {
-  const { text, silenced } = wanted;
-  const others = silenced.filter((other) => other.join() !== place.join());
-  look(text, others.length < silenced.length ? others : [...silenced, place]);
+  const { text, ablated } = wanted;
+  const others = ablated.filter((other) => other.join() !== place.join());
+  look(text, others.length < ablated.length ? others : [...ablated, place]);
 }
 
-/** Mark what is silenced: in a list, in the maps, at the head that is open. */
-function markSilenced() {
-  const { silenced } = wanted;
-  byId("silenced").hidden = !silenced.length;
-  byId("silenced").replaceChildren(
-    say("Silenced:"),
-    ...silenced.map((place) => {
+/** Mark what is ablated: in a list, in the maps, at the head that is open. */
+function markAblated() {
+  const { ablated } = wanted;
+  byId("ablated").hidden = !ablated.length;
+  byId("ablated").replaceChildren(
+    say("Ablated:"),
+    ...ablated.map((place) => {
       const name = nameOfPlace(place);
       const button = make("button", { type: "button" }, name, make("span", {}, " ×"));
-      button.ariaLabel = say("{name}: let it speak again", { name });
+      button.ariaLabel = say("{name}: undo the ablation", { name });
       button.addEventListener("click", () => {
         byId("prompt").focus(); // the button goes
         toggle(place);
@@ -194,12 +194,12 @@ function markSilenced() {
     }),
   );
   for (const { view, maps } of grids) {
-    const places = view.isDifference ? [] : view.traces[0].silenced;
+    const places = view.isDifference ? [] : view.traces[0].ablated;
     for (const { cell, layer, head } of maps) {
       const is = isAmong(places, [layer, head]);
       const name = nameOfPlace([layer, head]);
-      cell.classList.toggle("silenced", is);
-      cell.title = cell.ariaLabel = is ? say("{name}, silenced", { name }) : name;
+      cell.classList.toggle("ablated", is);
+      cell.title = cell.ariaLabel = is ? say("{name}, ablated", { name }) : name;
     }
   }
   markToggles();
@@ -208,37 +208,37 @@ function markSilenced() {
 
 function markToggles() {
   const { layer, head } = selection;
-  const isSilent = isAmong(wanted.silenced, [layer, head]);
-  byId("head-toggle").ariaPressed = String(isSilent);
-  byId("is-silent").hidden = !isSilent;
-  byId("mlp-toggle").ariaPressed = String(isAmong(wanted.silenced, [layer]));
-  byId("mlp-toggle").textContent = say("Silence the MLP of layer {layer}", { layer });
+  const isAblated = isAmong(wanted.ablated, [layer, head]);
+  byId("head-toggle").ariaPressed = String(isAblated);
+  byId("is-ablated").hidden = !isAblated;
+  byId("mlp-toggle").ariaPressed = String(isAmong(wanted.ablated, [layer]));
+  byId("mlp-toggle").textContent = say("Ablate the MLP of layer {layer}", { layer });
   markViews();
 }
 
-/** Mark what shows the open head where it is silenced: what is seen there goes nowhere. */
+/** Mark what shows the open head where it is ablated: what is seen there goes nowhere. */
 function markViews() {
   const { layer, head } = selection;
-  const isSilent = ({ isDifference, traces: [trace] }) =>
-    !isDifference && isAmong(trace.silenced, [layer, head]);
+  const isAblated = ({ isDifference, traces: [trace] }) =>
+    !isDifference && isAmong(trace.ablated, [layer, head]);
   const name = nameOfPlace([layer, head]);
-  const mark = (part, isSilent, of) => {
-    part.classList.toggle("silent", isSilent);
-    part.querySelector(".silence")?.remove();
+  const mark = (part, isAblated, of) => {
+    part.classList.toggle("ablated", isAblated);
+    part.querySelector(".ablation")?.remove();
     of.removeAttribute("aria-describedby");
-    if (!isSilent) return;
-    of.setAttribute("aria-describedby", "is-silent");
-    of.before(make("p", { class: "silence" }, say("{name}: silenced", { name })));
+    if (!isAblated) return;
+    of.setAttribute("aria-describedby", "is-ablated");
+    of.before(make("p", { class: "ablation" }, say("{name}: ablated", { name })));
   };
   const own = views.filter((view) => !view.isDifference);
   for (const [id, shown] of Object.entries({ heatmaps: views, lines: own, strips: own, texts: own }))
     // Strips are made when they are looked at.
     [...byId(id).children].forEach((part, n) => {
       const of = part.querySelector(".scroller, .all-lines, .table, .flow");
-      mark(part, isSilent(shown[n]), of);
+      mark(part, isAblated(shown[n]), of);
     });
   for (const part of byId("sums").querySelectorAll("article[data-trace]"))
-    mark(part, isSilent(own[part.dataset.trace]), part.querySelector(".chain"));
+    mark(part, isAblated(own[part.dataset.trace]), part.querySelector(".chain"));
 }
 
 // ---- what the page has for all this -------------------------------------------------------------
@@ -251,7 +251,7 @@ function makeExplorer() {
   };
   const prompt = make("textarea", { id: "prompt", rows: "1", spellcheck: "false" });
   prompt.addEventListener("input", markUnsent);
-  const lookAtPrompt = () => look({ text: prompt.value }, wanted.silenced);
+  const lookAtPrompt = () => look({ text: prompt.value }, wanted.ablated);
   prompt.addEventListener("keydown", (event) => {
     // With Shift it begins a line; to an input method it may be the choice of a candidate.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || source.hasEnded) return;
@@ -271,25 +271,25 @@ function makeExplorer() {
         { id: "asking" },
         prompt,
         make("p", { id: "unsent", role: "status" }, say("not shown yet: press Enter")),
-        button("look", say("Look"), lookAtPrompt),
+        button("look", say("Show"), lookAtPrompt),
       ),
       make("p", { id: "told", role: "status" }),
       make(
         "div",
         { class: "controls" },
-        make("label", {}, compare, " ", say("Compare with the one before")),
-        button("back", say("Back to the one before"), goBack),
+        make("label", {}, compare, " ", say("Compare with the previous one")),
+        button("back", say("Back to the previous one"), goBack),
         make(
           "span",
           {},
-          button("write", say("Write on"), writeOn),
+          button("write", say("Generate"), writeOn),
           " ",
           make("label", {}, count, " ", say("tokens")),
         ),
         make("div", { id: "sampling" }, ...makeBoard()),
-        ...(source.end ? [button("end", say("End the explorer"), () => source.end())] : []),
+        ...(source.end ? [button("end", say("Stop the explorer"), () => source.end())] : []),
       ),
-      make("p", { id: "silenced", class: "note" }),
+      make("p", { id: "ablated", class: "note" }),
       make("p", { id: "sampled", class: "note", role: "status" }),
     ),
   );
@@ -304,14 +304,14 @@ function makeExplorer() {
       make(
         "div",
         { id: "toggles" },
-        button("head-toggle", say("Silence this head (S)"), () =>
+        button("head-toggle", say("Ablate this head (S)"), () =>
           toggle([selection.layer, selection.head]),
         ),
         button("mlp-toggle", "", () => toggle([selection.layer])),
         make(
           "p",
-          { id: "is-silent", class: "note" },
-          say("Silenced: it computes its weights still, but its context, what it finds, is set to 0."),
+          { id: "is-ablated", class: "note" },
+          say("Ablated (silenced): its weights are still computed, but its output, the context, is set to 0."),
         ),
       ),
       jobs,

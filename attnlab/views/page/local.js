@@ -21,17 +21,17 @@ class ModelSource extends Source {
 
   has = () => true;
 
-  async open(text, silenced, signal) {
+  async open(text, ablated, signal) {
     await this.#begun;
-    const made = await this.#ask("open", { text, silenced }, [], signal);
-    return this.#described(made, silenced);
+    const made = await this.#ask("open", { text, ablated }, [], signal);
+    return this.#described(made, ablated);
   }
 
-  generate = async ({ ids, silenced }, how, signal) => this.#ask("write", { trace: { ids, silenced }, how }, [], signal);
+  generate = async ({ ids, ablated }, how, signal) => this.#ask("write", { trace: { ids, ablated }, how }, [], signal);
 
-  async read({ ids, silenced, way: { carried } }, name) {
+  async read({ ids, ablated, way: { carried } }, name) {
     await this.#begun;
-    return this.#ask("pack", { trace: { ids, silenced, carried }, name });
+    return this.#ask("pack", { trace: { ids, ablated, carried }, name });
   }
 
   async position(trace, place) {
@@ -42,22 +42,22 @@ class ModelSource extends Source {
   /** A description of a trace that Python made, as those have it that are made here. */
   adopted = (given) => ({ ...given, ...this.#own(given) });
 
-  #own = ({ ids, silenced }) => ({
-    id: JSON.stringify([ids, silenced]),
+  #own = ({ ids, ablated }) => ({
+    id: JSON.stringify([ids, ablated]),
     names: { get: (id) => this.tokenizer.token(id) },
     prediction: { ...description.traces[0].prediction, first: 0 },
   });
 
   /** A trace as `description.traces` has one, by the first of these. */
-  #described({ ids, text, tokens, notes, edited, paths }, silenced) {
+  #described({ ids, text, tokens, notes, edited, paths }, ablated) {
     const [first] = description.traces;
     const T = ids.length;
     const excerpt = [...text.replace(/[\r\n\t]+/g, " ")];
     const stops = stopsOf({ ...first, graph: this.graph });
     const changed = stops.map(({ path }) => path).filter((path) => paths.includes(path));
     return {
-      ...{ ...first, ids, text, silenced, tokens, edited },
-      ...this.#own({ ids, silenced }),
+      ...{ ...first, ids, text, ablated, tokens, edited },
+      ...this.#own({ ids, ablated }),
       note: paths.length ? say(", edited: {paths}", { paths: paths.join(", ") }) : "",
       excerpt: printable(excerpt.length <= TEXT_SHOWN ? text.replace(/[\r\n\t]+/g, " ") : `${excerpt.slice(0, TEXT_SHOWN - 1).join("")}…`),
       notes: notes.map(([sentence, values]) => saying(sentence, values)),

@@ -30,7 +30,7 @@ class Cache {
   }
 }
 
-/** The edits of places that are silenced: [layer, head] a head, [layer] an MLP. */
+/** The edits of places that are ablated: [layer, head] a head, [layer] an MLP. */
 const editsOf = (places) =>
   Object.fromEntries(
     places.map(([layer, head]) => [`blocks.${layer}.${head === undefined ? "mlp.output" : `attention.heads.${head}.context`}`, 0]),
@@ -121,11 +121,11 @@ class Model {
 
   #text = (ids) => decoded(this.tokenizer.allBytes(ids));
 
-  /** A text's trace with places silenced, kept until others are asked for. */
-  trace(ids, silenced) {
-    const id = JSON.stringify([ids, silenced]);
-    const base = silenced.length ? this.trace(ids, []).run : undefined;
-    const edits = editsOf(silenced);
+  /** A text's trace with places ablated, kept until others are asked for. */
+  trace(ids, ablated) {
+    const id = JSON.stringify([ids, ablated]);
+    const base = ablated.length ? this.trace(ids, []).run : undefined;
+    const edits = editsOf(ablated);
     const trace = this.#traces.get(id) ?? { ids, edits, run: this.#run(ids, edits, { base }) };
     this.#traces.delete(id);
     this.#traces.set(id, trace);
@@ -136,16 +136,16 @@ class Model {
   }
 
   /** What is told of a text at once; nothing is computed. */
-  open(text, silenced) {
+  open(text, ablated) {
     const ids = this.idsOf(text);
-    const { edits } = this.trace(ids, silenced);
+    const { edits } = this.trace(ids, ablated);
     const tokens = this.tokenizer.tokens(ids);
     return { ids, text: this.#text(ids), tokens, notes: notesOn(tokens), edited: editedHeads(edits), paths: Object.keys(edits) };
   }
 
   /** A pack of a trace, as attnlab/views/page/packs.py describes them. */
-  async pack({ ids, silenced, carried }, name, tick) {
-    const { run } = this.trace(ids, silenced);
+  async pack({ ids, ablated, carried }, name, tick) {
+    const { run } = this.trace(ids, ablated);
     const [, kind, number] = /^(attention|way|logits)\.(\d+)$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
     if (kind === "attention") return this.#attention(run, Number(number), tick);
@@ -197,7 +197,7 @@ class Model {
   }
 
   /** Write on, with the keys and values of earlier tokens in caches. */
-  async write({ ids, silenced }, { count, seed, ...settings }, tick) {
+  async write({ ids, ablated }, { count, seed, ...settings }, tick) {
     const positions = this.config.n_positions;
     const room = positions - ids.length;
     if (!Number.isInteger(count) || count < 1 || count > 100)
@@ -211,7 +211,7 @@ class Model {
     const [all, chosen] = [[...ids], []];
     for (let cached = 0; chosen.length < Math.min(count, room); cached = all.length - 1) {
       for (const cache of Object.values(caches)) cache.length = cached;
-      const run = this.#run(all.slice(cached), editsOf(silenced), { cached, caches });
+      const run = this.#run(all.slice(cached), editsOf(ablated), { cached, caches });
       await this.#pass(run, layers.length, (done) => tick((chosen.length + done) / count));
       const logits = this.logits(run, all.length - cached - 1);
       const known = logits.map((logit, id) => (named[id] ? logit : -Infinity)); // other rows are never drawn
@@ -267,7 +267,7 @@ function serveModel() {
       products?.numbers.set(numbers);
       model = new Model(description, products?.numbers ?? numbers);
     },
-    open: ({ text, silenced }) => model.open(text, silenced),
+    open: ({ text, ablated }) => model.open(text, ablated),
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
     write: ({ trace, how }, tick) => model.write(trace, how, tick),
   };

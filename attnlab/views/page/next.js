@@ -32,7 +32,7 @@ function makeSettings() {
     },
     use: (n) => select(n),
   });
-  const draw = make("button", { type: "button" }, say("Draw one here"));
+  const draw = make("button", { type: "button" }, say("Sample one"));
   draw.addEventListener("click", () => {
     draws.u = draws.random();
     draws.count++;
@@ -63,7 +63,7 @@ function makeBoard() {
   const board = {
     temperature: slider(say("temperature"), {
       words: (n) => stops[n].toFixed(1),
-      aloud: (n) => (n ? stops[n].toFixed(1) : say("0: the most probable token always")),
+      aloud: (n) => (n ? stops[n].toFixed(1) : say("0: always the most probable token")),
       use: (n) => set("temperature", stops[n]),
       at: () => [stops.indexOf(settings.temperature), stops.length - 1],
     }),
@@ -82,7 +82,7 @@ function makeBoard() {
       aloud: (n) =>
         shares[n] === null
           ? say("all tokens")
-          : say("the most probable tokens that have {share} together", { share: shares[n] }),
+          : say("the most probable tokens, up to a total of {share}", { share: shares[n] }),
       use: (n) => set("top_p", shares[n]),
       at: () => [shares.indexOf(settings.top_p), shares.length - 1],
     }),
@@ -190,7 +190,7 @@ function makePrediction(trace) {
     for (const part of [list, told, ...Object.values(parts)]) part.hidden = !position;
     how.textContent = position
       ? settingsInWords()
-      : say("This page has logits from position {first} on.", {
+      : say("This page has logits only from position {first}.", {
           first: trace.cached + given.first,
         });
     if (!position) return;
@@ -213,7 +213,7 @@ function makePrediction(trace) {
     told.classList.toggle("past", drawn.words !== undefined && drawn.at !== at);
     told.replaceChildren(
       ...(drawn.words && traces.length === 2 ? [`${trace.name}: `] : []),
-      ...(told.className.includes("past") ? [say("Drawn before a slider was moved or another token chosen: ")] : []),
+      ...(told.className.includes("past") ? [say("Sampled before a setting or the token changed: ")] : []),
       ...(drawn.words ?? []),
     );
   });
@@ -255,17 +255,17 @@ function stepsOf({ vocab, heading, purposes }, { logits }, { sum, left, count })
         sum: number(sum, 4),
         vocab: grouped(vocab),
       })
-    : [say("At temperature 0 the first of the largest logits has all.")];
+    : [say("At temperature 0, the largest logit (the first of equals) gets probability 1.")];
   const cut =
     count === vocab
-      ? [say("All tokens stay.")]
+      ? [say("No tokens are cut off.")]
       : temperature
-        ? sayParts("{count} of {vocab} tokens stay; they share among them: exp / {left}.", {
+        ? sayParts("{count} of {vocab} tokens are left; renormalized: exp / {left}.", {
             count: grouped(count),
             vocab: grouped(vocab),
             left: number(left, 4),
           })
-        : [say("One token stays.")];
+        : [say("One token is left.")];
   return [
     line(heading, purposes.logits),
     line(
@@ -321,20 +321,20 @@ function candidatesTable({ vocab, logits }, nameless, found, drawn) {
     const unlisted = vocab - nameless - tokens.slice(0, count).filter(isToken).length;
     const rest = vocab - count - unlisted;
     const name = rest
-      ? say("the other {count}, and {rest} rows of W_E that belong to no token, together", {
+      ? say("the other {count}, and {rest} unused rows of W_E", {
           count: grouped(unlisted),
           rest: grouped(rest),
         })
-      : say("the other {count} together", { count: grouped(unlisted) });
+      : say("the other {count}", { count: grouped(unlisted) });
     foot.unshift(row(name, "", ["", "", ...sums], beyond(renewed, others.renewed), ""));
   }
-  const steps = [`logit / ${temperature}`, say("minus the largest"), "exp", say("probability")];
+  const steps = [`logit / ${temperature}`, say("minus the maximum"), "exp", say("probability")];
   const heads = [
     say("token"),
     "logit",
     ...(temperature ? steps : []),
-    say("renewed"),
-    say("cumulated"),
+    say("renormalized"),
+    say("cumulative"),
   ];
   const caption = say("The {count} most probable of {vocab} tokens", {
     count,
@@ -345,14 +345,14 @@ function candidatesTable({ vocab, logits }, nameless, found, drawn) {
 
 /** What follows in the text itself, and how probable it was. */
 function followingOf(token, { vocab, following, logits }, { sum }) {
-  if (!token) return [say("Here the text ends.")];
+  if (!token) return [say("The text ends here.")];
   const rank = following.larger + 1;
   const { temperature } = settings;
   const probability = temperature
     ? Math.exp((following.logit - logits[0]) / temperature) / sum
     : Number(rank === 1);
   return sayParts(
-    "In the text {token} follows: rank {rank} of {vocab}, probability {probability}.",
+    "The next token in the text is {token}: rank {rank} of {vocab}, probability {probability}.",
     {
       token: symbolOf(brief(token.symbol)),
       rank: grouped(rank),
@@ -364,12 +364,12 @@ function followingOf(token, { vocab, following, logits }, { sum }) {
 
 /** What the page drew, and how: by a number u from 0 to 1, and the cumulated probabilities. */
 function drawnOf({ tokens, renewed }, drawn) {
-  const how = say(" (draw {count} of seed 0, in this page)", draws);
+  const how = say(" (sample {count}, seed 0, in this page)", draws);
   const u = number(draws.u, 4);
   if (drawn < 0) return [...sayParts("u = {u}: one of the other tokens", { u }), how];
   return [
     ...sayParts(
-      "u = {u}: {token} is the first whose cumulated probability, {reached}, is above u",
+      "u = {u}: {token} is the first whose cumulative probability, {reached}, exceeds u",
       {
         u,
         token: symbolOf(brief(tokens[drawn].symbol)),

@@ -110,13 +110,13 @@ function tellJobs() {
   const { layer, head } = selection;
   const shown = traces.filter((trace) => !trace.cached && hasHead(trace, layer, head));
   const words = {
-    adjective: say("the adjective that decides"),
+    adjective: say("the deciding adjective"),
     animal: say("the animal of “it”"),
     thing: say("the thing of “it”"),
-    previous: say("the token before"),
+    previous: say("the previous token"),
     first: say("the first token"),
-    same: say("the same token, earlier"),
-    induction: say("what followed it there"),
+    same: say("earlier occurrences of the token"),
+    induction: say("the token after the last of them"),
   };
   const isOneModel = new Set(traces.map(({ model }) => model)).size === 1;
   const cards = (isOneModel ? shown.slice(0, 1) : shown).flatMap(({ name, card, H }) => {
@@ -127,7 +127,7 @@ function tellJobs() {
       .map(([word, share]) => `${word} ${share.toFixed(2)}`)
       .join(" · ");
     const of = isOneModel ? "" : `${name}: `;
-    return told ? [make("p", {}, of, say("On other texts, by its model card: "), told)] : [];
+    return told ? [make("p", {}, of, say("On other texts, from the model card: "), told)] : [];
   });
   byId("jobs").replaceChildren(
     ...shown.map((trace) => {
@@ -138,7 +138,7 @@ function tellJobs() {
       const parts = known.flatMap(([name, job], n) => {
         const share = make(job.attention > 2 * job.even ? "strong" : "span", {});
         share.append(make("data", { value: String(job.attention) }, job.attention.toFixed(2)));
-        const even = say("({even} if evenly)", { even: job.even.toFixed(2) });
+        const even = say("({even} if uniform)", { even: job.even.toFixed(2) });
         const told = make("span", { "data-job": name }, words[name], " ", share, " ", even);
         return n ? [" · ", told] : [told];
       });
@@ -230,7 +230,7 @@ function summarise() {
       ...(n ? [" · "] : []),
       ...(traces.length === 2 ? [`${name}: `] : []),
       ...(models.size > 1 || (model && n === 0)
-        ? [make("b", {}, model || say("a model without a name")), " "]
+        ? [make("b", {}, model), " "]
         : []),
       make("q", {}, make("bdi", {}, excerpt)),
     ]),
@@ -248,7 +248,7 @@ function summarise() {
       ? say("{differ} of {paired} paired tokens differ.", { differ, paired: count(isEverywhere) })
       : say("The tokens are the same."),
     (onlyA || onlyB) &&
-      say("In A alone: {onlyA}; in B alone: {onlyB}. The difference is of what both have.", {
+      say("Only in A: {onlyA}; only in B: {onlyB}. The difference covers what both have.", {
         onlyA,
         onlyB,
       }),
@@ -295,7 +295,7 @@ function tellLetters() {
         text: split === part ? say("a character") : split.part_of || `“${brief(split.text)}”`,
       }),
     part &&
-      say("{symbol} is a part of a character, which tokens after it complete", {
+      say("{symbol} is part of a character that the next tokens complete", {
         symbol: brief(part.symbol),
       }),
   ];

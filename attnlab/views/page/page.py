@@ -102,7 +102,24 @@ def page(traces: Sequence[Result], language: str | None = None) -> str:
         trace.next_logits  # noqa: B018 (what this computes stays in the trace, all logits do not)
     traces = [trace.fork() for trace in traces]
     described = [description_of(trace, language) for trace in traces]
+    for trace, name in zip(described, _names_of_models(traces, language), strict=True):
+        trace["model"] = name
     return _page(traces[0], described, language, (SCRIPTS,), "\n".join(_packs(traces)))
+
+
+def _names_of_models(traces: Sequence[Result], language: str) -> list[str]:
+    """What each trace's model is called, so that different models have different names."""
+    names = [printable(trace.parameters.name) for trace in traces]
+    if len(traces) < 2 or traces[0].parameters.equals(traces[1].parameters):
+        return [names[0]] * len(traces)
+    if all(names) and len({*names}) == 2:
+        return names
+    origins = [printable(trace.parameters.origin) for trace in traces]
+    template = "{name} {letter} ({origin})"
+    return [
+        say(template, language, name=name or say("model", language), letter=letter, origin=origin)
+        for name, letter, origin in zip(names, "AB", origins, strict=True)
+    ]
 
 
 def live_page(trace: Result, described: dict[str, Any], language: str) -> str:
@@ -354,7 +371,7 @@ def notes_on(tokens: Any, language: str) -> list[str]:
     if b"".join(tokens.bytes).isspace():
         notes.append(
             say(
-                "This text is white space alone: {count} of its tokens.",
+                "The text is only white space: {count} tokens.",
                 language,
                 count=len(tokens),
             )
@@ -368,7 +385,7 @@ def notes_on(tokens: Any, language: str) -> list[str]:
         told += " …" if len(unknown) > UNKNOWN_TOLD else ""
         notes.append(
             say(
-                "The model has no token for {characters}: it reads their bytes, one by one.",
+                "The model has no tokens for {characters} and reads them as single bytes.",
                 language,
                 characters=told,
             )

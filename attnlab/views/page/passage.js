@@ -9,12 +9,12 @@ function makeWayBack({ id, atlas }) {
   const from = make("bdi", {}, atlas);
   byId("explore").prepend(make("p", { id: "passage", class: "note" }, link, from));
   const mark = () => {
-    from.hidden = looks.at(-1).id !== id; // an id is of one text, with what is silenced in it
+    from.hidden = looks.at(-1).id !== id; // an id is of one text, with what is ablated in it
     link.hidden = source.hasEnded;
   };
-  // Whoever shows another look, what is silenced in it is told; in the end nothing can be asked for.
+  // Whoever shows another look, what is ablated in it is told; in the end nothing can be asked for.
   const changed = new MutationObserver(mark);
-  changed.observe(byId("silenced"), { childList: true });
+  changed.observe(byId("ablated"), { childList: true });
   changed.observe(byId("end"), { attributes: true });
   mark();
 }

@@ -19,14 +19,14 @@ async function answerTo(path, body, signal) {
   }
   if (response?.ok && !content.error) return content;
   if (!response) source.markEnded();
-  const lost = say("The explorer does not answer: it has ended, or there is no way to it.");
+  const lost = say("The explorer isn't responding: it has stopped or can't be reached.");
   throw Object.assign(new Error(content.error ?? lost), { status: response?.status });
 }
 
 class ServerSource extends Source {
   has = () => true;
 
-  open = (text, silenced, signal) => answerTo("trace", { ...text, silenced }, signal);
+  open = (text, ablated, signal) => answerTo("trace", { ...text, ablated }, signal);
 
   generate = (trace, how, signal) =>
     this.#about(trace, "write", { trace: trace.id, ...how }, signal);
@@ -62,12 +62,12 @@ class ServerSource extends Source {
   }
 
   /** An answer about a trace, which the explorer is asked for anew where it no longer keeps it. */
-  async #about({ ids, silenced }, path, body, signal) {
+  async #about({ ids, ablated }, path, body, signal) {
     try {
       return await answerTo(path, body, signal);
     } catch (error) {
       if (error.status !== 410) throw error;
-      await this.open({ ids }, silenced, signal);
+      await this.open({ ids }, ablated, signal);
       return answerTo(path, body, signal);
     }
   }
@@ -81,7 +81,7 @@ const otherTabs = new BroadcastChannel("attnlab explorer"); // of this address, 
 
 function tellEnd() {
   source.markEnded();
-  tell(say("The explorer has ended. What is shown can be looked at still; start it again for more."));
+  tell(say("The explorer has stopped. You can still view this page; start the explorer again for more."));
 }
 
 otherTabs.addEventListener("message", tellEnd);

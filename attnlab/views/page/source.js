@@ -8,8 +8,8 @@
  *   step(trace, name)            a pack of a trace, such as "attention.3", soon: float32
  *   has(trace, name)             whether there is such a pack
  *   explain(trace, path, n)      the weights that make a number: column n of a parameter, and its bias
- *   open(text, silenced)         a text, {text} or {ids}, as `description.traces` has one, edited so
- *                                that places are silent: [layer, head] a head, [layer] an MLP
+ *   open(text, ablated)         a text, {text} or {ids}, as `description.traces` has one, edited so
+ *                                that places are ablated: [layer, head] a head, [layer] an MLP
  *   position(trace, place)       what may follow a place, as `positionOf` has it
  *   generate(trace, how)         a text's continuation
  */

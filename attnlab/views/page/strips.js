@@ -32,7 +32,7 @@ function buildStrips(view) {
     return { row, numbers, button };
   });
   const heads = [say("key"), "K", "q × k", ...steps];
-  const caption = say("The query's vector, and every key's{of}", { of: labelOf(view) });
+  const caption = say("Query and key vectors{of}", { of: labelOf(view) });
   const none = [1, 2, 3, 4].map(() => make("td"));
   const asking = make("tr", { class: "asks" }, asked, make("td", {}, ofQuery), ...none);
   const scroller = boxedTable(caption, heads, [asking, ...rows.map(({ row }) => row)]);

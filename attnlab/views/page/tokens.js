@@ -106,7 +106,7 @@ function makeText(view) {
   }
   for (const { chip, token, n } of chips) {
     if (token.id === undefined)
-      chip.setAttribute("aria-label", say("{symbol}, found in the cache", token));
+      chip.setAttribute("aria-label", say("{symbol}, from the cache", token));
     else describe(chip, token, `${n}`, standingOf(trace, n));
     chip.addEventListener("pointerenter", () => pointAtQuery(queryAt(n)));
     chip.addEventListener("pointerleave", () => point(null));
@@ -138,7 +138,7 @@ function standingOf(trace, n) {
 /** Show a token's card while the pointer or the focus is on `chip`. */
 function describe(chip, token, position, standing = "") {
   const card = byId("card");
-  const words = { changed: say("another token"), added: say("none there") };
+  const words = { changed: say("another token"), added: say("none") };
   const rows = [
     [say("symbol"), token.symbol],
     [say("text"), `“${token.text}”`],

@@ -204,7 +204,7 @@ const followWay = onceAFrame(() => {
 function tellWhose() {
   const { trace, position } = walked;
   byId("way-title").replaceChildren(
-    ...sayParts("The way of {token}, token {i}, through the model", {
+    ...sayParts("{token}, token {i}, through the model", {
       token: symbolOf(brief(trace.tokens[position].symbol)),
       i: String(position),
     }),
@@ -212,7 +212,7 @@ function tellWhose() {
   const query = queryIn(trace);
   byId("way-note").hidden = position === query;
   byId("way-note").textContent = say(
-    "The way of token {query} is not in the file; attnlab explore has all of them.",
+    "This file doesn't include token {query}; attnlab explore has all tokens.",
     { query },
   );
 }
@@ -259,7 +259,7 @@ function optionOf(stop) {
       role: "option",
       tabindex: chosen ? "0" : "-1",
       "aria-selected": String(chosen),
-      "aria-label": size ? say("{name}, size {size}", { name: stop.name, size }) : stop.name,
+      "aria-label": size ? say("{name}, norm {size}", { name: stop.name, size }) : stop.name,
       "data-path": stop.path,
     },
     make("code", {}, stop.name),
@@ -316,8 +316,8 @@ function showStop() {
   const [i, n] = [String(walked.position), String(row.length)];
   byId("stop-shape").replaceChildren(
     ...(IS_OF_TOKENS.has(stop.name)
-      ? sayParts("{shape}, of which these are the {n} largest of token {i}'s row.", { shape, n, i })
-      : sayParts("{shape}, of which this is token {i}'s row: size {size}, from {least} to {most}.", {
+      ? sayParts("{shape}; these are the {n} largest in token {i}'s row.", { shape, n, i })
+      : sayParts("{shape}; this is token {i}'s row: norm {size}, from {least} to {most}.", {
           shape,
           i,
           size: number(Math.hypot(...row), 4),
@@ -354,9 +354,9 @@ function chooseComponent(c) {
 /** Why a stop's row, or how a number of it is made, is not there. */
 const whyMissing = ({ trace, position }) =>
   trace.way.missing.length
-    ? say("It needs the model's parameters, and this trace is from a file.")
+    ? say("This needs the model's parameters; the trace is from a file.")
     : position < trace.prediction.first
-      ? say("This page has logits from position {first} on.", {
+      ? say("This page has logits only from position {first}.", {
           first: trace.cached + trace.prediction.first,
         })
       : "";
@@ -365,13 +365,13 @@ const whyMissing = ({ trace, position }) =>
 function whichColumns({ trace, stop }) {
   if (stop.equation === "logits")
     return say(
-      "The file has the weights of the likeliest next tokens alone; attnlab explore has all.",
+      "This file only has the weights of the most probable next tokens; attnlab explore has all.",
     );
   const map = mapOf(trace, stop);
   const [, first, end] = trace.way.columns.find(([path]) => path === map) ?? [];
   return end === undefined
-    ? say("The file has no weights of this stop; attnlab explore has all.")
-    : say("The file has the weights of components {first} to {last}; attnlab explore has all.", {
+    ? say("This file doesn't include the weights of this step; attnlab explore has all.")
+    : say("This file has the weights of components {first} to {last}; attnlab explore has all.", {
         first,
         last: end - 1,
       });
@@ -382,7 +382,7 @@ function componentOf({ name }, c) {
   const { Dh } = walked.trace;
   if (IS_OF_TOKENS.has(name)) return say("token {symbol}, id {id}", walked.following.tokens[c]);
   if (!OF_HEADS.test(name)) return say("component {c}", { c });
-  return say("component {c}, of head {h} component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
+  return say("component {c}: head {h}, component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
 }
 
 const CELL_SIDE = 24; // at most, in pixels
@@ -428,8 +428,8 @@ function makeStrip() {
     cells.ariaColCount = columns;
     const most = format(scale.bound);
     legend.textContent = row.every((x) => x >= 0)
-      ? say("Orange above 0; darkest from {most} on.", { most })
-      : say("Blue below 0, orange above; darkest from ±{most} on.", { most });
+      ? say("Orange above 0; darkest at {most} and above.", { most })
+      : say("Blue below 0, orange above; darkest beyond ±{most}.", { most });
     place();
   }
 
@@ -528,7 +528,7 @@ function resultOf(isEdited, made, there) {
   return make(
     "span",
     {},
-    ...sayParts("{made}; edited here: {x} instead", { made: number(made), x: strongly }),
+    ...sayParts("{made}; edited to {x}", { made: number(made), x: strongly }),
   );
 }
 
