@@ -705,7 +705,7 @@ def test_compared(alone: Atlas) -> None:
     times = [abs(float(line.split()[-1])) for line in found.table().splitlines()[1:]]
     assert times == sorted(times, reverse=True)
     assert len(times) == found.lines_shown
-    with pytest.raises(InvalidTypeError, match="other must be Atlas; given 3"):
+    with pytest.raises(InvalidTypeError, match="other must be Atlas; got 3"):
         alone.compare(3)  # type: ignore[arg-type]
     first = attnlab.atlas("pocket", texts(2), ["first"], progress=False)
     with pytest.raises(InvalidValueError, match="no measure in common"):

@@ -533,7 +533,7 @@ def test_download_finds_what_is_there() -> None:
         (("next", "the", "--file", "x"), "expected one text; got 2"),
         (("html", "a", "b", "c"), "expected one text or two; got 3"),
         (("html", "a", "b", "--edit", "mask=True"), "--edit can't be used with two texts"),
-        (("html", "the", "-o", "x.pdf"), "file that ends in .html; given 'x.pdf'"),
+        (("html", "the", "-o", "x.pdf"), "file that ends in .html; got 'x.pdf'"),
         (("next", "--file", "/no/such/file"), "there is no file in /no/such"),
         (("trace", "the", "--step", "wieghts"), "or one of the trace: .*logits.*blocks.0.mid"),
         (("trace", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are input, "),
@@ -818,13 +818,13 @@ def test_a_page_beside_its_edited_self(tmp_path: Path) -> None:
         ("blocks.1.mid=two", "is not PATH=NUMBER"),
         ("blocks.1.mid=true", "is not PATH=NUMBER"),
         ("blocks.1.mid=0=0", "is not PATH=NUMBER"),
-        ("=0", "'' is no step to edit"),
-        ("blocks.1.middle=0", "near it are blocks.1.mid"),
+        ("=0", "'' isn't a step to edit"),
+        ("blocks.1.middle=0", "similar ones are blocks.1.mid"),
         ("blocks.1.mid=nan", "blocks.1.mid can't be edited so"),
         ("blocks.1.mid=1e999", "blocks.1.mid can't be edited so"),
-        ("blocks.1.mid=True", "blocks.1.mid holds float32; given bool"),
-        ("mask=1", "mask holds bool; given int64"),
-        ("positions=0.0", "positions holds int64; given float64"),
+        ("blocks.1.mid=True", "blocks.1.mid holds float32; got bool"),
+        ("mask=1", "mask holds bool; got int64"),
+        ("positions=0.0", "positions holds int64; got float64"),
         ("a\x1b[31m\n=0", r"a\x1b[31m\n"),
     ],
 )
@@ -868,7 +868,7 @@ def test_check(tmp_path: Path) -> None:
     assert "No known mistake makes your blocks.1.attention.masked_scores." in out
     _, err = run("check", head, "--text", "the hen in", status=2)
     assert "'weights' is no step of Trace of 6 tokens" in err
-    assert "near it are blocks.0.attention.weights" in err
+    assert "similar ones are blocks.0.attention.weights" in err
 
 
 def test_atlas(tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def test_what_floats_lose_near_zero_is_no_disagreement(scale: float) -> None:
     "width", [0, -1, 5.5, math.nan, True, None, "a", (2,), np.ma.masked_equal(0, 0)], ids=str
 )
 def test_a_width_is_a_number_of_columns(toy: Attention, width: Any) -> None:
-    with pytest.raises(AttnlabError, match="width must be an integer of at least 1; given "):
+    with pytest.raises(AttnlabError, match="width must be an integer of at least 1; got "):
         toy.explain(2, 0).text(width)
 
 

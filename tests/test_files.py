@@ -112,7 +112,7 @@ class Odd:
 )
 def test_what_is_no_path(given: Any) -> None:
     for call in (as_path, make_directory, lambda path: write_whole(path, b"")):
-        with pytest.raises(InvalidTypeError, match="path must be a str or a Path; given "):
+        with pytest.raises(InvalidTypeError, match="path must be a str or a Path; got "):
             call(given)
 
 

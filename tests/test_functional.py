@@ -184,7 +184,7 @@ def test_float32_agrees_with_float64(x: Array) -> None:
     ids=str,
 )
 def test_epsilon_is_a_number(eps: Any) -> None:
-    with pytest.raises(AttnlabError, match="eps must be a number of at least 0; given "):
+    with pytest.raises(AttnlabError, match="eps must be a number of at least 0; got "):
         layer_norm(np.eye(3), np.ones(3), np.ones(3), eps)
 
 

@@ -90,7 +90,7 @@ def test_arrays_by_the_paths_of_parameters(model: str) -> None:
     ("ask", "told"),
     [
         (lambda m: m.trace(["a dog", "a cat"]), r"one text .* at a time, .*given \['a dog'"),
-        (lambda m: m.trace(None), "a text or token ids are traced; given None"),
+        (lambda m: m.trace(None), "a text or token ids are traced; got None"),
         (lambda m: m.generate("a", 3, do_sample=False), "by 'do_sample': settings are temperature"),
         (lambda m: m.stream("a", 3, temprature=0), "by 'temprature': settings are temperature"),
         (lambda m: m.trace("the hen").tokens.index("n"), r"tokens.find\(text\) finds one"),
@@ -646,12 +646,12 @@ def test_ids_as_scripts_have_them(odd: GPT2, form: str) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ([IDS, IDS], r"one row of integers; given shape \(2, 3\)"),
-        (np.array([[IDS]]), r"one row of integers; given shape \(1, 1, 3\)"),
-        ({"ids": IDS}, r"input_ids are traced; given one of \['ids'\]"),
+        ([IDS, IDS], r"one row of integers; got shape \(2, 3\)"),
+        (np.array([[IDS]]), r"one row of integers; got shape \(1, 1, 3\)"),
+        ({"ids": IDS}, r"input_ids are traced; got one of \['ids'\]"),
         ({"input_ids": [[0, *IDS]], "attention_mask": [[0, 1, 1, 1]]}, "leaves tokens out"),
         ({"input_ids": IDS, "attention_mask": Tensor(np.array([1, 1, 0]))}, "leaves tokens out"),
-        (Tensor(np.array([0.5])), "must be integers; given float64"),
+        (Tensor(np.array([0.5])), "must be integers; got float64"),
         (Tensor(np.array(IDS), device="meta"), "one row of integers"),
         ({"input_ids": []}, "no tokens"),
         ([[]], "no tokens"),
@@ -692,7 +692,7 @@ def test_dtypes(dtype: str) -> None:
         model = GPT2.from_pretrained(REFERENCE / "odd", dtype=given)
         assert model.parameters.dtype == dtype
     for wrong in (Dtype("bfloat16"), Dtype("float16"), Dtype("nothing")):
-        with pytest.raises(ValueError, match=rf"float32 or float64; given {wrong}"):
+        with pytest.raises(ValueError, match=rf"float32 or float64; got {wrong}"):
             GPT2.from_pretrained(REFERENCE / "odd", dtype=wrong)  # type: ignore[arg-type]
 
 

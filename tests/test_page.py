@@ -153,11 +153,11 @@ def test_what_can_not_be_written(
         (tmp_path / "none" / "page.html", OSError, "no directory .*none"),
         (tmp_path / "no\0name", ValueError, "no file's name"),
         (tmp_path / ("long" * 100 + ".html"), OSError, "can't be written"),
-        (tmp_path / "page.pdf", ValueError, r"ends in \.html; given 'page\.pdf'.*trace\.plot\(\)"),
+        (tmp_path / "page.pdf", ValueError, r"ends in \.html; got 'page\.pdf'.*trace\.plot\(\)"),
         ("", ValueError, "path is empty"),
-        (tmp_path / "page.pdf", ValueError, r"file that ends in .html; given 'page.pdf'"),
+        (tmp_path / "page.pdf", ValueError, r"file that ends in .html; got 'page.pdf'"),
         (tmp_path / "page.html.PNG", ValueError, "A picture is written in Python"),
-        (3, TypeError, "path must be a str or a Path; given 3"),
+        (3, TypeError, "path must be a str or a Path; got 3"),
     ):
         with pytest.raises(AttnlabError, match=message) as caught:
             trace.save(path)  # type: ignore[arg-type]

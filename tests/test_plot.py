@@ -402,7 +402,7 @@ def test_tokens_of_all_heads(odd: GPT2) -> None:
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        (5, "tokens must be a slice; given 5"),
+        (5, "tokens must be a slice; got 5"),
         (slice("a", None), "tokens must be a slice of integers"),
         (slice(None, None, 0), "tokens must be a slice of integers"),
         (slice(9, 12), r"slice\(9, 12, None\) leaves no query; they are 0 to 3"),
@@ -493,7 +493,7 @@ def test_without_matplotlib(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pictures_are_drawn_on_axes(odd: GPT2, ax: Any) -> None:
     trace = odd.trace("the hen")
     for draw in (trace.plot, trace.head(0, 0).plot, lambda ax: trace.plot_tokens(0, 0, ax=ax)):
-        with pytest.raises(AttnlabError, match="ax must be Axes; given "):
+        with pytest.raises(AttnlabError, match="ax must be Axes; got "):
             draw(ax=ax)
 
 

@@ -362,7 +362,7 @@ def test_what_is_no_steps_name(odd: GPT2, name: Any) -> None:
 def test_results_are_not_made_by_hand(kind: type[Result]) -> None:
     run = heads_of(3)._run
     for given in ((), ("title", run), ("title", run, "blocks.0"), ([], None, 5)):
-        with pytest.raises(AttnlabError, match=f"{kind.__name__} is not made by hand"):
+        with pytest.raises(AttnlabError, match=f"{kind.__name__} can't be created directly"):
             kind(*given)
     with pytest.raises(AttnlabError, match="by hand"):
         kind(title="title", run=run)

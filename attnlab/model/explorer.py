@@ -429,7 +429,7 @@ def edits_of(ablated: Sequence[Any]) -> dict[str, int]:
     edits = {}
     for place in ablated:
         if not isinstance(place, list) or len(place) not in (1, 2):
-            raise InvalidTypeError(f"a place is [layer, head] or [layer]; given {quoted(place)}")
+            raise InvalidTypeError(f"a place is [layer, head] or [layer]; got {quoted(place)}")
         layer, *head = (as_count(number, "a place") for number in place)
         block = f"blocks.{layer}"
         edits[f"{block}.attention.heads.{head[0]}.context" if head else f"{block}.mlp.output"] = 0

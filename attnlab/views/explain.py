@@ -230,7 +230,7 @@ def placed(
         for kind in wanted.keys() - has:
             if wanted[kind] is not None:
                 raise InvalidValueError(
-                    f"{name} of {result.title} has no {kind}s to choose from; given "
+                    f"{name} of {result.title} has no {kind}s to choose from; got "
                     f"{quoted(wanted[kind])}"
                 )
         wanted = {kind: wanted[kind] for kind in has}

@@ -48,7 +48,7 @@ def language_of(given: str | None = None) -> str:
         named = next(filter(None, map(os.environ.get, VARIABLES)), None) or _locale()
         return CHINESE if named.lower().startswith(("zh", "chinese")) else ENGLISH
     if not isinstance(given, str) or given not in (ENGLISH, CHINESE):
-        raise InvalidValueError(f"language must be 'en' or 'zh'; given {quoted(given)}")
+        raise InvalidValueError(f"language must be 'en' or 'zh'; got {quoted(given)}")
     return given
 
 

@@ -216,7 +216,7 @@ def places_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int |
         wanted = range(start + count)[tokens]
     except (TypeError, ValueError):
         raise InvalidTypeError(
-            f"tokens must be a slice of integers, such as slice(-40, None); given {quoted(tokens)}"
+            f"tokens must be a slice of integers, such as slice(-40, None); got {quoted(tokens)}"
         ) from None
     places = [position - start for position in wanted if position in axis.positions]
     if not places:

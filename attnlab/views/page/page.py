@@ -218,7 +218,7 @@ def checked_file(path: str | os.PathLike[str]) -> Path:
         )
     if file.suffix.lower() not in ENDINGS:
         raise InvalidValueError(
-            f"a page is written to a file that ends in .html; given {quoted(file.name)}. A "
+            f"a page is written to a file that ends in .html; got {quoted(file.name)}. A "
             'picture is written in Python: trace.plot().save("weights.pdf")'
         )
     if os.path.isdir(file):
