@@ -697,7 +697,7 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
         ({"metric": lambda trace: trace.next_logits}, TypeError, "gives a number"),
         ({"metric": lambda trace: np.nan}, ValueError, "finite number; got nan"),
         ({"metric": lambda trace: 1}, ValueError, "nothing to restore"),
-        ({"parts": 3}, TypeError, "parts are a path.*given 3"),
+        ({"parts": 3}, TypeError, "parts are a path.*got 3"),
         ({"parts": "blocks.*.contxt"}, ValueError, "isn't a step to edit"),
         ({"parts": "blocks.*"}, ValueError, "isn't a step to edit"),
         ({"parts": "*"}, ValueError, "isn't a step to edit"),
@@ -705,8 +705,8 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
         ({"parts": "ids"}, ValueError, "isn't a step to edit"),
         ({"parts": "W_E", "by_position": True}, ValueError, "no row for each of 8 positions"),
         ({"parts": "gain", "by_position": True}, ValueError, "no row for each of 8 positions"),
-        ({"clean": "text"}, TypeError, "given 'text'"),
-        ({"corrupted": None}, TypeError, "given None"),
+        ({"clean": "text"}, TypeError, "got 'text'"),
+        ({"corrupted": None}, TypeError, "got None"),
     ],
 )
 def test_patches_that_can_not_be(
@@ -785,8 +785,8 @@ def test_what_is_known_of_a_product() -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda p: Product(np.ones((2, 3)), np.ones((2, 3))), r"given \(2, 3\) and \(2, 3\)"),
-        (lambda p: Product(np.ones(3), np.ones((3, 2))), r"given \(3,\) and"),
+        (lambda p: Product(np.ones((2, 3)), np.ones((2, 3))), r"got \(2, 3\) and \(2, 3\)"),
+        (lambda p: Product(np.ones(3), np.ones((3, 2))), r"got \(3,\) and"),
         (lambda p: Product("a", np.ones((3, 2))), "left"),
         (lambda p: p @ np.ones(3), "can't be multiplied"),
         (lambda p: np.ones((2, 3)) @ p, "can't be multiplied"),
@@ -1031,7 +1031,7 @@ def test_lengths_of_all_heads(it: Trace) -> None:
     head, found = edited.head(1, 2), edited.value_weighted(1, 2).lengths
     wanted = np.linalg.norm(-0.5 * head.V @ head.W_O, axis=-1)
     assert np.allclose(found, np.broadcast_to(wanted, (8, 8)))
-    with pytest.raises(TypeError, match="given None"):
+    with pytest.raises(TypeError, match="got None"):
         it.value_weighted(1, None)
     needs("matplotlib", "plot")
     ax = every.plot().axes
@@ -1133,10 +1133,10 @@ def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
         (10_000, ValueError, "10000"),
         (-1, ValueError, "-1"),
         (True, TypeError, "given True"),
-        (1.0, TypeError, "given 1.0"),
+        (1.0, TypeError, "got 1.0"),
         (np.nan, TypeError, "given nan"),
-        (None, TypeError, "given None"),
-        ([5], TypeError, r"given \[5\]"),
+        (None, TypeError, "got None"),
+        ([5], TypeError, r"got \[5\]"),
     ],
 )
 def test_what_names_no_token(it: Trace, token: Any, kind: type, told: str) -> None:

@@ -351,7 +351,7 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
         (lambda: causal_mask(2, -1), "cached.*-1"),
         (lambda: attention(E5, E5, E5, dropout="0.1"), r"\[0, 1\).*'0.1'"),
         (lambda: attention(E5, E5, E5, dropout=0.5, rng="seed"), "seed"),
-        (lambda: attention(E5, E5, E5, dropout=0.5, rng=-1), "at least 0"),
+        (lambda: attention(E5, E5, E5, dropout=0.5, rng=-1), "non-negative"),
         (lambda: self_attention([1.0, 2.0], E5[:2], E5[:2], E5[:2]), "X must be a matrix"),
         (lambda: self_attention(E5, None, E5[:2], E5[:2]), "W_Q"),
         (

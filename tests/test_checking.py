@@ -596,7 +596,7 @@ def test_nothing_is_left_behind(odd: GPT2) -> None:
 REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
     "no mapping": (
         [1, 2],
-        "a dict of steps' names and arrays, .* given \\[1, 2\\]",
+        "a dict of steps' names and arrays, .* got \\[1, 2\\]",
         InvalidTypeError,
     ),
     "an array": (np.ones(3), "a dict of steps' names", InvalidTypeError),
@@ -665,7 +665,7 @@ def test_what_can_not_be_checked(odd: GPT2, case: str) -> None:
 
 
 def test_what_it_can_not_be_checked_against(odd: GPT2) -> None:
-    with pytest.raises(InvalidTypeError, match=r"against a trace or a part of one, .* given 'x'"):
+    with pytest.raises(InvalidTypeError, match=r"against a trace or a part of one, .* got 'x'"):
         check({"weights": 1.0}, "x")  # type: ignore[arg-type]
     step = odd.generate([1, 2], 2, temperature=0, trace=True).steps[-1]
     with pytest.raises(InvalidValueError, match="is one step of generation"):

@@ -795,7 +795,7 @@ def test_edits() -> None:
     assert content["edits"] == {"blocks.1.attention.heads.2.mask": True}
     assert content["numbers"]["unedited"]["mask"] == [True] * len(trace.tokens)
     out, _ = run("explain", text, "--key", "1", *options)
-    assert "edited here: 1.5 instead of 2.6458" in out
+    assert "edited: 1.5 instead of 2.6458" in out
     content = answer("next", text, "--edit", "positions=0")
     assert content["next"][0]["id"] == trace.edited({"positions": 0}).next_tokens(1)[0].id
 
@@ -822,9 +822,9 @@ def test_a_page_beside_its_edited_self(tmp_path: Path) -> None:
         ("blocks.1.middle=0", "similar ones are blocks.1.mid"),
         ("blocks.1.mid=nan", "blocks.1.mid can't be edited so"),
         ("blocks.1.mid=1e999", "blocks.1.mid can't be edited so"),
-        ("blocks.1.mid=True", "blocks.1.mid holds float32; got bool"),
-        ("mask=1", "mask holds bool; got int64"),
-        ("positions=0.0", "positions holds int64; got float64"),
+        ("blocks.1.mid=True", "blocks.1.mid has dtype float32; got bool"),
+        ("mask=1", "mask has dtype bool; got int64"),
+        ("positions=0.0", "positions has dtype int64; got float64"),
         ("a\x1b[31m\n=0", r"a\x1b[31m\n"),
     ],
 )

@@ -332,7 +332,7 @@ def test_what_can_not_be_compared(pocket: GPT2) -> None:
     cases = {
         "two results of one kind": (trace, trace.head(0, 0)),
         "two traces, or parts of them; got 'x'": (trace, "x"),
-        "given None": (None, trace),
+        "got None": (None, trace),
         r"of 8 tokens .* scores \(4, 8, 8\), and Trace of 2": (trace, pocket.trace("The dog")),
         "through 3 blocks": (trace, GPT2.from_pretrained(REFERENCE / "odd").trace(np.arange(12))),
         "is one step of generation": (trace, steps_of_generation(pocket)[-1].trace),

@@ -188,7 +188,7 @@ def test_quantised_weights_are_told_by_their_name(quantised: Any, told: str) -> 
 
 @pytest.mark.parametrize("given", [5, None, "gpt2", [1], np.zeros(2), {1, 2}])
 def test_settings_are_a_dict(given: Any) -> None:
-    with pytest.raises(InvalidTypeError, match="settings must be a dict; given"):
+    with pytest.raises(InvalidTypeError, match="settings must be a dict; got"):
         GPT2Config.from_dict(given)
 
 

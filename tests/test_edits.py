@@ -698,7 +698,7 @@ def test_paths_that_lead_to_no_step(odd: GPT2, path: str, told: str) -> None:
         ("embedding.0", "there is no part 'embedding.0'$"),
         ("_run", "it has blocks"),
         (3, "path must be a str, .* got 3"),
-        (["embedding"], r"given \['embedding'\]"),
+        (["embedding"], r"got \['embedding'\]"),
     ],
 )
 def test_parts_that_are_not_there(odd: GPT2, path: Any, told: str) -> None:
@@ -751,12 +751,12 @@ LAYER = "blocks.1.attention"
         ({f"{LAYER}.heads.2.weights": np.zeros((4, 3))}, ValueError, r"heads.2.weights has .*4, 4"),
         ({f"{LAYER}.heads.2.W_Q": np.zeros((35, 8))}, ValueError, r"heads.2.W_Q has .*\(35, 7\)"),
         ({f"{LAYER}.scale": [1, 2]}, ValueError, r"scale has shape \(\); got shape \(2,\)"),
-        ({"embedding": "0"}, TypeError, "embedding holds float32; got <U1"),
-        ({"embedding": None}, TypeError, "embedding holds float32; got object"),
-        ({"embedding": 1j}, TypeError, "holds float32; got complex128"),
-        ({"embedding": True}, TypeError, "holds float32; got bool"),
-        ({"embedding": 10**400}, TypeError, "holds float32; got object"),
-        ({"embedding": {"a": 1}}, TypeError, "holds float32; got object"),
+        ({"embedding": "0"}, TypeError, "embedding has dtype float32; got <U1"),
+        ({"embedding": None}, TypeError, "embedding has dtype float32; got object"),
+        ({"embedding": 1j}, TypeError, "has dtype float32; got complex128"),
+        ({"embedding": True}, TypeError, "has dtype float32; got bool"),
+        ({"embedding": 10**400}, TypeError, "has dtype float32; got object"),
+        ({"embedding": {"a": 1}}, TypeError, "has dtype float32; got object"),
         (
             {"embedding": [[1.0, 2.0], [3.0]]},
             ValueError,
@@ -767,24 +767,24 @@ LAYER = "blocks.1.attention"
             TypeError,
             r"an array of numbers: 'call detach\(\) first'",
         ),
-        ({"embedding": float("nan")}, ValueError, "embedding can't be .* NaN, or is infinite"),
-        ({f"{LAYER}.heads.2.scores": -np.inf}, ValueError, "heads.2.scores can't be .* infinite"),
+        ({"embedding": float("nan")}, ValueError, "edit of embedding: .* NaN, or .* infinite"),
+        ({f"{LAYER}.heads.2.scores": -np.inf}, ValueError, "heads.2.scores: .* infinite"),
         ({"embedding": 1e300}, ValueError, "infinite in float32"),
         ({"embedding": lambda x: x * 1e30 * 1e30}, ValueError, "infinite in float32"),
-        ({"embedding": lambda x: x / 0}, ValueError, "NaN, or is infinite"),
-        ({f"{LAYER}.masked_scores": np.nan}, ValueError, "masked_scores can't be .* NaN"),
+        ({"embedding": lambda x: x / 0}, ValueError, "NaN, or numbers that are infinite"),
+        ({f"{LAYER}.masked_scores": np.nan}, ValueError, "masked_scores: it has NaN"),
         ({f"{LAYER}.masked_scores": -np.inf}, ValueError, "leaves query 0, 0 no key"),
-        ({"mask": False}, ValueError, "mask can't be edited so: it leaves query 0 no key to att"),
-        ({f"{LAYER}.mask": [[1, 0, 0, 0]]}, TypeError, "mask holds bool; got int64"),
+        ({"mask": False}, ValueError, "edit of mask: it leaves query 0 no key to att"),
+        ({f"{LAYER}.mask": [[1, 0, 0, 0]]}, TypeError, "mask has dtype bool; got int64"),
         ({f"{LAYER}.heads.2.mask": ~np.eye(4, dtype=bool)[1:2]}, None, ""),
         ({f"{LAYER}.heads.2.mask": ~causal_mask(4)}, ValueError, "leaves query 3 no key"),
-        ({f"{LAYER}.scale": 0}, ValueError, "scale can't be edited so: scores are divided by it"),
+        ({f"{LAYER}.scale": 0}, ValueError, "scale: it must not be 0"),
         ({f"{LAYER}.heads.2.scale": 0.0}, ValueError, "scores are divided by it"),
         ({"epsilon": -1}, ValueError, "must not be negative"),
         ({"epsilon": 0}, None, ""),
-        ({"positions": 17}, ValueError, "positions can't be edited so: there are 17 positions"),
+        ({"positions": 17}, ValueError, "edit of positions: there are 17 positions"),
         ({"positions": -1}, ValueError, "there are 17 positions"),
-        ({"positions": 0.5}, TypeError, "positions holds int64; got float64"),
+        ({"positions": 0.5}, TypeError, "positions has dtype int64; got float64"),
         ({"embedding": failing}, ValueError, r"the edit of embedding raised KeyError\('mine'\)"),
         ({"embedding": lambda: 0}, ValueError, "the edit of embedding raised TypeError"),
         ({"embedding": in_place}, ValueError, "the edit of embedding raised ValueError.*read-only"),
@@ -939,7 +939,7 @@ def test_the_arithmetic_goes_up_to_an_edit_and_on_from_it(odd: GPT2, place: str,
         assert [told.split()[-1], lines[lines.index(told) - 1].split()[-1]] == [now, was]
     else:
         told = lines[lines.index(heading) + 1]
-        assert told.endswith(f" {was}; edited here: {now} instead of {was}")
+        assert told.endswith(f" {was}; edited: {now} instead of {was}")
     assert str(explanation).count("edited here") == 1
     after = {"raw_scores": f"\n  {now} / 2.6458 = ", "scores": f" = {now}"}.get(name, "")
     assert after in str(explanation).partition(told)[2]
@@ -956,13 +956,13 @@ def test_a_scale_a_mask_and_a_context_that_are_edited_are_explained(odd: GPT2) -
     trace, layer = odd.trace("the hen"), "blocks.1.attention"
     for path in (f"{layer}.scale", f"{layer}.heads.2.scale"):
         head = trace.edited({path: 0.5}).head(1, 2)
-        text = "√7 = 2.6458; edited here: 0.5 instead of 2.6458"
+        text = "√7 = 2.6458; edited: 0.5 instead of 2.6458"
         assert text in str(head.explain(3, 1))
         assert text in str(head.explain(3))
         assert head.explain(3).numbers["unedited"] == {"scale": 7**0.5}
     for path in (f"{layer}.mask", f"{layer}.heads.2.mask"):
         head = trace.edited({path: True}).head(1, 2)
-        assert "False; edited here: True instead of False" in str(head.explain(1, 3))
+        assert "False; edited: True instead of False" in str(head.explain(1, 3))
         assert head.explain(1, 3).numbers["unedited"] == {"mask": False}
         assert head.explain(1).numbers["unedited"]["mask"] == [True, True, False, False]
         assert "over the 4 keys that may be seen" in str(head.explain(1, 3))
