@@ -263,7 +263,9 @@ function serveModel() {
   const ended = new Set();
   const ASKED = {
     begin: ({ description, numbers }) => {
-      model = new Model(description, numbers);
+      products = Products.of(numbers.length);
+      products?.numbers.set(numbers);
+      model = new Model(description, products?.numbers ?? numbers);
     },
     open: ({ text, ablated }) => model.open(text, ablated),
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),

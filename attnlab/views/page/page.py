@@ -46,6 +46,9 @@ HERE = Path(__file__).parent
 # The script that is no file, see `translate`.
 EQUATIONS = "equations"
 
+# The matrix product, compiled of `product.ts`.
+PRODUCT = "product.wasm"
+
 COMPUTING = ("arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
 SHOWING = (
     *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
@@ -55,7 +58,7 @@ SCRIPTS = (*COMPUTING, *SHOWING)
 LIVE_SCRIPTS = (*COMPUTING, "server.js", *SHOWING, "change.js", "live.js", "passage.js")
 
 # Of a page that runs its model, the first script is the worker's too.
-WORKING = (*COMPUTING, "bpe.js", "model.js")
+WORKING = (*COMPUTING, "bpe.js", PRODUCT, "products.js", "model.js")
 LOCAL_SCRIPTS = (*SHOWING[:-1], "local.js", "page.js", "change.js", "live.js")
 
 INDENTED = re.compile(r"^ +", re.MULTILINE)
@@ -158,7 +161,10 @@ def _policy(scripts: Sequence[Sequence[str]]) -> str:
     policy = POLICY.format(scripts=allowed, style=digest(source("page.css")))
     if scripts == (LIVE_SCRIPTS,):
         return f"{policy}; connect-src 'self'"
-    return f"{policy}; worker-src blob:" if WORKING in scripts else policy
+    if WORKING in scripts:
+        compiled = policy.replace("script-src", "script-src 'wasm-unsafe-eval'")
+        return f"{compiled}; worker-src blob:"
+    return policy
 
 
 def _page(
@@ -264,6 +270,8 @@ def source(name: str) -> str:
     """What is joined to the page, by the name of its file."""
     if name == EQUATIONS:
         return equations_script()
+    if name == PRODUCT:
+        return f'const PRODUCT = "{b64encode((HERE / name).read_bytes()).decode()}";'
     return (HERE / name).read_text(encoding="utf-8")
 
 

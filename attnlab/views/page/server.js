@@ -1,6 +1,6 @@
-// A source that has a model: the explorer that serves the page, see attnlab/model/explorer.py.
+// A source with a model: the explorer that serves the page, see attnlab/model/explorer.py.
 
-/** An answer of the explorer's, of JSON or of bytes; a refusal is an Error with its `status`. */
+/** Request JSON or bytes from the explorer; errors have its `status`. */
 async function answerTo(path, body, signal) {
   const token = new URLSearchParams(location.search).get("token");
   let response, content;
@@ -49,7 +49,7 @@ class ServerSource extends Source {
     }
   }
 
-  /** A trace's pack. What waits for one that can't be had waits on, until it is looked at again. */
+  /** A trace's pack. Waits for one that isn't available until the trace is shown again. */
   async read(trace, name) {
     try {
       const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
@@ -61,7 +61,7 @@ class ServerSource extends Source {
     }
   }
 
-  /** An answer about a trace, which the explorer is asked for anew where it no longer keeps it. */
+  /** Request something about a trace; trace it again if the explorer has dropped it. */
   async #about({ ids, ablated }, path, body, signal) {
     try {
       return await answerTo(path, body, signal);
