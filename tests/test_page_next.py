@@ -488,7 +488,7 @@ def test_a_trace_from_a_file_has_the_last_position_alone(
     assert page.locator("#predictions table").is_visible()
     look_at(page, 6)
     assert page.locator(".following .note").inner_text() == (
-        "This page has logits from position 11 on."
+        "This page has logits only from position 11."
     )
     assert not page.locator("#predictions table").is_visible()
     assert not page.locator(".next").is_visible()
@@ -508,7 +508,7 @@ def test_of_a_long_text_the_last_positions(odd: GPT2, open_page: Open) -> None:
     move(page, 0, 21)
     drawn(page)
     assert page.locator(".following .note").inner_text() == (
-        "This page has logits from position 22 on."
+        "This page has logits only from position 22."
     )
 
 
