@@ -36,7 +36,11 @@ COMMAND = Path(sys.executable).parent / "attnlab"
 
 
 def environment(**changes: str) -> dict[str, str]:
-    plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    plain = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS")
+    }
     return {**plain, "PYTHONUTF8": "1", "ATTNLAB_MODEL": ODD, **changes}
 
 

@@ -503,11 +503,11 @@ def test_what_can_not_be_traced_is_told(explorer: Explorer, pocket: GPT2, open_l
     page.locator("#count").fill("0")
     page.locator("#write").click()
     idle(page)
-    assert "How many tokens shall be written on?" in told(page)
+    assert "The number of tokens must be from 1 to" in told(page)
     page.locator("#count").fill("")
     page.locator("#write").click()
     idle(page)
-    assert "How many tokens shall be written on?" in told(page)
+    assert "The number of tokens must be from 1 to" in told(page)
     shows(page, pocket.trace(TEXT), 0, 0)  # what was shown is shown
     # And is what heads are ablated in.
     page.locator("#head-toggle").click()
@@ -805,7 +805,7 @@ def test_of_a_long_texts_early_tokens_it_says_from_where_it_has_logits(
         page = open_live(explorer)
         page.locator(".flow .chip").nth(10).click()
         until(page, "!document.querySelector('#change table')")
-        assert page.locator("#change").inner_text() == "This page has logits from position 12 on."
+        assert page.locator("#change").inner_text() == "This page has logits only from position 12."
         page.locator("#head-toggle").click()
         idle(page)
         page.locator(".flow .chip").nth(139).click()

@@ -262,7 +262,10 @@ def test_the_next_tokens_at_every_position(odd: GPT2, open_page: Open) -> None:
             continue
         following = trace.tokens[place + 1]
         rank = 1 + (trace.logits[place] > trace.logits[place, following.id]).sum()
-        assert f"In the text {following.symbol} follows: rank {rank} of 263, probability" in said
+        assert (
+            f"The next token in the text is {following.symbol}: rank {rank} of 263, probability"
+            in said
+        )
         shares = Sampling().probabilities(trace.logits[place])
         shown = page.locator("#predictions article > p.sum data").first
         assert agrees(shown, shares[following.id])
@@ -289,7 +292,9 @@ def test_sliders_go_from_logits_to_probabilities(odd: GPT2, open_page: Open) -> 
         wanted = Sampling(**settings).probabilities(trace.logits[7])
         count = np.count_nonzero(wanted)
         said = page.locator("#predictions .chain").inner_text()
-        assert (f"{count} of 263 tokens stay" if count < 263 else "All tokens stay") in said
+        assert (
+            f"{count} of 263 tokens are left" if count < 263 else "No tokens are cut off"
+        ) in said
         struck = page.locator("#predictions tr.struck s .symbol").all_inner_texts()
         table = rows_of(page)
         assert struck == [cells[0] for cells in table if cells[-1] == ""]
@@ -488,7 +493,7 @@ def test_a_trace_from_a_file_has_the_last_position_alone(
     assert page.locator("#predictions table").is_visible()
     look_at(page, 6)
     assert page.locator(".following .note").inner_text() == (
-        "This page has logits from position 11 on."
+        "This page has logits only from position 11."
     )
     assert not page.locator("#predictions table").is_visible()
     assert not page.locator(".next").is_visible()
@@ -508,7 +513,7 @@ def test_of_a_long_text_the_last_positions(odd: GPT2, open_page: Open) -> None:
     move(page, 0, 21)
     drawn(page)
     assert page.locator(".following .note").inner_text() == (
-        "This page has logits from position 22 on."
+        "This page has logits only from position 22."
     )
 
 

@@ -985,7 +985,7 @@ def test_one_of_several_heads_leads_to_the_lines_of_all(odd: GPT2, open_page: Op
         page.locator(".map").nth(n).click(modifiers=["Control"])
     for look in ("strips", "map"):
         choose_look(page, look)
-        assert others.inner_text().startswith("Of 3 heads that are chosen this is one;")
+        assert others.inner_text().startswith("One of 3 selected heads;")
     others.locator("button").click()
     drawn(page)
     assert page.locator("#lines").is_visible()

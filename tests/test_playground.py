@@ -221,8 +221,8 @@ def test_texts_heads_and_what_is_compared(pocket: GPT2, play: Play) -> None:
 def test_what_it_refuses(pocket: GPT2, play: Play) -> None:
     page = play(pocket)
     for text, told in (
-        ("", "Type a text: there is nothing to trace."),
-        ("the " * 200, "202 tokens are too many: this model reads 128 at most, here up to"),
+        ("", "Enter a text to trace."),
+        ("the " * 200, "The text has 202 tokens; this model reads at most 128, here up to"),
     ):
         ask(page, text)
         until(page, "document.querySelector('#told').textContent !== ''")
@@ -245,7 +245,7 @@ def test_hostile_texts(pocket: GPT2, play: Play) -> None:
 def test_an_address_opens_what_it_names(pocket: GPT2, play: Play) -> None:
     ids = pocket.tokenizer.encode("The hen saw the cat")
     named = ".".join(map(str, ids))
-    page = play(pocket, link=f"#layer=1&head=2&ids={named}&silent=1.2+0")
+    page = play(pocket, link=f"#layer=1&head=2&ids={named}&ablate=1.2+0")
     until(page, "document.querySelectorAll('.flow .chip').length === " + str(len(ids)))
     idle(page)
     silenced = page.locator("#ablated button").all_inner_texts()

@@ -63,6 +63,7 @@ LOCAL_SCRIPTS = (*SHOWING[:-1], "local.js", "page.js", "change.js", "live.js")
 
 INDENTED = re.compile(r"^ +", re.MULTILINE)
 COMMENT = re.compile(r"^ *(//.*|/\*\*(.|\n)*?\*/)\n", re.MULTILINE)
+REMARK = re.compile(r"(?<=[;,{}()\]]) +//[^\"'`\n]*$", re.MULTILINE)  # behind code
 
 # The steps that the page shows, under the names and formulas that they have.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
@@ -262,8 +263,9 @@ def _element(names: Sequence[str]) -> str:
 
 
 def _script(names: Sequence[str]) -> str:
-    """Scripts as one, without indentation and the comments that have lines of their own."""
-    return INDENTED.sub("", COMMENT.sub("", "\n".join(map(source, names))))
+    """Scripts as one, without indentation and comments."""
+    script = COMMENT.sub("", "\n".join(map(source, names)))
+    return INDENTED.sub("", REMARK.sub("", script))
 
 
 def source(name: str) -> str:
