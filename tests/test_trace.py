@@ -280,7 +280,7 @@ def test_a_step_s_name_is_a_text(odd: GPT2, name: Any) -> None:
     needs("xarray", "frames")
     trace = odd.trace("the hen")
     for look in (trace.head(0, 0).plot, trace.head(0, 0).to_dataframe, trace.plot):
-        with pytest.raises(AttnlabError, match="not a step|no step"):
+        with pytest.raises(AttnlabError, match=r"not a step|no step"):
             look(name)
     for look in (trace.head(0, 0).plot, trace.head(0, 0).to_dataframe):
         with pytest.raises(AttnlabError, match=r"scale is one number, 2\.646"):
