@@ -565,7 +565,7 @@ def test_download_finds_what_is_there() -> None:
         (("trace", "the", "--step", "wieghts"), "'wieghts'; its steps are .*weights"),
         (("trace", "the", "--step", "dropout_mask"), "made without dropout_mask"),
         (("trace", ""), "no tokens"),
-        (("explain", "the", "--query", "7"), "no query 7; queries are 0 to 0"),
+        (("explain", "the", "--query", "7"), "query 7 is out of range; queries are 0 to 0"),
         (("next", "the", "-k", "0"), "1 to 263"),
         (("info", "--model", "/no/such/place"), "no directory '/no/such/place'"),
         (("trace", "the", "--\x1b[31mred"), r"\\x1b\[31mred"),

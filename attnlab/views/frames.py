@@ -1,7 +1,7 @@
-"""Steps with named axes: a pandas DataFrame of one head's, an xarray Dataset of a whole trace's.
+"""Steps as a pandas DataFrame (one head) or an xarray Dataset (a trace).
 
-Tokens repeat, so places are told by their position in the text, which is unique, with the token's
-symbol beside it: in pandas a second level of the index, in xarray a second coordinate.
+Tokens repeat, so the index is the position; the symbol is a second level in pandas and a second
+coordinate in xarray.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
     for name in steps:
         if name not in known:
             raise InvalidValueError(
-                f"there is no step {quoted(name)} to be had; steps are {', '.join(known)}"
+                f"unknown step {quoted(name)}; expected one of {', '.join(known)}"
             )
     variables: dict[str, Any] = {}
     coordinates: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def grid(
     dimensions: Mapping[str, Sequence[str] | None],
     attributes: Mapping[str, Any],
 ) -> xr.Dataset:
-    """Arrays that all have the same dimensions, whose places have names or are numbered."""
+    """A Dataset of arrays that share dimensions, with names or indices as coordinates."""
     names = list(dimensions)
     shape = next(iter(variables.values())).shape
     coordinates = {
