@@ -533,7 +533,7 @@ def test_download_finds_what_is_there() -> None:
         (("next", "the", "--file", "x"), "expected one text; got 2"),
         (("html", "a", "b", "c"), "expected one text or two; got 3"),
         (("html", "a", "b", "--edit", "mask=True"), "--edit can't be used with two texts"),
-        (("html", "the", "-o", "x.pdf"), "file that ends in .html; given 'x.pdf'"),
+        (("html", "the", "-o", "x.pdf"), "file name must end in .html; got 'x.pdf'"),
         (("next", "--file", "/no/such/file"), "there is no file in /no/such"),
         (("trace", "the", "--step", "wieghts"), "or one of the trace: .*logits.*blocks.0.mid"),
         (("trace", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are input, "),
@@ -544,10 +544,10 @@ def test_download_finds_what_is_there() -> None:
         (("explain", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are "),
         (("explain", "the", "--step", "blocks.0.mlp"), "no step 'mlp'"),
         (("explain", "the", "--step", "logits", "--component", "xyzzy"), "not one token of the vo"),
-        (("explain", "the", "--step", "Q", "--component", "x"), "component is an integer"),
+        (("explain", "the", "--step", "Q", "--component", "x"), "component must be an integer"),
         (("explain", "the", "--step", "Q", "--component", "7"), "components are 0 to 6"),
         (("explain", "the", "--step", "Q", "--key", "0"), "Q of .* has no keys to choose from"),
-        (("explain", "the", "--key", "0", "--component", "0"), "give one of them"),
+        (("explain", "the", "--key", "0", "--component", "0"), "give only one"),
         (("explain", "the hen", "--key", "cat"), "'cat' is not among the tokens, 0 "),
         (("explain", "n in n", "--key", "n"), "'n' is 2 of the tokens"),
         (("generate", "the", "-n", "-1"), "max_new_tokens must be an integer of at least 0"),
@@ -589,7 +589,7 @@ def test_errors_lead_on_in_a_terminal(
         ("generate hen -n 90", "--drop-oldest in a terminal, goes on without the oldest"),
         ("check head.npz", 'such as --text "The dog chased the ball", .* --text - for stdin'),
         ("check head.npz --text hen", "For steps of one head, use --layer and --head; for a layer"),
-        ("html hen -o -", "a page is written to a file, such as -o page.html"),
+        ("html hen -o -", "can't write a page to stdout; use -o FILE"),
         ("html hen -o pages/", "pages/ is the name of a directory: give that of a file"),
         ("html hen -o page.pdf", "A picture is written in Python"),
         ("trace hen --step probabilities", "attnlab next shows the largest, attnlab explain"),
@@ -932,7 +932,7 @@ def test_what_can_not_be_read_as_arrays(tmp_path: Path) -> None:
     for name in ("one.npy", "objects.npz", "text.npz", "cut.npz", "."):
         _, err = run("check", str(tmp_path / name), *options, status=2)
         assert "isn't a file that numpy.savez wrote" in err
-        assert ("one array without a name" in err) == (name == "one.npy")
+        assert ("one unnamed array" in err) == (name == "one.npy")
 
 
 def test_a_heads_weights_come_first_and_its_chain_in_order_after_them() -> None:

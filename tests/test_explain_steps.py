@@ -400,7 +400,7 @@ def test_an_id_keeps_all_its_digits() -> None:
 
 def test_a_notebook_shows_it(pocket: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     explanation = pocket.explain("blocks.1.mid")
-    assert "A residual connection: attention's output" in explanation._repr_html_()
+    assert "A residual connection: " in explanation._repr_html_()
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
     assert "残差：注意力找到的东西是加上去的" in explanation._repr_html_()
 
@@ -754,7 +754,7 @@ def test_after_a_cache(odd: GPT2) -> None:
         assert re.search(r"\ni +(X|memory)\[0, i\]", str(new))
         old = head.explain(2, step=name, component=3)
         assert old.numbers["value"] == getattr(head, name)[2, 3]
-        assert "found in the cache, made when its token was new" in str(old)
+        assert "from the cache: " in str(old)
         layer = step.blocks[1].attention
         in_cache = layer.explain(2, step=f"{name}_cache", component=17)
         assert str(in_cache) == str(old)
@@ -811,7 +811,7 @@ def test_probabilities_by_hand(tiny: Trace) -> None:
 def test_where_there_are_no_probabilities(pocket: Trace) -> None:
     with pytest.raises(AttnlabError, match="Block 0 has no step 'probabilities'"):
         pocket.explain("blocks.0.probabilities")
-    with pytest.raises(AttnlabError, match="a gradient is not made"):
+    with pytest.raises(AttnlabError, match="gradients can't be explained"):
         pocket.gradients(5).explain("probabilities")
     with pytest.raises(AttnlabError, match="not one token of the vocabulary"):
         pocket.explain("probabilities", 0, "xyzzy")

@@ -235,7 +235,7 @@ def test_a_head_is_ablated(explorer: Explorer, pocket: GPT2, open_live: Open) ->
     open_head(page, 0, 0)
     assert page.locator("#head-toggle").get_attribute("aria-pressed") == "false"
     assert page.locator("#is-ablated").is_hidden()
-    page.get_by_role("button", name="layer 1, head 2: let it speak again").click()
+    page.get_by_role("button", name="layer 1, head 2: undo the ablation").click()
     idle(page)
     shows(page, pocket.trace("The hen"), 0, 0)
     assert page.locator("#ablated").is_hidden()

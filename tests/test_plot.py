@@ -233,7 +233,7 @@ def test_the_picture_in_words(odd: GPT2) -> None:
     last = np.argsort(-head.weights[-1], kind="stable")
     alt = trace.plot_tokens(1, 2).alt
     assert f"query 5 ({symbols[-1]})" in alt
-    assert f"most to key {last[0]} ({symbols[last[0]]}) {head.weights[-1, last[0]]:.2f}, " in alt
+    assert f"largest weight on key {last[0]} ({symbols[last[0]]}) {head.weights[-1, last[0]]:.2f}, " in alt
     b_Q = np.asarray(head.b_Q)
     told = f"b_Q: 7, Dk; the largest is {b_Q.max():.4g} at Dk {b_Q.argmax()}"
     assert head.plot("b_Q").alt.endswith(told)
