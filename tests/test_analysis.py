@@ -819,6 +819,26 @@ def test_circuits_against_full_matrices(name: str, dtype: str) -> None:
         assert composition.scores.dtype == dtype
 
 
+def test_an_edit_of_concat_is_in_no_heads_share(odd: Trace) -> None:
+    edited = odd.edited({"blocks.1.attention.concat": 0})
+    attention = edited.blocks[1].attention
+    for head, before in zip(attention.heads, odd.blocks[1].attention.heads, strict=True):
+        assert np.array_equal(head.output, before.output)
+    assert np.allclose(attention.output, attention.b_O)
+    with pytest.raises(AttnlabError, match="the parts do not add up to the logit, edited"):
+        edited.attribution(5)
+
+
+@pytest.mark.parametrize("path", ["final", "logits"])
+def test_an_edit_after_the_last_stop_is_not_in_the_lens(odd: Trace, path: str) -> None:
+    edited = odd.edited({path: 0})
+    last = edited.logit_lens()
+    assert np.allclose(last.logits("blocks.2.output"), odd.logits)
+    assert not edited.logits.any()
+    assert f"The edit of {path} comes after the last stop" in " ".join(str(last).split())
+    assert "comes after" not in str(odd.edited({"blocks.2.output": 0}).logit_lens())
+
+
 def test_QK_and_OV_are_what_a_head_does(odd: Trace) -> None:
     """Where there are no biases."""
     none = {f"blocks.1.attention.b_{name}": 0 for name in "QKV"}

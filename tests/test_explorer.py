@@ -784,7 +784,7 @@ def test_the_command_ends_when_the_page_says_so() -> None:
     process = start("explore", "--file", str(REFERENCE / "odd" / "config.json"), "--no-browser")
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
-    assert "; this model reads at most" in err
+    assert "is too long: the model has 17 positions" in err
     process = start("explore", "the hen", "--no-browser")
     assert answer(link_of(process), "POST", "/stop")[0] == 200
     _, err = process.communicate(timeout=PATIENCE)

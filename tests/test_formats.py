@@ -23,8 +23,8 @@ from attnlab.support.formats import instead, model_directory
 
 # Files of a directory or repository, and what is said of them.
 TOLD = [
-    (["adapter_config.json", "adapter_model.safetensors"], "LoRA adapter", "merge_and_unload"),
-    (["adapter_model.bin"], "LoRA adapter", "merge_and_unload"),
+    (["adapter_model.safetensors"], "PEFT adapter", "merge_and_unload"),
+    (["adapter_model.bin"], "PEFT adapter", "merge_and_unload"),
     (["model.fp16.safetensors"], "variant", 'variant="fp16"'),
     (["model.fp16-00001-of-00002.safetensors"], "variant", 'variant="fp16"'),
     (["model.safetensors.index.bf16.json"], "variant", 'variant="bf16"'),
@@ -89,7 +89,45 @@ def test_files_that_tell_nothing(names: list[str]) -> None:
 def test_the_surest_name_is_told() -> None:
     names = ["flax_model.msgpack", "onnx", "pytorch_model.bin", "rust_model.ot", "tf_model.h5"]
     assert instead(names).startswith("pytorch_model.bin. That is a pickle")
-    assert instead([*names, "adapter_config.json"]).startswith("adapter_config.json, a LoRA")
+    assert instead([*names, "adapter_config.json"]).startswith("adapter_config.json, a PEFT")
+
+
+@pytest.mark.parametrize("beside", ["a base model", "a config", "nothing"])
+@pytest.mark.parametrize(
+    ("settings", "kind", "way"),
+    [
+        ('{"peft_type": "LORA"}', "'LORA'", "merge_and_unload"),
+        ('{"peft_type": "PROMPT_TUNING"}', "'PROMPT_TUNING'", "can't be merged"),
+        ('{"peft_type": "P_TUNING"}', "'P_TUNING'", "can't be merged"),
+        ("\x80", "'unknown'", "merge_and_unload"),
+    ],
+)
+def test_an_adapter_is_never_passed_over(
+    tmp_path: Path, beside: str, settings: str, kind: str, way: str
+) -> None:
+    if beside != "nothing":
+        copy_model("odd", tmp_path)
+    if beside == "a config":
+        (tmp_path / WEIGHTS).unlink()
+    (tmp_path / "adapter_config.json").write_text(settings, encoding="latin-1")
+    with pytest.raises(CheckpointError) as caught:
+        GPT2.from_pretrained(tmp_path)
+    assert f"adapter_config.json, peft_type {kind}" in str(caught.value)
+    assert way in str(caught.value)
+    assert ("move adapter_config.json" in str(caught.value)) == (beside != "nothing")
+    assert "LoRA" not in str(caught.value)
+
+
+def test_a_model_with_code_of_its_own(tmp_path: Path) -> None:
+    copy_model("odd", tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    settings["auto_map"] = {"AutoModelForCausalLM": "modeling_odd.OddModel"}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match=r"code of its own \(auto_map: 'modeling_odd.OddModel'\)"):
+        GPT2.from_pretrained(tmp_path)
+    settings["auto_map"] = {"AutoTokenizer": ["tokenization_odd.OddTokenizer", None]}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    assert GPT2.from_pretrained(tmp_path).config.n_head == 5
 
 
 def test_a_name_can_not_add_to_a_command() -> None:

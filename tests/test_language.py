@@ -111,8 +111,11 @@ def called_in_python(source: str, *functions: str) -> set[str]:
     }
 
 
+SAID = r"\b(?:say(?:Parts)?|Refusal)\("
+
+
 def said_in_javascript(source: str) -> list[str]:
-    return [ast.literal_eval(text) for text in re.findall(r'\bsay(?:Parts)?\(\s*("[^"]*")', source)]
+    return [ast.literal_eval(text) for text in re.findall(SAID + r'\s*("[^"]*")', source)]
 
 
 def has_words(text: str) -> bool:
@@ -143,7 +146,7 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
     for file in VIEWS.rglob("*.js"):
         source = file.read_text(encoding="utf-8")
         found = said_in_javascript(source)
-        assert len(found) == len(re.findall(r"\bsay(?:Parts)?\(", source)), file.name
+        assert len(found) == len(re.findall(SAID, source)), file.name
         said.update(found)
     said.update(
         re.findall(r"\[\[(.+?)\]\]", (VIEWS / "page" / "page.html").read_text(encoding="utf-8"))

@@ -1072,7 +1072,26 @@ def test_tokens_of_two_vocabularies_are_told_apart_by_what_they_are(
     assert "2 of 2 paired tokens differ." in page.locator("#compared").inner_text()
     nameless = GPT2.from_arrays(odd.config, odd.parameters, odd.tokenizer)
     page = open_page(both[0], nameless.trace("the hen"))
-    assert "B: unnamed model" in page.locator("#about").inner_text()
+    assert "B: model" not in page.locator("#about").inner_text()  # it has the same numbers
+
+
+def test_models_differ_by_their_parameters(odd: GPT2, open_page: Open) -> None:
+    """Not by their names: neither of two models in memory has one."""
+    arrays = {path: array.copy() for path, array in odd.parameters.items()}
+    arrays["blocks.1.attention.b_QKV"] += 0.5
+    changed, same, other = (
+        GPT2.from_arrays(odd.config, given, odd.tokenizer)
+        for given in (arrays, odd.parameters, odd.parameters)
+    )
+    page = open_page(same.trace("the hen"), changed.trace("the hen"))
+    about = page.locator("#about").inner_text()
+    assert "A: model A (from arrays in memory)" in about
+    assert "B: model B (from arrays in memory)" in about
+    assert "both texts are the same" not in page.locator("body").inner_text()
+    page = open_page(same.trace("the hen"), other.trace("the hen"))
+    assert "0 everywhere: both texts are the same." in page.locator("body").inner_text()
+    page = open_page(odd.trace("the hen"), changed.trace("the hen"))
+    assert "odd A (from " in page.locator("#about").inner_text()
 
 
 def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Open) -> None:

@@ -16,10 +16,15 @@ from attnlab.forward.fast import ROWS
 from attnlab.steps import Part, at, read_only
 from attnlab.support.checks import as_count
 from attnlab.support.messages import Message
-from attnlab.support.tables import ELLIPSIS, Table, elide
+from attnlab.support.tables import ELLIPSIS, Paragraph, Table, elide
 from attnlab.text.tokens import Token
 from attnlab.views.places import place_of
 from attnlab.views.shown import Axis, label
+
+AFTER_ALL_STOPS = (
+    "The edit of {} comes after the last stop, so the last row is not what the edited model "
+    "predicts."
+)
 
 # How many columns of tokens a table shows.
 COLUMNS_SHOWN = 12
@@ -31,7 +36,7 @@ class Lens(Analysis):
     Attributes
     ----------
     stops : S paths, "embedding", "blocks.0.mid", "blocks.0.output", ... The last one is what the
-        model predicts.
+        model predicts, unless `final` or `logits` is edited: these come after all stops.
     ids : int64 (S, n)
     ranks : int64 (S, n), 1 for the most probable
     probabilities : (S, n)
@@ -72,6 +77,12 @@ class Lens(Analysis):
         symbol = label(self.tokens[stop][column].symbol)
         return f"{symbol} {self.probabilities[stop, column]:.2f}"
 
+    def pieces(self) -> Iterator[str | Table]:
+        yield from super().pieces()
+        after = [name for name in ("final", "logits") if self._trace.is_edited(name)]
+        if after:
+            yield Paragraph(AFTER_ALL_STOPS.format(" and ".join(after)))
+
     def _tables(self) -> Iterator[Table]:
         labels = self._columns.labels
         columns = elide(len(labels), COLUMNS_SHOWN)
@@ -106,7 +117,10 @@ class LogitLens(Lens):
         super().__init__(title, trace, positions_of(trace), found)
 
     def logits(self, stop: str) -> Array:
-        """What a stop would predict, (T, vocab); those of the last stop are the model's."""
+        """What a stop would predict, (T, vocab).
+
+        The last stop's are the model's, unless `final` or `logits` is edited.
+        """
         if not isinstance(stop, str) or stop not in self.stops:
             raise InvalidValueError(
                 f"the residual stream does not stop at {quoted(stop)}; it does at "

@@ -102,6 +102,16 @@ def parser() -> Parser:
     )
     explore.add_argument("--no-browser", action="store_true", help="only print the link")
 
+    playground = command(
+        "playground", "write a page that holds the model and runs it, in any browser, offline"
+    )
+    playground.add_argument("path", metavar="FILE", help="the page, such as pocket.html")
+    playground.add_argument("--text", help="the text to open with")
+    playground.add_argument("--open", action="store_true", help="show the page in the browser")
+    playground.add_argument(
+        "--force", action="store_true", help="overwrite any file without asking"
+    )
+
     following = command("next", "print the most probable next tokens")
     add_text(following)
     following.add_argument("-k", type=int, default=5, help="how many (default: %(default)s)")

@@ -222,9 +222,7 @@ def _html(options: argparse.Namespace) -> Report:
         raise InvalidValueError("--edit can't be used with two texts")
     if options.output == "-":
         raise InvalidValueError("can't write a page to stdout; use -o FILE, such as -o page.html")
-    file = as_path(options.output).absolute()
-    if file.is_file() and not options.force and not is_page(file):
-        _ask_to_replace(file)
+    file = _page_to_write(options.output, options)
     model = _model(options)
     traces = [model.trace(text) for text in texts]
     if edits:
@@ -234,6 +232,22 @@ def _html(options: argparse.Namespace) -> Report:
         _show_in_browser(file)
     content = {**_of_model(model), "edits": edits, "path": str(file)}
     return Report(content, [str(file)])
+
+
+def _playground(options: argparse.Namespace) -> Report:
+    file = _page_to_write(options.path, options)
+    model = _model(options)
+    model.playground(options.path, options.text)
+    if options.open:
+        _show_in_browser(file)
+    return Report({**_of_model(model), "path": str(file)}, [str(file)])
+
+
+def _page_to_write(path: str, options: argparse.Namespace) -> Path:
+    file = as_path(path).absolute()
+    if file.is_file() and not options.force and not is_page(file):
+        _ask_to_replace(file)
+    return file
 
 
 def _ask_to_replace(file: Path) -> None:
@@ -529,6 +543,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], Report]] = {
     "verify": _verify,
     "html": _html,
     "explore": _explore,
+    "playground": _playground,
     "next": _next,
     "generate": _generate,
     "lens": _lens,

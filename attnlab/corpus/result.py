@@ -545,7 +545,8 @@ class Atlas(Document, Mapping[str, Measured]):
         Explorer
             as in `GPT2.explore`; `.url` opens the atlas
         """
-        from attnlab.model.explorer import START, Explorer
+        from attnlab.model.explorer import Explorer
+        from attnlab.views.page.page import START
 
         self._of_heads()
         self._check_model(model)

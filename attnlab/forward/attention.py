@@ -303,7 +303,9 @@ class Head(SelfAttention):
     ----------
     W_Q, W_K, W_V, b_Q, b_K, b_V : this head's columns of the layer's
     W_O : (Dv, D), this head's rows of the layer's
-    output : (..., Tq, D), this head's share: all heads' shares and b_O add up to the layer's output
+    output : (..., Tq, D), this head's share, context W_O: all heads' shares and b_O add up to the
+        layer's output. An edit of the layer's `concat` comes after the heads' contexts, so it
+        changes the layer's output and no share; `attribution` then refuses.
     and all that `SelfAttention` has
     """
 

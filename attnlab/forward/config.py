@@ -154,6 +154,12 @@ class GPT2Config:
     def from_file(cls, path: Given) -> GPT2Config:
         """The config in a `config.json`; an error names the file."""
         settings = read_json(path, ConfigError)
+        if code := _own_code(settings):
+            raise ConfigError(
+                f"{as_path(path)}: the model has code of its own (auto_map: {quoted(code)}), which "
+                "may compute something else than GPT-2 and is never run here. If you know that it "
+                "computes GPT-2, remove auto_map from the file"
+            )
         try:
             return cls.from_dict(settings)
         except ConfigError as error:
@@ -169,6 +175,13 @@ class GPT2Config:
         }
         text = json.dumps(settings | asdict(self), indent=2)
         write_whole(as_path(directory, "directory") / "config.json", f"{text}\n".encode())
+
+
+def _own_code(settings: Mapping[str, Any]) -> str:
+    """The class that transformers loads with trust_remote_code=True, or ""."""
+    names = settings.get("auto_map")
+    models = names.items() if isinstance(names, Mapping) else ()
+    return next((str(code) for name, code in models if str(name).startswith("AutoModel")), "")
 
 
 def _another_model(settings: Mapping[str, Any]) -> str:

@@ -136,6 +136,14 @@ class Parameters(Mapping[str, Array]):
         """The same parameters, unaffected by later changes."""
         return self
 
+    def equals(self, other: Parameters) -> bool:
+        """Whether both hold the same numbers."""
+        if self is other:
+            return True
+        if (self.config, self.dtype) != (other.config, other.dtype):
+            return False
+        return all(np.array_equal(self[path], other[path]) for path in self)
+
 
 class ParameterVector(Parameters):
     """All parameters of a GPT-2 one after the other, or their gradients, or what belongs to each.

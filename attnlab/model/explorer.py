@@ -54,7 +54,14 @@ from attnlab.views.language import language_of, say
 from attnlab.views.page.atlas import Served, place_of, policy
 from attnlab.views.page.atlas import page as atlas_page
 from attnlab.views.page.packs import pack
-from attnlab.views.page.page import description_of, live_page, live_policy, token_of
+from attnlab.views.page.page import (
+    START,
+    description_of,
+    live_page,
+    live_policy,
+    notes_on,
+    token_of,
+)
 from attnlab.views.page.way import carried
 from attnlab.views.shown import missing_extra
 
@@ -80,9 +87,6 @@ Made = TypeVar("Made")
 # Reached from this machine alone.
 ADDRESS = "127.0.0.1"
 
-# What a page opens with: a text that GPT-2 and the pocket model both know what to do with.
-START = "The dog chased the ball, but it"
-
 # Where an atlas's page is.
 ATLAS = "atlas"
 
@@ -102,9 +106,6 @@ KEPT = 256_000_000
 # How many tokens are written at a time, and what a page may say about how.
 MOST_WRITTEN = 100
 SETTINGS = tuple(SamplingSettings.__annotations__)
-
-# Of how many characters that are no tokens it is told.
-UNKNOWN_TOLD = 8
 
 # How much is told of where a text that is too long would have to end.
 END_TOLD = 30
@@ -144,6 +145,8 @@ class Explorer(PrintedAnywhere):
     ) -> None:
         port = as_count(port, "port", most=65535)
         cache = TraceCache(model, language_of(language), atlas)
+        if isinstance(text_or_ids, str):
+            model.tokenizer.check_length(text_or_ids, model.config.n_positions)
         cache.start = cache.trace_of(text_or_ids).trace.tokens  # told here if it can't be traced
         try:
             listener = socket.create_server((ADDRESS, port))
@@ -406,34 +409,6 @@ class TraceCache:
         """Drop the traces that were asked for longest ago, while all together are too large."""
         while len(self._kept) > 1 and size_of(one.trace for one in self._kept.values()) > KEPT:
             self._kept.popitem(last=False)
-
-
-def notes_on(tokens: Tokens, language: str) -> list[str]:
-    """What a reader may not see of a text, in sentences."""
-    notes = []
-    if b"".join(tokens.bytes).isspace():
-        notes.append(
-            say(
-                "The text is only white space: {count} tokens.",
-                language,
-                count=len(tokens),
-            )
-        )
-    pieces: dict[str, set[int]] = {}
-    for token, shared in zip(tokens, tokens.part_of, strict=True):
-        pieces.setdefault(shared, set()).add(len(token.bytes))
-    unknown = [shared for shared, sizes in pieces.items() if shared and sizes == {1}]
-    if unknown:
-        told = " ".join(map(printable, unknown[:UNKNOWN_TOLD]))
-        told += " …" if len(unknown) > UNKNOWN_TOLD else ""
-        notes.append(
-            say(
-                "The model has no tokens for {characters} and reads them as single bytes.",
-                language,
-                characters=told,
-            )
-        )
-    return notes
 
 
 def size_of(traces: Iterable[Trace]) -> int:

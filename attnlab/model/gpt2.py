@@ -26,7 +26,7 @@ from attnlab.forward.parameters import Parameters, parameter_count
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
 from attnlab.support.checks import as_flag, as_numpy, check_kind
-from attnlab.support.files import as_path, make_directory
+from attnlab.support.files import as_path, make_directory, write_whole
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import MODEL, Message
 from attnlab.support.names import hint_of_model
@@ -242,6 +242,8 @@ class GPT2:
         InvalidValueError
             No tokens at all, or more than the model has positions.
         """
+        if isinstance(text_or_ids, str):
+            self.tokenizer.check_length(text_or_ids, self.config.n_positions)
         tokens = self._tokens(text_or_ids)
         if not tokens:
             raise InvalidValueError(
@@ -393,6 +395,8 @@ class GPT2:
         from attnlab.model.sampling import sampling_of
 
         sampling = sampling_of(settings)
+        if isinstance(prompt, str) and not drop_oldest:
+            self.tokenizer.check_length(prompt, self.config.n_positions)
         tokens, stops = self._tokens(prompt), stop_bytes(stop)
         count = checked_length(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:
@@ -431,10 +435,45 @@ class GPT2:
         Explorer
             `.url` is the link, which nobody else should be given; `.stop()` ends it, as `with` does
         """
-        from attnlab.model.explorer import START, Explorer
+        from attnlab.model.explorer import Explorer
+        from attnlab.views.page.page import START
 
         start = START if text_or_ids is None else text_or_ids
         return Explorer(self, start, port=port, language=language)
+
+    def playground(
+        self,
+        path: str | os.PathLike[str],
+        text_or_ids: str | ArrayLike | Tokens | None = None,
+        *,
+        language: str | None = None,
+    ) -> None:
+        """Write a page that holds the model and runs it: all that `explore` does, in one file.
+
+        It opens from disk in any browser, with no network and nothing installed. The file is
+        written whole or not at all.
+
+        Parameters
+        ----------
+        path : such as "pocket.html"
+        text_or_ids : what it opens with, as `trace` takes it; None for a sentence
+        language : "en" or "zh", Chinese; None for the reader's, as `Trace.to_html` takes it
+
+        Raises
+        ------
+        InvalidValueError
+            The model has more than 300 MB of parameters, or a tokenizer other than GPT-2's.
+        """
+        from attnlab.views.language import language_of
+        from attnlab.views.page.page import START, checked_file
+        from attnlab.views.page.playground import playground
+
+        file, language = checked_file(path), language_of(language)
+        tokenizer = self.tokenizer.as_data()
+        if text_or_ids is None:
+            text_or_ids = self.tokenizer.encode(START)[: self.config.n_positions]
+        trace = self.trace(text_or_ids)
+        write_whole(file, playground(trace, tokenizer, language).encode())
 
     def __repr__(self) -> str:
         config = self.config

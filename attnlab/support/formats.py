@@ -1,6 +1,6 @@
-"""What directories hold instead of weights that open here, and the way from there.
+"""What directories hold instead of weights that open here, and how to convert it.
 
-Files are known by their names; none of them is opened.
+Files are known by their names; of them only `adapter_config.json` is opened.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Iterable, Sized
 from itertools import islice
 from pathlib import Path
 
-from attnlab.errors import MissingFileError
+from attnlab.errors import CheckpointError, ConfigError, MissingFileError, quoted
+from attnlab.support.files import read_json
 from attnlab.support.tables import printable
 
 CONFIG = "config.json"
+ADAPTER = "adapter_config.json"
 
 # How many names a message lists.
 LISTED = 12
@@ -78,7 +80,7 @@ BEFORE_5 = "Where a transformers before version 5, torch, {} are installed, conv
 FORMATS = (
     (
         r"adapter_config\.json|adapter_model\.safetensors|adapter_model\.bin",
-        "{name}, a LoRA adapter: what is added to the weights of another model, without them. "
+        "{name}, a PEFT adapter, such as LoRA's, which changes another model's weights. "
         + HOW_TO_MERGE,
     ),
     (
@@ -157,8 +159,46 @@ def instead(names: Iterable[str]) -> str:
     return ""
 
 
+# Kinds of PEFT adapters that put vectors before the text, by parts of their names.
+PROMPTS = re.compile("PROMPT|PREFIX|P_TUNING")
+
+
+def check_no_adapter(directory: Path) -> None:
+    """Refuse a directory with a PEFT adapter, since the model alone isn't what was trained.
+
+    Raises
+    ------
+    CheckpointError
+        It holds `adapter_config.json`.
+    """
+    if not os.path.lexists(directory / ADAPTER):
+        return
+    try:
+        kind = str(read_json(directory / ADAPTER, ConfigError).get("peft_type", "unknown"))
+    except (ConfigError, MissingFileError):
+        kind = "unknown"
+    message = f"{directory} holds a PEFT adapter ({ADAPTER}, peft_type {quoted(kind)})"
+    if PROMPTS.search(kind):
+        message += (
+            ". It puts trained vectors before the text, which is no change of GPT-2's weights, so "
+            "it can't be merged and doesn't open here"
+        )
+    else:
+        message += f", which changes another model's weights. {HOW_TO_MERGE}"
+    if os.path.lexists(directory / CONFIG):
+        message += f". To open the model without the adapter, move {ADAPTER} to another directory"
+    raise CheckpointError(message)
+
+
 def model_directory(directory: Path) -> Path:
     """The directory, or the only one in it that holds a model; so with one in the hub's cache."""
+    check_no_adapter(directory)
+    found = _with_config(directory)
+    check_no_adapter(found)
+    return found
+
+
+def _with_config(directory: Path) -> Path:
     if os.path.lexists(directory / CONFIG):
         return directory
     try:

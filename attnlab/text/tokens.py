@@ -280,7 +280,7 @@ class Vocabulary:
         size: int | None = None,
     ) -> None:
         self._symbols = symbols
-        self._as_they_are = frozenset(as_they_are)
+        self.as_they_are = frozenset(as_they_are)
         self._size = max(symbols, default=-1) + 1 if size is None else size
 
     def __len__(self) -> int:
@@ -291,6 +291,11 @@ class Vocabulary:
     def ids(self) -> Ids:
         """The ids that belong to a token, int64."""
         return read_only(np.array(sorted(self._symbols), dtype=np.int64))
+
+    @Part
+    def longest(self) -> int:
+        """How many characters the longest symbol has."""
+        return max(map(len, self._symbols.values()), default=0)
 
     def for_rows(self, rows: int) -> Vocabulary:
         """The same for an embedding of so many rows."""
@@ -351,7 +356,7 @@ class Vocabulary:
 
     def _bytes_of(self, id: int) -> bytes:
         symbol = self._symbols.get(id, "")
-        return symbol.encode() if id in self._as_they_are else spelled(symbol)
+        return symbol.encode() if id in self.as_they_are else spelled(symbol)
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         """The bytes of tokens; unlike their text, nothing is lost where they end in a character."""

@@ -1,7 +1,7 @@
-"""Steps as a pandas DataFrame (one head) or an xarray Dataset (a trace).
+"""Steps with named axes: a pandas DataFrame for one head, an xarray Dataset for a trace.
 
-Tokens repeat, so the index is the position; the symbol is a second level in pandas and a second
-coordinate in xarray.
+Tokens repeat, so the index is the position in the text, with the symbol as a second level (pandas)
+or a second coordinate (xarray).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def _index(axis: Axis) -> pd.Index[Any]:
 
 
 def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
-    """Steps of a trace, its blocks and its heads as a Dataset, see `Trace.to_xarray`."""
+    """Steps of a trace, its blocks and heads as a Dataset, see `Trace.to_xarray`."""
     steps = as_texts(steps, "steps")
     known = (*trace.parts, *trace.blocks[0].parts, *per_head(trace.blocks[0].attention))
     for name in steps:
         if name not in known:
             raise InvalidValueError(
-                f"unknown step {quoted(name)}; expected one of {', '.join(known)}"
+                f"there is no step {quoted(name)}; steps are {', '.join(known)}"
             )
     variables: dict[str, Any] = {}
     coordinates: dict[str, Any] = {}
@@ -66,7 +66,7 @@ def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
 
 
 def _where(trace: Result, name: str) -> tuple[list[str], list[Any]]:
-    """The dimension that results are stacked along, and the results that have the step."""
+    """The dimension to stack along, and the results that have the step."""
     if name in per_head(trace.blocks[0].attention):
         return ["layer"], [block.attention for block in trace.blocks]
     if name in trace.blocks[0].parts:
@@ -79,7 +79,7 @@ def grid(
     dimensions: Mapping[str, Sequence[str] | None],
     attributes: Mapping[str, Any],
 ) -> xr.Dataset:
-    """A Dataset of arrays that share dimensions, with names or indices as coordinates."""
+    """Arrays of the same dimensions, with named or numbered coordinates."""
     names = list(dimensions)
     shape = next(iter(variables.values())).shape
     coordinates = {

@@ -1,4 +1,4 @@
-"""Resolve tokens and components that are given by index or text."""
+"""Tokens and components by index, text or symbol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attnlab.views.shown import Result, axis_of, label
 
 
 def place(index: Any, kind: str, count: int) -> int:
-    """An index from the front; negative ones count from the end."""
+    """A checked index; negative ones count from the end."""
     index = as_number(index)
     if not is_integer(index):
         raise InvalidTypeError(f"{kind} must be an integer; got {quoted(index)}")
@@ -24,21 +24,21 @@ def place(index: Any, kind: str, count: int) -> int:
 
 
 def place_of(attention: Result, kind: str, given: int | str, count: int) -> int:
-    """The index of a query or key, given by index or by its token's text or symbol."""
+    """The index of a query or key, given by number or by its token's text or symbol."""
     if not isinstance(given, str):
         return place(given, kind, count)
     of_memory = kind == "key" and attention.memory_tokens is not None
     tokens = attention.memory_tokens if of_memory else attention.tokens
     if not tokens:
         raise InvalidValueError(
-            f"{attention.title} has no tokens; give the {kind} as an integer, not {quoted(given)}"
+            f"{attention.title} has no tokens: give the number of a {kind}, not {quoted(given)}"
         )
     found: int = tokens.find(given)
     return found + (attention.tokens_before if kind == "key" else 0)
 
 
 def id_of(result: Result, given: int | str, count: int) -> tuple[int, str]:
-    """A token's id, given by id or text, and its name."""
+    """A token of the vocabulary, given by id or text: its id and its name."""
     vocabulary = getattr(result, "vocabulary", None)
     if vocabulary is None:
         number = place(given, "token id", count)
@@ -48,7 +48,7 @@ def id_of(result: Result, given: int | str, count: int) -> tuple[int, str]:
 
 
 def number_in_words(result: Result, axis: str, number: int, count: int) -> Message:
-    """An index along an axis in words: a key, or a token of the vocabulary."""
+    """A place along an axis of `count` in words: a key or a token of the vocabulary."""
     if axis == "vocab":
         return Message("id {id}", id=id_of(result, number, count)[1])
     keys = axis_of(result, axis, count)

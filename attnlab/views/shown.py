@@ -1,6 +1,7 @@
-"""A step as every view shows it: heading, formula, array and labels.
+"""A step as every view shows it: heading with formula, array, labelled axes, scale of colours.
 
-Results and tokens are typed as Any here, because their classes are in packages above this one.
+Views use results and tokens through their attributes and don't import their classes, which are
+defined above them and call views.
 """
 
 from __future__ import annotations
@@ -21,14 +22,19 @@ from attnlab.views.scale import WEIGHTS, Scale
 Result: TypeAlias = Any
 Token: TypeAlias = Any
 
+# The names of the axes that are tokens.
 TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
 
+# How to show everything.
 ALL_OF_IT = "tokens=slice(None) shows all"
 
-# Tokens along an axis that a view shows.
+# A masked cell in text, as opposed to a weight of 0.
+MASKED = "-"
+
+# The most tokens of an axis in a view.
 TOKENS_SHOWN = 24
 
-# Characters of a token's symbol or text in a label.
+# The most characters of a token in a label.
 LABEL_LENGTH = 16
 
 
@@ -51,12 +57,12 @@ class Axis:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Symbols, or names or positions if there is no token."""
+        """Symbols; names or positions where there is no token."""
         places = zip(self.names or self.positions, self.tokens, strict=True)
         return tuple(str(n) if token is None else label(token.symbol) for n, token in places)
 
     def called(self, place: int) -> str:
-        """A place in words, such as `query 5 (Ġhot)`, or `Ġhot` if the axis has no name."""
+        """A place in words, such as `query 5 (Ġhot)`, or `Ġhot` on an axis without a name."""
         label, number = self.labels[place], str(self.positions[place])
         named = f" ({label})" if label != number else ""
         return f"{say(self.name)} {number}{named}" if self.name else label
@@ -72,10 +78,10 @@ class Shown:
 
     Attributes
     ----------
-    name, heading : of the step; the heading has its formula
-    array : its numbers
-    axes : an `Axis` for each axis of the array
-    masked : bool, shaped as the array, True at masked numbers; None before the mask
+    name, heading : of the step; the heading includes the formula
+    array : the numbers
+    axes : one `Axis` per axis of the array
+    masked : bool, of the array's shape, True for masked cells; None if the step has no mask
     """
 
     name: str
@@ -91,10 +97,7 @@ class Shown:
 
     @property
     def is_weights(self) -> bool:
-        """Whether its colours are those of weights, 0 to 1 by their roots.
-
-        Small weights are many; so they can be told from none. Gradients of weights have signs.
-        """
+        """Whether these are attention weights, not their gradients or an edit outside 0 to 1."""
         return (
             self.name == "weights"
             and self.heading.startswith("weights")
@@ -108,7 +111,7 @@ class Shown:
 
     @property
     def decimals(self) -> int:
-        """Digits after the decimal point in a table."""
+        """Decimals in a table."""
         return 2 if self.is_token_by_token else 4
 
     def __str__(self) -> str:
@@ -126,13 +129,13 @@ class Shown:
 
 
 def label(text: str, length: int = LABEL_LENGTH) -> str:
-    """A text with control characters escaped, shortened if long."""
+    """`text` with control characters as escapes, cut to `length`."""
     safe = printable(text[: length + 1])
     return safe if len(safe) <= length else f"{safe[: length - 1]}…"
 
 
 def check_step(result: Result, name: str) -> None:
-    """Raise if a result has no step of this name."""
+    """Raise if the result has no such step."""
     if not isinstance(name, str) or name not in result.parts:
         given = (n for n in result.parts if result.steps[n].equation is None)
         absent = [n for n in given if getattr(result.fork(), n) is None]
@@ -141,7 +144,7 @@ def check_step(result: Result, name: str) -> None:
 
 
 def shown(result: Result, name: str) -> Shown:
-    """A step of a result with its labels, computed if needed but not kept."""
+    """A step of a result with labels; computed if necessary, and not kept."""
     check_step(result, name)
     fork = result.fork()
     array, axes = getattr(fork, name), result.axes_of(name).split()
@@ -163,7 +166,12 @@ def shown(result: Result, name: str) -> Shown:
 
 
 def shown_matrix(attention: Result, name: str, of_all_heads: str) -> Shown:
-    """A step of one head, a matrix or a row; `of_all_heads` is advice for the error."""
+    """A step of one head with labels: a matrix or one row.
+
+    Parameters
+    ----------
+    of_all_heads : how to get the step of all heads, for the error message
+    """
     step = shown(attention, name)
     if not step.axes:
         raise InvalidValueError(f"{name} is a single number, {step.array:.4g}")
@@ -176,7 +184,7 @@ def shown_matrix(attention: Result, name: str, of_all_heads: str) -> Shown:
 
 
 def axis_of(result: Any, axis: str, length: int) -> Axis:
-    """An axis with its tokens, if known; keys from a cache have none."""
+    """An axis with its tokens; cached keys have none."""
     name = TOKEN_AXES.get(axis, axis)
     tokens = result.tokens
     if axis == "Tk" and result.memory_tokens is not None:
@@ -194,8 +202,8 @@ def places_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int |
 
     Parameters
     ----------
-    limit : how many fit; of more tokens, the first and last ones are shown
-    tokens : the tokens to show instead; other axes are then shown whole
+    limit : how many fit; of more tokens, the first and the last ones are shown
+    tokens : which tokens of the text to show instead; axes that aren't tokens are shown whole
     """
     count, is_of_tokens = len(axis.positions), axis.name in TOKEN_AXES.values()
     if tokens is None:
@@ -219,7 +227,7 @@ def places_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int |
 
 
 def cut_word(axis: Axis, places: Sequence[int | None]) -> str:
-    """Which places of an axis are shown, or "" if all are."""
+    """A note on the places of an axis that are left out; "" if none is."""
     count = len(axis.positions)
     named = say(" ({axis})", axis=say(axis.name)) if axis.name else ""
     if None in places:
@@ -252,7 +260,7 @@ def cut_word(axis: Axis, places: Sequence[int | None]) -> str:
 
 
 def per_head(attention: Result) -> tuple[str, ...]:
-    """The steps that an attention has for each of its heads."""
+    """The steps that an attention has for each head."""
     return tuple(name for name in attention.parts if attention.axes_of(name).startswith("H "))
 
 

@@ -130,6 +130,8 @@ function elementwise(loop) {
   };
 }
 
+let products = null; // what is faster for large ones, where there is one: see products.js
+
 /** a @ b: (..., n, m) and (..., m, p), or a vector (m,) and (m, p). */
 function matmul(a, b) {
   if (a.shape.length === 1) {
@@ -142,10 +144,11 @@ function matmul(a, b) {
   const [x, y] = [a, b].map((one) => stretched(one, [...leading, ...one.shape.slice(-2)]));
   const made = new (typeOf(a, b))(sizeOf(leading) * n * p);
   const product = b.strides.at(-2) === 1 ? byColumns : byRows;
+  const sizes = [n, m, p];
   let at = 0;
   const walk = (axis, i, j) => {
     if (axis === leading.length) {
-      product(x, i, y, j, made, at, [n, m, p]);
+      if (!products?.product(x, i, y, j, made, at, sizes)) product(x, i, y, j, made, at, sizes);
       at += n * p;
       return;
     }

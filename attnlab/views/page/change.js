@@ -33,7 +33,7 @@ function changesOf(found) {
 function makeChange(before, now) {
   const box = byId("change");
   const both = [...(before ? [before] : []), now];
-  const names = new Map(both.flatMap(({ prediction }) => prediction.tokens).map((name) => [name[0], tokenOf(name)]));
+  const nameOf = (id) => both.map(({ names }) => names.get(id)).find(Boolean);
   const pairs = before && aligned([before.ids, now.ids]);
   const isCompared = traces.length === 2;
   const heads = before
@@ -44,9 +44,8 @@ function makeChange(before, now) {
   const placeIn = (trace) =>
     traces.includes(trace) ? queryIn(trace) : placeBefore(pairs, queryIn(now));
   const read = async (trace, place) => {
-    const names = [`prediction.${place}`, `logits.${place}`];
-    const [values, all] = await Promise.all(names.map((name) => source.step(trace, name)));
-    return { ...positionOf(values, trace.prediction.vocab, description.stops), all };
+    const [position, all] = await Promise.all([source.position(trace, place), source.step(trace, `logits.${place}`)]);
+    return { ...position, all };
   };
   let known = { places: [] }; // what was read last, kept while sliders move
   const draw = onceAFrame(async () => {
@@ -75,7 +74,7 @@ function makeChange(before, now) {
       make(
         "tr",
         {},
-        make("th", { scope: "row" }, symbolOf(brief(names.get(id).symbol))),
+        make("th", { scope: "row" }, symbolOf(brief(nameOf(id).symbol))),
         make("td", { "aria-hidden": "true" }, ...(before ? [barOf(then, "then")] : []), barOf(here)),
         ...(before ? [shareCell(then)] : []),
         shareCell(here),

@@ -70,7 +70,8 @@ function traceOf(given, number) {
     T,
     Tk,
     name: "AB"[number],
-    mask: unpackedMask(given.mask, T * Tk),
+    mask: typeof given.mask === "string" ? unpackedMask(given.mask, T * Tk) : given.mask,
+    names: given.names ?? new Map(given.prediction.tokens.map((name) => [name[0], tokenOf(name)])), // by id
     graph: new Graph(given.graph),
     given: { ...given.given, activation: equations[given.given.activation] },
     runs: new Map(), // of a head's queries, the most recently used

@@ -1,12 +1,10 @@
-// The page as served by an explorer. It keeps a history of traces to compare with and return to.
+// The page with a model behind it. It keeps a history of traces to compare with and return to.
 
 const LOOKS_KEPT = 100;
 
-const looks = []; // the history, as the explorer describes traces
+const looks = []; // the history, as the source describes traces
 let wanted; // the last request: a text, {text} or {ids}, and the `ablated` places
 let asking; // aborts the pending request
-let hasEnded = false; // whether the explorer has stopped responding
-const otherTabs = new BroadcastChannel("attnlab explorer"); // with the same origin, so of the same explorer
 
 /** Trace a text, {text} or {ids}, with places ablated: [layer, head] for a head, [layer] for an MLP. */
 function look(text, ablated) {
@@ -97,19 +95,6 @@ async function newest(ask) {
   if (mine !== asking) return;
   byId("explore").ariaBusy = "false";
   then();
-}
-
-/** Disable all that needs the explorer. */
-function markEnded() {
-  hasEnded = true;
-  byId("prompt").readOnly = true;
-  const asks = "#explore :is(button, input):not(#sampling *), #toggles button";
-  for (const control of document.querySelectorAll(asks)) control.disabled = true;
-}
-
-function tellEnd() {
-  markEnded();
-  tell(say("The explorer has stopped. You can still view this page; start the explorer again for more."));
 }
 
 function tell(sentence) {
@@ -217,7 +202,7 @@ function markAblated() {
     }
   }
   markToggles();
-  if (hasEnded) markEnded();
+  if (source.hasEnded) source.markEnded();
 }
 
 function markToggles() {
@@ -268,7 +253,7 @@ function makeExplorer() {
   const lookAtPrompt = () => look({ text: prompt.value }, wanted.ablated);
   prompt.addEventListener("keydown", (event) => {
     // Shift+Enter starts a new line; an input method may use Enter to choose a candidate.
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing || hasEnded) return;
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || source.hasEnded) return;
     event.preventDefault();
     lookAtPrompt();
   });
@@ -301,7 +286,7 @@ function makeExplorer() {
           make("label", {}, count, " ", say("tokens")),
         ),
         make("div", { id: "sampling" }, ...makeBoard()),
-        button("end", say("Stop the explorer"), end),
+        ...(source.end ? [button("end", say("Stop the explorer"), () => source.end())] : []),
       ),
       make("p", { id: "ablated", class: "note" }),
       make("p", { id: "sampled", class: "note", role: "status" }),
@@ -335,7 +320,7 @@ function makeExplorer() {
   // S ablates a head that has focus, in the grid or in its map.
   for (const id of ["grids", "heatmaps"])
     byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {
-      if (key.toLowerCase() !== "s" || ctrlKey || altKey || metaKey || hasEnded) return;
+      if (key.toLowerCase() !== "s" || ctrlKey || altKey || metaKey || source.hasEnded) return;
       const { layer, head } = target.map ?? selection;
       toggle([layer, head]);
     });
@@ -350,17 +335,6 @@ function makeExplorer() {
   markLook();
 }
 
-async function end() {
-  try {
-    await source.end();
-    otherTabs.postMessage("ended");
-    tellEnd();
-  } catch (error) {
-    tell(error.message);
-  }
-}
-
-otherTabs.addEventListener("message", tellEnd);
 makeExplorer();
 followLinkOfLook(location.hash);
 addEventListener("hashchange", ({ newURL }) => followLinkOfLook(new URL(newURL).hash));

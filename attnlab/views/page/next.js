@@ -13,7 +13,7 @@ const boards = []; // sets of sliders, by name, that show the same settings
 /** The settings, as `model.generate` names them. */
 const samplingSettings = () => ({ ...settings });
 
-const grouped = (count) => count.toLocaleString("en");
+const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ","); // Intl starts slowly
 
 /** A token from its description by attnlab/views/page/prediction.py. */
 function tokenOf([id, symbol, text, bytes]) {
@@ -140,7 +140,6 @@ function drawPredictions() {
 /** The predictions after a trace's selected token: a list next to the text, and the arithmetic. */
 function makePrediction(trace) {
   const given = trace.prediction;
-  const tokens = new Map(given.tokens.map((name) => [name[0], tokenOf(name)]));
   const known = new Map(); // position -> its numbers
   const parts = {
     steps: make("ol", { class: "chain" }),
@@ -177,8 +176,7 @@ function makePrediction(trace) {
   const draw = onceAFrame(async () => {
     const place = queryIn(trace);
     if (place >= given.first && !known.has(place)) {
-      const numbers = await source.step(trace, `prediction.${place}`);
-      known.set(place, positionOf(numbers, given.vocab, description.stops));
+      known.set(place, await source.position(trace, place));
       if (place !== queryIn(trace)) return; // another one was chosen since and is drawn instead
     }
     const after = () =>
@@ -198,7 +196,7 @@ function makePrediction(trace) {
     if (!position) return;
     const found = {
       ...probabilitiesOf(position, settings),
-      tokens: position.ids.map((id) => tokens.get(id)),
+      tokens: position.ids.map((id) => trace.names.get(id)),
     };
     list.ariaLabel = title.textContent;
     list.replaceChildren(...candidatesOf(found, seen));

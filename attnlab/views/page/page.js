@@ -230,7 +230,7 @@ function summarise() {
       ...(n ? [" · "] : []),
       ...(traces.length === 2 ? [`${name}: `] : []),
       ...(models.size > 1 || (model && n === 0)
-        ? [make("b", {}, model || say("unnamed model")), " "]
+        ? [make("b", {}, model), " "]
         : []),
       make("q", {}, make("bdi", {}, excerpt)),
     ]),

@@ -17,7 +17,7 @@ import os
 import re
 import sys
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,9 @@ HERE = Path(__file__).parent
 # The generated script, see `translate`.
 EQUATIONS = "equations"
 
+# The matrix product, compiled from `product.ts`.
+PRODUCT = "product.wasm"
+
 COMPUTING = ("arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
 SHOWING = (
     *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
@@ -50,11 +53,21 @@ SHOWING = (
 SCRIPTS = (*COMPUTING, *SHOWING)
 LIVE_SCRIPTS = (*COMPUTING, "server.js", *SHOWING, "change.js", "live.js", "passage.js")
 
+# Of a page that runs its model, the first script is the worker's too.
+WORKING = (*COMPUTING, "bpe.js", PRODUCT, "products.js", "model.js")
+LOCAL_SCRIPTS = (*SHOWING[:-1], "local.js", "page.js", "change.js", "live.js")
+
 INDENTED = re.compile(r"^ +", re.MULTILINE)
 COMMENT = re.compile(r"^ *(//.*|/\*\*(.|\n)*?\*/)\n", re.MULTILINE)
 
 # A head's steps that the page shows.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
+
+# The first text of a page with a model, which GPT-2 and the pocket model both know.
+START = "The dog chased the ball, but it"
+
+# Characters without a token that a note lists.
+UNKNOWN_TOLD = 8
 
 # Characters of the text in a page's header.
 TEXT_TOLD = 200
@@ -72,7 +85,7 @@ ENDINGS = ("", ".html", ".htm")
 LARGE = 10_000_000
 
 POLICY = (
-    "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
+    "default-src 'none'; script-src {scripts}; style-src 'sha256-{style}'; "
     "img-src data:; base-uri 'none'; form-action 'none'"
 )
 
@@ -84,7 +97,24 @@ def page(traces: Sequence[Result], language: str | None = None) -> str:
         trace.next_logits  # noqa: B018  kept in the trace, unlike all logits
     traces = [trace.fork() for trace in traces]
     described = [description_of(trace, language) for trace in traces]
-    return _page(traces[0], described, language, SCRIPTS, "\n".join(_packs(traces)))
+    for trace, name in zip(described, _names_of_models(traces, language), strict=True):
+        trace["model"] = name
+    return _page(traces[0], described, language, (SCRIPTS,), "\n".join(_packs(traces)))
+
+
+def _names_of_models(traces: Sequence[Result], language: str) -> list[str]:
+    """The names of the traces' models, made unique if the models differ."""
+    names = [printable(trace.parameters.name) for trace in traces]
+    if len(traces) < 2 or traces[0].parameters.equals(traces[1].parameters):
+        return [names[0]] * len(traces)
+    if all(names) and len({*names}) == 2:
+        return names
+    origins = [printable(trace.parameters.origin) for trace in traces]
+    template = "{name} {letter} ({origin})"
+    return [
+        say(template, language, name=name or say("model", language), letter=letter, origin=origin)
+        for name, letter, origin in zip(names, "AB", origins, strict=True)
+    ]
 
 
 def live_page(trace: Result, described: dict[str, Any], language: str) -> str:
@@ -94,25 +124,50 @@ def live_page(trace: Result, described: dict[str, Any], language: str) -> str:
     ----------
     described : from `description_of`, with the server's id of the trace
     """
-    return _page(trace, [described], language, LIVE_SCRIPTS, "")
+    return _page(trace, [described], language, (LIVE_SCRIPTS,), "")
 
 
 def live_policy() -> str:
     """The Content-Security-Policy of a served page, for the response's header."""
-    return _policy(LIVE_SCRIPTS)
+    return _policy((LIVE_SCRIPTS,))
 
 
-def _policy(scripts: Sequence[str]) -> str:
-    policy = POLICY.format(script=digest(_script(scripts)), style=digest(source("page.css")))
-    return policy + ("; connect-src 'self'" if "live.js" in scripts else "")
+def local_page(
+    trace: Result,
+    described: dict[str, Any],
+    model: Mapping[str, Any],
+    numbers: bytes,
+    language: str,
+) -> str:
+    """The page that includes a model and runs it.
+
+    Parameters
+    ----------
+    described : the first trace, from `description_of`, with its id
+    model, numbers : the model's description and parameters, for `model.js`
+    """
+    pack = f'<script type="text/plain" id="parameters">{embedded(numbers)}</script>'
+    return _page(trace, [described], language, (WORKING, LOCAL_SCRIPTS), pack, model)
+
+
+def _policy(scripts: Sequence[Sequence[str]]) -> str:
+    allowed = " ".join(f"'sha256-{digest(_script(names))}'" for names in scripts)
+    policy = POLICY.format(scripts=allowed, style=digest(source("page.css")))
+    if scripts == (LIVE_SCRIPTS,):
+        return f"{policy}; connect-src 'self'"
+    if WORKING in scripts:
+        compiled = policy.replace("script-src", "script-src 'wasm-unsafe-eval'")
+        return f"{compiled}; worker-src blob:"
+    return policy
 
 
 def _page(
     first: Result,
     described: list[dict[str, Any]],
     language: str,
-    scripts: Sequence[str],
+    scripts: Sequence[Sequence[str]],
     packs: str,
+    model: Mapping[str, Any] | None = None,
 ) -> str:
     description = {
         "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
@@ -122,6 +177,7 @@ def _page(
         "explanations": explanations.as_data(),
         "stops": prediction.STOPS,
         "traces": described,
+        "model": model,
     }
     parts = {
         "language": "zh-Hans" if language == CHINESE else language,  # selects fonts
@@ -130,7 +186,7 @@ def _page(
         "style": source("page.css"),
         "description": json.dumps(description, separators=(",", ":")).replace("<", "\\u003c"),
         "packs": packs,
-        "script": _script(scripts),
+        "scripts": "\n".join(_element(names) for names in scripts),
     }
     frame = re.sub(r"\[\[(.+?)\]\]", lambda found: say(found[1], language), source("page.html"))
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
@@ -140,6 +196,15 @@ def save(
     path: str | os.PathLike[str], traces: Sequence[Result], language: str | None = None
 ) -> None:
     """Write the page to a file atomically; announce a large one first."""
+    file = checked_file(path)
+    size = estimated_size(traces)
+    if size > LARGE:
+        print(f"Writing {file}, about {size / 1e6:.0f} MB.", file=sys.stderr)
+    write_whole(file, page(traces, language).encode())
+
+
+def checked_file(path: str | os.PathLike[str]) -> Path:
+    """A page's file, checked before the page is computed."""
     file = as_path(path)
     if os.fspath(path).endswith(("/", os.sep)) and not os.path.isdir(file):
         raise InvalidValueError(f"{os.fspath(path)} is a directory's name; expected a file's")
@@ -148,15 +213,11 @@ def save(
             f"a page's file name must end in .html; got {quoted(file.name)}. For a picture, use "
             'trace.plot().save("weights.pdf")'
         )
-    # Checked before all layers are computed.
     if os.path.isdir(file):
         raise WriteError(f"can't write {file}: it is a directory")
     if not os.path.isdir(file.parent):
         raise WriteError(f"can't write {file}: directory {file.parent} not found")
-    size = estimated_size(traces)
-    if size > LARGE:
-        print(f"Writing {file}, about {size / 1e6:.0f} MB.", file=sys.stderr)
-    write_whole(file, page(traces, language).encode())
+    return file
 
 
 def is_page(file: Path) -> bool:
@@ -187,6 +248,11 @@ def estimated_size(traces: Sequence[Result]) -> int:
     return size
 
 
+def _element(names: Sequence[str]) -> str:
+    name = ' id="computing"' if names == WORKING else ""
+    return f"<script{name}>{_script(names)}</script>"
+
+
 def _script(names: Sequence[str]) -> str:
     """Concatenated scripts, without indentation and whole-line comments."""
     return INDENTED.sub("", COMMENT.sub("", "\n".join(map(source, names))))
@@ -196,6 +262,8 @@ def source(name: str) -> str:
     """A part of the page, by file name."""
     if name == EQUATIONS:
         return equations_script()
+    if name == PRODUCT:
+        return f'const PRODUCT = "{b64encode((HERE / name).read_bytes()).decode()}";'
     return (HERE / name).read_text(encoding="utf-8")
 
 
@@ -288,6 +356,34 @@ def token_of(token: Token) -> dict[str, Any]:
         "text": printable(token.text),
         "bytes": token.bytes.hex(" "),
     }
+
+
+def notes_on(tokens: Any, language: str) -> list[str]:
+    """Notes on what isn't visible in a text."""
+    notes = []
+    if b"".join(tokens.bytes).isspace():
+        notes.append(
+            say(
+                "The text is only white space: {count} tokens.",
+                language,
+                count=len(tokens),
+            )
+        )
+    pieces: dict[str, set[int]] = {}
+    for token, shared in zip(tokens, tokens.part_of, strict=True):
+        pieces.setdefault(shared, set()).add(len(token.bytes))
+    unknown = [shared for shared, sizes in pieces.items() if shared and sizes == {1}]
+    if unknown:
+        told = " ".join(map(printable, unknown[:UNKNOWN_TOLD]))
+        told += " …" if len(unknown) > UNKNOWN_TOLD else ""
+        notes.append(
+            say(
+                "The model has no tokens for {characters} and reads them as single bytes.",
+                language,
+                characters=told,
+            )
+        )
+    return notes
 
 
 def _packs(traces: Sequence[Result]) -> list[str]:

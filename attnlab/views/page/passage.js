@@ -10,7 +10,7 @@ function makeWayBack({ id, atlas }) {
   byId("explore").prepend(make("p", { id: "passage", class: "note" }, link, from));
   const mark = () => {
     from.hidden = looks.at(-1).id !== id; // an id identifies a text and its ablations
-    link.hidden = hasEnded;
+    link.hidden = source.hasEnded;
   };
   // The list of ablations changes with every trace; disable the link at the end.
   const changed = new MutationObserver(mark);

@@ -51,6 +51,11 @@ class Run {
     return this.values.get(path);
   }
 
+  /** Keep only the steps whose paths satisfy a condition. */
+  keep(isKept) {
+    for (const path of this.values.keys()) if (!isKept(path)) this.values.delete(path);
+  }
+
   /** A step without its own edit. */
   unedited(path) {
     const { equation, take, whole, needs, isGiven } = this.graph.node(path);

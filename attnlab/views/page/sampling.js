@@ -22,6 +22,38 @@ function positionOf(values, vocab, { temperatures, topPs }) {
   };
 }
 
+/** The same of all logits, of which the n largest are carried; `follows` is the text's next id. */
+function positionOfLogits(all, n, follows) {
+  const vocab = all.length;
+  const ascending = Float64Array.from(all).sort();
+  const largest = ascending.at(-1);
+  const least = ascending.at(-n);
+  const candidates = [...all.keys()].filter((id) => all[id] >= least);
+  const ids = candidates.sort((a, b) => all[b] - all[a] || a - b).slice(0, n);
+  const counted = (isCounted) => all.reduce((count, x) => count + isCounted(x), 0);
+  const exponential = (x, temperature) => Math.exp((x - largest) / temperature);
+  return {
+    vocab,
+    ids,
+    logits: ids.map((id) => all[id]),
+    ties: candidates.length - ids.length,
+    following: {
+      larger: follows === undefined ? -1 : counted((x) => x > all[follows]),
+      logit: follows === undefined ? 0 : all[follows],
+    },
+    others: (temperature) => ascending.subarray(0, vocab - n).reduce((sum, x) => sum + exponential(x, temperature), 0),
+    nucleus(temperature, topP) {
+      const sum = ascending.reduce((sum, x) => sum + exponential(x, temperature), 0);
+      let [removed, below] = [0, 0];
+      for (let next; removed < vocab - 1; below = next, removed++) {
+        next = below + exponential(ascending[removed], temperature) / sum;
+        if (next > 1 - topP) break;
+      }
+      return { count: vocab - removed, share: 1 - below };
+    },
+  };
+}
+
 /**
  * softmax(logits / temperature), cut by top-k, then by top-p, and renormalized.
  * 

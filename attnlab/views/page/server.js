@@ -18,7 +18,7 @@ async function answerTo(path, body, signal) {
     content = {};
   }
   if (response?.ok && !content.error) return content;
-  if (!response) markEnded();
+  if (!response) source.markEnded();
   const lost = say("The explorer isn't responding: it has stopped or can't be reached.");
   throw Object.assign(new Error(content.error ?? lost), { status: response?.status });
 }
@@ -31,7 +31,23 @@ class ServerSource extends Source {
   generate = (trace, how, signal) =>
     this.#about(trace, "write", { trace: trace.id, ...how }, signal);
 
-  end = () => answerTo("stop", {});
+  /** Nothing that asks the explorer can be done any more; what is shown can be looked at still. */
+  markEnded() {
+    this.hasEnded = true;
+    byId("prompt").readOnly = true;
+    const asks = "#explore :is(button, input):not(#sampling *), #toggles button";
+    for (const control of document.querySelectorAll(asks)) control.disabled = true;
+  }
+
+  async end() {
+    try {
+      await answerTo("stop", {});
+      otherTabs.postMessage("ended");
+      tellEnd();
+    } catch (error) {
+      tell(error.message);
+    }
+  }
 
   /** A trace's pack. Waits for one that isn't available until the trace is shown again. */
   async read(trace, name) {
@@ -58,3 +74,14 @@ class ServerSource extends Source {
 }
 
 source = new ServerSource();
+
+// ---- its end ---------------------------------------------------------------------------------------
+
+const otherTabs = new BroadcastChannel("attnlab explorer"); // of this address, so of this explorer
+
+function tellEnd() {
+  source.markEnded();
+  tell(say("The explorer has stopped. You can still view this page; start the explorer again for more."));
+}
+
+otherTabs.addEventListener("message", tellEnd);

@@ -1,5 +1,5 @@
-// Where the page's numbers come from: packs in the file, see attnlab/views/page/packs.py, or a server with
-// a model (server.js).
+// Where the page's numbers come from: packs in the file, see attnlab/views/page/packs.py, a server with a
+// model (server.js), or the page itself, which runs it (local.js).
 
 /**
  * The interface of sources. `open` and `generate` need a model.
@@ -9,13 +9,20 @@
  *   explain(trace, path, n)      column n of a parameter, and its bias
  *   open(text, ablated)          trace a text, {text} or {ids}, as in `description.traces`, with places
  *                                ablated: [layer, head] for a head, [layer] for an MLP
+ *   position(trace, place)       the predictions after a position, see `positionOf`
  *   generate(trace, how)         a continuation of a trace
  */
 class Source {
+  hasEnded = false; // whether it has stopped responding
+
   /** A trace's pack, requested once. */
   step(trace, name) {
     if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name));
     return trace.packs.get(name);
+  }
+
+  async position(trace, place) {
+    return positionOf(await this.step(trace, `prediction.${place}`), trace.prediction.vocab, description.stops);
   }
 
   /** A column of a matrix with `rows` rows; undefined if the source doesn't have it. */

@@ -40,14 +40,14 @@ function makeText(view) {
       ? valuesOf(view, layer, head, "weights", i)
       : new Float64Array(trace.Tk);
     const isHidden = there ? hiddenIn(view, { layer, head, step: "weights" }) : () => true;
+    const colours = placesOf(weights, description.scales.weights);
     chips.forEach(({ chip, weight }, j) => {
       const seen = !isHidden(i * trace.Tk + j);
       chip.classList.toggle("unseen-by-query", !seen);
       chip.classList.toggle("query", j === trace.cached + chosen);
       chip.classList.toggle("pointed", j === trace.cached + i && i !== chosen);
-      const place = placeOf(weights[j], description.scales.weights);
-      chip.style.backgroundColor = seen ? palette[place] : "";
-      chip.style.color = seen ? inks[place] : "";
+      chip.style.backgroundColor = seen ? palette[colours[j]] : "";
+      chip.style.color = seen ? inks[colours[j]] : "";
       const words = seen ? weights[j].toFixed(2) : "";
       if (weight.textContent !== words) weight.textContent = words;
     });

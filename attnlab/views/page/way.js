@@ -158,15 +158,12 @@ function mapOf({ graph }, { path, equation }) {
 /** The predictions after a token; null if the page doesn't have them. */
 async function readFollowing(way) {
   const { trace, position } = way;
-  const { first, vocab, tokens } = trace.prediction;
-  if (position < first) return null;
-  const numbers = await source.step(trace, `prediction.${position}`);
-  const found = positionOf(numbers, vocab, description.stops);
-  const names = new Map(tokens.map((name) => [name[0], tokenOf(name)]));
+  if (position < trace.prediction.first) return null;
+  const found = await source.position(trace, position);
   return {
     ...found,
     ...probabilitiesOf(found, { temperature: 1, top_k: null, top_p: null }),
-    tokens: found.ids.map((id) => names.get(id)),
+    tokens: found.ids.map((id) => trace.names.get(id)),
   };
 }
 

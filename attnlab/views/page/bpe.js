@@ -1,0 +1,213 @@
+// From a text to token ids and back, as attnlab/text has it: byte-level byte pairs, merged in the
+// order in which they are listed. Nothing here draws.
+
+/** What a request can't have: a sentence of the page's words, and the values in it. */
+class Refusal extends Error {
+  constructor(sentence, values = {}) {
+    super(sentence);
+    this.values = values;
+  }
+}
+
+// The character that stands for each byte. Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
+const BYTE_SYMBOLS = (() => {
+  const isShown = (byte) => (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad);
+  let next = 0x100;
+  return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(isShown(byte) ? byte : next++));
+})();
+const BYTE_OF = new Map(BYTE_SYMBOLS.map((symbol, byte) => [symbol, byte]));
+
+const decoded = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
+
+/** Python's white space is Unicode's, and JavaScript's `\s` is not. */
+const unicodeSpaces = (pattern) =>
+  new RegExp(pattern.replaceAll("\\s", "\\p{White_Space}").replaceAll("\\S", "\\P{White_Space}"), "gu");
+
+/** The smallest number first. */
+class Heap {
+  #all = [];
+
+  get size() {
+    return this.#all.length;
+  }
+
+  push(x) {
+    const all = this.#all;
+    let n = all.push(x) - 1;
+    for (let above; n && all[(above = (n - 1) >> 1)] > x; n = above) all[n] = all[above];
+    all[n] = x;
+  }
+
+  pop() {
+    const all = this.#all;
+    const [first, last] = [all[0], all.pop()];
+    if (!all.length) return first;
+    let n = 0;
+    for (let below; (below = 2 * n + 1) < all.length; n = below) {
+      if (all[below + 1] < all[below]) below++;
+      if (all[below] >= last) break;
+      all[n] = all[below];
+    }
+    all[n] = last;
+    return first;
+  }
+}
+
+/**
+ * As attnlab/text/tokenizer.py and bpe.py have it.
+ *
+ * pattern: how a text is cut before bytes are merged. vocab: ids by symbol. merges: pairs of symbols.
+ * names: by id the names of added tokens; asTheyAre: ids whose symbol is their text. rounds: the added
+ * tokens that are found in a text, names and ids, in the order in which they are looked for. rows: how
+ * many ids there are.
+ */
+class Tokenizer {
+  #merges = new Map(); // of two ids as one number: [which merge, what it makes]
+  #known = new Map(); // the ids of pieces that were cut before
+  #tokens = new Map();
+
+  constructor({ pattern, vocab, merges, names, asTheyAre, rounds, prefixSpace, front, end, rows }) {
+    Object.assign(this, { prefixSpace, front, end, rows });
+    this.rounds = rounds.map((names) => new Map(names));
+    this.pattern = unicodeSpaces(pattern);
+    this.asTheyAre = new Set(asTheyAre);
+    this.symbols = new Map([...Object.entries(vocab).map(([symbol, id]) => [id, symbol]), ...names]);
+    const ids = new Map(Object.entries(vocab));
+    this.bytes = BYTE_SYMBOLS.map((symbol) => ids.get(symbol));
+    merges.forEach(([first, second], rank) =>
+      this.#merges.set(this.#pair(ids.get(first), ids.get(second)), [rank, ids.get(first + second)]),
+    );
+  }
+
+  #pair = (first, second) => first * this.rows + second;
+
+  /** The ids of a text; special tokens' names in it are plain characters. */
+  encode(text) {
+    const half = text.search(/\p{Surrogate}/u);
+    if (half >= 0)
+      throw new Refusal("text has half of a surrogate pair, {half}, at index {index}", {
+        half: `'\\u${text.charCodeAt(half).toString(16)}'`,
+        index: [...text.slice(0, half)].length,
+      });
+    const pieces = this.rounds.reduce((all, names) => all.flatMap((piece) => cutAt(piece, names)), [text]);
+    const ids = pieces.flatMap((piece) => (typeof piece === "number" ? [piece] : this.#plain(piece)));
+    return [...this.front, ...ids, ...this.end];
+  }
+
+  #plain(text) {
+    const spaced = text && this.prefixSpace && !text.startsWith(" ") ? ` ${text}` : text;
+    const ids = [];
+    for (const [piece] of spaced.matchAll(this.pattern)) {
+      const known = this.#known.get(piece) ?? this.#merged(new TextEncoder().encode(piece));
+      if (piece.length < 32) this.#known.set(piece, known);
+      for (const id of known) ids.push(id);
+    }
+    return ids;
+  }
+
+  /** Neighbours are joined: always those whose merge stands first, and of them the leftmost. */
+  #merged(bytes) {
+    const lacking = bytes.find((byte) => this.bytes[byte] === undefined);
+    if (lacking !== undefined)
+      throw new Refusal(
+        "the text needs the byte 0x{byte}, and {count} of the 256 bytes, that one too, have no token in this vocabulary",
+        { byte: lacking.toString(16).padStart(2, "0"), count: this.bytes.filter((id) => id === undefined).length },
+      );
+    const n = bytes.length;
+    const ids = Array.from(bytes, (byte) => this.bytes[byte]);
+    const after = ids.map((_, at) => at + 1);
+    const before = ids.map((_, at) => at - 1);
+    const waiting = new Heap(); // merges and where, as one number
+    const mergeAt = (at) => (after[at] < n ? this.#merges.get(this.#pair(ids[at], ids[after[at]])) : undefined);
+    const offer = (at) => {
+      const merge = at >= 0 && mergeAt(at);
+      if (merge) waiting.push(merge[0] * n + at);
+    };
+    for (let at = 0; at < n; at++) offer(at);
+    while (waiting.size) {
+      const first = waiting.pop();
+      const at = first % n;
+      const [rank, made] = mergeAt(at) ?? [];
+      if (ids[at] === undefined || rank !== Math.floor(first / n)) continue; // joined meanwhile
+      ids[at] = made;
+      ids[after[at]] = undefined;
+      after[at] = after[after[at]];
+      if (after[at] < n) before[after[at]] = at;
+      offer(at);
+      offer(before[at]);
+    }
+    return ids.filter((id) => id !== undefined);
+  }
+
+  /** What an id stands for, in bytes. */
+  bytesOf(id) {
+    const symbol = this.symbols.get(id) ?? "";
+    const bytes = Array.from(symbol, (character) => BYTE_OF.get(character));
+    const isText = this.asTheyAre.has(id) || bytes.includes(undefined);
+    return isText ? new TextEncoder().encode(symbol) : Uint8Array.from(bytes);
+  }
+
+  allBytes = (ids) => Uint8Array.from(ids.flatMap((id) => [...this.bytesOf(id)]));
+
+  /** A token's four faces, as attnlab/views/page/page.py tells them. */
+  token(id) {
+    if (!this.#tokens.has(id)) {
+      const bytes = this.bytesOf(id);
+      const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+      const symbol = printable(this.symbols.get(id) ?? `<row ${id}>`);
+      this.#tokens.set(id, { id, symbol, text: printable(decoded(bytes)), bytes: hex });
+    }
+    return this.#tokens.get(id);
+  }
+
+  /** Tokens with the characters that they share with their neighbours. */
+  tokens(ids) {
+    const shared = ids.map(() => "");
+    const owners = ids.flatMap((id, n) => Array(this.bytesOf(id).length).fill(n));
+    let start = 0;
+    for (const character of charactersOf(this.allBytes(ids))) {
+      const parts = new Set(owners.slice(start, (start += character.length)));
+      if (parts.size > 1) for (const n of parts) shared[n] += decoded(character);
+    }
+    return ids.map((id, n) => ({ ...this.token(id), part_of: printable(shared[n]) }));
+  }
+}
+
+/** A text cut at names, which are ids in it: the longest of those that begin at one place. */
+function cutAt(piece, names) {
+  const longest = [...names.keys()].sort((a, b) => b.length - a.length);
+  if (typeof piece === "number" || !longest.length) return [piece];
+  const escaped = longest.map((name) => name.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&"));
+  return piece.split(new RegExp(`(${escaped.join("|")})`, "u")).map((part, n) => (n % 2 ? names.get(part) : part));
+}
+
+/** The bytes of each character of a text in UTF-8; one that is in no character is alone. */
+function* charactersOf(bytes) {
+  const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  for (let at = 0; at < bytes.length; ) {
+    const length = [1, 2, 3, 4].find((count) => {
+      try {
+        return strict.decode(bytes.subarray(at, at + count)) !== "" && at + count <= bytes.length;
+      } catch {
+        return false;
+      }
+    });
+    yield bytes.subarray(at, (at += length ?? 1));
+  }
+}
+
+/** A text with line ends and control characters as escapes, as Python writes them. */
+function printable(text) {
+  const isOdd = (character) => character !== " " && /[\p{C}\p{Z}]/u.test(character);
+  const characters = [...text];
+  if (!characters.some(isOdd)) return text;
+  const plain = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+  if (text.includes("'") && text.includes('"')) plain["'"] = "\\'";
+  return characters.map((character) => plain[character] ?? (isOdd(character) ? escapeOf(character) : character)).join("");
+}
+
+function escapeOf(character) {
+  const code = character.codePointAt(0);
+  const [letter, digits] = code < 2 ** 8 ? ["x", 2] : code < 2 ** 16 ? ["u", 4] : ["U", 8];
+  return `\\${letter}${code.toString(16).padStart(digits, "0")}`;
+}

@@ -1,0 +1,301 @@
+// A model that runs in the page, by the equations: traces of texts, edited ones too, their packs, and
+// what is written on. In a worker, so that the page never waits; what is asked for is in `ASKED`.
+
+const KEPT_BYTES = 64_000_000; // of traces, beside the one that was asked for last
+
+// What a run keeps of a block: of these and the parameters the rest is made quickly.
+const KEPT = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_)?embedding|ids|positions|mask|n_head)$/;
+
+// The edited steps that the pack "attention" carries, in its order.
+const CARRIED = ["mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context"];
+
+/** A causal mask of so many queries after so many keys that are cached. */
+function causalMask(T, cached) {
+  const seen = Uint8Array.from({ length: T * (cached + T) }, (_, n) => n % (cached + T) <= cached + Math.floor(n / (cached + T)));
+  return new Nd(seen, [T, cached + T]);
+}
+
+/** Keys or values of one layer, of so many tokens; those that follow are put behind them. */
+class Cache {
+  constructor(capacity) {
+    Object.assign(this, { capacity, length: 0, kept: null });
+  }
+
+  extend(rows) {
+    const [H, T, Dh] = rows.shape;
+    this.kept ??= new Nd(new Float32Array(H * this.capacity * Dh), [H, this.capacity, Dh]);
+    const upTo = (start) => nd.item(this.kept, REST, nd.slice(start, this.length + T), nd.slice(null, null));
+    assign(upTo(this.length), rows);
+    return upTo(0);
+  }
+}
+
+/** The edits of places that are ablated: [layer, head] a head, [layer] an MLP. */
+const editsOf = (places) =>
+  Object.fromEntries(
+    places.map(([layer, head]) => [`blocks.${layer}.${head === undefined ? "mlp.output" : `attention.heads.${head}.context`}`, 0]),
+  );
+
+/** The steps that are edited in heads, by layer and head: those that the pack "attention" carries. */
+function editedHeads(edits) {
+  const edited = {};
+  for (const path of Object.keys(edits)) {
+    const [, layer, head, name] = /^blocks\.(\d+)\.attention\.heads\.(\d+)\.(.+)$/.exec(path) ?? [];
+    if (!CARRIED.includes(name)) continue;
+    const heads = (edited[layer] ??= {});
+    const names = [...(heads[head] ?? []), name];
+    heads[head] = CARRIED.filter((one) => names.includes(one));
+  }
+  return edited;
+}
+
+const layerIn = (path) => (path.startsWith("blocks.") ? Number(path.split(".")[1]) : -1);
+
+class Model {
+  #traces = new Map(); // by id, the one asked for last at the end
+
+  /** Its sizes, graph and numbers by path, as attnlab/views/page/playground.py writes them. */
+  constructor({ config, graph, given, tokenizer, shapes }, numbers) {
+    let start = 0;
+    const parameters = shapes.map(([path, shape]) => {
+      const one = new Nd(numbers, shape, stridesOf(shape), start);
+      start += one.size;
+      return [path, one];
+    });
+    Object.assign(this, { config, given: { ...given, activation: equations[given.activation] } });
+    this.parameters = new Map([...parameters, ["rows_of_W_E", parameters[0][1]]]);
+    this.graph = new Graph(graph);
+    this.tokenizer = new Tokenizer(tokenizer);
+  }
+
+  /** A run over ids, after those whose keys and values are cached, by path. */
+  #run(ids, edits = {}, { cached = 0, caches = {}, base } = {}) {
+    const T = ids.length;
+    const numbers = (from) => new Nd(Int32Array.from({ length: T }, (_, n) => from(n)), [T]);
+    const own = { ids: numbers((n) => ids[n]), positions: numbers((n) => cached + n), mask: causalMask(T, cached), cached, ...caches };
+    const first = base ? Math.min(...Object.keys(edits).map(layerIn)) : 0; // before it all is as in the base
+    const isOfBase = (path) => first > 0 && layerIn(path) >= 0 && layerIn(path) < first;
+    const run = new Run(this.graph, (path) => (isOfBase(path) ? base.look(path) : (own[path] ?? this.#given(path))), edits);
+    return Object.assign(run, { base, first });
+  }
+
+  #given = (path) => this.given[path] ?? this.parameters.get(path);
+
+  /** Run so many blocks; `tick` waits between them, and raises where nobody waits any more. */
+  async #pass(run, layers, tick) {
+    if (run.first) await this.#pass(run.base, Math.min(run.first, layers), tick);
+    for (let layer = run.first; layer < layers; layer++) {
+      const place = `blocks.${layer}`;
+      if (!run.values.has(`${place}.output`)) await tick(layer / layers);
+      if (run.values.has(`${place}.output`)) continue;
+      // Head by head, as the T x T numbers of all at once are many.
+      const contexts = Array.from({ length: this.given.n_head }, (_, h) => {
+        const context = run.look(`${place}.attention.heads.${h}.context`);
+        run.keep((path) => !path.includes(".heads."));
+        return context;
+      });
+      const [T, Dh] = contexts[0].shape;
+      const joined = new Nd(new Float32Array(contexts.length * T * Dh), [contexts.length, T, Dh]);
+      contexts.forEach((context, h) => assign(nd.item(joined, h), context));
+      run.values.set(`${place}.attention.context`, joined);
+      run.look(`${place}.output`);
+      run.keep((path) => KEPT.test(path));
+    }
+    return run;
+  }
+
+  idsOf({ text, ids = this.tokenizer.encode(text) }) {
+    const positions = this.config.n_positions;
+    if (!ids.length) throw new Refusal("Type a text: there is nothing to trace.");
+    const odd = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= this.config.vocab_size);
+    if (odd !== undefined)
+      throw new Refusal("token id {id} is not in the vocabulary; ids are 0 to {last}", { id: odd, last: this.config.vocab_size - 1 });
+    if (ids.length > positions)
+      throw new Refusal("{count} tokens are too many: this model reads {positions} at most, here up to “{end}”.", {
+        count: ids.length,
+        positions,
+        end: printable([...this.#text(ids.slice(0, positions))].slice(-30).join("")),
+      });
+    return ids;
+  }
+
+  #text = (ids) => decoded(this.tokenizer.allBytes(ids));
+
+  /** A text's trace with places ablated, kept until others are asked for. */
+  trace(ids, ablated) {
+    const id = JSON.stringify([ids, ablated]);
+    const base = ablated.length ? this.trace(ids, []).run : undefined;
+    const edits = editsOf(ablated);
+    const trace = this.#traces.get(id) ?? { ids, edits, run: this.#run(ids, edits, { base }) };
+    this.#traces.delete(id);
+    this.#traces.set(id, trace);
+    const bytes = ({ ids }) => 4 * ids.length * this.config.n_embd * (2 * this.config.n_layer + 4);
+    for (let sum = 0, all = [...this.#traces].reverse(), n = 0; n < all.length; n++)
+      if ((sum += bytes(all[n][1])) > KEPT_BYTES && n > 1) this.#traces.delete(all[n][0]);
+    return trace;
+  }
+
+  /** What is told of a text at once; nothing is computed. */
+  open(text, ablated) {
+    const ids = this.idsOf(text);
+    const { edits } = this.trace(ids, ablated);
+    const tokens = this.tokenizer.tokens(ids);
+    return { ids, text: this.#text(ids), tokens, notes: notesOn(tokens), edited: editedHeads(edits), paths: Object.keys(edits) };
+  }
+
+  /** A pack of a trace, as attnlab/views/page/packs.py describes them. */
+  async pack({ ids, ablated, carried }, name, tick) {
+    const { run } = this.trace(ids, ablated);
+    const [, kind, number] = /^(attention|way|logits)\.(\d+)$/.exec(name) ?? [];
+    const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
+    if (kind === "attention") return this.#attention(run, Number(number), tick);
+    if (kind) await this.#pass(run, this.config.n_layer, tick);
+    if (kind === "way") return this.#way(run, Number(number), carried);
+    if (kind === "logits") return this.logits(run, Number(number));
+    if (name === "norms") return this.#norms(run);
+    const W = run.look(path);
+    const b = path === "W_U" ? null : run.look(path.replace(/W(_\w+)$/, "b$1"));
+    const columns = [];
+    for (let n = Number(start); n < stop; n++)
+      columns.push(nd.item(W, REST, nd.slice(null, null), n), nd.item(b ?? ZERO, nd.slice(b ? n : 0, b ? n + 1 : 1)));
+    return joinedNumbers(columns);
+  }
+
+  async #attention(run, layer, tick) {
+    await this.#pass(run, layer, tick);
+    const place = `blocks.${layer}.attention`;
+    const carried = Object.entries(editedHeads(run.edits)[layer] ?? {}).flatMap(([head, names]) =>
+      names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
+    );
+    const numbers = joinedNumbers(["Q", "K", "V", ...carried].map((name) => run.look(`${place}.${name}`)));
+    run.keep((path) => KEPT.test(path));
+    return numbers;
+  }
+
+  /** Of a token its row at each of some stops: a run over it alone, of what the heads collected. */
+  #way(run, position, carried) {
+    const place = nd.slice(position, position + 1);
+    const given = (path) => {
+      if (path.endsWith("attention.context")) return nd.item(run.look(path), REST, place, nd.slice(null, null));
+      return path === "ids" || path === "positions" ? nd.item(run.look(path), place) : this.#given(path);
+    };
+    const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads."));
+    const row = new Run(this.graph, given, Object.fromEntries(edits));
+    return joinedNumbers(carried.map((path) => row.look(path)));
+  }
+
+  #norms(run) {
+    const blocks = Array.from({ length: this.config.n_layer }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
+    const epsilon = new Nd(Float64Array.of(this.given.epsilon), [1]);
+    return joinedNumbers([...blocks.flat(), ""].flatMap((place) => [run.look(`${place}gain`), run.look(`${place}bias`), epsilon]));
+  }
+
+  /** All logits after a position. */
+  logits(run, position) {
+    const final = nd.item(run.look("final"), nd.slice(position, position + 1));
+    return equations.logits(final, run.look("W_U")).numbers();
+  }
+
+  /** Write on, with the keys and values of earlier tokens in caches. */
+  async write({ ids, ablated }, { count, seed, ...settings }, tick) {
+    const positions = this.config.n_positions;
+    const room = positions - ids.length;
+    if (!Number.isInteger(count) || count < 1 || count > 100)
+      throw new Refusal("How many tokens shall be written on? Give a number from 1 to {most}.", { most: 100 });
+    if (!room) throw new Refusal("The text fills all {positions} positions of the model: no room to write on.", { positions });
+    const layers = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
+    const length = Math.min(positions, ids.length + count);
+    const caches = Object.fromEntries(layers.flatMap((place) => ["K_cache", "V_cache"].map((name) => [place + name, new Cache(length)])));
+    const random = generator(seed ?? Math.floor(Math.random() * 2 ** 32));
+    const named = Float64Array.from({ length: this.config.vocab_size }, (_, id) => this.tokenizer.symbols.has(id));
+    const [all, chosen] = [[...ids], []];
+    for (let cached = 0; chosen.length < Math.min(count, room); cached = all.length - 1) {
+      for (const cache of Object.values(caches)) cache.length = cached;
+      const run = this.#run(all.slice(cached), editsOf(ablated), { cached, caches });
+      await this.#pass(run, layers.length, (done) => tick((chosen.length + done) / count));
+      const logits = this.logits(run, all.length - cached - 1);
+      const known = logits.map((logit, id) => (named[id] ? logit : -Infinity)); // other rows are never drawn
+      const found = positionOfLogits(known, settings.temperature ? known.length : 1);
+      const { renewed } = probabilitiesOf(found, settings);
+      const drawn = Math.max(0, drawnBy(random(), renewed));
+      const id = found.ids[drawn];
+      const share = equations.softmax(new Nd(logits, [logits.length])).numbers()[id];
+      chosen.push({ ...this.tokenizer.token(id), probability: renewed[drawn], share });
+      all.push(id);
+    }
+    return { ids: all, text: this.#text(all), chosen };
+  }
+}
+
+const ZERO = new Nd(new Float32Array(1), [1]);
+
+/** Arrays one after the other. */
+function joinedNumbers(arrays) {
+  const joined = new Float32Array(arrays.reduce((sum, { size }) => sum + size, 0));
+  let at = 0;
+  for (const array of arrays) {
+    joined.set(array.numbers(), at);
+    at += array.size;
+  }
+  return joined;
+}
+
+/** What a reader may not see of a text, in sentences: see `notes_on` of attnlab/views/page/page.py. */
+function notesOn(tokens) {
+  const notes = [];
+  if (tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte))))
+    notes.push(["This text is white space alone: {count} of its tokens.", { count: tokens.length }]);
+  const sizes = new Map();
+  for (const { part_of, bytes } of tokens) sizes.set(part_of, Math.max(sizes.get(part_of) ?? 0, (bytes.length + 1) / 3));
+  const unknown = [...sizes].filter(([part, size]) => part && size === 1).map(([part]) => part);
+  if (unknown.length) {
+    const characters = unknown.slice(0, 8).join(" ") + (unknown.length > 8 ? " …" : "");
+    notes.push(["The model has no token for {characters}: it reads their bytes, one by one.", { characters }]);
+  }
+  return notes;
+}
+
+// ---- in the worker -------------------------------------------------------------------------------
+
+/** Answer messages {n, ask, given}; {n, stop: true} ends the work at one. */
+function serveModel() {
+  let model;
+  const ended = new Set();
+  const ASKED = {
+    begin: ({ description, numbers }) => {
+      products = Products.of(numbers.length);
+      products?.numbers.set(numbers);
+      model = new Model(description, products?.numbers ?? numbers);
+    },
+    open: ({ text, ablated }) => model.open(text, ablated),
+    pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
+    write: ({ trace, how }, tick) => model.write(trace, how, tick),
+  };
+  // Between two blocks whoever else has asked gets an answer.
+  const { port1, port2 } = new MessageChannel(); // faster than a timeout
+  const resting = [];
+  port1.onmessage = () => resting.shift()();
+  const breath = () =>
+    new Promise((done) => {
+      resting.push(done);
+      port2.postMessage(0);
+    });
+  onmessage = async ({ data: { n, ask, given, stop } }) => {
+    if (stop) return ended.add(n);
+    const tick = async (share) => {
+      postMessage({ n, share });
+      await breath();
+      if (ended.has(n)) throw new DOMException("", "AbortError");
+    };
+    try {
+      const made = await ASKED[ask](given, tick);
+      postMessage({ n, made }, made instanceof Float32Array ? [made.buffer] : []);
+    } catch (error) {
+      const { name, message, values = null } = error;
+      postMessage({ n, failed: { name, message, values } });
+    }
+    ended.delete(n);
+  };
+}
+
+if (typeof document === "undefined") serveModel();

@@ -1,0 +1,58 @@
+"""The page that holds a model and runs it: everything that the explorer does, in one file.
+
+The model's numbers lie in it as float32, its vocabulary as its files have it. A worker of the
+page's own scripts runs it by the equations, see `model.js`; `local.js` is what the page asks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from attnlab.errors import InvalidValueError
+from attnlab.views.page.page import description_of, local_page, notes_on
+from attnlab.views.shown import Result
+
+# A page of more bytes of parameters than these is more than browsers open.
+MOST_BYTES = 300_000_000
+
+
+def playground(trace: Result, tokenizer: Mapping[str, Any], language: str) -> str:
+    """The page's HTML.
+
+    Parameters
+    ----------
+    trace : what it opens with
+    tokenizer : the model's, as `Tokenizer.as_data` tells it
+    """
+    parameters = trace.parameters
+    shapes = [(path, parameters[path].shape) for path in parameters]
+    size = 4 * sum(math.prod(shape) for _, shape in shapes)
+    if size > MOST_BYTES:
+        raise InvalidValueError(
+            f"a page can't hold the model's {size:,} bytes of parameters: {MOST_BYTES:,} at most; "
+            "attnlab explore shows any model"
+        )
+    with np.errstate(over="ignore"):
+        numbers = np.concatenate([np.ravel(parameters[path]) for path in parameters], dtype="<f4")
+    if not np.isfinite(numbers).all():
+        raise InvalidValueError(
+            "the parameters hold NaN or numbers that float32 can't hold, as which a page has them"
+        )
+    described = description_of(trace, language)
+    names: tuple[str, ...] = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
+    model = {
+        "config": {name: getattr(trace.config, name) for name in names},
+        "graph": described["graph"],
+        "given": described["given"],
+        "tokenizer": tokenizer,
+        "shapes": shapes,
+    }
+    described["prediction"]["tokens"] = []  # which the page knows
+    text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
+    known = {"ids": trace.tokens.ids.tolist(), "text": text, "ablated": []}
+    known["notes"] = notes_on(trace.tokens, language)
+    return local_page(trace, {**known, **described}, model, numbers.tobytes(), language)
