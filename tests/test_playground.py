@@ -221,7 +221,7 @@ def test_texts_heads_and_what_is_compared(pocket: GPT2, play: Play) -> None:
 def test_what_it_refuses(pocket: GPT2, play: Play) -> None:
     page = play(pocket)
     for text, told in (
-        ("", "Type a text: there is nothing to trace."),
+        ("", "Enter a text to trace."),
         ("the " * 200, "202 tokens are too many: this model reads 128 at most, here up to"),
     ):
         ask(page, text)

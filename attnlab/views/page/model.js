@@ -106,12 +106,12 @@ class Model {
 
   idsOf({ text, ids = this.tokenizer.encode(text) }) {
     const positions = this.config.n_positions;
-    if (!ids.length) throw new Refusal("Type a text: there is nothing to trace.");
+    if (!ids.length) throw new Refusal("Enter a text to trace.");
     const odd = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= this.config.vocab_size);
     if (odd !== undefined)
       throw new Refusal("token id {id} is not in the vocabulary; ids are 0 to {last}", { id: odd, last: this.config.vocab_size - 1 });
     if (ids.length > positions)
-      throw new Refusal("{count} tokens are too many: this model reads {positions} at most, here up to “{end}”.", {
+      throw new Refusal("The text has {count} tokens; this model reads at most {positions}, here up to “{end}”.", {
         count: ids.length,
         positions,
         end: printable([...this.#text(ids.slice(0, positions))].slice(-30).join("")),
@@ -201,8 +201,8 @@ class Model {
     const positions = this.config.n_positions;
     const room = positions - ids.length;
     if (!Number.isInteger(count) || count < 1 || count > 100)
-      throw new Refusal("How many tokens shall be written on? Give a number from 1 to {most}.", { most: 100 });
-    if (!room) throw new Refusal("The text fills all {positions} positions of the model: no room to write on.", { positions });
+      throw new Refusal("The number of tokens must be from 1 to {most}.", { most: 100 });
+    if (!room) throw new Refusal("The text fills all {positions} positions of the model; no tokens can be added.", { positions });
     const layers = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
     const length = Math.min(positions, ids.length + count);
     const caches = Object.fromEntries(layers.flatMap((place) => ["K_cache", "V_cache"].map((name) => [place + name, new Cache(length)])));
@@ -244,13 +244,13 @@ function joinedNumbers(arrays) {
 function notesOn(tokens) {
   const notes = [];
   if (tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte))))
-    notes.push(["This text is white space alone: {count} of its tokens.", { count: tokens.length }]);
+    notes.push(["The text is only white space: {count} tokens.", { count: tokens.length }]);
   const sizes = new Map();
   for (const { part_of, bytes } of tokens) sizes.set(part_of, Math.max(sizes.get(part_of) ?? 0, (bytes.length + 1) / 3));
   const unknown = [...sizes].filter(([part, size]) => part && size === 1).map(([part]) => part);
   if (unknown.length) {
     const characters = unknown.slice(0, 8).join(" ") + (unknown.length > 8 ? " …" : "");
-    notes.push(["The model has no token for {characters}: it reads their bytes, one by one.", { characters }]);
+    notes.push(["The model has no tokens for {characters} and reads them as single bytes.", { characters }]);
   }
   return notes;
 }
