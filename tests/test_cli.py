@@ -592,7 +592,7 @@ def test_errors_lead_on_in_a_terminal(
         ("html hen -o -", "can't write a page to stdout; use -o FILE"),
         ("html hen -o pages/", "pages/ is a directory's name; expected a file's"),
         ("html hen -o page.pdf", "For a picture, use"),
-        ("trace hen --step probabilities", "attnlab next shows the largest, attnlab explain"),
+        ("trace hen --step probabilities", "attnlab next prints the largest, and attnlab explain"),
         ("next " + 30 * "hen", r"give a shorter text, or model.tokenizer.encode\(text\)\[:17\]"),
     ):
         assert main(arguments.split()) == 2

@@ -156,7 +156,7 @@ def test_what_can_not_be_written(
         (tmp_path / "page.pdf", ValueError, r"end in \.html; got 'page\.pdf'.*trace\.plot\(\)"),
         ("", ValueError, "path is empty"),
         (tmp_path / "page.pdf", ValueError, r"file name must end in .html; got 'page.pdf'"),
-        (tmp_path / "page.html.PNG", ValueError, "A picture is written in Python"),
+        (tmp_path / "page.html.PNG", ValueError, "For a picture, use"),
         (3, TypeError, "path must be a str or a Path; given 3"),
     ):
         with pytest.raises(AttnlabError, match=message) as caught:

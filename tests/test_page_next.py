@@ -174,9 +174,9 @@ def test_what_is_not_a_number_is_refused() -> None:
     trace = GPT2.from_pretrained(REFERENCE / "float64", dtype="float64").trace(TEXT)
     with pytest.raises(AttnlabError, match="logits has NaN or numbers that overflow"):
         trace.edited({"next_logits": 1e300}).to_html()
-    with pytest.raises(AttnlabError, match=r"there is no pack 'prediction\.12'"):
+    with pytest.raises(AttnlabError, match=r"unknown pack 'prediction\.12'"):
         pack(trace, "prediction.12")
-    with pytest.raises(AttnlabError, match=r"there is no pack 'prediction\.-1'"):
+    with pytest.raises(AttnlabError, match=r"unknown pack 'prediction\.-1'"):
         pack(trace, "prediction.-1")
 
 
@@ -289,7 +289,9 @@ def test_sliders_go_from_logits_to_probabilities(odd: GPT2, open_page: Open) -> 
         wanted = Sampling(**settings).probabilities(trace.logits[7])
         count = np.count_nonzero(wanted)
         said = page.locator("#predictions .chain").inner_text()
-        assert (f"{count} of 263 tokens stay" if count < 263 else "No tokens are cut off") in said
+        assert (
+            f"{count} of 263 tokens are left" if count < 263 else "No tokens are cut off"
+        ) in said
         struck = page.locator("#predictions tr.struck s .symbol").all_inner_texts()
         table = rows_of(page)
         assert struck == [cells[0] for cells in table if cells[-1] == ""]
@@ -441,7 +443,7 @@ def test_a_token_that_the_page_draws(odd: GPT2, open_page: Open) -> None:
             assert page.locator("#predictions tr[aria-current]").count() == 0
             continue
         symbol = trace.vocabulary.token(int(order[place])).symbol
-        assert f": {symbol} is the first whose cumulated probability" in text
+        assert f": {symbol} is the first whose cumulative probability" in text
         marked = page.locator("#predictions tr[aria-current] .symbol").all_inner_texts()
         assert marked == [symbol]
         reached = said.locator("data").nth(1)

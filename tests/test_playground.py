@@ -222,7 +222,7 @@ def test_what_it_refuses(pocket: GPT2, play: Play) -> None:
     page = play(pocket)
     for text, told in (
         ("", "Enter a text to trace."),
-        ("the " * 200, "202 tokens are too many: this model reads 128 at most, here up to"),
+        ("the " * 200, "The text has 202 tokens; this model reads at most 128, here up to"),
     ):
         ask(page, text)
         until(page, "document.querySelector('#told').textContent !== ''")
@@ -245,7 +245,7 @@ def test_hostile_texts(pocket: GPT2, play: Play) -> None:
 def test_an_address_opens_what_it_names(pocket: GPT2, play: Play) -> None:
     ids = pocket.tokenizer.encode("The hen saw the cat")
     named = ".".join(map(str, ids))
-    page = play(pocket, link=f"#layer=1&head=2&ids={named}&silent=1.2+0")
+    page = play(pocket, link=f"#layer=1&head=2&ids={named}&ablate=1.2+0")
     until(page, "document.querySelectorAll('.flow .chip').length === " + str(len(ids)))
     idle(page)
     silenced = page.locator("#ablated button").all_inner_texts()
@@ -255,7 +255,7 @@ def test_an_address_opens_what_it_names(pocket: GPT2, play: Play) -> None:
 
 def test_what_no_page_is_written_of(pocket: GPT2, tmp_path: Path) -> None:
     file = tmp_path / "model.html"
-    with pytest.raises(InvalidValueError, match=r"ends in \.html"):
+    with pytest.raises(InvalidValueError, match=r"end in \.html"):
         pocket.playground(tmp_path / "model.pdf")
     with pytest.raises(InvalidValueError, match="GPT-2's byte-pair encoding alone"):
         GPT2(pocket.parameters, NoTokenizer(979)).playground(file, [1, 2])
