@@ -384,7 +384,7 @@ def test_what_is_not_there(explorer: Explorer) -> None:
     id = traced(explorer)["id"]
     odd = ("attention", "", "../../etc/passwd", f"way.{'9' * 5000}")
     for name in ("attention.2", "attention.-1", "attention.x", *odd):
-        assert b"there is no pack" in numbers(explorer, id, name, 400)
+        assert b"unknown pack" in numbers(explorer, id, name, 400)
     assert answer(explorer, "GET", "/nothing")[0] == 404
     assert answer(explorer, "GET", "/trace")[0] == 405
     assert answer(explorer, "DELETE", "/numbers")[0] == 405

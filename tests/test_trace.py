@@ -283,7 +283,7 @@ def test_a_step_s_name_is_a_text(odd: GPT2, name: Any) -> None:
         with pytest.raises(AttnlabError, match=r"not a step|no step"):
             look(name)
     for look in (trace.head(0, 0).plot, trace.head(0, 0).to_dataframe):
-        with pytest.raises(AttnlabError, match=r"scale is one number, 2\.646"):
+        with pytest.raises(AttnlabError, match=r"scale is a single number, 2\.646"):
             look("scale")
 
 

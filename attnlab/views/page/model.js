@@ -244,13 +244,13 @@ function joinedNumbers(arrays) {
 function notesOn(tokens) {
   const notes = [];
   if (tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte))))
-    notes.push(["This text is white space alone: {count} of its tokens.", { count: tokens.length }]);
+    notes.push(["The text is only white space: {count} tokens.", { count: tokens.length }]);
   const sizes = new Map();
   for (const { part_of, bytes } of tokens) sizes.set(part_of, Math.max(sizes.get(part_of) ?? 0, (bytes.length + 1) / 3));
   const unknown = [...sizes].filter(([part, size]) => part && size === 1).map(([part]) => part);
   if (unknown.length) {
     const characters = unknown.slice(0, 8).join(" ") + (unknown.length > 8 ? " …" : "");
-    notes.push(["The model has no token for {characters}: it reads their bytes, one by one.", { characters }]);
+    notes.push(["The model has no tokens for {characters} and reads them as single bytes.", { characters }]);
   }
   return notes;
 }
