@@ -189,7 +189,7 @@ def test_files_of_other_kinds(trace: Trace, tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match=f"its format must be '{FORMAT}', and is None"):
         open_trace(file)
     save_file({"x": np.ones(3)}, file, {"format": FORMAT})
-    with pytest.raises(RecordingError, match="checksum|not whole"):
+    with pytest.raises(RecordingError, match=r"checksum|not whole"):
         open_trace(file)
     with pytest.raises(RecordingError):
         open_trace(REFERENCE / "odd" / "config.json")
@@ -281,12 +281,14 @@ def test_a_gigabyte_of_zeros_is_refused_before_it_is_read(
         os.truncate(file, 8 + len(header) + large)
         call = f"attnlab.open_trace({str(file)!r})"
     else:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            with archive.open("weights.npy", "w", force_zip64=True) as member:
-                header = {"descr": "|u1", "fortran_order": False, "shape": (large,)}
-                np.lib.format.write_array_header_1_0(member, header)  # type: ignore[arg-type]
-                for _ in range(large >> 20):
-                    member.write(bytes(1 << 20))
+        with (
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+            archive.open("weights.npy", "w", force_zip64=True) as member,
+        ):
+            header = {"descr": "|u1", "fortran_order": False, "shape": (large,)}
+            np.lib.format.write_array_header_1_0(member, header)  # type: ignore[arg-type]
+            for _ in range(large >> 20):
+                member.write(bytes(1 << 20))
         call = f"main(['check', {str(file)!r}, '--text', 'the hen', '--model', 'pocket'])"
     program = PEAK.format(call=call)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
