@@ -567,12 +567,10 @@ class Atlas(Document, Mapping[str, Measured]):
             as `GPT2.explore` returns it; `.url` opens the atlas
         """
         from attnlab.model.explorer import Explorer
-        from attnlab.views.page.page import START
 
         self._of_heads()
         self._check_model(model)
-        start = START if text_or_ids is None else text_or_ids
-        return Explorer(model, start, port=port, language=language, atlas=self)
+        return Explorer(model, text_or_ids, port=port, language=language, atlas=self)
 
     def _check_model(self, model: GPT2) -> None:
         """Refuse a model that has not the atlas's heads, or other tokens."""
