@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import sys
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -524,6 +525,23 @@ def test_threads_that_look_at_one_edited_trace(odd: GPT2) -> None:
             looked = list(pool.map(look, range(0, 80, 10)))
         for found in zip(*looked, strict=True):
             assert all(one is found[0] or one == found[0] for one in found)
+
+
+def test_an_edited_trace_is_copied_while_another_thread_looks_at_it(odd: GPT2) -> None:
+    paths = all_paths(odd.trace("the hen"))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            edited = odd.trace("the hen").edited({"blocks.0.attention.heads.2.output": 0})
+            with ThreadPoolExecutor(1) as pool:
+                looked = pool.submit(lambda one=edited: [attnlab.at(one, path) for path in paths])
+                while not looked.done():
+                    copy.deepcopy(edited)
+                looked.result()
+            check_same(edited, copy.deepcopy(edited))
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_deep_model_and_many_edits_do_not_recurse() -> None:

@@ -251,6 +251,68 @@ def test_tensors(model: str, more: dict[str, Any]) -> None:
     check(made, expected_of(model))
 
 
+class Raising:
+    """What raises under some names, and is an empty model under others."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.names:
+            raise RuntimeError(name)
+        raise AttributeError(name)
+
+    @property
+    def config(self) -> Raising:
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.call("to_dict", json.loads((REFERENCE / "odd/config.json").read_text())))
+
+    def state_dict(self) -> Any:
+        if "items" in self.names:
+            return Items()
+        arrays: dict[str, Any] = arrays_of("odd")
+        array = next(iter(arrays))
+        return self.call("state_dict", arrays | {array: Raising("dtype", "shape", *self.names)})
+
+    def call(self, name: str, value: Any) -> Any:
+        if name in self.names:
+            raise RuntimeError(name)
+        return value
+
+
+class Items(dict[str, Any]):
+    """A state_dict that can't be gone through."""
+
+    def items(self) -> Any:
+        raise RuntimeError("items")
+
+
+class Written:
+    """A tokenizer that can't be written."""
+
+    def __init__(self, name: str) -> None:
+        setattr(self, name, self.fails)
+
+    def fails(self, *_: object) -> Any:
+        raise RuntimeError("closed")
+
+
+@pytest.mark.parametrize("name", ["to_dict", "state_dict", "items", "dtype"])
+def test_models_that_raise_are_told(name: str) -> None:
+    with pytest.raises(
+        AttnlabError, match=rf"can't be read: Runtime|no array: RuntimeError\('{name}"
+    ):
+        GPT2.from_hf(Raising(name))
+
+
+@pytest.mark.parametrize("name", ["to_str", "save_pretrained"])
+def test_tokenizers_that_raise_are_told(name: str) -> None:
+    with pytest.raises(AttnlabError, match="tokenizer can't be read: RuntimeError"):
+        GPT2.from_arrays(config_of("odd"), arrays_of("odd"), Written(name))
+
+
 @pytest.mark.parametrize("kind", ["masked", "complex"])
 def test_arrays_of_which_a_part_would_be_lost(kind: str) -> None:
     arrays: dict[str, Any] = arrays_of("odd")

@@ -119,6 +119,12 @@ class GPT2Config:
         """F, width of the MLP's hidden layer."""
         return 4 * self.n_embd if self.n_inner is None else self.n_inner
 
+    def largest_step(self, T: int) -> int:
+        """How many numbers the largest step or parameter has in a trace of T tokens."""
+        widest = max(self.vocab_size, self.n_head * T, self.d_mlp, 3 * self.n_embd)
+        rows = max(self.vocab_size, self.n_positions, self.d_mlp, 3 * self.n_embd)
+        return max(T * widest, rows * self.n_embd)
+
     @property
     def activation(self) -> Activation:
         """The MLP's activation function."""

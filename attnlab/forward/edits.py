@@ -99,7 +99,12 @@ class EditedRun(Run):
             {path: self.look(path) if callable(edit) else edit for path, edit in edits.items()}
             for edits in self.edits
         )
-        return super().__getstate__() | {"edits": made, "_changes": {}, "_follows": {}}
+        return super().__getstate__() | {
+            "edits": made,
+            "_changes": {},
+            "_follows": {},
+            "_depends": {},
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

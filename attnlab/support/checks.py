@@ -78,8 +78,10 @@ def errors_of(kind: type[AttnlabError], what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (AttnlabError, KeyboardInterrupt, SystemExit, GeneratorExit):
+    except (kind, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
+    except AttnlabError as error:
+        raise kind(f"{what}: {error}") from None
     except BaseException as error:  # a panic isn't an Exception
         raise kind(f"{what}: {quoted(error, 200)}") from None
 
