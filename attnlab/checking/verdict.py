@@ -27,7 +27,7 @@ from attnlab.checking.comparison import (
     table_of,
     words_of,
 )
-from attnlab.checking.mistakes import DROPOUT, IN_FRONT, MISTAKES, Mistake
+from attnlab.checking.mistakes import ACTIVATION_CODE, DROPOUT, IN_FRONT, MISTAKES, Mistake, since
 from attnlab.checking.replaced import upstream, with_equations
 from attnlab.equations import AnyArray, Array, Ids, Mask
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
@@ -42,6 +42,14 @@ from attnlab.support.tables import Heading, Paragraph, Table
 LEFT_OVER = 1 / 16
 
 FLOAT32 = 2.0**-23
+
+# After so many mistakes no further one is looked for.
+MANY_MISTAKES = 4
+
+# So many mistakes are made each with a second one, where none alone makes somebody's numbers.
+NEAREST = 12
+
+AFTER_BLOCKS = ("gain", "bias", "final", "W_U", "logits")
 
 # So many of the cells that differ are shown where nothing explains them.
 CELLS = 8
@@ -64,7 +72,8 @@ class Verdict(Stages):
     title : of the result
     mistakes : what makes exactly the numbers of the first step that differs, each a `Mistake` with
         formula and hint; () where nothing known does
-    unexplained : later steps that differ by more than these mistakes explain
+    further : where there is more than one mistake, for each further one those that make it
+    unexplained : later steps that differ by more than all these mistakes explain
     differing : where no mistake is known, how many cells differ, in words
     cells : and some of them, the largest differences first
     and all that `Stages` has, of the steps that were given
@@ -72,6 +81,7 @@ class Verdict(Stages):
 
     title: str
     mistakes: tuple[Mistake, ...] = ()
+    further: tuple[tuple[Mistake, ...], ...] = ()
     unexplained: tuple[str, ...] = ()
     differing: str = ""
     cells: tuple[Cell, ...] = ()
@@ -102,10 +112,16 @@ class Verdict(Stages):
             yield Table(lines)
             return
         which = "Each of these makes" if len(self.mistakes) > 1 else "This makes"
-        yield f"{which} exactly your {self.first.path}:"
-        for mistake in self.mistakes:
-            yield f"    {mistake.formula}"
-            yield Paragraph(f"  {mistake.hint}")
+        together = f"{len(self.further) + 1} mistakes together make"
+        yield f"{together if self.further else which} exactly your {self.first.path}:"
+        for mistakes in (self.mistakes, *self.further):
+            if self.further and len(mistakes) > 1:
+                yield "  one of these, which make the same numbers:"
+            for mistake in mistakes:
+                yield f"    {mistake.formula}"
+                yield Paragraph(f"  {mistake.hint}")
+                for line in mistake.lines:
+                    yield f"      {line}"
         if self.unexplained:
             names = ", ".join(self.unexplained)
             yield Paragraph(
@@ -297,47 +313,146 @@ def of_a_text_with_one_more(
 # ---- why -----------------------------------------------------------------------------------------
 
 
+class Found(NamedTuple):
+    """Mistakes that make the same numbers of the first step that differs.
+
+    Attributes
+    ----------
+    mistakes : each of them does
+    run : in which the first one is made
+    left : later steps that they do not explain
+    """
+
+    mistakes: tuple[Mistake, ...]
+    run: Run
+    left: tuple[str, ...]
+
+
 def explained(verdict: Verdict, result: Result, run: Run, given: Sequence[Submission]) -> Verdict:
-    """The verdict with the mistakes that make the first step that differs, or else its cells."""
+    """The verdict with the mistakes that make the first step that differs, or else its cells.
+
+    What is left over by one is looked into once that one is made: so the next one is found.
+    """
+    first = next(one for one in given if not one.stage.agrees)
+    steps: list[Found] = []
+    other, rest = run, given
+    while len(steps) < MANY_MISTAKES and (found := looked_into(other, rest)):
+        steps.append(found)
+        if not found.left:
+            break
+        other = found.run
+        rest = [beside(result, other, one) for one in given]
+        if all(one.stage.agrees for one in rest):
+            break
+    if not steps and (pair := two_at_once(run, given)):
+        steps = list(pair)
+    if not steps:
+        return replace(verdict, **cells_of(result, first))
+    sizes = [
+        tuple(with_sizes(mistake, run, first.path) for mistake in found.mistakes) for found in steps
+    ]
+    return replace(
+        verdict, mistakes=sizes[0], further=tuple(sizes[1:]), unexplained=steps[-1].left
+    )
+
+
+def beside(result: Result, run: Run, one: Submission) -> Submission:
+    """Somebody's numbers for a step beside those of another run."""
+    right = value_in(run, one)
+    if right is None:
+        return one
+    offs = [value_in(off, one) for off in pushed(run, [one.path])]
+    within = allowed(right, [off for off in offs if off is not None], one.epsilon)
+    ways = (stage_of(result, one.name, x, right, within) for x in one.layouts)
+    stage = min(ways, key=lambda stage: stage.rounding)
+    return replace(one, right=right, within=within, stage=stage)
+
+
+def looked_into(run: Run, given: Sequence[Submission]) -> Found | None:
+    """The mistakes that make the first step that differs, and no other number of those that agree.
+
+    Of these, those that leave the fewest of the later steps unexplained.
+    """
     agree = [one for one in given if one.stage.agrees]
     first, *later = (one for one in given if not one.stage.agrees)
 
-    def fitting(beyond: Container[str]) -> Iterator[tuple[Mistake, list[str]]]:
-        for mistake, other in candidates(run, first, later, beyond):
+    def fitting(beyond: Container[str]) -> Iterator[Found]:
+        for mistake, other in candidates(run, first, later, agree, beyond):
             if comes_near(other, first):
                 offs = pushed(other, [one.path for one in given])
                 if all(is_of(other, offs, one) for one in (first, *agree)):
-                    yield mistake, [one.name for one in later if not is_of(other, offs, one)]
+                    left = tuple(one.name for one in later if not is_of(other, offs, one))
+                    yield Found((mistake,), other, left)
 
     # Before a step that agrees there is no mistake, unless it is too small to be seen there.
     found = list(fitting({one.path for one in agree})) or (list(fitting(())) if agree else [])
-    found = found or [(mistake, []) for mistake in by_chance(run, first)]
+    found = found or [Found((mistake,), run, ()) for mistake in by_chance(run, first)]
     if not found:
-        return replace(verdict, **cells_of(result, first))
-    fewest = min(len(left) for _, left in found)
-    best = [(mistake, left) for mistake, left in found if len(left) == fewest]
-    mistakes = dict.fromkeys(mistake for mistake, _ in best)
-    told = tuple(with_sizes(mistake, run, first.path) for mistake in mistakes)
-    return replace(verdict, mistakes=told, unexplained=tuple(best[0][1]))
+        return None
+    best = min(found, key=lambda one: len(one.left))
+    alike = (one.mistakes[0] for one in found if len(one.left) == len(best.left))
+    return best._replace(mistakes=tuple(dict.fromkeys(alike)))
+
+
+def two_at_once(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | None:
+    """Two mistakes that make the first step that differs together, where no single one does.
+
+    The one without which least is left is made first, then the next.
+    """
+    agree = [one for one in given if one.stage.agrees]
+    first, *later = (one for one in given if not one.stage.agrees)
+    near: list[tuple[float, int, Mistake, Run]] = []
+    beyond = {one.path for one in agree}
+    for mistake, other in candidates(run, first, later, agree, beyond, everywhere=True):
+        value = value_in(other, first)
+        if value is not None and mistake.equations:
+            left = min(np.square(distance(x, value)).mean() for x in first.layouts)
+            near.append((float(left), len(near), mistake, other))
+    found: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
+    for _, _, mistake, other in sorted(near, key=lambda one: one[:2])[:NEAREST]:
+        for second, both in candidates(other, first, later, agree, beyond, everywhere=True):
+            is_new = frozenset((id(mistake), id(second))) not in found
+            if not is_new or second.equations.keys() & mistake.equations.keys():
+                continue
+            if comes_near(both, first):
+                offs = pushed(both, [one.path for one in given])
+                if all(is_of(both, offs, one) for one in given):
+                    pair = frozenset((id(mistake), id(second)))
+                    found[pair] = mistake, second, both
+        if found:
+            break
+    if not found:
+        return None
+    pairs = [*found.values()]
+    one, _, both = pairs[0]
+    seconds = tuple(dict.fromkeys(second for _, second, _ in pairs))
+    return Found((one,), both, ()), Found(seconds, both, ())
 
 
 def candidates(
-    run: Run, first: Submission, later: Sequence[Submission], beyond: Container[str]
+    run: Run,
+    first: Submission,
+    later: Sequence[Submission],
+    agree: Sequence[Submission],
+    beyond: Container[str],
+    everywhere: bool = False,
 ) -> Iterator[tuple[Mistake, Run]]:
     """Each mistake that could be in a step that differs, with the run in which it is made.
 
-    It is made in every block, and in that of the step alone, as somebody may have written one block
-    and given it the right input; but not before certain steps.
+    It is made in every block, from some block on, and in that of the step alone, as somebody may
+    have written one block and given it the right input. One of its equations is after the steps
+    that agree; the others need not be, as these then show whether it was made.
     """
     before_first = set(upstream(run.graph, [first.path], beyond))
-    before_all = upstream(run.graph, [one.path for one in (first, *later)], beyond)
+    before_all = upstream(run.graph, [one.path for one in (first, *later, *agree)])
     tried = set()
-    for mistake, block in product(MISTAKES, ("", block_of(first.path))):
+    mistakes = (*MISTAKES, *since(first_row(first)))
+    for mistake, scope in product(mistakes, [EVERYWHERE] if everywhere else scopes(first, agree)):
         made = {
             path: mistake.equations[name]
             for path in before_all
             if (name := name_in_table(run.graph, path)) in mistake.equations
-            and block in ("", block_of(path))
+            and block_number(path) in scope
         }
         if not before_first & made.keys() or (which := frozenset(made.items())) in tried:
             continue
@@ -347,8 +462,38 @@ def candidates(
         except KeyError:  # it needs a step that this result has not
             continue
         yield mistake, other
-    if longer := with_one_in_front(run):
+    if not everywhere and (longer := with_one_in_front(run)):
         yield IN_FRONT, longer
+
+
+EVERYWHERE = range(-1, 10**9)
+
+
+def scopes(first: Submission, agree: Sequence[Submission]) -> list[range]:
+    """In which blocks a mistake may be made: all, one, or those after a step that agrees."""
+    number = block_number(first.path)
+    before = max((block_number(one.path) for one in agree), default=-1)
+    starts = {number, *(n for n in (before, before + 1) if 0 <= n <= number)}
+    later = [range(start, EVERYWHERE.stop) for start in sorted(starts) if start >= 0]
+    return [EVERYWHERE, *later, range(number, number + 1)]
+
+
+def block_number(path: str) -> int:
+    """The number of the block that a step is in; -1 before the blocks, and without any.
+
+    What follows all blocks has a number that no block has.
+    """
+    if block := block_of(path):
+        return int(block.rpartition(".")[2])
+    return EVERYWHERE.stop - 1 if path in AFTER_BLOCKS else -1
+
+
+def first_row(one: Submission) -> int:
+    """The first token whose row differs, as in tokens after a cache; 0 where all do."""
+    if one.right.ndim < 2:
+        return 0
+    rows = (distance(one.layouts[0], one.right) > one.within).any(axis=-1)
+    return int(np.argmax(rows.reshape(-1, rows.shape[-1]).any(axis=0)))
 
 
 def name_in_table(graph: Graph, path: str) -> str:
@@ -452,17 +597,31 @@ def by_chance(run: Run, one: Submission) -> Iterator[Mistake]:
 
 
 def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
-    """A mistake whose hint has the model's sizes in it."""
+    """A mistake whose hint has the model's sizes in it, and the lines to write instead."""
     block = f"{block_of(path) or 'blocks.0'}.attention."
     place = "" if issubclass(run.graph.root, Attention) else block
+    scale = run.graph.formulas.get("scale", "√Dk")
     sizes: dict[str, Callable[[], object]] = {
         "Dk": lambda: run.look(f"{place}K").shape[-1],
         "D": lambda: run.look(f"{place}X").shape[-1],
         "H": lambda: run.look(f"{place}n_head"),
-        "scale": lambda: run.graph.formulas.get("scale", "√Dk"),
+        "scale": lambda: scale,
+        "divisor": lambda: as_code(scale),
+        "epsilon": lambda: f"{run.look('epsilon'):g}",
+        "activation": lambda: run.graph.formulas.get("activation", "GELU in its tanh form"),
+        "activation_code": lambda: ACTIVATION_CODE[run.look("activation")],
     }
-    told = {name: sizes[name]() for name in re.findall(r"{(\w+)}", mistake.hint)}
-    return replace(mistake, hint=mistake.hint.format(**told))
+
+    def filled(text: str) -> str:
+        return text.format(**{name: sizes[name]() for name in re.findall(r"{(\w+)}", text)})
+
+    lines = tuple(map(filled, mistake.right_lines()))
+    return replace(mistake, hint=filled(mistake.hint), lines=lines)
+
+
+def as_code(scale: str) -> str:
+    """The model's scale, as Python writes it."""
+    return re.sub("√(\\w+)", r"math.sqrt(\1)", scale).replace("·", "*")
 
 
 def cells_of(result: Result, one: Submission) -> dict[str, Any]:
