@@ -414,9 +414,9 @@ class Student:
             if w.startswith("cache_position"):
                 positions[-3:] = 0 if w.endswith("_0") else positions[-3:] + int(w[-2:])
         token, position = self.p["W_E"][ids], self.p["W_P"][positions]
-        if self.has("token_scaled"):
-            token = token * token.dtype.type(token.shape[-1] ** 0.5)
         x = token + (0 if self.has("no_positions") else position)
+        if self.has("token_scaled"):
+            x = x + (x.dtype.type(x.shape[-1] ** 0.5) - 1) * token
         if self.has("embedding_scaled"):
             x = x * x.dtype.type(x.shape[-1] ** 0.5)
         x = self.drop(x, "embedding")

@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlab.checking.comparison import (
+    HALF,
+    MASKED,
+    PUSH,
     Stage,
     Stages,
     allowed,
@@ -27,9 +30,26 @@ from attnlab.checking.comparison import (
     table_of,
     words_of,
 )
-from attnlab.checking.mistakes import ACTIVATION_CODE, DROPOUT, IN_FRONT, MISTAKES, Mistake, since
-from attnlab.checking.replaced import upstream, with_equations
-from attnlab.equations import AnyArray, Array, Ids, Mask
+from attnlab.checking.mistakes import (
+    ACTIVATION_CODE,
+    DROPOUT,
+    IN_FRONT,
+    MISTAKES,
+    Mistake,
+    as_bfloat16,
+    as_float16,
+    since,
+)
+from attnlab.checking.replaced import Equation, upstream, with_equations
+from attnlab.equations import (
+    AnyArray,
+    Array,
+    Ids,
+    Mask,
+    position_embedding,
+    same,
+    token_embedding,
+)
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.attention import Attention
 from attnlab.forward.edits import check_path, steps_below
@@ -50,6 +70,14 @@ MANY_MISTAKES = 4
 NEAREST = 12
 
 AFTER_BLOCKS = ("gain", "bias", "final", "W_U", "logits")
+
+# Numbers that are fewer may be half precision's by chance.
+FEW = 8
+
+# In half precision rounding leaves more of a small mistake, and the nearest explanation counts,
+# with those that leave no more than so many times what it leaves.
+LEFT_OVER_IN_HALF = 1 / 2
+ALIKE = 1.25
 
 # So many of the cells that differ are shown where nothing explains them.
 CELLS = 8
@@ -141,6 +169,7 @@ class Submission:
     epsilon : of the coarser of the two dtypes
     within : how far rounding may take each row of the step
     stage : how the two compare
+    local : the run that gave `right`, where it is one with other steps as somebody gave them
     """
 
     name: str
@@ -150,6 +179,7 @@ class Submission:
     epsilon: float
     within: Array
     stage: Stage
+    local: Run | None = None
 
 
 def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
@@ -236,6 +266,21 @@ def came_from_float32(array: AnyArray) -> bool:
         return array.dtype.kind == "f" and bool((array == array.astype(np.float32)).all())
 
 
+def half_epsilon(array: AnyArray, right: AnyArray) -> float:
+    """The epsilon of the half precision that an array's numbers came through; 0 if of none.
+
+    They do where half precision holds them all, but not the right ones.
+    """
+    if array.dtype.kind != "f" or np.unique(array).size < FEW:
+        return 0.0
+    for through, epsilon in ((as_bfloat16, 2.0**-7), (as_float16, 2.0**-10)):  # the coarser first
+        with np.errstate(over="ignore"):
+            held, right_held = ((x == through(x)) | (x <= MASKED) for x in (array, right))
+        if held.all() and not right_held.all():
+            return epsilon
+    return 0.0
+
+
 def laid_out(array: AnyArray, shape: tuple[int, ...]) -> tuple[AnyArray, ...]:
     """An array in every way in which its axes may be those of a shape, as it came first.
 
@@ -259,8 +304,15 @@ def all_given(
     """Each array beside its step."""
     given = []
     offs = pushed(run, [result._prefix + name for name in numbers])
-    # After a step in float32, float64 knows no more.
-    common = min(FLOAT32, max(epsilon for _, epsilon in numbers.values()))
+    # After a step in float32, float64 knows no more, and after one in half precision neither.
+    common = max(
+        max(epsilon, half_epsilon(array, right) if is_computed(run, path) else 0.0)
+        for (array, epsilon), path, right in (
+            (numbers[name], result._prefix + name, numbers_at(run, result._prefix + name))
+            for name in numbers
+        )
+        if right is not None
+    )
     for name, (array, epsilon) in numbers.items():
         path = result._prefix + name
         right = numbers_at(run, path)
@@ -284,7 +336,69 @@ def all_given(
         ways = (stage_of(result, name, x, right, within) for x in layouts)
         stage = min(ways, key=lambda stage: stage.rounding)
         given.append(Submission(name, path, layouts, right, epsilon, within, stage))
-    return given
+    if common < HALF:
+        return given
+    return [max(one, from_own_inputs(result, run, one, given), key=how_far) for one in given]
+
+
+def how_far(one: Submission) -> float:
+    return one.stage.rounding
+
+
+def is_computed(run: Run, path: str) -> bool:
+    """Whether a step is computed, and not looked up in the parameters."""
+    return run.graph[path].step.equation not in (None, same, token_embedding, position_embedding)
+
+
+def own_inputs(run: Run, one: Submission, given: Sequence[Submission]) -> Run:
+    """The run in which all other steps that somebody gave are as they gave them."""
+
+    def as_given(array: AnyArray) -> Equation:
+        return lambda: array
+
+    others = {
+        other.path: as_given(nearest(other).astype(other.right.dtype))
+        for other in given
+        if other is not one and other.right.dtype.kind == "f" and other.right.ndim > 1
+    }
+    return with_equations(run, others)
+
+
+def nearest(one: Submission) -> AnyArray:
+    """Somebody's numbers, laid out as they are nearest to the step."""
+    return min(one.layouts, key=lambda x: float(distance(x, one.right).max()))
+
+
+def from_own_inputs(
+    result: Result, run: Run, one: Submission, given: Sequence[Submission]
+) -> Submission:
+    """Somebody's numbers beside what their own earlier steps lead to.
+
+    In half precision what rounding does over a whole model hides a mistake, but not within a step.
+    """
+    local = own_inputs(run, one, given)
+    right = value_in(local, one)
+    if right is None or right.dtype.kind != "f":
+        return one
+    offs = [np.atleast_1d(off.look(one.path)) for off in pushed(local, [one.path])]
+    within = allowed(right, offs, one.epsilon)
+    stage = stage_of(result, one.name, nearest(one), right, within)
+    typical = root_mean_square(nearest(one), right) / usual_rounding(right, offs, one.epsilon)
+    stage = replace(stage, rounding=max(stage.rounding, typical))
+    return replace(one, right=right, within=within, stage=stage, local=local)
+
+
+def root_mean_square(mine: AnyArray, right: AnyArray) -> float:
+    return float(np.sqrt(np.square(distance(mine, right)).mean()))
+
+
+def usual_rounding(right: AnyArray, offs: Sequence[AnyArray], epsilon: float) -> float:
+    """How far rounding takes the numbers of a step on the whole, the root of the mean square."""
+    spread = max(root_mean_square(off, right) for off in offs) / PUSH
+    size = root_mean_square(np.where(right > MASKED, right, 0.0), np.zeros_like(right))
+    return epsilon * (spread + 0.1 * size) + np.finfo(np.float64).tiny
+
+
 
 
 def numbers_at(run: Run, path: str) -> AnyArray | None:
@@ -335,6 +449,10 @@ def explained(verdict: Verdict, result: Result, run: Run, given: Sequence[Submis
     """
     first = next(one for one in given if not one.stage.agrees)
     steps: list[Found] = []
+    if first.epsilon > HALF:
+        if first.local:  # where rounding is that of a few steps
+            run = first.local
+        given = [first]
     other, rest = run, given
     while len(steps) < MANY_MISTAKES and (found := looked_into(other, rest)):
         steps.append(found)
@@ -344,7 +462,7 @@ def explained(verdict: Verdict, result: Result, run: Run, given: Sequence[Submis
         rest = [beside(result, other, one) for one in given]
         if all(one.stage.agrees for one in rest):
             break
-    if not steps and (pair := two_at_once(run, given)):
+    if not steps and first.epsilon < HALF and (pair := two_at_once(run, given)):
         steps = list(pair)
     if not steps:
         return replace(verdict, **cells_of(result, first))
@@ -390,6 +508,10 @@ def looked_into(run: Run, given: Sequence[Submission]) -> Found | None:
     if not found:
         return None
     best = min(found, key=lambda one: len(one.left))
+    if first.epsilon > HALF:  # where rounding may hide what one leaves, the nearest
+        best = min(found, key=lambda one: left_by(one.run, first))
+        within = ALIKE * left_by(best.run, first)
+        found = [one for one in found if left_by(one.run, first) <= within]
     alike = (one.mistakes[0] for one in found if len(one.left) == len(best.left))
     return best._replace(mistakes=tuple(dict.fromkeys(alike)))
 
@@ -446,7 +568,8 @@ def candidates(
     before_first = set(upstream(run.graph, [first.path], beyond))
     before_all = upstream(run.graph, [one.path for one in (first, *later, *agree)])
     tried = set()
-    mistakes = (*MISTAKES, *since(first_row(first)))
+    # What is made of fewer steps comes first, as one that changes more may change no more here.
+    mistakes = sorted((*MISTAKES, *since(first_row(first))), key=lambda one: len(one.equations))
     for mistake, scope in product(mistakes, [EVERYWHERE] if everywhere else scopes(first, agree)):
         made = {
             path: mistake.equations[name]
@@ -525,9 +648,19 @@ def comes_near(other: Run, one: Submission) -> bool:
     value = value_in(other, one)
     if value is None:
         return False
+    if one.epsilon > HALF:  # the largest difference may be rounding's
+        return left_by(other, one) <= LEFT_OVER_IN_HALF * root_mean_square(nearest(one), one.right)
     off = min(distance(x, one.right).max() for x in one.layouts)
     left = min(distance(x, value).max() for x in one.layouts)
     return bool(left <= LEFT_OVER * off)
+
+
+def left_by(other: Run, one: Submission) -> float:
+    """How far somebody's numbers are from another run's on the whole."""
+    value = value_in(other, one)
+    if value is None:
+        return math.inf
+    return min(root_mean_square(x, value) for x in one.layouts)
 
 
 def is_of(other: Run, offs: Sequence[Run], one: Submission) -> bool:
@@ -540,6 +673,8 @@ def is_of(other: Run, offs: Sequence[Run], one: Submission) -> bool:
     value = value_in(other, one)
     off = [x for x in (value_in(run, one) for run in offs) if x is not None]
     if value is None or len(off) < len(offs):
+        return False
+    if one.epsilon > HALF and left_by(other, one) > usual_rounding(value, off, one.epsilon):
         return False
     within = allowed(value, off, one.epsilon)
     return any((distance(x, value) <= within).all() for x in one.layouts)
@@ -628,7 +763,10 @@ def cells_of(result: Result, one: Submission) -> dict[str, Any]:
     """How many cells of a step differ, what they have in common, and those that differ most."""
     ways = [(distance(x, one.right), x) for x in one.layouts]
     difference, array = min(ways, key=lambda way: float(way[0].max()))
-    where = np.argwhere(difference > one.within)
+    is_off = difference > one.within
+    if not is_off.any():  # each cell might be rounded, all together not
+        is_off = difference > difference.max() / 2
+    where = np.argwhere(is_off)
     words = words_of(result, one.name, tuple(where[0]))
     alike = (where == where[0]).all(axis=0) & (np.array(one.right.shape) > 1)
     common = ", ".join(word for word, is_common in zip(words, alike, strict=True) if is_common)
