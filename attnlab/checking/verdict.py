@@ -566,16 +566,18 @@ def candidates(
     that agree; the others need not be, as these then show whether it was made.
     """
     before_first = set(upstream(run.graph, [first.path], beyond))
-    before_all = upstream(run.graph, [one.path for one in (first, *later, *agree)])
+    named: dict[str, list[str]] = {}
+    for path in upstream(run.graph, [one.path for one in (first, *later, *agree)]):
+        named.setdefault(name_in_table(run.graph, path), []).append(path)
     tried = set()
     # What is made of fewer steps comes first, as one that changes more may change no more here.
     mistakes = sorted((*MISTAKES, *since(first_row(first))), key=lambda one: len(one.equations))
     for mistake, scope in product(mistakes, [EVERYWHERE] if everywhere else scopes(first, agree)):
         made = {
-            path: mistake.equations[name]
-            for path in before_all
-            if (name := name_in_table(run.graph, path)) in mistake.equations
-            and block_number(path) in scope
+            path: equation
+            for name, equation in mistake.equations.items()
+            for path in named.get(name, ())
+            if block_number(path) in scope
         }
         if not before_first & made.keys() or (which := frozenset(made.items())) in tried:
             continue
