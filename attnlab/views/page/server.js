@@ -23,9 +23,7 @@ async function answerTo(path, body, signal) {
   throw Object.assign(new Error(content.error ?? lost), { status: response?.status });
 }
 
-class ServerSource extends Source {
-  has = () => true;
-
+class ServerSource extends LiveSource {
   open = (text, ablated, signal) => answerTo("trace", { ...text, ablated }, signal);
 
   generate = (trace, how, signal) =>
@@ -49,16 +47,9 @@ class ServerSource extends Source {
     }
   }
 
-  /** A trace's pack. What waits for one that can't be had waits on, until it is looked at again. */
   async read(trace, name) {
-    try {
-      const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
-      return new Float32Array(await this.#about(trace, path));
-    } catch (error) {
-      trace.packs.delete(name);
-      tell(error.message);
-      return new Promise(() => {});
-    }
+    const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
+    return new Float32Array(await this.#about(trace, path));
   }
 
   /** An answer about a trace, which the explorer is asked for anew where it no longer keeps it. */

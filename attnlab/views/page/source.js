@@ -8,8 +8,10 @@
  *   step(trace, name)            a pack of a trace, such as "attention.3", soon: float32
  *   has(trace, name)             whether there is such a pack
  *   explain(trace, path, n)      the weights that make a number: column n of a parameter, and its bias
- *   open(text, ablated)         a text, {text} or {ids}, as `description.traces` has one, edited so
- *                                that places are ablated: [layer, head] a head, [layer] an MLP
+ *   open(text, ablated)          a text, {text} or {ids}, as `description.traces` has one, with changes:
+ *                                [layer, head] a head ablated, [layer] an MLP; [layer, head, step, 50]
+ *                                a step of a head times 0.5, [layer, head, step, "of", ...ids] as it is
+ *                                in another text; ["mask"] no causal mask, ["root"] no √Dk
  *   position(trace, place)       what may follow a place, as `positionOf` has it
  *   generate(trace, how)         a text's continuation
  */
@@ -35,6 +37,22 @@ class Source {
     const columns = await this.step(trace, name);
     const at = (n - start) * (rows + 1);
     return { column: columns.subarray(at, at + rows), bias: columns[at + rows] };
+  }
+}
+
+/** A source that has a model. */
+class LiveSource extends Source {
+  has = () => true;
+
+  /** A trace's pack. What waits for one that can't be had waits on, until it is looked at again. */
+  step(trace, name) {
+    const failed = (error) => {
+      trace.packs.delete(name);
+      tell(error.message);
+      return new Promise(() => {});
+    };
+    if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name).catch(failed));
+    return trace.packs.get(name);
   }
 }
 
