@@ -26,7 +26,7 @@ import attnlab
 from attnlab import GPT2, Trace
 from attnlab.checkpoints.hub import POCKET_DIRECTORY
 from attnlab.corpus import Atlas
-from attnlab.corpus.run import PAGE, RESULT
+from attnlab.corpus.run import LOCK, PAGE, RESULT
 from attnlab.corpus.tally import EXTREMES, Tally
 from attnlab.corpus.texts import LONG, Text, chunks_of, texts_of
 from attnlab.corpus.worker import Shared
@@ -43,6 +43,7 @@ from attnlab.errors import (
 from attnlab.pocket.grammar import HELD_OUT_SEED, sample
 from attnlab.pocket.jobs import MEASURED, TEXTS
 from attnlab.support.blas import one_thread, use_one_thread
+from attnlab.support.files import held
 from attnlab.support.tables import with_error
 
 
@@ -559,6 +560,26 @@ def test_two_runs_in_one_directory(tmp_path: Path) -> None:
 
 
 @posix
+def test_killed_with_forked_workers(tmp_path: Path) -> None:
+    """The lock is free as soon as the run is gone, though its workers are there yet."""
+    program = Path(__file__).with_name("atlas_runs.py")
+    child = subprocess.Popen(
+        [sys.executable, program, tmp_path, "--forked"], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    worker = int(child.stdout.readline())
+    try:
+        child.kill()
+        child.wait()
+        os.kill(worker, 0)
+        with held(tmp_path / LOCK):
+            pass
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        child.stdout.close()
+
+
+@posix
 @pytest.mark.slow
 def test_killed_at_each_write(tmp_path: Path) -> None:
     program = [sys.executable, Path(__file__).with_name("atlas_runs.py"), tmp_path]
@@ -887,7 +908,7 @@ def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> No
     assert alone["induction"].most(1, 2)[0].content[:40] in most
     darkest = alone["induction"].mean.argmax()
     cells = page.locator(".map").first.locator("a")
-    assert cells.nth(int(darkest)).get_attribute("class") == "c20"
+    assert cells.nth(int(darkest)).get_attribute("class") == "c254"
     colour = "element => getComputedStyle(element).backgroundColor"
     assert cells.nth(int(darkest)).evaluate(colour) == "rgb(154, 58, 0)"  # LIGHT.positive
     page.close()

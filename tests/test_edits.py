@@ -26,7 +26,7 @@ from attnlab import (
     equations,
     softmax,
 )
-from attnlab.errors import DisagreementError
+from attnlab.errors import DisagreementError, InvalidValueError
 from attnlab.forward.edits import FIXED
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import ParameterVector, parameter_count
@@ -812,6 +812,22 @@ def test_what_follows_an_edit_and_overflows_is_told(odd: GPT2) -> None:
     with pytest.raises(AttnlabError, match="edit of embedding raised KeyError") as caught:
         odd.generate("the hen", 2, edits={"embedding": failing})
     assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "told"),
+    [
+        ("scale", 1e300, "attention.scores overflows"),
+        ("scale", 1e-45, "attention.scores overflows"),
+        ("X", 3e38, "attention.QKV overflows"),
+    ],
+)
+def test_what_follows_an_edit_of_one_head_and_overflows_is_told(
+    odd: GPT2, name: str, number: float, told: str
+) -> None:
+    edited = odd.trace("the hen").edited({f"blocks.1.attention.heads.1.{name}": number})
+    with pytest.raises(InvalidValueError, match=f"blocks.1.{told}"):
+        edited.logits  # noqa: B018
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,5 @@ def test_a_key_by_its_text_among_other_tokens() -> None:
 
 
 def test_names_of_rows_that_have_none(toy: Attention) -> None:
-    with pytest.raises(
-        AttnlabError, match="no tokens that name its rows: give the number of a que"
-    ):
+    with pytest.raises(AttnlabError, match="no tokens: give the number of a query"):
         toy.explain("it")

@@ -83,7 +83,7 @@ def answer(
         return response.status, found, response.read()
 
 
-def traced(explorer: Explorer, text: str = TEXT, *ablated: list[int]) -> Any:
+def traced(explorer: Explorer, text: str = TEXT, *ablated: list[Any]) -> Any:
     body = {"text": text, "ablated": list(ablated)}
     status, _, content = answer(explorer, "POST", "/trace", body)
     assert status == 200, content
@@ -203,6 +203,21 @@ def test_ablated_mlps(explorer: Explorer, pocket: GPT2) -> None:
     )
     wanted = {token.symbol: token.probability for token in expected.next_tokens(TOKENS)}
     assert probabilities(explorer, described) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_changed_steps(explorer: Explorer, pocket: GPT2) -> None:
+    trace, other = pocket.trace(TEXT), pocket.trace(TEXT.replace("dog", "cat"))
+    path, scale = "blocks.1.attention.heads.2", 32**0.5
+    for changes, edits in (
+        ([[1, 2, "weights", 50]], {f"{path}.weights": lambda weights: weights / 2}),
+        ([[1, 2, "V", "of", *other.tokens.ids.tolist()]], {f"{path}.V": other.head(1, 2).V}),
+        ([["mask"], [0, 1]], {"mask": True, "blocks.0.attention.heads.1.context": 0}),
+        ([["root"]], {f"blocks.{n}.attention.Q": lambda Q: Q * scale for n in range(2)}),
+    ):
+        described = traced(explorer, TEXT, *changes)
+        expected = trace.edited(edits)
+        wanted = {token.symbol: token.probability for token in expected.next_tokens(TOKENS)}
+        assert probabilities(explorer, described) == pytest.approx(wanted, rel=1e-3, abs=1e-6)
 
 
 def test_numbers(explorer: Explorer, pocket: GPT2) -> None:
@@ -784,7 +799,7 @@ def test_the_command_ends_when_the_page_says_so() -> None:
     process = start("explore", "--file", str(REFERENCE / "odd" / "config.json"), "--no-browser")
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
-    assert "; this model reads at most" in err
+    assert "is too long: the model has 17 positions" in err
     process = start("explore", "the hen", "--no-browser")
     assert answer(link_of(process), "POST", "/stop")[0] == 200
     _, err = process.communicate(timeout=PATIENCE)

@@ -196,6 +196,13 @@ def test_epsilon_may_be_an_array_without_axes() -> None:
     assert np.allclose(normalised, (x - 7 / 3) / math.sqrt(14 / 9 + 0.5))
 
 
+def test_masked_cells_of_a_mask_are_not_lost() -> None:
+    mask = np.ma.masked_array(np.ones((3, 3), bool), mask=np.eye(3))
+    with pytest.raises(InvalidTypeError, match="a mask has masked cells"):
+        attention(*np.ones((3, 3, 2)), mask=mask)
+    assert attention(*np.ones((3, 3, 2)), mask=np.ma.masked_array(mask.data)).weights[0, 0] > 0
+
+
 def test_masked_cells_are_not_lost() -> None:
     """NumPy's masked arrays: an array is made of them without a word, masked cells and all."""
     x = np.ma.masked_equal(np.arange(6.0).reshape(2, 3), 4)

@@ -251,6 +251,24 @@ def test_tensors(model: str, more: dict[str, Any]) -> None:
     check(made, expected_of(model))
 
 
+@pytest.mark.parametrize("kind", ["masked", "complex"])
+def test_arrays_of_which_a_part_would_be_lost(kind: str) -> None:
+    arrays: dict[str, Any] = arrays_of("odd")
+    name = next(name for name in arrays if name.endswith("wpe.weight"))
+    values = arrays[name]
+    cells = np.zeros(values.shape, bool)
+    arrays[name] = np.ma.masked_array(values, cells)  # none is masked
+    GPT2.from_arrays(config_of("odd"), arrays)
+    if kind == "masked":
+        cells[0, 0] = True
+        arrays[name] = np.ma.masked_array(values, cells)
+    else:
+        arrays[name] = Tensor(values)
+        arrays[name].values = values + 1j  # says float32, and is not
+    with pytest.raises(CheckpointError, match=r"wpe\.weight.*(masked cells|real numbers)"):
+        GPT2.from_arrays(config_of("odd"), arrays)
+
+
 def test_tensors_of_bfloat16() -> None:
     """The file's numbers, which are the upper halves of float32."""
     checkpoint = Checkpoint(REFERENCE / "bfloat16", config_of("bfloat16"))

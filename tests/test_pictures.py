@@ -187,7 +187,7 @@ def test_curves(pictures: Any) -> None:
     (first, second) = ax.get_legend().get_lines()
     assert (first.get_linestyle(), second.get_linestyle()) == ("--", "-")
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("шаг", "потеря")
-    assert ax.get_title(loc="left") == "Two\nnot drawn: 1 that are NaN or infinite"
+    assert ax.get_title(loc="left") == "Two\nnot drawn: 1 NaN or infinite"
     assert picture.alt == (
         "Curves of Two: low from 1 at 1 to 0.5 at 100; _high $x$ from 2 at 1 to 4 at 100"
     )

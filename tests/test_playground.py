@@ -320,7 +320,7 @@ def test_hostile_texts(pocket: GPT2, play: Play) -> None:
 def test_an_address_opens_what_it_names(pocket: GPT2, play: Play) -> None:
     ids = pocket.tokenizer.encode("The hen saw the cat")
     named = ".".join(map(str, ids))
-    page = play(pocket, link=f"#layer=1&head=2&ids={named}&silent=1.2+0")
+    page = play(pocket, link=f"#layer=1&head=2&ids={named}&ablate=1.2+0")
     until(page, "document.querySelectorAll('.flow .chip').length === " + str(len(ids)))
     idle(page)
     silenced = page.locator("#ablated button").all_inner_texts()

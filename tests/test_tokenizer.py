@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from conftest import REFERENCE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnlab import AttnlabError, Token, Tokenizer, Tokens, figures
+import attnlab
+from attnlab import GPT2, AttnlabError, Token, Tokenizer, Tokens, figures
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.text.tokens import END_OF_TEXT, byte_symbols, check_ids
 
@@ -349,3 +351,44 @@ def test_of_very_many_tokens_the_first_ones_and_the_last_are_shown() -> None:
         ["…", "…"],
         ["99999", "84"],
     ]
+
+
+def test_a_text_that_can_not_fit_is_refused_before_it_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = GPT2.from_pretrained("pocket")
+    longest = max(map(len, model.tokenizer.tokens(range(len(model.tokenizer))).bytes))
+    room = longest * model.config.n_positions
+    model.tokenizer.check_length("x" * room, model.config.n_positions)
+    monkeypatch.setattr(Tokenizer, "encode", lambda *_, **__: pytest.fail("it is cut"))
+    for call in (model.trace, lambda text: model.generate(text, 1)):
+        with pytest.raises(InvalidValueError, match=rf"of {room + 1:,} characters is too long"):
+            call("x" * (room + 1))
+
+
+def test_a_million_spaces(capfd: pytest.CaptureFixture[str]) -> None:
+    model = GPT2.from_pretrained("pocket")
+    spaces = " " * 10**6
+    for call in (model.tokenizer.encode, lambda text: model.generate(text, 1, drop_oldest=True)):
+        with pytest.raises(InvalidValueError, match="1,000,000 white-space characters in a row"):
+            call(spaces)
+    assert len(model.tokenizer.encode((" " * 500_000 + "x") * 2)) > 2
+    texts = ["The dog barked.", spaces, "A cat meowed."]
+    found = attnlab.atlas(model, texts, ["loss"], progress=False)
+    assert found.texts == 2
+    assert found.faults[0][0] == "text 1"
+    assert capfd.readouterr().err == ""
+
+
+def test_a_panic_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicError(BaseException):
+        pass
+
+    def panic(text: str) -> None:
+        raise PanicError("unwrap")
+
+    model = GPT2.from_pretrained("pocket")
+    merges = model.tokenizer._gpt2._merges  # type: ignore[union-attr]
+    monkeypatch.setattr(merges, "_encoding", SimpleNamespace(encode_ordinary=panic), raising=False)
+    with pytest.raises(InvalidValueError, match="can't be cut into tokens: PanicError"):
+        model.tokenizer.encode("the")

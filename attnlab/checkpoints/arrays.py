@@ -23,6 +23,7 @@ from attnlab.checkpoints.checkpoint import (
 )
 from attnlab.equations import Array, transpose
 from attnlab.errors import (
+    AttnlabError,
     CheckpointError,
     InvalidTypeError,
     InvalidValueError,
@@ -33,7 +34,7 @@ from attnlab.errors import (
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import ParameterVector, Shape, parameter_shapes
 from attnlab.steps import is_finite
-from attnlab.support.checks import as_numpy, attribute, check_kind, checked_dtype
+from attnlab.support.checks import as_reals, attribute, check_kind, checked_dtype
 from attnlab.support.files import parse_json
 from attnlab.support.formats import listed
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
@@ -68,12 +69,10 @@ class Held:
         return name.replace("float", "F").upper()
 
     def read(self) -> Array:
-        try:
-            array: Array = as_numpy(self.array)
-        except Exception as error:  # whatever another library raises, such as on a meta device
-            raise CheckpointError(
-                f"{listed([self.name])} can't be read: {quoted(str(error), 200)}"
-            ) from None
+        try:  # another library raises whatever it likes, such as on a meta device
+            array: Array = as_reals(self.array, listed([self.name]))
+        except AttnlabError as error:
+            raise CheckpointError(f"{listed([self.name])} can't be read: {error}") from None
         return transpose(array) if self.transposed else array
 
 

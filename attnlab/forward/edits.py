@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -178,7 +179,7 @@ class EditedRun(Run):
     def _before_edits(self, path: str) -> Any:
         value = self._plain(path)
         for follow in self._follows.get(path, {}).values():
-            value = follow(self, value)
+            value = self._computed(path, partial(follow, self, value))
         return value
 
     def _plain(self, path: str) -> Any:
@@ -236,7 +237,8 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     words = []
     for path in (path for edits in made.edits for path in edits):
         value = made.look(path)
-        sums = value.sum(axis=-1) if path.endswith(".weights") else np.ones(1)
+        with np.errstate(over="ignore"):  # it is told, as it is not 1
+            sums = value.sum(axis=-1) if path.endswith(".weights") else np.ones(1)
         note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that do not sum to 1)"
         words.append(f"{path}{note}")
     more = f" and {len(words) - PATHS_TOLD} more" if len(words) > PATHS_TOLD else ""

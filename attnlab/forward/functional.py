@@ -19,6 +19,7 @@ from attnlab.forward.attention import Attention, MultiHeadAttention, SelfAttenti
 from attnlab.steps import Run, graph_of, overflow, view_of
 from attnlab.support.checks import (
     Rng,
+    as_array,
     as_count,
     as_float,
     as_floats,
@@ -376,10 +377,7 @@ def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask
     last_two = scores_shape[-2:]
     if mask is None:
         return np.ones(last_two, dtype=bool)
-    try:
-        given = np.array(mask)
-    except Exception:  # an object may make its array as it likes
-        given = np.array(None)
+    given = np.array(as_array(mask, "a mask"))
     if given.dtype != bool:
         raise InvalidTypeError(
             f"a mask is boolean, True = may attend, such as causal_mask(T); given dtype "

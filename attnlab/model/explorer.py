@@ -153,6 +153,8 @@ class Explorer(PrintedAnywhere):
     ) -> None:
         port = as_count(port, "port", most=65535)
         cache = TraceCache(model, language_of(language), atlas)
+        if isinstance(text_or_ids, str):
+            model.tokenizer.check_length(text_or_ids, model.config.n_positions)
         cache.start = cache.trace_of(text_or_ids).trace.tokens  # told here if it can't be traced
         try:
             listener = socket.create_server((ADDRESS, port))

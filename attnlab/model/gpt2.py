@@ -242,6 +242,8 @@ class GPT2:
         InvalidValueError
             No tokens at all, or more than the model has positions.
         """
+        if isinstance(text_or_ids, str):
+            self.tokenizer.check_length(text_or_ids, self.config.n_positions)
         tokens = self._tokens(text_or_ids)
         if not tokens:
             raise InvalidValueError(
@@ -393,6 +395,8 @@ class GPT2:
         from attnlab.model.sampling import sampling_of
 
         sampling = sampling_of(settings)
+        if isinstance(prompt, str) and not drop_oldest:
+            self.tokenizer.check_length(prompt, self.config.n_positions)
         tokens, stops = self._tokens(prompt), stop_bytes(stop)
         count = checked_length(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:

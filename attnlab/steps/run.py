@@ -185,8 +185,15 @@ class Run:
             equation = partial(step.fast, **needed)
         else:
             equation = partial(step.equation, *map(self._for_another, node.needs))
+        value = self._computed(path, equation)
+        if step.finite and self.tells and not is_finite(value):
+            raise self._refusal(path)
+        return value
+
+    def _computed(self, path: str, equation: Callable[[], Any]) -> Any:
+        """What an equation makes of a step; where it overflows, an error that names the first."""
         try:
-            value = equation()
+            return equation()
         except FloatingPointError as error:
             if "matmul" not in str(error):
                 raise self._refusal(path) from None
@@ -194,9 +201,7 @@ class Run:
                 value = equation()
             if not is_finite(value):
                 raise self._refusal(path) from None
-        if step.finite and self.tells and not is_finite(value):
-            raise self._refusal(path)
-        return value
+            return value
 
     def _there_or_kept(self, path: str) -> Any:
         return self.values[path] if path in self.values else self._kept(path)

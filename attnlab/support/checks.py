@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 
 Rng: TypeAlias = "np.random.Generator | int | None"  # as text: numpy.random loads late
 
@@ -66,6 +66,22 @@ def as_floats(x: ArrayLike, name: str = "x") -> Array:
     """`x` as an array of floats, float32 at least; `name` is what an error calls it."""
     array = as_reals(x, name)
     return array.astype(np.result_type(array.dtype, np.float32), copy=False)
+
+
+@contextmanager
+def errors_of(kind: type[AttnlabError], what: str) -> Iterator[None]:
+    """Raise what another library or object raises, a panic in Rust included, as an error of ours.
+
+    Parameters
+    ----------
+    what : can't be done, for the message
+    """
+    try:
+        yield
+    except (AttnlabError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic is no Exception
+        raise kind(f"{what}: {quoted(error, 200)}") from None
 
 
 def attribute(value: object, name: str) -> Any:

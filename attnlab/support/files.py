@@ -223,12 +223,33 @@ def held(path: Given) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ENOLCK:
             raise WriteError(f"{file} can't be locked: {_reason(error)}") from None
+    _held.add(lock)
     try:
         yield
     finally:
+        _held.discard(lock)
         with contextlib.suppress(OSError):  # Windows keeps what is open, and filelock removes it
             os.unlink(file)  # while it is locked, so that nobody else's is removed
         lock.release()
+
+
+def _let_go_in_fork() -> None:
+    """Close the locks that a forked process inherits, which would hold them after its parent.
+
+    The parent's lock stays: it is freed when the last descriptor of it is closed, or by itself.
+    """
+    for lock in _held:
+        descriptor = getattr(getattr(lock, "_context", None), "lock_file_fd", None)
+        if descriptor is not None:
+            os.close(descriptor)
+            lock._context.lock_file_fd = None
+    _held.clear()
+
+
+# The locks that this process holds.
+_held: set[Any] = set()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_in_fork)
 
 
 def _replace(target: Path, content: bytes, old: os.stat_result | None) -> None:

@@ -292,6 +292,11 @@ class Vocabulary:
         """The ids that belong to a token, int64."""
         return read_only(np.array(sorted(self._symbols), dtype=np.int64))
 
+    @Part
+    def longest(self) -> int:
+        """How many characters the longest symbol has."""
+        return max(map(len, self._symbols.values()), default=0)
+
     def for_rows(self, rows: int) -> Vocabulary:
         """The same for an embedding of so many rows."""
         rows = as_count(rows, "rows", least=1)

@@ -19,17 +19,15 @@ from urllib.parse import urlencode
 import numpy as np
 
 from attnlab.support.tables import printable, with_error
-from attnlab.views.colours import DARK, LIGHT, shades
+from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.language import CHINESE, language_of, say
 from attnlab.views.page.page import MARK, digest, source
+from attnlab.views.scale import Scale
 
 # An atlas, one of its measures, and a passage, which stand above: known by what they show.
 Atlas: TypeAlias = Any
 Measured: TypeAlias = Any
 Passage: TypeAlias = Any
-
-# How many colours there are between none and most.
-SHADES = 21
 
 # How many characters of a passage are shown.
 LONGEST = 240
@@ -152,9 +150,10 @@ def _place(layer: int, head: int, language: str) -> str:
 
 
 def _map(one: Measured, language: str) -> Iterator[str]:
-    """A measure of all heads, in colours from 0, or its least below it, to its most."""
+    """A measure of all heads as a heatmap."""
+    scale = Scale.of(one.mean)
     there = one.mean[~np.isnan(one.mean)]
-    low, high = min(0.0, *there.tolist(), 0.0), max([0.0, *there.tolist()])
+    low, high = there.min(initial=0.0), there.max(initial=0.0)
     yield f'<div class="map"><h3>{_escaped(one.name)}</h3>'
     bounds = f'<span class="bounds">{low:.3g} … {high:.3g}</span>'
     says = _escaped(say(one.says, language))
@@ -164,8 +163,7 @@ def _map(one: Measured, language: str) -> Iterator[str]:
         for head, mean in enumerate(row):
             place = _place(layer, head, language)
             told = _escaped(f"{place}: {_told(one, layer, head)}")
-            share = 0.0 if math.isnan(mean) or high == low else (mean - low) / (high - low)
-            kind = "none" if math.isnan(mean) else f"c{round(share * (SHADES - 1))}"
+            kind = "none" if math.isnan(mean) else f"c{scale.places(mean)}"
             link = f'class="{kind}" href="#{_anchor(layer, head)}" title="{told}"'
             cells.append(f'<td><a {link} aria-label="{told}"></a></td>')
         yield f"<tr><th>{layer}</th>{''.join(cells)}</tr>"
@@ -217,9 +215,7 @@ def _anchor(layer: int, head: int) -> str:
 
 
 def _colours() -> str:
-    pairs = zip(
-        shades(LIGHT, LIGHT.positive, SHADES), shades(DARK, DARK.positive, SHADES), strict=True
-    )
+    pairs = zip(LIGHT.palette(), DARK.palette(), strict=True)
     return "\n".join(
         f".c{n} {{ background: light-dark({light}, {dark}); }}"
         for n, (light, dark) in enumerate(pairs)

@@ -1,6 +1,6 @@
-// A source that has a model: the explorer that serves the page, see attnlab/model/explorer.py.
+// A source with a model: the explorer that serves the page, see attnlab/model/explorer.py.
 
-/** An answer of the explorer's, of JSON or of bytes; a refusal is an Error with its `status`. */
+/** Request JSON or bytes from the explorer; errors have its `status`. */
 async function answerTo(path, body, signal) {
   const token = new URLSearchParams(location.search).get("token");
   let response, content;
@@ -52,7 +52,7 @@ class ServerSource extends LiveSource {
     return new Float32Array(await this.#about(trace, path));
   }
 
-  /** An answer about a trace, which the explorer is asked for anew where it no longer keeps it. */
+  /** Request something about a trace; trace it again if the explorer has dropped it. */
   async #about({ ids, ablated }, path, body, signal) {
     try {
       return await answerTo(path, body, signal);
