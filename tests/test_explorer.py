@@ -84,7 +84,7 @@ def answer(
         return response.status, found, response.read()
 
 
-def traced(explorer: Explorer, text: str = TEXT, *ablated: list[int]) -> Any:
+def traced(explorer: Explorer, text: str = TEXT, *ablated: list[Any]) -> Any:
     body = {"text": text, "ablated": list(ablated)}
     status, _, content = answer(explorer, "POST", "/trace", body)
     assert status == 200, content
@@ -206,6 +206,21 @@ def test_ablated_mlps(explorer: Explorer, pocket: GPT2) -> None:
     assert probabilities(explorer, described) == pytest.approx(wanted, rel=1e-4)
 
 
+def test_changed_steps(explorer: Explorer, pocket: GPT2) -> None:
+    trace, other = pocket.trace(TEXT), pocket.trace(TEXT.replace("dog", "cat"))
+    path, scale = "blocks.1.attention.heads.2", 32**0.5
+    for changes, edits in (
+        ([[1, 2, "weights", 50]], {f"{path}.weights": lambda weights: weights / 2}),
+        ([[1, 2, "V", "of", *other.tokens.ids.tolist()]], {f"{path}.V": other.head(1, 2).V}),
+        ([["mask"], [0, 1]], {"mask": True, "blocks.0.attention.heads.1.context": 0}),
+        ([["root"]], {f"blocks.{n}.attention.Q": lambda Q: Q * scale for n in range(2)}),
+    ):
+        described = traced(explorer, TEXT, *changes)
+        expected = trace.edited(edits)
+        wanted = {token.symbol: token.probability for token in expected.next_tokens(TOKENS)}
+        assert probabilities(explorer, described) == pytest.approx(wanted, rel=1e-3, abs=1e-6)
+
+
 def test_numbers(explorer: Explorer, pocket: GPT2) -> None:
     described, attention = traced(explorer), pocket.trace(TEXT).blocks[1].attention
     found = np.frombuffer(numbers(explorer, described["id"], "attention.1"), "<f4")
@@ -303,12 +318,12 @@ def test_a_text_that_means_to_be_markup(pocket: GPT2) -> None:
         ({"text": "a", "ids": [1]}, "either a text is traced or ids are"),
         ({"text": "a", "ablated": {}}, "ablated must be a list"),
         ({"text": "a", "ablated": None}, "ablated must be a list"),
-        ({"text": "a", "ablated": [0, 1]}, "a place is [layer, head] or [layer]; got 0"),
-        ({"text": "a", "ablated": [[]]}, "a place is [layer, head] or [layer]"),
-        ({"text": "a", "ablated": [[0, 1, 2]]}, "a place is [layer, head] or [layer]"),
-        ({"text": "a", "ablated": [["0.mlp", 1]]}, "a place must be an integer"),
-        ({"text": "a", "ablated": [[0, True]]}, "a place must be an integer"),
-        ({"text": "a", "ablated": [[-1, 0]]}, "a place must be an integer"),
+        ({"text": "a", "ablated": [0, 1]}, "a change is [layer, head] or [layer]"),
+        ({"text": "a", "ablated": [[]]}, "a change is [layer, head] or [layer]"),
+        ({"text": "a", "ablated": [[0, 1, 2]]}, "a change is [layer, head] or [layer]"),
+        ({"text": "a", "ablated": [["0.mlp", 1]]}, "a change is"),
+        ({"text": "a", "ablated": [[0, True]]}, "isn't a step to edit"),
+        ({"text": "a", "ablated": [[-1, 0]]}, "isn't a step to edit"),
         ({"text": "a", "ablated": [[0, 4]]}, "isn't a step to edit"),
         ({"text": "a", "ablated": [[2]]}, "isn't a step to edit"),
         (b"", "no JSON object"),

@@ -3,8 +3,11 @@
 `Explorer` serves the page of `attnlab.views.page`, which carries no numbers here and asks for them.
 
     GET  /?token=...             the page
-    POST /trace                  {"text": ...} or {"ids": [...]}, and "ablated": places, of which
-                                 [layer, head] is a head, [layer] an MLP
+    POST /trace                  {"text": ...} or {"ids": [...]}, and "ablated": changes, of which
+                                 [layer, head] ablates a head, [layer] an MLP; [layer, head, step,
+                                 50] scales a step by 0.5, [layer, head, step, "of", id, ...] takes
+                                 it from another text; ["mask"] lifts the causal mask, ["root"]
+                                 switches √Dk off
                                  -> the trace as a page describes it, with an id
     GET  /numbers?trace=&name=   one of its packs, float32, little-endian; see `packs.py`
     POST /write                  {"trace": id, "count": ...}, and how to sample -> what was written
@@ -35,6 +38,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from html import escape
 from typing import Any, Self, TypeAlias, TypeVar
@@ -43,6 +47,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
+from attnlab.forward.forward_pass import layer_numbers
 from attnlab.model.sampling import SamplingSettings
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import at
@@ -113,6 +118,9 @@ MOST_CONNECTIONS = 100
 # How many tokens are written at a time, and what a page may say about how.
 MOST_WRITTEN = 100
 SETTINGS = tuple(SamplingSettings.__annotations__)
+
+# What is scaled in a head or taken from another text; a masked score times 0 is no number.
+STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 
 # How much is told of where a text that is too long would have to end.
 END_TOLD = 30
@@ -297,8 +305,8 @@ class TraceCache:
                 )
             )
         tokens = tokenizer.tokens(ids)
-        edits = edits_of(ablated)
-        content = json.dumps([tokens.ids.tolist(), sorted(edits)])
+        edits = self._edits_of(ablated)
+        content = json.dumps([tokens.ids.tolist(), sorted(map(json.dumps, ablated))])
         id = sha256(content.encode()).hexdigest()[:16]
         if id not in self._kept:
             edited = self.trace_of(tokens).trace.edited(edits) if edits else None
@@ -394,7 +402,7 @@ class TraceCache:
                 )
             )
         settings = {name: asked[name] for name in SETTINGS if name in asked}
-        edits = edits_of(kept.ablated) or None
+        edits = self._edits_of(kept.ablated) or None
         return kept, self.model.stream(tokens, min(count, room), edits=edits, **settings)
 
     def written(self, kept: CachedTrace, chosen: Sequence[NextToken]) -> dict[str, Any]:
@@ -410,6 +418,13 @@ class TraceCache:
                 for token in chosen
             ],
         }
+
+    def _edits_of(self, changes: Sequence[Any]) -> dict[str, Any]:
+        config = self.model.config
+        places = [f"blocks.{layer}.attention" for layer in range(config.n_layer)]
+        numbers = layer_numbers(config)
+        rootless = {f"{one}.scale": float(numbers.get(f"{one}.layer_number", 1)) for one in places}
+        return edits_of(changes, self.trace_of, rootless)
 
     def _text(self, tokens: Tokens) -> dict[str, Any]:
         text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
@@ -436,15 +451,41 @@ def size_of(traces: Iterable[Trace]) -> int:
     return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
-def edits_of(ablated: Sequence[Any]) -> dict[str, int]:
-    """The edits that ablate heads [layer, head] and MLPs [layer]; what they write is 0."""
-    edits = {}
-    for place in ablated:
-        if not isinstance(place, list) or len(place) not in (1, 2):
-            raise InvalidTypeError(f"a place is [layer, head] or [layer]; got {quoted(place)}")
-        layer, *head = (as_count(number, "a place") for number in place)
-        block = f"blocks.{layer}"
-        edits[f"{block}.attention.heads.{head[0]}.context" if head else f"{block}.mlp.output"] = 0
+def edits_of(
+    changes: Sequence[Any],
+    trace_of: Callable[[list[int]], CachedTrace],
+    rootless: Mapping[str, float],
+) -> dict[str, Any]:
+    """The edits that changes stand for, see the module's docstring.
+
+    Parameters
+    ----------
+    trace_of : makes the trace of other ids
+    rootless : the layers' scales without √Dk, by path
+    """
+    edits: dict[str, Any] = {}
+    for change in changes:
+        match change:
+            case ["mask"]:
+                edits["mask"] = np.ones_like
+            case ["root"]:
+                edits |= rootless
+            case [int(layer)]:
+                edits[f"blocks.{layer}.mlp.output"] = 0
+            case [int(layer), int(head)]:
+                edits[f"blocks.{layer}.attention.heads.{head}.context"] = 0
+            case [int(layer), int(head), str(step), int(hundredths)] if step in STEPS_TO_CHANGE:
+                path = f"blocks.{layer}.attention.heads.{head}.{step}"
+                edits[path] = partial(np.multiply, hundredths / 100)
+            case [int(layer), int(head), str(step), "of", *ids] if step in STEPS_TO_CHANGE:
+                path = f"blocks.{layer}.attention.heads.{head}.{step}"
+                edits[path] = at(trace_of(ids).trace, path)
+            case _:
+                raise InvalidTypeError(
+                    "a change is [layer, head] or [layer], [layer, head, step, hundredths], "
+                    '[layer, head, step, "of", ids ...], ["mask"] or ["root"]; got '
+                    f"{quoted(change)}"
+                )
     return edits
 
 

@@ -120,11 +120,24 @@ const nameOfPlace = ([layer, head]) =>
     ? say("MLP of layer {layer}", { layer })
     : say("layer {layer}, head {head}", { layer, head });
 
+/** Whether a change is no more than an ablation of a head or an MLP. */
+const isAblation = ([layer, , step]) => typeof layer === "number" && step === undefined;
+
+/** A change of a trace in words, see source.js; of an ablation the place alone. */
+function nameOfChange([layer, head, step, how]) {
+  if (layer === "mask") return say("causal mask lifted");
+  if (layer === "root") return say("√Dk switched off");
+  const name = nameOfPlace([layer, head]);
+  if (step === undefined) return name;
+  return how === "of" ? say("{name}: {step} of another text", { name, step }) : say("{name}: {step} × {factor}", { name, step, factor: how / 100 });
+}
+
 /** What is ablated or edited in a trace, in words. */
 function changesIn({ ablated, note }) {
   if (!ablated) return note.replace(/^[,，] ?/, "") || say("not edited");
-  const names = ablated.map(nameOfPlace).join("; ");
-  return names ? say("{names} ablated", { names }) : say("nothing ablated");
+  const names = ablated.filter(isAblation).map(nameOfPlace).join("; ");
+  const others = ablated.filter((change) => !isAblation(change)).map(nameOfChange);
+  return [...(names ? [say("{names} ablated", { names })] : []), ...others].join("; ") || say("nothing ablated");
 }
 
 /** Where and why a difference of two traces must be 0; "" if that isn't known. */
@@ -133,6 +146,7 @@ function whyZero(a, b) {
   if (!a.ablated) return changesIn(a) === changesIn(b) && !a.note ? say("0 everywhere: both texts are the same.") : "";
   const isOfBoth = (place) => [a, b].every(({ ablated }) => isAmong(ablated, place));
   const others = [...a.ablated, ...b.ablated].filter((place) => !isOfBoth(place));
+  if (!others.every(isAblation)) return "";
   const layer = Math.min(...others.map(([layer]) => layer));
   return layer === a.layers - 1
     ? say("0 in all layers: the ablated part comes after the last weights and only affects the next token.")

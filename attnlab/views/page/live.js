@@ -29,7 +29,7 @@ linkOfLook = () => {
 /** Trace what a link asks for, instead of the first trace. */
 function followLinkOfLook(link) {
   const asked = new URLSearchParams(link.slice(1));
-  const numbers = (text) => text.split(".").map(Number);
+  const numbers = (text) => text.split(".").map((part) => (/^\d+$/.test(part) ? Number(part) : part));
   const { ids, ablate = "" } = Object.fromEntries(asked);
   const last = linkOfLook();
   if (!ids || (ids === last.ids && ablate === (last.ablate ?? ""))) return;
@@ -175,14 +175,22 @@ function toggle(place) {
   look(text, others.length < ablated.length ? others : [...ablated, place]);
 }
 
-/** Mark what is ablated: in a list, in the maps and at the open head. */
+/** Scale a step of the open head by so many hundredths, or take it "of" another text's ids. */
+function changeStep(step, how, ...ids) {
+  const { text, ablated } = wanted;
+  const place = [selection.layer, selection.head, step];
+  const others = ablated.filter((other) => other.slice(0, 3).join() !== place.join());
+  look(text, how === 100 ? others : [...others, [...place, how, ...ids]]);
+}
+
+/** Mark what is ablated or changed: in a list, in the maps and at the open head. */
 function markAblated() {
   const { ablated } = wanted;
   byId("ablated").hidden = !ablated.length;
   byId("ablated").replaceChildren(
-    say("Ablated:"),
+    ablated.every(isAblation) ? say("Ablated:") : say("Changed:"),
     ...ablated.map((place) => {
-      const name = nameOfPlace(place);
+      const name = nameOfChange(place);
       const button = make("button", { type: "button" }, name, make("span", {}, " ×"));
       button.ariaLabel = say("{name}: undo the ablation", { name });
       button.addEventListener("click", () => {
@@ -198,7 +206,9 @@ function markAblated() {
       const is = isAmong(places, [layer, head]);
       const name = nameOfPlace([layer, head]);
       cell.classList.toggle("ablated", is);
-      cell.title = cell.ariaLabel = is ? say("{name}, ablated", { name }) : name;
+      const isChanged = !is && places.some((change) => !isAblation(change) && isAmong([change.slice(0, 2)], [layer, head]));
+      cell.classList.toggle("changed", isChanged);
+      cell.title = cell.ariaLabel = is ? say("{name}, ablated", { name }) : isChanged ? say("{name}, changed", { name }) : name;
     }
   }
   markToggles();
@@ -211,9 +221,44 @@ function markToggles() {
   byId("head-toggle").ariaPressed = String(isAblated);
   byId("is-ablated").hidden = !isAblated;
   byId("mlp-toggle").ariaPressed = String(isAmong(wanted.ablated, [layer]));
+  const found = wanted.ablated.find((change) => change.slice(0, 3).join() === [layer, head, byId("changed-step").value].join());
+  showFactor(found && found[3] !== "of" ? found[3] : 100);
+  byId("patch").disabled = looks.length < 2 || source.hasEnded;
+  for (const name of ["mask", "root"]) byId(`${name}-toggle`).checked = isAmong(wanted.ablated, [name]);
   byId("mlp-toggle").textContent = say("Ablate the MLP of layer {layer}", { layer });
   markViews();
 }
+
+function showFactor(hundredths) {
+  byId("factor").value = hundredths;
+  byId("factor").nextElementSibling.textContent = `× ${(hundredths / 100).toFixed(2)}`;
+}
+
+/** What changes a step of the open head, and all heads: a list of steps, a slider, another text's. */
+function makeChanges(button) {
+  const step = make("select", { id: "changed-step" }, ...STEPS_TO_CHANGE.map((name) => make("option", {}, name)));
+  step.value = "weights";
+  step.addEventListener("change", markToggles);
+  const factor = make("input", { id: "factor", type: "range", min: "0", max: "200", step: "5", "aria-label": say("Factor") });
+  factor.addEventListener("input", () => showFactor(factor.valueAsNumber));
+  factor.addEventListener("change", () => changeStep(step.value, factor.valueAsNumber));
+  const toggleOf = (name, words) => {
+    const box = make("input", { type: "checkbox", id: `${name}-toggle` });
+    box.addEventListener("change", () => toggle([name]));
+    return make("label", {}, box, " ", words);
+  };
+  const patch = () => changeStep(step.value, "of", ...looks.at(-2).ids);
+  return make(
+    "details",
+    { id: "changes" },
+    make("summary", {}, say("Change a step")),
+    make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Take it from the text before"), patch)),
+    make("div", { class: "controls" }, toggleOf("mask", say("Lift the causal mask")), toggleOf("root", say("Switch √Dk off"))),
+  );
+}
+
+// What is scaled or taken from another text; a masked score times 0 is no number.
+const STEPS_TO_CHANGE = ["Q", "K", "V", "raw_scores", "scores", "weights", "context"];
 
 /** Mark the views of the open head if it is ablated: its output isn't used. */
 function markViews() {
@@ -307,6 +352,7 @@ function makeExplorer() {
           toggle([selection.layer, selection.head]),
         ),
         button("mlp-toggle", "", () => toggle([selection.layer])),
+        makeChanges(button),
         make(
           "p",
           { id: "is-ablated", class: "note" },

@@ -30,21 +30,45 @@ class Cache {
   }
 }
 
-/** The edits of places that are ablated: [layer, head] a head, [layer] an MLP. */
-const editsOf = (places) =>
-  Object.fromEntries(
-    places.map(([layer, head]) => [`blocks.${layer}.${head === undefined ? "mlp.output" : `attention.heads.${head}.context`}`, 0]),
-  );
+/**
+ * The edits of changes, see source.js, as attnlab/model/explorer.py has them.
+ *
+ * lookAt: a step in the trace of other ids, which takes its place. rootless: the layers' scales without
+ * √Dk, by path.
+ */
+function editsOf(changes, lookAt, rootless) {
+  const pairs = changes.flatMap(([layer, head, step, how, ...ids]) => {
+    if (layer === "mask") return [["mask", 1]];
+    if (layer === "root") return Object.entries(rootless);
+    if (head === undefined) return [[`blocks.${layer}.mlp.output`, 0]];
+    const path = `blocks.${layer}.attention.heads.${head}.${step ?? "context"}`;
+    if (step === undefined) return [[path, 0]];
+    if (how !== "of") return [[path, (x) => nd.multiply(x, how / 100)]];
+    const taken = (x) => {
+      checkSameLength(ids.length, x.shape[0]); // they are not where it generates
+      return lookAt(ids, path);
+    };
+    return [[path, taken]];
+  });
+  return Object.fromEntries(pairs);
+}
+
+function checkSameLength(there, here) {
+  if (there !== here)
+    throw new Refusal("The other text has {there} tokens and this one {here}: a step is taken from a text of as many.", { there, here });
+}
 
 /** The steps that are edited in heads, by layer and head: those that the pack "attention" carries. */
-function editedHeads(edits) {
+function editedHeads(edits, n_head) {
   const edited = {};
   for (const path of Object.keys(edits)) {
-    const [, layer, head, name] = /^blocks\.(\d+)\.attention\.heads\.(\d+)\.(.+)$/.exec(path) ?? [];
+    const [, layer, one, name] = /^blocks\.(\d+)\.attention\.(?:heads\.(\d+)\.)?(\w+)$/.exec(path) ?? [];
     if (!CARRIED.includes(name)) continue;
     const heads = (edited[layer] ??= {});
-    const names = [...(heads[head] ?? []), name];
-    heads[head] = CARRIED.filter((one) => names.includes(one));
+    for (const head of one === undefined ? Array(n_head).keys() : [one]) {
+      const names = [...(heads[head] ?? []), name];
+      heads[head] = CARRIED.filter((one) => names.includes(one));
+    }
   }
   return edited;
 }
@@ -73,7 +97,7 @@ class Model {
     const T = ids.length;
     const numbers = (from) => new Nd(Int32Array.from({ length: T }, (_, n) => from(n)), [T]);
     const own = { ids: numbers((n) => ids[n]), positions: numbers((n) => cached + n), mask: causalMask(T, cached), cached, ...caches };
-    const first = base ? Math.min(...Object.keys(edits).map(layerIn)) : 0; // before it all is as in the base
+    const first = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0; // before it all is as in the base
     const isOfBase = (path) => first > 0 && layerIn(path) >= 0 && layerIn(path) < first;
     const run = new Run(this.graph, (path) => (isOfBase(path) ? base.look(path) : (own[path] ?? this.#given(path))), edits);
     return Object.assign(run, { base, first });
@@ -125,7 +149,7 @@ class Model {
   trace(ids, ablated) {
     const id = JSON.stringify([ids, ablated]);
     const base = ablated.length ? this.trace(ids, []).run : undefined;
-    const edits = editsOf(ablated);
+    const edits = this.#editsOf(ablated);
     const trace = this.#traces.get(id) ?? { ids, edits, run: this.#run(ids, edits, { base }) };
     this.#traces.delete(id);
     this.#traces.set(id, trace);
@@ -135,12 +159,25 @@ class Model {
     return trace;
   }
 
+  #editsOf(changes) {
+    const lookAt = (ids, path) => {
+      const { run } = this.trace(this.idsOf({ ids }), []);
+      const found = run.look(path);
+      run.keep((path) => KEPT.test(path));
+      return found;
+    };
+    const places = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
+    const rootless = places.map((place) => [`${place}scale`, this.given[`${place}layer_number`] ?? 1]);
+    return editsOf(changes, lookAt, Object.fromEntries(rootless));
+  }
+
   /** What is told of a text at once; nothing is computed. */
   open(text, ablated) {
     const ids = this.idsOf(text);
+    for (const [, , , how, ...others] of ablated) if (how === "of") checkSameLength(others.length, ids.length);
     const { edits } = this.trace(ids, ablated);
     const tokens = this.tokenizer.tokens(ids);
-    return { ids, text: this.#text(ids), tokens, notes: notesOn(tokens), edited: editedHeads(edits), paths: Object.keys(edits) };
+    return { ids, text: this.#text(ids), tokens, notes: notesOn(tokens), edited: editedHeads(edits, this.given.n_head), paths: Object.keys(edits) };
   }
 
   /** A pack of a trace, as attnlab/views/page/packs.py describes them. */
@@ -164,7 +201,7 @@ class Model {
   async #attention(run, layer, tick) {
     await this.#pass(run, layer, tick);
     const place = `blocks.${layer}.attention`;
-    const carried = Object.entries(editedHeads(run.edits)[layer] ?? {}).flatMap(([head, names]) =>
+    const carried = Object.entries(editedHeads(run.edits, this.given.n_head)[layer] ?? {}).flatMap(([head, names]) =>
       names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
     );
     const numbers = joinedNumbers(["Q", "K", "V", ...carried].map((name) => run.look(`${place}.${name}`)));
@@ -211,7 +248,7 @@ class Model {
     const [all, chosen] = [[...ids], []];
     for (let cached = 0; chosen.length < Math.min(count, room); cached = all.length - 1) {
       for (const cache of Object.values(caches)) cache.length = cached;
-      const run = this.#run(all.slice(cached), editsOf(ablated), { cached, caches });
+      const run = this.#run(all.slice(cached), this.#editsOf(ablated), { cached, caches });
       await this.#pass(run, layers.length, (done) => tick((chosen.length + done) / count));
       const logits = this.logits(run, all.length - cached - 1);
       const known = logits.map((logit, id) => (named[id] ? logit : -Infinity)); // other rows are never drawn

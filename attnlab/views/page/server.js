@@ -23,9 +23,7 @@ async function answerTo(path, body, signal) {
   throw Object.assign(new Error(content.error ?? lost), { status: response?.status });
 }
 
-class ServerSource extends Source {
-  has = () => true;
-
+class ServerSource extends LiveSource {
   open = (text, ablated, signal) => answerTo("trace", { ...text, ablated }, signal);
 
   generate = (trace, how, signal) =>
@@ -49,16 +47,9 @@ class ServerSource extends Source {
     }
   }
 
-  /** A trace's pack. Waits for one that isn't available until the trace is shown again. */
   async read(trace, name) {
-    try {
-      const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
-      return new Float32Array(await this.#about(trace, path));
-    } catch (error) {
-      trace.packs.delete(name);
-      tell(error.message);
-      return new Promise(() => {});
-    }
+    const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
+    return new Float32Array(await this.#about(trace, path));
   }
 
   /** Request something about a trace; trace it again if the explorer has dropped it. */

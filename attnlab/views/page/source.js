@@ -3,12 +3,14 @@
 
 /**
  * The interface of sources. `open` and `generate` need a model.
- * 
+ *
  *   step(trace, name)            a pack of a trace, such as "attention.3": a promise of float32
  *   has(trace, name)             whether there is such a pack
  *   explain(trace, path, n)      column n of a parameter, and its bias
- *   open(text, ablated)          trace a text, {text} or {ids}, as in `description.traces`, with places
- *                                ablated: [layer, head] for a head, [layer] for an MLP
+ *   open(text, ablated)          trace a text, {text} or {ids}, as in `description.traces`, with changes:
+ *                                [layer, head] ablates a head, [layer] an MLP; [layer, head, step, 50]
+ *                                scales a step by 0.5, [layer, head, step, "of", ...ids] takes it from
+ *                                another text; ["mask"] lifts the causal mask, ["root"] drops √Dk
  *   position(trace, place)       the predictions after a position, see `positionOf`
  *   generate(trace, how)         a continuation of a trace
  */
@@ -34,6 +36,22 @@ class Source {
     const columns = await this.step(trace, name);
     const at = (n - start) * (rows + 1);
     return { column: columns.subarray(at, at + rows), bias: columns[at + rows] };
+  }
+}
+
+/** A source that has a model. */
+class LiveSource extends Source {
+  has = () => true;
+
+  /** A trace's pack. Waits for one that isn't available until the trace is shown again. */
+  step(trace, name) {
+    const failed = (error) => {
+      trace.packs.delete(name);
+      tell(error.message);
+      return new Promise(() => {});
+    };
+    if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name).catch(failed));
+    return trace.packs.get(name);
   }
 }
 
