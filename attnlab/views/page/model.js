@@ -135,7 +135,7 @@ class Model {
     return trace;
   }
 
-  /** What is told of a text at once; nothing is computed. */
+  /** Notes on a text; nothing is computed. */
   open(text, ablated) {
     const ids = this.idsOf(text);
     const { edits } = this.trace(ids, ablated);

@@ -31,7 +31,7 @@ class ServerSource extends Source {
   generate = (trace, how, signal) =>
     this.#about(trace, "write", { trace: trace.id, ...how }, signal);
 
-  /** Nothing that asks the explorer can be done any more; what is shown can be looked at still. */
+  /** Disable all that needs the explorer. */
   markEnded() {
     this.hasEnded = true;
     byId("prompt").readOnly = true;
