@@ -709,7 +709,7 @@ def test_two_traces_without_a_difference(odd: GPT2, open_page: Open) -> None:
     page.keyboard.press("Enter")
     assert page.locator("#sums article").count() == 1
     page = open_page(odd.trace([1]), odd.trace([2, 3]))
-    assert "no token of A stands where one of B does" in page.locator("#compared").inner_text()
+    assert "no tokens of A and B correspond" in page.locator("#compared").inner_text()
     assert [text[0] for text in page.locator("#heatmaps h3").all_inner_texts()] == ["A", "B"]
 
 

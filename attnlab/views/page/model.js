@@ -171,7 +171,7 @@ class Model {
     return editsOf(changes, lookAt, Object.fromEntries(rootless));
   }
 
-  /** What is told of a text at once; nothing is computed. */
+  /** Notes on a text; nothing is computed. */
   open(text, ablated) {
     const ids = this.idsOf(text);
     for (const [, , , how, ...others] of ablated) if (how === "of") checkSameLength(others.length, ids.length);

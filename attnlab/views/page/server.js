@@ -29,7 +29,7 @@ class ServerSource extends LiveSource {
   generate = (trace, how, signal) =>
     this.#about(trace, "write", { trace: trace.id, ...how }, signal);
 
-  /** Nothing that asks the explorer can be done any more; what is shown can be looked at still. */
+  /** Disable all that needs the explorer. */
   markEnded() {
     this.hasEnded = true;
     byId("prompt").readOnly = true;
