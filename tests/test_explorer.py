@@ -84,8 +84,8 @@ def answer(
         return response.status, found, response.read()
 
 
-def traced(explorer: Explorer, text: str = TEXT, *silenced: list[int]) -> Any:
-    body = {"text": text, "silenced": list(silenced)}
+def traced(explorer: Explorer, text: str = TEXT, *ablated: list[Any]) -> Any:
+    body = {"text": text, "ablated": list(ablated)}
     status, _, content = answer(explorer, "POST", "/trace", body)
     assert status == 200, content
     return json.loads(content)
@@ -175,7 +175,7 @@ def test_a_trace(explorer: Explorer) -> None:
     assert json.loads(content) == described
 
 
-def test_a_silenced_head(explorer: Explorer, pocket: GPT2) -> None:
+def test_a_ablated_head(explorer: Explorer, pocket: GPT2) -> None:
     described = traced(explorer, TEXT, [1, 2])
     # As the README has them.
     assert probabilities(explorer, described)["Ġrolled"] == pytest.approx(0.9416, abs=5e-5)
@@ -188,11 +188,11 @@ def test_a_silenced_head(explorer: Explorer, pocket: GPT2) -> None:
     assert numbers(explorer, described["id"], "attention.0") == numbers(
         explorer, plain["id"], "attention.0"
     )
-    silenced = np.frombuffer(numbers(explorer, described["id"], "attention.1"), "<f4")
-    assert (silenced[-8 * 32 :] == 0).all()
+    ablated = np.frombuffer(numbers(explorer, described["id"], "attention.1"), "<f4")
+    assert (ablated[-8 * 32 :] == 0).all()
 
 
-def test_silenced_mlps(explorer: Explorer, pocket: GPT2) -> None:
+def test_ablated_mlps(explorer: Explorer, pocket: GPT2) -> None:
     described = traced(explorer, TEXT, [0, 1], [0], [1], [0, 1])
     head = pocket.trace(TEXT).head(0, 1)
     expected = pocket.trace(TEXT).edited(
@@ -204,6 +204,21 @@ def test_silenced_mlps(explorer: Explorer, pocket: GPT2) -> None:
     )
     wanted = {token.symbol: token.probability for token in expected.next_tokens(TOKENS)}
     assert probabilities(explorer, described) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_changed_steps(explorer: Explorer, pocket: GPT2) -> None:
+    trace, other = pocket.trace(TEXT), pocket.trace(TEXT.replace("dog", "cat"))
+    path, scale = "blocks.1.attention.heads.2", 32**0.5
+    for changes, edits in (
+        ([[1, 2, "weights", 50]], {f"{path}.weights": lambda weights: weights / 2}),
+        ([[1, 2, "V", "of", *other.tokens.ids.tolist()]], {f"{path}.V": other.head(1, 2).V}),
+        ([["mask"], [0, 1]], {"mask": True, "blocks.0.attention.heads.1.context": 0}),
+        ([["root"]], {f"blocks.{n}.attention.Q": lambda Q: Q * scale for n in range(2)}),
+    ):
+        described = traced(explorer, TEXT, *changes)
+        expected = trace.edited(edits)
+        wanted = {token.symbol: token.probability for token in expected.next_tokens(TOKENS)}
+        assert probabilities(explorer, described) == pytest.approx(wanted, rel=1e-3, abs=1e-6)
 
 
 def test_numbers(explorer: Explorer, pocket: GPT2) -> None:
@@ -243,7 +258,7 @@ def test_writing_on_as_a_seed_draws(explorer: Explorer, pocket: GPT2) -> None:
     ]
 
 
-def test_writing_on_with_a_head_silenced(explorer: Explorer, pocket: GPT2) -> None:
+def test_writing_on_with_a_head_ablated(explorer: Explorer, pocket: GPT2) -> None:
     id = traced(explorer, TEXT, [1, 2], [0])["id"]
     found = json.loads(
         answer(explorer, "POST", "/write", {"trace": id, "count": 5, "temperature": 0})[2]
@@ -266,7 +281,7 @@ def test_writing_on_to_the_last_position(pocket: GPT2) -> None:
         status, _, content = answer(explorer, "POST", "/trace", {"ids": written["ids"]})
         body["trace"] = json.loads(content)["id"]
         words = told(explorer, "/write", body)
-        assert words == "The text fills all 17 positions of the model: no room to write on."
+        assert words == "The text fills all 17 positions of the model; no tokens can be added."
 
 
 def test_a_text_that_means_to_be_markup(pocket: GPT2) -> None:
@@ -284,10 +299,10 @@ def test_a_text_that_means_to_be_markup(pocket: GPT2) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"text": ""}, "Type a text: there is nothing to trace."),
-        ({"ids": []}, "Type a text: there is nothing to trace."),
-        ({"text": "hen " * 200}, "tokens are too many: this model reads 128 at most"),
-        ({"ids": [1] * 129}, "129 tokens are too many: this model reads 128 at most"),
+        ({"text": ""}, "Enter a text to trace."),
+        ({"ids": []}, "Enter a text to trace."),
+        ({"text": "hen " * 200}, "tokens; this model reads at most 128"),
+        ({"ids": [1] * 129}, "The text has 129 tokens; this model reads at most 128"),
         ({"ids": [979]}, "979"),
         ({"ids": [-1]}, "-1"),
         ({"ids": [1.5]}, "integers"),
@@ -301,16 +316,16 @@ def test_a_text_that_means_to_be_markup(pocket: GPT2) -> None:
         ({"text": ["a"]}, "text must be a str"),
         ({}, "either a text is traced or ids are"),
         ({"text": "a", "ids": [1]}, "either a text is traced or ids are"),
-        ({"text": "a", "silenced": {}}, "silenced must be a list"),
-        ({"text": "a", "silenced": None}, "silenced must be a list"),
-        ({"text": "a", "silenced": [0, 1]}, "a place is [layer, head] or [layer]; given 0"),
-        ({"text": "a", "silenced": [[]]}, "a place is [layer, head] or [layer]"),
-        ({"text": "a", "silenced": [[0, 1, 2]]}, "a place is [layer, head] or [layer]"),
-        ({"text": "a", "silenced": [["0.mlp", 1]]}, "a place must be an integer"),
-        ({"text": "a", "silenced": [[0, True]]}, "a place must be an integer"),
-        ({"text": "a", "silenced": [[-1, 0]]}, "a place must be an integer"),
-        ({"text": "a", "silenced": [[0, 4]]}, "is no step to edit"),
-        ({"text": "a", "silenced": [[2]]}, "is no step to edit"),
+        ({"text": "a", "ablated": {}}, "ablated must be a list"),
+        ({"text": "a", "ablated": None}, "ablated must be a list"),
+        ({"text": "a", "ablated": [0, 1]}, "a change is [layer, head] or [layer]"),
+        ({"text": "a", "ablated": [[]]}, "a change is [layer, head] or [layer]"),
+        ({"text": "a", "ablated": [[0, 1, 2]]}, "a change is [layer, head] or [layer]"),
+        ({"text": "a", "ablated": [["0.mlp", 1]]}, "a change is"),
+        ({"text": "a", "ablated": [[0, True]]}, "isn't a step to edit"),
+        ({"text": "a", "ablated": [[-1, 0]]}, "isn't a step to edit"),
+        ({"text": "a", "ablated": [[0, 4]]}, "isn't a step to edit"),
+        ({"text": "a", "ablated": [[2]]}, "isn't a step to edit"),
         (b"", "no JSON object"),
         (b"[]", "no JSON object"),
         (b"{", "no JSON object"),
@@ -333,7 +348,7 @@ def test_half_a_character_is_no_harm(explorer: Explorer) -> None:
 def test_how_much_of_a_long_text_fits(explorer: Explorer) -> None:
     text = "".join(f"The hen {n} " for n in range(60))
     words = told(explorer, "/trace", {"text": text})
-    found = re.fullmatch(r"(\d+) tokens .* reads 128 at most, here up to “(.*)”\.", words)
+    found = re.fullmatch(r"The text has (\d+) tokens; .* at most 128, here up to “(.*)”\.", words)
     assert found
     tokenizer = GPT2.from_pretrained("pocket").tokenizer
     assert int(found[1]) == len(tokenizer.encode(text))
@@ -347,9 +362,9 @@ def test_how_much_of_a_long_text_fits(explorer: Explorer) -> None:
         ("The dog", []),
         ("a’b", []),  # which is a token
         ("b\u202e", []),  # of which two bytes are one
-        ("   ", ["This text is white space alone: 3 of its tokens."]),
-        ("a猫b Ω", ["The model has no token for 猫 Ω: it reads their bytes, one by one."]),
-        ("Ω\x85", [r"The model has no token for Ω \x85: it reads their bytes, one by one."]),
+        ("   ", ["The text is only white space: 3 tokens."]),
+        ("a猫b Ω", ["The model has no tokens for 猫 Ω and reads them as single bytes."]),
+        ("Ω\x85", [r"The model has no tokens for Ω \x85 and reads them as single bytes."]),
     ],
 )
 def test_what_may_not_be_seen_of_a_text_is_told(
@@ -362,7 +377,7 @@ def test_what_may_not_be_seen_of_a_text_is_told(
     ("changes", "words"),
     [
         *(
-            ({"count": count}, r"How many tokens shall be written on\? Give .* from 1 to 100\.")
+            ({"count": count}, r"The number of tokens must be from 1 to 100\.")
             for count in (0, 101, None, 1.5, True, "3")
         ),
         ({"temperature": -1}, "temperature must be a number of at least 0"),
@@ -385,7 +400,7 @@ def test_what_is_not_there(explorer: Explorer) -> None:
     id = traced(explorer)["id"]
     odd = ("attention", "", "../../etc/passwd", f"way.{'9' * 5000}")
     for name in ("attention.2", "attention.-1", "attention.x", *odd):
-        assert b"there is no pack" in numbers(explorer, id, name, 400)
+        assert b"unknown pack" in numbers(explorer, id, name, 400)
     assert answer(explorer, "GET", "/nothing")[0] == 404
     assert answer(explorer, "GET", "/trace")[0] == 405
     assert answer(explorer, "DELETE", "/numbers")[0] == 405
@@ -395,9 +410,9 @@ def test_long_requests(explorer: Explorer) -> None:
     for length in (100_001, 30_000_000):
         words = told(explorer, "/trace", {"text": "x" * length}, 413)
         assert words == (
-            "More than 100,000 bytes are too many: this model reads 128 tokens at most."
+            "The text has more than 100,000 bytes; this model reads at most 128 tokens."
         )
-    assert "tokens are too many" in told(explorer, "/trace", {"text": "x" * 99_000})
+    assert "; this model reads at most" in told(explorer, "/trace", {"text": "x" * 99_000})
     traced(explorer)
 
 
@@ -664,12 +679,12 @@ def test_a_tokens_way_is_computed_once(explorer: Explorer, pocket: GPT2) -> None
 def test_what_traces_share_counts_once(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     trace.next_tokens()
-    silenced = trace.edited({"blocks.1.mlp.output": 0})
-    silenced.next_tokens()
+    ablated = trace.edited({"blocks.1.mlp.output": 0})
+    ablated.next_tokens()
     alone = size_of([trace])
     assert alone > sum(block.output.nbytes for block in trace.blocks)
-    both = size_of([trace, silenced])
-    assert both == size_of([silenced])
+    both = size_of([trace, ablated])
+    assert both == size_of([ablated])
     assert alone < both < 1.5 * alone
 
 
@@ -677,9 +692,9 @@ def test_what_traces_share_counts_once(pocket: GPT2) -> None:
 
 
 def test_what_it_opens_with_is_told_at_once(pocket: GPT2) -> None:
-    with pytest.raises(InvalidValueError, match="Type a text"):
+    with pytest.raises(InvalidValueError, match="Enter a text"):
         pocket.explore("")
-    with pytest.raises(InvalidValueError, match="129 tokens are too many"):
+    with pytest.raises(InvalidValueError, match="129 tokens; this model"):
         pocket.explore([1] * 129)
     with pytest.raises(InvalidValueError, match="must be one row of integers"):
         pocket.explore(3.5)
@@ -820,7 +835,7 @@ def test_ctrl_c(sent: str) -> None:
         assert traced(explorer, "the hen")["text"] == "the hen"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (130, f"{NOTICE}The explorer has ended: Ctrl-C.\n")
+    assert (process.returncode, err) == (130, f"{NOTICE}Explorer stopped.\n")
 
 
 def test_the_command_ends_when_the_page_says_so() -> None:
@@ -831,7 +846,7 @@ def test_the_command_ends_when_the_page_says_so() -> None:
     process = start("explore", "the hen", "--no-browser")
     assert answer(link_of(process), "POST", "/stop")[0] == 200
     _, err = process.communicate(timeout=PATIENCE)
-    ended = "The explorer has ended: its page asked for it.\n"
+    ended = "Explorer stopped from the page.\n"
     assert (process.returncode, err) == (0, NOTICE + ended)
 
 
@@ -869,5 +884,5 @@ def test_the_browser_is_given_a_file_that_leads_on(tmp_path: Path) -> None:
     assert f"url={link}" in file.read_text()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (130, f"{NOTICE}The explorer has ended: Ctrl-C.\n")
+    assert (process.returncode, err) == (130, f"{NOTICE}Explorer stopped.\n")
     assert not file.exists()

@@ -88,7 +88,7 @@ def test_the_locale_where_no_variable_tells(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("given", ["de", "zh_CN", "", 3, ["zh"], True])
 def test_other_languages(odd: GPT2, given: Any) -> None:
-    with pytest.raises(InvalidValueError, match="language must be 'en' or 'zh'; given "):
+    with pytest.raises(InvalidValueError, match="language must be 'en' or 'zh'; got "):
         odd.trace("the hen").to_html(language=given)
 
 
@@ -192,7 +192,7 @@ def test_a_message_says_what_it_is_made_of() -> None:
 def test_values_are_put_in_place() -> None:
     assert say("query {i}", "zh", i=3) == "查询 3"
     assert say("query {i}", "en", i=3) == "query 3"
-    assert say("{symbol}, found in the cache", "zh", symbol="{i}") == "{i}，来自缓存"
+    assert say("{symbol}, from the cache", "zh", symbol="{i}") == "{i}，来自缓存"
     assert say("Dk", "zh") == "Dk"
     assert say("{no label}", "zh") == "{no label}"
 
@@ -261,8 +261,8 @@ def titles(odd: GPT2, directory: Path) -> dict[str, str]:
             "GPT2：3 层，每层 5 个头，宽度 35，55,335 个参数，float32"
         ),
         long.caution: (
-            "少数几篇文本占了大部分词元：均值只相当于 1.4 篇等长文本的均值，"
-            "误差说明不了多少。请把长文本分段给出。"
+            "少数几篇文本占了大部分词元：有效样本只有 1.4 篇文本，"
+            "不足以可靠地估计误差。请把长文本拆分开。"
         ),
         long.loss: f"损失：每个词元 {long.loss.split(' nats')[0].removeprefix('loss ')} 纳特",
         atlas.head(1, 2).title: "第 1 层，头 2：2 篇文本、12 个词元的均值",

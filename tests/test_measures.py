@@ -11,8 +11,8 @@ from attnlab import GPT2, Tokenizer, Trace, at
 from attnlab.analysis.jobs import JOBS
 from attnlab.corpus.measures import (
     LARGEST_WRITERS,
-    LOOKS,
     MEASURES,
+    TARGETS,
     checked_measures,
     entropy,
     measured,
@@ -49,7 +49,7 @@ BY_HAND = [
 
 @pytest.mark.parametrize(("look", "keys", "sums", "places"), BY_HAND)
 def test_shares_by_hand(look: str, keys: Any, sums: float, places: float) -> None:
-    found = share(WEIGHTS, np.asarray(LOOKS[look](TOKENS), float), keys)
+    found = share(WEIGHTS, np.asarray(TARGETS[look](TOKENS), float), keys)
     np.testing.assert_allclose(found.sums, [sums])
     np.testing.assert_allclose(found.places, [places])
 
@@ -208,9 +208,9 @@ def test_measures_of_a_users_own() -> None:
     assert (found["some"].places == np.eye(2, 4)).all()
     assert (found["some"].sums == 3 * np.eye(2, 4)).all()
     for function, told in (
-        (fails, "the measure fails fails: AttributeError"),
-        (misshaped, r"shape \(2, 4\); given \(4, 2\)"),
-        (infinite, "infinite has numbers that are not finite"),
+        (fails, "the measure fails failed: AttributeError"),
+        (misshaped, r"shape \(2, 4\); got shape \(4, 2\)"),
+        (infinite, "infinite is not finite"),
     ):
         with pytest.raises(InvalidValueError, match=told):
             measured(trace, checked_measures([function]))
@@ -222,9 +222,9 @@ def test_measures_that_can_not_be() -> None:
     for given in ("loss", [], {"loss": 1}, 7):
         with pytest.raises(InvalidTypeError, match="a list of names and functions"):
             checked_measures(given)
-    with pytest.raises(InvalidValueError, match="there is no measure 'sleep'"):
+    with pytest.raises(InvalidValueError, match="unknown measure 'sleep'"):
         checked_measures(["sleep"])
-    with pytest.raises(InvalidValueError, match="there is no measure 3"):
+    with pytest.raises(InvalidValueError, match="unknown measure 3"):
         checked_measures([3])
     with pytest.raises(InvalidValueError, match="two measures are called loss"):
         checked_measures(["loss", "loss"])

@@ -78,7 +78,7 @@ def test_nor_in_the_explorer(browser: Any, axe: str, scheme: str, width: int) ->
         page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
         page.goto(explorer.url)
         page.locator("#head-toggle").click()
-        until(page, "document.querySelector('.map.silenced') !== null")
+        until(page, "document.querySelector('.map.ablated') !== null")
         page.locator("#prompt").fill("")
         page.locator("#prompt").press("Enter")
         until(page, "document.querySelector('#told').textContent !== ''")

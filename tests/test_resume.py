@@ -99,7 +99,7 @@ def test_a_changed_number_is_told(
     tensors[name] = tensors[name] * np.float32(1.0001)
     save_file(tensors, tmp_path / STATE, metadata)
     told = refusal(tmp_path / STATE)
-    assert "is not what was written: its checksum differs: start again in a new" in told
+    assert "is not what was written: its checksum differs. Start again in a new" in told
 
 
 Change = Callable[[Tensors, Metadata], object]
@@ -172,7 +172,7 @@ def test_what_no_run_writes_is_refused_though_its_checksum_be_right(
     tensors, metadata = contents(file)
     change(tensors, metadata)
     sealed(file, tensors, metadata)
-    assert "is not a training's whole state: start again in a new directory" in refusal(file)
+    assert "is not a valid training state. Start again in a new directory" in refusal(file)
 
 
 def test_a_state_without_achecksum(finished: tuple[Training, bytes], tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_state_of_the_first_format(finished: tuple[Training, bytes], tmp_path:
     tensors, _ = contents(file)
     save_file(tensors, file, {"format": "1", "n_layer": "1", "corpus": '"285 tokens"'})
     told = refusal(file)
-    assert f"its format must be '{FORMAT}', and is '1': start again in a new directory" in told
+    assert f"its format must be '{FORMAT}', and is '1'. Start again in a new directory" in told
     save_file(tensors, file)
     assert f"its format must be '{FORMAT}', and is None" in refusal(file)
 

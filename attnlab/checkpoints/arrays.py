@@ -93,7 +93,7 @@ def parameters_in_memory(
     """
     check_kind(config, GPT2Config, "config")
     if not isinstance(arrays, Mapping):
-        raise InvalidTypeError(f"arrays must be a dict of names and arrays; given {quoted(arrays)}")
+        raise InvalidTypeError(f"arrays must be a dict of names and arrays; got {quoted(arrays)}")
     checked = checked_dtype(dtype)
     found, copy, left_out = parameters_among(_entries(arrays, config), config, WHERE)
     parameters = ParameterVector(config, dtype=checked)
@@ -119,7 +119,7 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, Held]:
         items = list(arrays.items())
     for name, array in items:
         if not isinstance(name, str):
-            raise InvalidTypeError(f"an array's name is a str; given {quoted(name)}")
+            raise InvalidTypeError(f"an array's name is a str; got {quoted(name)}")
         try:
             bare = tensor_name(name)
         except UnknownParameterError:
@@ -165,7 +165,7 @@ def config_of(model: Any) -> GPT2Config:
         found = (attribute(inside, name) for name in INSIDE)
         inside = next((one for one in found if one is not None), None)
     raise InvalidTypeError(
-        "a GPT-2 of transformers has a config and a state_dict(); given a "
+        "a GPT-2 of transformers has a config and a state_dict(); got a "
         f"{type(model).__name__}. GPT2.from_arrays takes arrays by their names"
     )
 

@@ -1,5 +1,4 @@
-"""The command `attnlab`: for people, and with `--json` for programs, as `cli.schema.json` says.
+"""The command `attnlab`; `cli.schema.json` describes its `--json` output.
 
-`arguments` says what can be typed, `subcommands` what each subcommand computes, `command` runs one
-and prints its report.
+`arguments` has the parser, `subcommands` computes a report, `command` prints it.
 """

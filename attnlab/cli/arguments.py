@@ -1,4 +1,4 @@
-"""What the command `attnlab` and its subcommands take."""
+"""The argument parser of the command `attnlab`."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from attnlab.support.tables import printable
 
 AS_JSON: dict[str, Any] = {"action": "store_true", "help": "print JSON, for programs"}
 
-REPEATABLE = "may be given several times"
+REPEATABLE = "may be repeated"
 
-# How a token of the vocabulary is given.
-BY_TEXT_OR_ID = "by its text, such as ' dog', or its id"
+BY_TEXT_OR_ID = "a token's text, such as ' dog', or id"
 
-# A token by its number, negative ones counted from the end; all else is a token's text.
+# A token's position; anything else is a token's text.
 NUMBER = re.compile(r"-?[0-9]+")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose messages have control characters as escapes."""
+    """A parser that escapes control characters in its messages."""
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))
 
 
 def parser() -> Parser:
-    """The parser of the command, with all subcommands."""
+    """The parser with all subcommands."""
     whole = Parser(prog="attnlab", description="Look inside GPT-2's attention.")
     whole.add_argument("--version", action="version", version=f"attnlab {__version__}")
     whole.add_argument("--json", **AS_JSON)
@@ -38,144 +37,143 @@ def parser() -> Parser:
 
     def command(name: str, help: str, has_model: bool = True) -> Parser:
         added: Parser = commands.add_parser(name, help=help, description=help)
-        # Without a default, which would replace what stood before the subcommand.
+        # A default here would override --json before the subcommand.
         added.add_argument("--json", default=argparse.SUPPRESS, **AS_JSON)
         if has_model:
             added.add_argument(
                 "--model",
-                help="directory, name on the hub, or pocket (default: the value of ATTNLAB_MODEL, "
+                help="a directory, a name on the hub, or pocket (default: ATTNLAB_MODEL if set, "
                 "else GPT-2 if it is in the cache, else pocket)",
             )
         return added
 
-    trace = command("trace", "tables of one head's steps, or of any other")
+    trace = command("trace", "print one head's steps, or any others, as tables")
     add_text(trace)
     add_head(trace)
     trace.add_argument(
         "--step",
         action="append",
-        help="a step of the head, such as weights, or a path from the whole, such as logits, "
-        f"blocks.0.mid or blocks.0.mlp.hidden; {REPEATABLE} (default: all of the head's from Q to "
-        "context)",
+        help="a step of the head, such as weights, or a path, such as logits, blocks.0.mid or "
+        f"blocks.0.mlp.hidden; {REPEATABLE} (default: all of the head's, from Q to context)",
     )
 
     explain = command(
-        "explain", "the arithmetic of one weight, of a row of weights, or of any number"
+        "explain", "print the arithmetic of one weight, a row of weights, or any other number"
     )
     add_text(explain)
     add_head(explain)
     explain.add_argument(
         "--step",
         default="weights",
-        help="a step of the head, such as Q, or a path from the whole, such as logits, "
-        "probabilities or blocks.0.mlp.hidden (default: %(default)s)",
+        help="a step of the head, such as Q, or a path, such as logits, probabilities or "
+        "blocks.0.mlp.hidden (default: %(default)s)",
     )
-    add_token(explain, "--query", "--token", help="the query, or the row (default: last)")
+    add_token(explain, "--query", "--token", help="the query, or the row's token (default: last)")
     add_token(explain, "--key", help="the attended token (default: the whole row)")
     explain.add_argument(
         "--component",
         type=token,
-        help="which number of a row without keys, from 0 (default: the first); of logits a token "
+        help="index in a row that has no keys, from 0 (default: 0); for logits, "
         f"{BY_TEXT_OR_ID} (default: the most probable)",
     )
 
-    add_head(command("walkthrough", "the published walkthrough, step by step"))
-    command("verify", "compare the model with published figures; status 1 if it differs")
+    add_head(command("walkthrough", "print the published walkthrough, step by step"))
+    command("verify", "compare the model with published figures; exit status 1 if they differ")
 
-    html = command(
-        "html", "write a page to explore in any browser; of two texts, or with edits, of both"
-    )
-    add_text(html, "the text that is traced, or two texts to compare")
-    html.add_argument("-o", "--output", default="attention.html", help="(default: %(default)s)")
-    html.add_argument("--open", action="store_true", help="show the page in the browser")
+    html = command("html", "write a page to explore in any browser; two texts or edits compare")
+    add_text(html, "the text to trace, or two texts to compare")
     html.add_argument(
-        "--force", action="store_true", help="replace a file that attnlab did not write, unasked"
+        "-o", "--output", default="attention.html", help="the file to write (default: %(default)s)"
     )
+    html.add_argument("--open", action="store_true", help="open the page in the browser")
+    html.add_argument("--force", action="store_true", help="overwrite any file without asking")
 
-    explore = command("explore", "open a page in the browser to type texts and silence heads")
-    explore.add_argument("texts", nargs="*", metavar="TEXT", help="what it opens with; - for stdin")
+    explore = command("explore", "open a page in the browser to type texts and ablate heads")
+    explore.add_argument("texts", nargs="*", metavar="TEXT", help="the first text; - reads stdin")
     add_file(explore)
     explore.add_argument(
         "--atlas",
         metavar="FILE",
-        help="open an atlas, a file or directory of attnlab atlas, in which each passage links to "
-        "its trace; without --model with the model that was measured",
+        help="open an atlas that attnlab atlas wrote, with links to its passages' traces (default "
+        "model: the one that was measured)",
     )
     explore.add_argument(
         "--port", type=int, default=0, help="the port to listen on (default: a free one)"
     )
-    explore.add_argument("--no-browser", action="store_true", help="print the link only")
+    explore.add_argument("--no-browser", action="store_true", help="only print the link")
 
     playground = command(
         "playground", "write a page that holds the model and runs it, in any browser, offline"
     )
     playground.add_argument("path", metavar="FILE", help="the page, such as pocket.html")
-    playground.add_argument("--text", help="what it opens with")
+    playground.add_argument("--text", help="the text to open with")
     playground.add_argument("--open", action="store_true", help="show the page in the browser")
     playground.add_argument(
-        "--force", action="store_true", help="replace a file that attnlab did not write, unasked"
+        "--force", action="store_true", help="overwrite any file without asking"
     )
 
-    following = command("next", "which tokens may follow a text")
+    following = command("next", "print the most probable next tokens")
     add_text(following)
     following.add_argument("-k", type=int, default=5, help="how many (default: %(default)s)")
 
     generate = command("generate", "continue a text")
-    add_text(generate, "the text that is continued")
+    add_text(generate, "the text to continue")
     generate.add_argument(
-        "-n", "--tokens", type=int, default=20, help="how many at most (default: %(default)s)"
+        "-n", "--tokens", type=int, default=20, help="at most this many (default: %(default)s)"
     )
     generate.add_argument(
         "--temperature",
         type=float,
         default=1.0,
-        help="0 takes the most probable token (default: %(default)s)",
+        help="sampling temperature; 0 is greedy (default: %(default)s)",
     )
-    generate.add_argument("--top-k", type=int, help="draw from the k most probable tokens only")
+    generate.add_argument("--top-k", type=int, help="sample from the k most probable tokens")
     generate.add_argument(
-        "--top-p", type=float, help="draw from the fewest tokens whose probabilities reach this sum"
+        "--top-p", type=float, help="sample from the fewest tokens with this total probability"
     )
-    generate.add_argument("--seed", type=int, help="makes the draws repeatable")
+    generate.add_argument("--seed", type=int, help="makes the sampling reproducible")
     generate.add_argument(
         "--drop-oldest",
         action="store_true",
-        help="drop the oldest tokens where the model has no room for all",
+        help="drop the oldest tokens when the context is full",
     )
-    generate.add_argument("--stop", action="append", help=f"a text to end with; {REPEATABLE}")
+    generate.add_argument("--stop", action="append", help=f"a text to stop at; {REPEATABLE}")
 
-    lens = command("lens", "what each stop of the residual stream would predict")
+    lens = command("lens", "print what each layer of the residual stream predicts (logit lens)")
     add_text(lens)
     one = lens.add_mutually_exclusive_group()
-    one.add_argument("--token", type=token, help=f"follow one, {BY_TEXT_OR_ID}")
-    add_token(one, "--position", help="the first few predictions at one token")
-    lens.add_argument("-k", type=int, default=5, help="how many there (default: %(default)s)")
+    one.add_argument("--token", type=token, help=f"follow one token: {BY_TEXT_OR_ID}")
+    add_token(one, "--position", help="show the top k predictions at one token")
+    lens.add_argument("-k", type=int, default=5, help="for --position (default: %(default)s)")
 
-    attribution = command("attribution", "what each head and MLP adds to a token's logit")
+    attribution = command("attribution", "print what each head and MLP adds to a token's logit")
     add_text(attribution)
     attribution.add_argument("--token", type=token, required=True, help=BY_TEXT_OR_ID)
     attribution.add_argument(
         "--against", type=token, metavar="TOKEN", help="a token whose logit is subtracted"
     )
-    add_token(attribution, "--position", default="-1", help="after which token (default: last)")
+    add_token(
+        attribution, "--position", default="-1", help="the token to predict after (default: last)"
+    )
 
-    check = command("check", "what is wrong in your own code's numbers; status 1 if any is")
+    check = command("check", "find mistakes in your own code's numbers; exit status 1 if any")
     check.add_argument(
-        "arrays", metavar="ARRAYS", help="such as mine.npz, of numpy.savez(file, weights=...)"
+        "arrays", metavar="ARRAYS", help="such as mine.npz, from numpy.savez(file, weights=...)"
     )
     check.add_argument(
         "--text",
         action="append",
         default=[],
         dest="texts",
-        help="the text that your code was given; - reads it from stdin",
+        help="the text that your code read; - reads it from stdin",
     )
     add_file(check)
-    check.add_argument("--layer", type=int, help="if the names in the file are those of a layer")
-    check.add_argument("--head", type=int, help="if they are those of one head of it")
+    check.add_argument("--layer", type=int, help="the layer that the arrays' names refer to")
+    check.add_argument("--head", type=int, help="the head that the arrays' names refer to")
 
-    atlas = command("atlas", "every head measured over a corpus, with errors by text")
+    atlas = command("atlas", "measure every head over a corpus, with standard errors")
     atlas.add_argument(
-        "corpus", help="a file with a text on each line, or a directory with one in each file"
+        "corpus", help="a file with one text per line, or a directory with one text per file"
     )
     atlas.add_argument(
         "--measure",
@@ -185,23 +183,21 @@ def parser() -> Parser:
         metavar="NAME",
         help=f"{', '.join(MEASURES)}; {REPEATABLE} (default: all)",
     )
-    atlas.add_argument(
-        "--workers", type=int, default=1, help="processes that share the work (default: 1)"
-    )
-    atlas.add_argument("--window", type=int, help="tokens that are traced at once (default: 128)")
+    atlas.add_argument("--workers", type=int, default=1, help="number of processes (default: 1)")
+    atlas.add_argument("--window", type=int, help="tokens to trace at once (default: 128)")
     atlas.add_argument(
         "--out",
         metavar="DIRECTORY",
-        help="where it is written, piece by piece; the same command resumes it",
+        help="where to save the result and the progress; the same command resumes",
     )
 
-    download = command("download", "fetch a model into the hub's cache", has_model=False)
+    download = command("download", "download a model to the hub's cache", has_model=False)
     download.add_argument("name", help="such as gpt2, gpt2-medium, distilgpt2, or owner/name")
-    command("info", "a model's sizes, and where its files are")
+    command("info", "print a model's sizes and where its files are")
     return whole
 
 
-def add_text(command: Parser, help: str = "the text that is traced") -> None:
+def add_text(command: Parser, help: str = "the text to trace") -> None:
     command.add_argument("texts", nargs="*", metavar="TEXT", help=f"{help}; - reads it from stdin")
     add_file(command)
     command.add_argument(
@@ -210,7 +206,7 @@ def add_text(command: Parser, help: str = "the text that is traced") -> None:
         default=[],
         type=edit,
         metavar="PATH=NUMBER",
-        help="replace a step by a number, as in blocks.1.attention.heads.2.context=0; a mask by "
+        help="set a step to a number, such as blocks.1.attention.heads.2.context=0, or a mask to "
         f"True or False; {REPEATABLE}",
     )
 
@@ -222,7 +218,7 @@ def add_file(command: Parser) -> None:
         default=[],
         dest="files",
         metavar="FILE",
-        help="a text in a file, UTF-8; a line end at its end is left out, as of stdin's",
+        help="read the text from a UTF-8 file; a final line end is dropped, as with stdin",
     )
 
 
@@ -239,12 +235,12 @@ def add_token(
         type=token,
         default=default,
         metavar="TOKEN",
-        help=f"{help}: its number, negative ones count from the end, or its text",
+        help=f"{help}: its position, negative from the end, or its text",
     )
 
 
 def edit(given: str) -> tuple[str, bool | int | float]:
-    """A step's path, and the number that replaces the step."""
+    """Parse PATH=NUMBER."""
     path, _, value = given.partition("=")
     if value in ("True", "False"):
         return path, value == "True"
@@ -255,5 +251,5 @@ def edit(given: str) -> tuple[str, bool | int | float]:
 
 
 def token(given: str) -> int | str:
-    """A token by its number or its text."""
+    """Parse a token's position or text."""
     return int(given) if NUMBER.fullmatch(given) else given

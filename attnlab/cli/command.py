@@ -1,11 +1,9 @@
-"""The command `attnlab`: traces, explanations and verdicts in a terminal, or as JSON.
+"""Run the command `attnlab`.
 
-Exit statuses: 0 fine; 1 published figures disagree, or are another model's, or what was checked
-does not agree; 2 bad usage, an `AttnlabError`, or output that can't be written, told on stderr; 130
-after Ctrl-C; 141 when nobody reads the output any more.
+Exit statuses: 0 success; 1 `verify` or `check` found a difference; 2 bad usage, an `AttnlabError`,
+or output that can't be written; 130 after Ctrl-C; 141 if the output's reader is gone.
 
-With `--json` one object is printed, as `attnlab/cli/cli.schema.json` describes it; notices go to
-stderr.
+With `--json`, stdout has one object, see `attnlab/cli/cli.schema.json`; notices go to stderr.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from attnlab.views.terminal import Terminal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit status, see the module's docstring."""
+    """Run one command and return its exit status, see the module's docstring."""
     return exit_status(lambda: _main(arguments))
 
 
@@ -43,7 +41,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: arrays as lists, numbers that are not finite as null."""
+    """Convert a value for JSON: arrays to lists, non-finite numbers to null."""
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, np.ndarray):

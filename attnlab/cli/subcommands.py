@@ -1,4 +1,4 @@
-"""What each subcommand computes, shows, and answers with `--json`."""
+"""Compute each subcommand's report, for people and for programs."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from attnlab.views.shown import Shown, check_step, shown
 
 @dataclass(frozen=True)
 class Report:
-    """What a subcommand has computed.
+    """The result of a subcommand.
 
     Attributes
     ----------
-    content : for programs; may hold arrays, bytes and numbers that are not finite
-    shown : for people, what `Terminal.show` takes
+    content : for --json; may hold arrays and non-finite numbers
+    shown : for people, as `Terminal.show` takes it
     status : the exit status
-    then : what is done once that has been printed
+    then : called after printing
     """
 
     content: dict[str, Any]
@@ -62,26 +62,25 @@ class Report:
 def _model(options: argparse.Namespace) -> GPT2:
     if options.model is not None:
         return GPT2.from_pretrained(options.model)
-    with contextlib.redirect_stdout(sys.stderr):  # its notice is no part of the answer
+    with contextlib.redirect_stdout(sys.stderr):  # its notice isn't part of the output
         return GPT2.default()
 
 
 def _texts(options: argparse.Namespace, most: int = 1) -> list[str]:
-    """The texts that were given, from the command, stdin and files."""
+    """The texts from the command line, stdin and files."""
     count = len(options.texts) + len(options.files)
     if not 1 <= count <= most:
         option = "--text " if options.command == "check" else ""
         raise InvalidValueError(
-            f"{'one text or two are' if most > 1 else 'one text is'} taken, and {count} "
-            f"given: a text of several words stands between quotes, such as {option}"
-            f"“The dog chased the ball”, or comes from --file FILE, or with {option}- from stdin"
+            f"expected one text{' or two' if most > 1 else ''}; got {count}. Put a text in quotes, "
+            f'such as {option}"The dog chased the ball", or use --file FILE, or {option}- for stdin'
         )
     texts = [_of_stdin() if text == "-" else text for text in options.texts]
     return texts + [read_text(file, InvalidValueError).removesuffix("\n") for file in options.files]
 
 
 def _of_stdin() -> str:
-    """The text that comes from stdin, UTF-8, whatever a terminal's own encoding is."""
+    """The text on stdin, always decoded as UTF-8."""
     content = sys.stdin.buffer.read(LARGEST + 1) if sys.stdin else b""
     if len(content) > LARGEST:
         raise InvalidValueError(f"stdin can't be read: it has more than {LARGEST:,} bytes")
@@ -89,14 +88,14 @@ def _of_stdin() -> str:
 
 
 def _model_and_trace(options: argparse.Namespace) -> tuple[GPT2, Trace]:
-    """The model, and the text's trace with what was asked to be otherwise."""
+    """The model, and the text's trace with the edits."""
     (text,) = _texts(options)
     model = _model(options)
     return model, model.trace(text).edited(dict(options.edit))
 
 
 def _which_head(part: Result) -> dict[str, int]:
-    """The layer and the head that a part of a trace is of; without what it is not of."""
+    """The layer and head of a part of a trace, as far as it has them."""
     names = {"blocks": "layer", "heads": "head"}
     return {
         names[place]: int(number)
@@ -129,15 +128,15 @@ def _trace(options: argparse.Namespace) -> Report:
             for step, (part, name) in zip(steps, places, strict=True)
         ],
     }
-    if not options.step:  # what most people came for, before three matrices of 32 columns
+    if not options.step:  # the weights first, before three wide matrices
         steps.sort(key=lambda step: step.name != "weights")
     return Report(content, [Heading(title), trace.tokens, *steps])
 
 
 def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
-    """A step of the head by its name, or of the whole trace by its path: what it is of, its name.
+    """Find a step of the head by name, or any step by path: the part that has it, and its name.
 
-    Of what each head of a layer has it is that of the head of this number.
+    For a layer's step that is split by head, the part is the head with this head's number.
     """
     if path in head.parts:
         return head, path
@@ -146,8 +145,8 @@ def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
             check_step(head, path)
         except InvalidValueError as error:
             raise InvalidValueError(
-                f"{error}; of the whole there are {', '.join(trace.parts)}, and paths such as "
-                "blocks.0.mid, blocks.0.mlp.hidden"
+                f"{error}; or one of the trace: {', '.join(trace.parts)}; or a path such as "
+                "blocks.0.mid or blocks.0.mlp.hidden"
             ) from None
     part, name = step_at(trace, path)
     if isinstance(part, MultiHeadAttention) and name in PER_HEAD:
@@ -156,16 +155,16 @@ def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
 
 
 def _path(part: Result, name: str) -> str:
-    """A step's path from the whole trace."""
+    """A step's path in the trace."""
     return f"{part.path}.{name}".lstrip(".")
 
 
 def _shown_at(part: Result, name: str, *, is_path: bool) -> Shown:
-    """A step as a table; one that was given by its path is headed with what it is of."""
+    """A step as a table; if it was given by path, the heading says which part it belongs to."""
     if name == PROBABILITIES and not part.path:
         raise InvalidValueError(
-            "probabilities are no step, and have no table: attnlab next shows the largest, attnlab "
-            "explain --step probabilities the arithmetic of one"
+            "probabilities can't be printed as a table; attnlab next prints the largest, and "
+            "attnlab explain --step probabilities the arithmetic of one"
         )
     step = shown(part, name)
     if not is_path:
@@ -218,9 +217,9 @@ def _verify(options: argparse.Namespace) -> Report:
 def _html(options: argparse.Namespace) -> Report:
     texts, edits = _texts(options, most=2), dict(options.edit)
     if len(texts) > 1 and edits:
-        raise InvalidValueError("a page is of two texts, or of one with and without edits")
+        raise InvalidValueError("--edit can't be used with two texts")
     if options.output == "-":
-        raise InvalidValueError("a page is written to a file, such as -o page.html; given -o -")
+        raise InvalidValueError("can't write a page to stdout; use -o FILE, such as -o page.html")
     file = _page_to_write(options.output, options)
     model = _model(options)
     traces = [model.trace(text) for text in texts]
@@ -250,10 +249,10 @@ def _page_to_write(path: str, options: argparse.Namespace) -> Path:
 
 
 def _ask_to_replace(file: Path) -> None:
-    """Raise unless someone at a terminal agrees that a file is replaced."""
-    found = f"{file} is there, and is no page of attnlab's"
+    """Raise unless the user agrees to replace a file."""
+    found = f"{file} exists and wasn't written by attnlab"
     if not (sys.stdin and sys.stdin.isatty()):
-        raise WriteError(f"{found}: --force replaces it, -o FILE writes another one")
+        raise WriteError(f"{found}. Use --force to replace it, or -o FILE for another one")
     print(printable(f"{found}. Replace it? [y/N] "), end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise WriteError("Not replaced.")
@@ -263,7 +262,7 @@ def _explore(options: argparse.Namespace) -> Report:
     start = _texts(options) if options.texts or options.files else []
     found = None if options.atlas is None else open_atlas(options.atlas)
     if found is not None and options.model is None:
-        options.model = found.model_given or None  # of a model in memory it knows none
+        options.model = found.model_given or None  # empty if the model was in memory
     model = _model(options)
     if found is None:
         explorer = model.explore(*start, port=options.port)
@@ -278,19 +277,19 @@ def _explore(options: argparse.Namespace) -> Report:
                     _show_in_browser(link)
                 explorer.wait()
         except KeyboardInterrupt:
-            raise KeyboardInterrupt("The explorer has ended: Ctrl-C.") from None
-        print("The explorer has ended: its page asked for it.", file=sys.stderr)
+            raise KeyboardInterrupt("Explorer stopped.") from None
+        print("Explorer stopped from the page.", file=sys.stderr)
 
-    shown = [_title(model), explorer.url, "Anyone with this link has access. Ctrl-C ends it."]
+    shown = [_title(model), explorer.url, "Anyone with this link has access. Ctrl-C to stop."]
     return Report({**_of_model(model), "url": explorer.url}, shown, then=serve)
 
 
 @contextlib.contextmanager
 def _link(url: str) -> Iterator[Path]:
-    """A page that leads on to a link, in a file that nobody else can read.
+    """A private file that redirects to a link.
 
-    A browser's arguments, in which the link would stand, are seen by all users of a machine. The
-    file lies where browsers may read that are shut in, as Ubuntu's are.
+    A link among a browser's arguments would be visible to all users of the machine. The file is in
+    the home directory, because sandboxed browsers, such as Ubuntu's, can't read /tmp.
     """
     handle, name = tempfile.mkstemp(prefix="attnlab-", suffix=".html", dir=Path.home())
     try:
@@ -303,7 +302,7 @@ def _link(url: str) -> Iterator[Path]:
 
 def _show_in_browser(page: Path) -> None:
     if not webbrowser.open(page.as_uri()):
-        print("No browser is to be found here: open it yourself.", file=sys.stderr)
+        print("No browser found; open the link yourself.", file=sys.stderr)
 
 
 def _next(options: argparse.Namespace) -> Report:
@@ -394,7 +393,7 @@ def _check(options: argparse.Namespace) -> Report:
         if result is not trace or not {*mine} & {*Head.steps}:
             raise
         raise InvalidValueError(
-            f"{error}; steps of one head go with --layer and --head, of all heads with --layer"
+            f"{error}. For steps of one head, use --layer and --head; for a layer's, --layer"
         ) from None
 
     content = {
@@ -434,13 +433,12 @@ def _atlas(options: argparse.Namespace) -> Report:
     shown += [f"{name} could not be measured: {reason}" for name, reason in found.faults]
     if options.out is not None:
         directory = as_path(options.out)
-        shown.append(f"attnlab.open_atlas({str(directory / RESULT)!r}) opens it")
+        shown.append(f"Python: attnlab.open_atlas({str(directory / RESULT)!r})")
         if (directory / PAGE).exists():
-            shown.append(f"{directory / PAGE} shows it, with texts of every head")
+            shown.append(f"Page: {directory / PAGE}")
         if found.model_given:
             given, where = map(shlex.quote, (found.model_given, str(directory)))
-            command = f"attnlab explore --model {given} --atlas {where}"
-            shown.append(f"{command} opens their traces")
+            shown.append(f"Explorer: attnlab explore --model {given} --atlas {where}")
     content = {
         **_of_model(model),
         "texts": found.texts,
@@ -477,7 +475,7 @@ def _info(options: argparse.Namespace) -> Report:
 
 
 def _traced(model: GPT2, trace: Trace, options: argparse.Namespace) -> dict[str, Any]:
-    """What was traced, for machines."""
+    """The model and the traced text, for --json."""
     return {
         **_of_model(model),
         "tokens": _token_list(trace.tokens),
@@ -486,7 +484,7 @@ def _traced(model: GPT2, trace: Trace, options: argparse.Namespace) -> dict[str,
 
 
 def _of_model(model: GPT2) -> dict[str, Any]:
-    """Which model it was, for machines."""
+    """The model, for --json."""
     parameters = model.parameters
     directory = str(parameters.directory) if isinstance(parameters, Checkpoint) else None
     return {"model": _title(model), "directory": directory}

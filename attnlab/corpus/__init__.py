@@ -1,11 +1,11 @@
-"""Every head over a whole corpus: texts in, means with errors out, on one machine or many.
+"""Statistics of every head over a corpus, with standard errors, on one machine or many.
 
-    texts ──> chunks ──> a worker's windows ──> measures ──> a tally of each chunk ──> Atlas
+    texts ──> chunks ──> windows ──> measures ──> a tally per chunk ──> Atlas
 
-`texts` reads a corpus; a `worker` cuts each text into windows, traces them and takes the `measures`
-(your own functions among them); what texts add up to is a `tally` of their chunk. Tallies are added
-in the order of their chunks, so that it does not matter who made them and when. `run` hands the
-work out and `result` is the atlas.
+`texts` reads a corpus. A `worker` cuts each text into windows, traces them and computes the
+`measures`, which may include your own functions. A `tally` holds a chunk's sums; tallies are added
+in chunk order, so the result doesn't depend on the workers. `run` distributes the work and
+`result` is the atlas.
 """
 
 from attnlab.corpus.measures import MEASURES

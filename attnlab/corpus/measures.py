@@ -1,9 +1,8 @@
-"""What is measured of every head: sums over the places of a window, and how many places there are.
+"""Measures of every head: a sum over a window, and the count or weight that it is divided by.
 
-A measure's mean over a corpus is all sums over all places: a share of weight, a length, a distance.
-Measures that only look at weights are sums of them over some keys, Σ weights[q, k] targets[q, k];
-without the first token, and by value, they are shares of what is left: of the weight that is not on
-the first token, and of the lengths of what is weighed, ‖weights[q, k] V[k] W_O‖.
+A measure's mean over a corpus is Σ sums / Σ places. Measures of weights are
+Σ weights[q, k] targets[q, k]. Their variants rescale the weights: `_without_first` leaves out the
+first key, `_by_value` multiplies by the norm of the value, ‖weights[q, k] V[k] W_O‖.
 """
 
 from __future__ import annotations
@@ -26,53 +25,49 @@ from attnlab.model.trace import Trace
 from attnlab.steps import read_only
 from attnlab.support.checks import as_reals
 
-# Where the weights are looked at, by the first word of a measure's name.
-LOOKS: dict[str, Job] = {
+# The keys that a measure counts, by the first word of its name.
+TARGETS: dict[str, Job] = {
     **JOBS,
     "distance": lambda tokens: np.tril(np.subtract.outer(*2 * (np.arange(len(tokens)),))),
 }
 
-# What they are looked at as, by the rest of it.
-AS_THEY_ARE, WITHOUT_FIRST, BY_VALUE = "", "_without_first", "_by_value"
+# Variants, by the rest of the name.
+PLAIN, WITHOUT_FIRST, BY_VALUE = "", "_without_first", "_by_value"
 
-# All that there are, each with what it says.
 MEASURES: dict[str, str] = {
-    "first": "weight on the first token, where heads look that have nothing to do",
-    "previous": "weight on the token before",
-    "same": "weight on earlier copies of the token",
-    "induction": "weight on what stands behind the last earlier copy of the token",
-    "distance": "tokens between a query and what it looks at, weighted",
-    "entropy": "of the weights, in nats: 0 where all is on one token",
-    "previous_without_first": "of the weight that is not on the first token, on the token before",
-    "same_without_first": "of the weight that is not on the first token, on earlier copies",
-    "induction_without_first": "of the weight that is not on the first token, on what stands "
-    "behind the last earlier copy",
-    "distance_without_first": "distance, of the weight that is not on the first token",
-    "entropy_without_first": "of the weights that are left when the first token is taken away",
-    "first_by_value": "of the lengths of weighed values, on the first token",
-    "previous_by_value": "of the lengths of weighed values, on the token before",
-    "same_by_value": "of the lengths of weighed values, on earlier copies of the token",
-    "induction_by_value": "of the lengths of weighed values, on what stands behind the last "
-    "earlier copy",
-    "size": "length of what the head writes, over that of the stream that it writes to",
-    "writer": "how often it is among the 3 that add most to the logit of the token that follows",
-    "loss": "of the model, in nats per token",
+    "first": "weight on the first token, where idle heads attend",
+    "previous": "weight on the previous token",
+    "same": "weight on earlier occurrences of the same token",
+    "induction": "weight on the token after the last earlier occurrence of the same token",
+    "distance": "mean distance to the attended tokens, in tokens",
+    "entropy": "entropy of the weights, in nats; 0 if one token has all the weight",
+    "previous_without_first": "weight on the previous token, excluding the first token",
+    "same_without_first": "weight on earlier occurrences, excluding the first token",
+    "induction_without_first": "induction weight, excluding the first token",
+    "distance_without_first": "mean distance, excluding the first token",
+    "entropy_without_first": "entropy, excluding the first token",
+    "first_by_value": "share of the weighted values' norms at the first token",
+    "previous_by_value": "share of the weighted values' norms at the previous token",
+    "same_by_value": "share of the weighted values' norms at earlier occurrences",
+    "induction_by_value": "share of the weighted values' norms at the induction target",
+    "size": "norm of the head's output over that of the residual stream",
+    "writer": "how often the head is among the 3 largest contributions to the next token's logit",
+    "loss": "the model's cross-entropy, in nats per token",
 }
 
-# How many parts are among the largest writers of a logit.
 LARGEST_WRITERS = 3
 
-# A measure of a user's own: a number for each head (L, H) of a trace, NaN where there is none.
+# A user-defined measure: from a trace to a number for each head (L, H), NaN where undefined.
 Measure: TypeAlias = Callable[[Any], Any]
 
 
 class Numbers(NamedTuple):
-    """What a measure comes to in a window, or a text.
+    """A measure's sums in a window or a text.
 
     Attributes
     ----------
-    sums : float64 (L, H), of loss ()
-    places : as `sums`, how many places they are summed over, or which weight
+    sums : float64 (L, H), or () for loss
+    places : as `sums`: the count or total weight to divide by
     """
 
     sums: NDArray[np.float64]
@@ -80,12 +75,12 @@ class Numbers(NamedTuple):
 
 
 def checked_measures(given: Any) -> dict[str, Measure | None]:
-    """Measures by name, each of a user's own with its function."""
+    """Measures by name, with the function if it is user-defined."""
     if given is None:
         return dict.fromkeys(MEASURES)
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
         raise InvalidTypeError(
-            "measures are a list of names and functions, such as ['induction', 'loss']; given "
+            "measures must be a list of names and functions, such as ['induction', 'loss']; got "
             f"{quoted(given)}"
         )
     checked: dict[str, Measure | None] = {}
@@ -94,22 +89,22 @@ def checked_measures(given: Any) -> dict[str, Measure | None]:
         is_known = callable(one) or name in MEASURES if isinstance(name, str) else False
         if not is_known:
             raise InvalidValueError(
-                f"there is no measure {quoted(one)}; there are {', '.join(MEASURES)}, and "
-                "functions of a trace that have a name"
+                f"unknown measure {quoted(one)}; expected one of {', '.join(MEASURES)}, or a named "
+                "function of a trace"
             )
         if name in checked or (callable(one) and name in MEASURES):
-            raise InvalidValueError(f"two measures are called {name}: give each a name of its own")
+            raise InvalidValueError(f"two measures are called {name}; names must be unique")
         checked[str(name)] = one if callable(one) else None
     return checked
 
 
 def is_of_heads(name: str) -> bool:
-    """Whether a measure has a number for each head; else it has one."""
+    """Whether a measure has a number for each head, rather than one for the model."""
     return name != "loss"
 
 
 def measured(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Numbers]:
-    """What each measure comes to in a trace, which keeps no block's steps."""
+    """Compute all measures of a trace, without keeping its blocks' steps."""
     functions = {name: function for name, function in measures.items() if function is not None}
     found = {name: of_function(name, one, trace.fork()) for name, one in functions.items()}
     of_heads = [name for name in measures if is_of_heads(name) and name not in functions]
@@ -119,12 +114,12 @@ def measured(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Num
         found["loss"] = loss(trace)
     for name, numbers in found.items():
         if not np.isfinite(numbers.sums).all():
-            raise InvalidValueError(f"{name} has numbers that are not finite")
+            raise InvalidValueError(f"{name} is not finite")
     return {name: found[name] for name in measures}
 
 
 def passing(trace: Trace) -> Iterator[Any]:
-    """Each block in turn. Its steps go when the next one comes, and its output stays."""
+    """Yield the blocks in turn; of each, only its output is kept when the next one starts."""
     before = None
     for block in trace.blocks:
         if before is not None:
@@ -134,33 +129,33 @@ def passing(trace: Trace) -> Iterator[Any]:
 
 
 def _of_heads(trace: Trace, names: Sequence[str]) -> dict[str, Numbers]:
-    """What is found out block by block, (L, H)."""
+    """Compute measures of heads, (L, H), block by block."""
     T, dtype = len(trace.tokens), trace.embedding.dtype
     targets = {
-        look: np.asarray(job(trace.tokens), dtype)
-        for look, job in LOOKS.items()
-        if any(split(name)[0] == look for name in names)
+        base: np.asarray(job(trace.tokens), dtype)
+        for base, job in TARGETS.items()
+        if any(split(name)[0] == base for name in names)
     }
-    keys: dict[str, AnyArray] = {AS_THEY_ARE: np.ones(T), WITHOUT_FIRST: 1.0 * (np.arange(T) > 0)}
+    keys: dict[str, AnyArray] = {PLAIN: np.ones(T), WITHOUT_FIRST: 1.0 * (np.arange(T) > 0)}
     by_value = any(split(name)[1] == BY_VALUE for name in names)
     writers = Writers(trace) if "writer" in names else None
     layers: dict[str, list[Numbers]] = {name: [] for name in names if name != "writer"}
     for block in passing(trace):
         attention = block.attention
-        attention.weights  # noqa: B018  looked at first, so that the context is made of them
+        attention.weights  # noqa: B018  accessed first, so that the context is computed from them
         W_O = heads_of(attention.W_O, trace.config.n_head)
         if by_value:
             keys[BY_VALUE] = written_length(attention.V, W_O)
         if writers is not None or "size" in layers:
             written = attention.context @ W_O  # (H, T, D)
         if writers is not None:
-            writers.take(written, block.mlp.output)
+            writers.add(written, block.mlp.output)
         for name, numbers in layers.items():
-            look, kind = split(name)
-            if look in targets:
-                numbers.append(share(attention.weights, targets[look], keys[kind]))
-            elif look == "entropy":
-                numbers.append(entropy(attention.weights, keys[kind]))
+            base, variant = split(name)
+            if base in targets:
+                numbers.append(share(attention.weights, targets[base], keys[variant]))
+            elif base == "entropy":
+                numbers.append(entropy(attention.weights, keys[variant]))
             else:
                 numbers.append(size(written, block.input))
     found = {name: Numbers(*map(np.stack, zip(*one, strict=True))) for name, one in layers.items()}
@@ -168,23 +163,23 @@ def _of_heads(trace: Trace, names: Sequence[str]) -> dict[str, Numbers]:
 
 
 def split(name: str) -> tuple[str, str]:
-    """What a measure looks for, and as what the weights are looked at."""
-    for kind in (WITHOUT_FIRST, BY_VALUE):
-        if name.endswith(kind):
-            return name.removesuffix(kind), kind
-    return name, AS_THEY_ARE
+    """A measure's base name and variant."""
+    for variant in (WITHOUT_FIRST, BY_VALUE):
+        if name.endswith(variant):
+            return name.removesuffix(variant), variant
+    return name, PLAIN
 
 
 def share(weights: Array, targets: AnyArray, keys: AnyArray) -> Numbers:
-    """How much of what queries see is at their targets, Σ weights keys targets / Σ weights keys.
+    """The share of weight on the targets, Σ weights keys targets / Σ weights keys.
 
-    Summed over the queries that have a target among the keys that count.
+    Summed over the queries that have a target with a nonzero key factor.
 
     Parameters
     ----------
     weights : (H, T, T)
-    targets : (T, T), 1 where a query should look and 0 elsewhere; or how far it is
-    keys : (T,) or (H, T), how much each key counts
+    targets : (T, T), 1 at a query's target keys and 0 elsewhere; or the distance
+    keys : (T,) or (H, T), a factor for each key
     """
     counts = (keys > 0).reshape(-1, keys.shape[-1]).all(axis=0)
     rows = (targets[:, counts] != 0).any(axis=-1)
@@ -194,19 +189,19 @@ def share(weights: Array, targets: AnyArray, keys: AnyArray) -> Numbers:
 
 
 def entropy(weights: Array, keys: AnyArray) -> Numbers:
-    """-Σ p ln p of p = weights keys / r, with r = Σ weights keys; each query counts by its r.
+    """-Σ p ln p of p = weights keys / r, with r = Σ weights keys; queries are weighted by r.
 
-    r times it is -Σ w ln w + r ln r, w = weights keys, so that nothing is divided by what is near
-    zero. Queries with one key to look at have no choice, and are left out.
+    r times the entropy is -Σ w ln w + r ln r, w = weights keys, which avoids dividing by a small r.
+    Queries with only one visible key are left out.
 
     Parameters
     ----------
     weights : (H, T, T)
-    keys : (T,), 1 where a key counts and 0 elsewhere
+    keys : (T,), 0 for keys to leave out, otherwise 1
     """
     queries, counts = np.cumsum(keys > 0) > 1, keys > 0
     of_heads = []
-    for head in weights:  # one at a time, so that what passes through stays small
+    for head in weights:  # one at a time, to keep temporary arrays small
         chosen = head[queries][:, counts]
         left = chosen.sum(axis=-1)
         of_heads.append((summed(surprise(chosen).sum(axis=-1) - surprise(left)), summed(left)))
@@ -237,9 +232,9 @@ def heads_of(W_O: Array, n_head: int) -> Array:
 
 
 class Writers:
-    """What adds most to the logit of the token that follows, by direct attribution.
+    """The largest direct contributions to the next token's logit.
 
-    Of each logit the last LayerNorm's scale is the same for all that write to it, and is left out.
+    The final LayerNorm's scale is common to all contributions and is left out.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -247,8 +242,8 @@ class Writers:
         self._heads: list[Array] = []
         self._others = [self._added(trace.embedding)]
 
-    def take(self, heads: Array, mlp: Array) -> None:
-        """Look at what a block's heads write, (H, T, D), and its MLP, (T, D)."""
+    def add(self, heads: Array, mlp: Array) -> None:
+        """Add the outputs of a block's heads, (H, T, D), and of its MLP, (T, D)."""
         self._heads.append(self._added(heads))  # (H, T - 1)
         self._others.append(self._added(mlp))
 
@@ -266,7 +261,7 @@ class Writers:
 
 
 def loss(trace: Trace) -> Numbers:
-    """-log p of each token that follows another; some rows of logits at a time."""
+    """-log p of each token but the first, computed some rows of logits at a time."""
     total, targets = 0.0, trace.ids[1:, np.newaxis]
     for start in range(0, len(targets), ROWS):
         rows = slice(start, min(start + ROWS, len(targets)))
@@ -276,24 +271,25 @@ def loss(trace: Trace) -> Numbers:
 
 
 def of_function(name: str, function: Measure, trace: Trace) -> Numbers:
-    """What a user's own measure gives for a window, which counts once."""
+    """A user-defined measure of one window, which counts once."""
     shape = trace.config.n_layer, trace.config.n_head
     try:
         given = function(trace)
     except Exception as error:  # a function may raise what it likes
         raise InvalidValueError(
-            f"the measure {name} fails: {type(error).__name__}: {error}"
+            f"the measure {name} failed: {type(error).__name__}: {error}"
         ) from None
-    numbers = as_reals(given, f"what the measure {name} gives", "biuf").astype(np.float64)
+    numbers = as_reals(given, f"the result of the measure {name}", "biuf").astype(np.float64)
     if numbers.shape != shape:
         raise InvalidValueError(
-            f"the measure {name} gives a number for each head, shape {shape}; given {numbers.shape}"
+            f"the measure {name} must return a number for each head, shape {shape}; got shape "
+            f"{numbers.shape}"
         )
-    there = ~np.isnan(numbers)
-    return Numbers(np.where(there, numbers, 0.0), there.astype(np.float64))
+    is_defined = ~np.isnan(numbers)
+    return Numbers(np.where(is_defined, numbers, 0.0), is_defined.astype(np.float64))
 
 
 def summed(numbers: Array) -> NDArray[np.float64]:
-    """Over the last axis, in float64."""
+    """Sum over the last axis in float64."""
     total: NDArray[np.float64] = numbers.sum(axis=-1, dtype=np.float64)
     return total

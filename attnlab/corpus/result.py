@@ -1,4 +1,4 @@
-"""What was found out about every head over a corpus: means with errors, and texts to look at."""
+"""The atlas: statistics of every head over a corpus, with errors and example passages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, named, numbered
-from attnlab.corpus.measures import AS_THEY_ARE, MEASURES, is_of_heads, measured, split
+from attnlab.corpus.measures import MEASURES, PLAIN, is_of_heads, measured, split
 from attnlab.corpus.tally import NONE, TOKEN_BITS, Tally
 from attnlab.equations import AnyArray
 from attnlab.errors import (
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 FORMAT = "2"
 
-# What a run writes into its directory.
+# The file that a run writes into its directory.
 RESULT = "atlas.safetensors"
 
-# Of fewer texts errors tell little.
+# With fewer texts than this, standard errors are unreliable.
 FEW = 10
 
-# How much of a passage is shown.
+# Characters of a passage that are shown.
 SHOWN = 60
 
 Means = NDArray[np.float64]
@@ -58,15 +58,15 @@ Means = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Passage:
-    """A window of a text in which a head does something most, or least.
+    """A window of a text in which a measure is largest or smallest.
 
     Attributes
     ----------
     text : the text's name, such as "line 7"
-    start : its first token's position in the text
-    ids : its tokens' ids, to be traced by `model.trace(passage.ids)`
-    value : what the measure is in it
-    content : what it says
+    start : position of its first token in the text
+    ids : its token ids, for `model.trace(passage.ids)`
+    value : the measure's value
+    content : the text of the window
     """
 
     text: str
@@ -76,17 +76,17 @@ class Passage:
     content: str
 
     def __str__(self) -> str:
-        says = printable(self.content)
-        cut = says if len(says) <= SHOWN else f"{says[: SHOWN - 1]}…"
+        content = printable(self.content)
+        cut = content if len(content) <= SHOWN else f"{content[: SHOWN - 1]}…"
         return f"{self.value:.3f}  {self.text}, token {self.start}: {cut}"
 
 
-SAME_TEXTS = "The second atlas minus the first over the same texts, in standard errors"
-OTHER_TEXTS = "The second atlas minus the first over other texts, in standard errors"
+SAME_TEXTS = "The second atlas minus the first, over the same texts, in standard errors"
+OTHER_TEXTS = "The second atlas minus the first, over different texts, in standard errors"
 
 
 def mean_of(what: str, atlas: Atlas) -> Message:
-    """What a mean over an atlas's texts is titled with."""
+    """Title of a mean over an atlas's texts."""
     return Message(
         "{title}: mean of {texts} texts, {tokens} tokens",
         title=what,
@@ -104,16 +104,16 @@ class Measured(Analysis):
     Attributes
     ----------
     name : of the measure
-    mean, error : (L, H), of loss (); the error is one standard error, by texts, NaN of fewer than
-        two of them
-    texts : as `mean`, how many texts had a place for it
-    places : as `mean`, how many tokens there were, or which weight, that it is a mean over
-    says : what is measured, in words
+    mean, error : (L, H), or () for loss; the error is one standard error over texts, NaN with fewer
+        than two texts
+    texts : as `mean`, the number of texts that contributed
+    places : as `mean`, the number of tokens, or the total weight, that it is a mean over
+    says : the measure in words
     """
 
     note: ClassVar[str] = (
-        "Errors are one standard error of a mean over texts like these: they say nothing of other "
-        "texts, and that a head looks somewhere does not tell what it does with what is there."
+        "Errors are one standard error of a mean over texts like these. They don't cover other "
+        "kinds of text, and where a head attends doesn't show what it does with that token."
     )
     source: ClassVar[str] = (
         "Cochran, “Sampling Techniques” (1977), section 2.11: the variance of a ratio of two sums"
@@ -122,10 +122,10 @@ class Measured(Analysis):
 
     def __init__(self, atlas: Atlas, name: str, columns: slice) -> None:
         self.name, self._atlas, self._columns = name, atlas, columns
-        self.says = MEASURES.get(name, "a measure of your own")
+        self.says = MEASURES.get(name, "user-defined measure")
         shape = (atlas.n_layer, atlas.n_head) if is_of_heads(name) else ()
         N, s, n, ss, sn, nn = (m.reshape(shape) for m in atlas._tally.moments[:, columns])
-        with np.errstate(divide="ignore", invalid="ignore"):  # without a place there is no mean
+        with np.errstate(divide="ignore", invalid="ignore"):  # n may be 0
             mean = s / n
             squares = np.maximum(ss - 2 * mean * sn + mean**2 * nn, 0.0)
             error = np.where(N > 1, np.sqrt(N / (N - 1) * squares) / n, np.nan)
@@ -135,25 +135,24 @@ class Measured(Analysis):
         self.title = mean_of(name, atlas)
 
     def _batches(self, width: int) -> dict[int, Means]:
-        """Sums and places of batches of so many texts, by number, (2, L, H) or (2,)."""
+        """Sums and places, (2, L, H) or (2,), of batches of `width` texts, by number."""
         batches = self._atlas._tally.batches_of(width)
         shape = 2, *self.mean.shape
         return {number: sums[:, self._columns].reshape(shape) for number, sums in batches.items()}
 
     def most(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
-        """The passages in which a head has most of it, the first one above all.
+        """Up to three passages with the largest values, largest first.
 
-        They are three at most. Windows of one text may be among them more than once, and texts
-        that say the same.
+        Several may be from one text.
 
         Parameters
         ----------
-        layer, head : of which head; left out of loss, which is the model's
+        layer, head : which head; leave out for loss
         """
         return self._extremes(0, layer, head)
 
     def least(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
-        """The passages in which a head has least of it, as `most` has those with most."""
+        """Up to three passages with the smallest values, smallest first; see `most`."""
         return self._extremes(1, layer, head)
 
     def _extremes(self, which: int, layer: int | None, head: int | None) -> tuple[Passage, ...]:
@@ -161,12 +160,14 @@ class Measured(Analysis):
         column = self._columns.start
         if is_of_heads(self.name):
             if layer is None or head is None:
-                raise InvalidTypeError(f"{self.name} is of heads: give a layer and a head")
+                raise InvalidTypeError(f"{self.name} is measured by head; give a layer and a head")
             heads = range(self._atlas.n_head)
             layer = Numbered("layer", range(self._atlas.n_layer)).one(layer)
             column += layer * len(heads) + Numbered("head", heads).one(head)
         elif layer is not None or head is not None:
-            raise InvalidTypeError(f"{self.name} is of the model: leave out layer and head")
+            raise InvalidTypeError(
+                f"{self.name} is measured for the whole model; leave out layer and head"
+            )
         found = zip(tally.passages[which, :, column], tally.ranks[which, :, column], strict=True)
         return tuple(
             self._atlas._passage(int(number), float(rank if which else -rank))
@@ -181,7 +182,7 @@ class Measured(Analysis):
     def _tables(self) -> Iterator[str | Table]:
         yield from super()._tables()
         largest = np.nanmax(self.error) if np.isfinite(self.error).any() else np.nan
-        words = "no error, of one text" if np.isnan(largest) else f"errors up to {largest:.1g}"
+        words = "no error with one text" if np.isnan(largest) else f"errors up to {largest:.1g}"
         yield f"{self.says}; {words}"
 
 
@@ -190,7 +191,7 @@ class HeadProfile(Analysis):
 
     Attributes
     ----------
-    measures : their names, those of the atlas without loss, which has no heads
+    measures : their names; loss is left out
     mean, error : (M,), by measure
     """
 
@@ -228,10 +229,10 @@ class HeadProfile(Analysis):
     def _tables(self) -> Iterator[Table]:
         lines = [["measure", "mean", "error", "rank", "texts"]]
         for one in self._of:
-            better = int((one.mean > one.mean[self._at]).sum())
+            larger = int((one.mean > one.mean[self._at]).sum())
             numbers = (one.mean[self._at], one.error[self._at])
             cells = ["" if np.isnan(number) else f"{number:.3f}" for number in numbers]
-            rank = f"{better + 1} of {one.mean.size}" if cells[0] else ""
+            rank = f"{larger + 1} of {one.mean.size}" if cells[0] else ""
             lines.append([one.name, *cells, rank, f"{one.texts[self._at]:,}"])
         yield Table(lines)
 
@@ -239,27 +240,25 @@ class HeadProfile(Analysis):
 class Difference(Analysis):
     """How one atlas differs from another, as `Atlas.compare` returns it.
 
-    Of the same texts, what is special in a text is so in both, and does not make the difference
-    uncertain. Its error is then that of the difference of two ratios, from sums over G batches of
-    texts:
+    If both are over the same texts, variation between texts cancels. The error is then that of a
+    difference of two ratios, from sums over G batches of texts:
 
     d = (s₂ - mean₂ n₂) / Σ n₂ - (s₁ - mean₁ n₁) / Σ n₁ of each batch, variance = G / (G - 1) Σ d²
 
-    With 128 texts or fewer each is a batch. Of different texts it is the root of the sum of both
-    errors' squares.
+    With 128 texts or fewer, each text is a batch. Over different texts, the error is
+    √(error₁² + error₂²).
 
     Attributes
     ----------
     measures : those that both have
-    difference, error : by measure, (L, H) each: the second's mean minus the first's, and its
-        standard error
-    batches : how many batches of texts the errors are from; 0 of different texts
+    difference, error : by measure, (L, H) each: the second mean minus the first, and its standard
+        error
+    batches : number of batches; 0 for different texts
     """
 
     note: ClassVar[str] = (
-        "Errors are one standard error: over the same texts of the differences in batches of them, "
-        "over other texts as of texts that were drawn apart. Of many numbers some are far off by "
-        "chance."
+        "Errors are one standard error: paired by batch over the same texts, independent over "
+        "different texts. Among many differences, some are large by chance."
     )
     source: ClassVar[str] = (
         "Cochran, “Sampling Techniques” (1977), chapter 6: two ratios; Wolter, “Introduction to "
@@ -292,7 +291,7 @@ class Difference(Analysis):
             return np.where(difference == 0, 0.0, difference / error)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        # Beside numbers of heads there is no row for the model's loss.
+        # Loss has no heads, so it is shown only if it is alone.
         measures = tuple(filter(is_of_heads, self.measures)) or self.measures
         names = tuple(map(_name_of, np.ndindex(self.difference[measures[0]].shape)))
         grid = np.stack([self._times(name).ravel() for name in measures], axis=1)
@@ -316,21 +315,16 @@ class Difference(Analysis):
 
 
 def _name_of(at: tuple[int, ...]) -> str:
-    """What a number is of: a head, or the model."""
+    """A head's name; empty for the model."""
     return f"layer {at[0]} head {at[1]}" if at else ""
 
 
 def paired_error(one: Measured, other: Measured, width: int) -> Means:
-    """The error of the difference of two means over the same texts, see `Difference`.
-
-    Parameters
-    ----------
-    width : how many texts are a batch
-    """
+    """Standard error of the difference over the same texts, from batches of `width` texts."""
     first, second = one._batches(width), other._batches(width)
     nothing = np.zeros((2, *one.mean.shape))
     squares, count = np.zeros(one.mean.shape), np.zeros(one.mean.shape)
-    with np.errstate(divide="ignore", invalid="ignore"):  # without a place there is no mean
+    with np.errstate(divide="ignore", invalid="ignore"):  # places and count - 1 may be 0
         for number in sorted(first.keys() | second.keys()):
             (s1, n1), (s2, n2) = first.get(number, nothing), second.get(number, nothing)
             d = (s2 - other.mean * n2) / other.places - (s1 - one.mean * n1) / one.places
@@ -340,17 +334,17 @@ def paired_error(one: Measured, other: Measured, width: int) -> Means:
 
 
 class Atlas(Document, Mapping[str, Measured]):
-    """Every head over a corpus, as `attnlab.atlas` returns it.
+    """Statistics of every head over a corpus, as `attnlab.atlas` returns them.
 
     Attributes
     ----------
-    measures : their names; `atlas["induction"]` has one's means, errors, and texts to look at
+    measures : their names; `atlas["induction"]` has its means, errors and example passages
     n_layer, n_head : L and H
-    model, window : what was measured, in words, and how many tokens were traced at once
-    model_given : as `GPT2.from_pretrained` takes it; empty of a model in memory
+    model, window : a description of the model, and the tokens traced at once
+    model_given : as passed to `GPT2.from_pretrained`; empty for a model in memory
     texts, tokens : how many were measured
-    corpus : the sha256 of what was read, the same of the same texts
-    faults : name and reason of each text that was not
+    corpus : sha256 of the texts
+    faults : name and reason for each text that could not be measured
     """
 
     def __init__(self, about: Mapping[str, Any], tally: Tally, contents: Mapping[int, str]) -> None:
@@ -372,7 +366,7 @@ class Atlas(Document, Mapping[str, Measured]):
         tally: Tally,
         corpus: str,
     ) -> Atlas:
-        """The atlas that all texts' tally comes to."""
+        """Make an atlas from the tally of all texts."""
         about = {
             "measures": list(measures),
             "n_layer": model.config.n_layer,
@@ -396,7 +390,7 @@ class Atlas(Document, Mapping[str, Measured]):
     def __getitem__(self, name: str) -> Measured:
         if not isinstance(name, str) or name not in self.measures:
             raise UnknownMeasureError(
-                f"there is no measure {quoted(name)} in it; there are {', '.join(self.measures)}"
+                f"this atlas has no measure {quoted(name)}; it has {', '.join(self.measures)}"
             )
         return self._measured[name]
 
@@ -412,7 +406,7 @@ class Atlas(Document, Mapping[str, Measured]):
     def _of_heads(self) -> tuple[str, ...]:
         """The measures of heads."""
         if not any(map(is_of_heads, self.measures)):
-            raise InvalidValueError("there is no measure of heads in it: there is loss alone")
+            raise InvalidValueError("this atlas has only loss, which isn't measured by head")
         return tuple(filter(is_of_heads, self.measures))
 
     def head(self, layer: int, head: int) -> HeadProfile:
@@ -420,37 +414,29 @@ class Atlas(Document, Mapping[str, Measured]):
         return HeadProfile(self, layer, head)
 
     def compare(self, other: Atlas) -> Difference:
-        """How another atlas differs from this one, with errors: of a model and its fine-tuned self.
+        """Compare with another atlas, such as that of a fine-tuned model; see `Difference`.
 
-        Over the same texts, in the same order, they are errors of differences, see `Difference`.
-
-        Raises
-        ------
-        InvalidValueError
-            The atlases have other sizes or windows, or no measure in common.
+        Layers, heads and windows must agree. Errors are smaller if both are over the same texts in
+        the same order.
         """
         check_kind(other, Atlas, "other")
         if (self.n_layer, self.n_head) != (other.n_layer, other.n_head):
             raise InvalidValueError(
-                f"atlases of {self.n_layer} layers of {self.n_head} heads and of {other.n_layer} "
-                f"of {other.n_head} can't be compared"
+                f"can't compare {self.n_layer} layers of {self.n_head} heads with {other.n_layer} "
+                f"layers of {other.n_head} heads"
             )
-        if self.window != other.window:  # a longer one has more to look at
+        if self.window != other.window:
             raise InvalidValueError(
-                f"atlases of windows of {self.window:,} and of {other.window:,} tokens can't be "
-                "compared, as what a head does depends on how much it can look at: make both with "
-                "the same `window=`"
+                f"can't compare windows of {self.window:,} and {other.window:,} tokens, as "
+                "attention depends on the context length; make both with the same `window=`"
             )
         if not set(self.measures) & set(other.measures):
             raise InvalidValueError("the two atlases have no measure in common")
         return Difference(self, other)
 
     def lines(self) -> list[list[str]]:
-        """The means, a header and a row for each head, without those of weights seen otherwise.
-
-        Nothing where there are none.
-        """
-        heads = [n for n in self.measures if is_of_heads(n) and split(n)[1] == AS_THEY_ARE]
+        """The means without variants: a header and a row for each head, or nothing."""
+        heads = [n for n in self.measures if is_of_heads(n) and split(n)[1] == PLAIN]
         if not heads:
             return []
         lines = [["layer", "head", *heads]]
@@ -466,12 +452,12 @@ class Atlas(Document, Mapping[str, Measured]):
             yield Table(lines, left=())
         yield from map(Paragraph, filter(None, [self.loss, self.caution]))
         if others := [name for name in self.measures if split(name)[1]]:
-            yield Paragraph(f"atlas[name] shows one with its errors, also {', '.join(others)}")
+            yield Paragraph(f"atlas[name] shows a measure with errors; also: {', '.join(others)}")
         yield Paragraph(Measured.note)
 
     @property
     def title(self) -> str:
-        """What it is of."""
+        """The corpus, in numbers, and the model."""
         template = "Atlas of {texts} texts, {tokens} tokens in windows of {window}"
         if self.faults:
             template = (
@@ -486,36 +472,32 @@ class Atlas(Document, Mapping[str, Measured]):
 
     @property
     def loss(self) -> str:
-        """The model's loss in words; nothing where it was not measured."""
+        """The model's loss in words; empty if it wasn't measured."""
         if "loss" not in self.measures:
             return ""
         mean, error = self["loss"].mean, self["loss"].error
-        told = "" if np.isnan(error) else f" ± {error:.3f}"
-        return Message("loss {loss} nats per token", loss=f"{mean:.3f}{told}")
+        plus_minus = "" if np.isnan(error) else f" ± {error:.3f}"
+        return Message("loss {loss} nats per token", loss=f"{mean:.3f}{plus_minus}")
 
     @property
     def caution(self) -> str:
-        """What is to be known where few texts have most of the tokens; else nothing.
+        """A warning if a few texts have most of the tokens; otherwise empty.
 
-        Texts of n places each are worth (Σ n)² / Σ n² texts of one length (Kish, “Survey Sampling”,
-        1965).
+        The effective number of texts is (Σ n)² / Σ n² (Kish, “Survey Sampling”, 1965).
         """
         _, _, n, _, _, nn = self._tally.moments
-        worth = float((n**2 / np.maximum(nn, 1.0)).max())
-        if not 0 < worth < FEW or self.texts < 2 * worth:
+        effective = float((n**2 / np.maximum(nn, 1.0)).max())
+        if not 0 < effective < FEW or self.texts < 2 * effective:
             return ""
         return Message(
-            "Few texts have most of the tokens: means are as of {count} texts of one length, "
-            "and their errors tell little. Give long texts in parts.",
-            count=f"{worth:.1f}",
+            "A few texts have most of the tokens: the effective sample is {count} texts, too few "
+            "for reliable errors. Split long texts.",
+            count=f"{effective:.1f}",
         )
 
     @property
     def dataset(self) -> Dataset:
-        """Means, errors, texts and places of all measures, as xarray has them.
-
-        Dimensions are measure, layer and head; loss, which has no heads, is among the attributes.
-        """
+        """All measures as an xarray Dataset over measure, layer and head; loss is an attribute."""
         from attnlab.views.frames import grid
 
         heads = self._of_heads()
@@ -529,14 +511,13 @@ class Atlas(Document, Mapping[str, Measured]):
         return grid(numbers, {"measure": [*heads], "layer": None, "head": None}, about)
 
     def to_html(self, *, language: str | None = None) -> str:
-        """One page with a map of every measure and, behind each cell, its head and texts.
+        """A page with a map of every measure; each cell links to its head's passages.
 
-        It needs no network, no other file, and no script; `explore` shows the same page with links
-        to the passages' traces.
+        It is self-contained and has no script. `explore` serves it with links to traces.
 
         Parameters
         ----------
-        language : "en" or "zh", Chinese; None for the reader's, as `Trace.to_html` takes it
+        language : as in `Trace.to_html`
         """
         from attnlab.views.page.atlas import page
 
@@ -551,20 +532,18 @@ class Atlas(Document, Mapping[str, Measured]):
         port: int = 0,
         language: str | None = None,
     ) -> Explorer:
-        """The page of `to_html` in the browser, each passage a link to its trace in the explorer.
-
-        A passage is traced from the ids that it had, and opens at the head that it was found for.
+        """Serve the page of `to_html`, with links from each passage to its trace.
 
         Parameters
         ----------
-        model : the one that was measured; one of its shape and tokenizer is taken too, which the
-            page tells
-        text_or_ids, port, language : as `GPT2.explore` takes them
+        model : the model that was measured, or one of its shape with the same tokenizer, which the
+            page points out
+        text_or_ids, port, language : as in `GPT2.explore`
 
         Returns
         -------
         Explorer
-            as `GPT2.explore` returns it; `.url` opens the atlas
+            as in `GPT2.explore`; `.url` opens the atlas
         """
         from attnlab.model.explorer import Explorer
 
@@ -573,7 +552,7 @@ class Atlas(Document, Mapping[str, Measured]):
         return Explorer(model, text_or_ids, port=port, language=language, atlas=self)
 
     def _check_model(self, model: GPT2) -> None:
-        """Refuse a model that has not the atlas's heads, or other tokens."""
+        """Raise if a model's heads or tokens differ from the atlas's."""
         check_kind(model, GPT2, "model")
         config = model.config
         longest = max(map(len, self._tally.ids.values()), default=0)
@@ -581,29 +560,28 @@ class Atlas(Document, Mapping[str, Measured]):
         if (config.n_layer, config.n_head) != (self.n_layer, self.n_head):
             why = f"it has {config.n_layer} layers of {config.n_head} heads"
         elif longest > config.n_positions:
-            why = f"it reads {config.n_positions} tokens at most, and a passage has {longest}"
+            why = f"it has {config.n_positions} positions, and a passage has {longest} tokens"
         else:
             try:
                 if contents_of(model, self._tally.ids) != self._contents:
-                    why = "its tokenizer has other tokens for the passages' ids"
-            except InvalidValueError as error:  # there is no such token
+                    why = "its tokenizer decodes the passages' ids differently"
+            except InvalidValueError as error:  # an id outside the vocabulary
                 why = str(error)
         if why:
             raise InvalidValueError(
-                f"this is not the model that the atlas is of: {why}. The atlas is of {self.model}"
+                f"model doesn't match the atlas: {why}. The atlas was made with {self.model}"
             )
 
     def is_of(self, model: GPT2) -> bool:
-        """Whether a model has the numbers that are told of a passage, the one told of most often.
+        """Whether a model reproduces the values recorded for the most often listed passage.
 
-        They may differ by rounding, as on another machine. Without passages, or with measures of
-        your own alone, nothing speaks against it.
+        Rounding is allowed for. True if there are no passages, or only user-defined measures, which
+        can't be computed again.
         """
         check_kind(model, GPT2, "model")
         known = dict.fromkeys(name for name in self.measures if name in MEASURES)
-        # What is told of a user's own measures alone can't be held against anything.
-        told = [self._tally.passages[:, :, self[name]._columns].ravel() for name in known]
-        every = np.concatenate([np.zeros(0, np.int64), *told])
+        listed = [self._tally.passages[:, :, self[name]._columns].ravel() for name in known]
+        every = np.concatenate([np.zeros(0, np.int64), *listed])
         numbers, counts = np.unique(every[every != NONE], return_counts=True)
         if not numbers.size:
             return True
@@ -612,11 +590,11 @@ class Atlas(Document, Mapping[str, Measured]):
         agree = []
         for name, (sums, places) in found.items():
             columns = self[name]._columns
-            with np.errstate(divide="ignore", invalid="ignore"):  # NaN without a place
-                here = np.stack([-sums.ravel(), sums.ravel()])[:, np.newaxis] / places.ravel()
-            there = self._tally.ranks[:, :, columns]
-            is_told = self._tally.passages[:, :, columns] == number
-            agree.append(np.isclose(there, here, rtol=1e-3, atol=1e-4)[is_told])
+            with np.errstate(divide="ignore", invalid="ignore"):  # places may be 0
+                computed = np.stack([-sums.ravel(), sums.ravel()])[:, np.newaxis] / places.ravel()
+            recorded = self._tally.ranks[:, :, columns]
+            is_listed = self._tally.passages[:, :, columns] == number
+            agree.append(np.isclose(recorded, computed, rtol=1e-3, atol=1e-4)[is_listed])
         return bool(np.concatenate(agree).mean() > 0.5)
 
     def save(self, path: Given) -> None:
@@ -632,38 +610,31 @@ class Atlas(Document, Mapping[str, Measured]):
 
 
 def contents_of(model: GPT2, ids: Mapping[int, AnyArray]) -> dict[int, str]:
-    """What passages say, by their numbers."""
+    """Passages' texts, by number."""
     vocabulary = model.tokenizer.vocabulary
     return {n: vocabulary.decode_bytes(one).decode(errors="replace") for n, one in ids.items()}
 
 
 def open_atlas(path: Given) -> Atlas:
-    """The atlas in a file that `Atlas.save` wrote, or in the directory of a run that has ended.
-
-    Raises
-    ------
-    MissingFileError
-        There is no such file, or the run has not ended.
-    """
+    """Open a file that `Atlas.save` wrote, or the directory of a finished run."""
     file = as_path(path)
-    if os.path.isdir(file):  # False, where Path.is_dir raises, of a name too long for a file
+    if os.path.isdir(file):  # Path.is_dir raises if a name is too long
         file /= RESULT
         if not file.exists():
             raise MissingFileError(
-                f"there is no {file}: a run writes it in the end, and goes on when it is started "
-                "again"
+                f"{file} not found: the run hasn't finished. Start it again to resume it"
             )
     try:
         tensors, words = read_sealed(file, FORMAT, RecordingError, check_shapes)
     except RecordingError as error:
         raise RecordingError(
-            f"{error}. An atlas is a file that `Atlas.save` wrote, or a run, as {RESULT}"
+            f"{error}. Expected a file that `Atlas.save` wrote, or a run's {RESULT}"
         ) from None
-    with errors_of(RecordingError, f"{file} is no whole atlas"):
+    with errors_of(RecordingError, f"{file} isn't a complete atlas"):
         tally = Tally.read(tensors, words)
         contents = {int(n): text for n, text in json.loads(words["contents"]).items()}
         if contents.keys() != tally.ids.keys() or not all(map(is_text, contents.values())):
-            raise InvalidValueError("its passages have no texts")
+            raise InvalidValueError("passages without texts")
         return Atlas(json.loads(words["about"]), tally, contents)
 
 
@@ -672,13 +643,13 @@ def is_text(value: object) -> bool:
 
 
 def check_shapes(words: dict[str, str], there: Shapes) -> None:
-    """Refuse what no atlas has, before any number is read."""
+    """Raise if metadata or shapes aren't those of an atlas, before any array is read."""
     about = json.loads(words["about"])
     heads = as_count(about["n_layer"], "n_layer", 1) * as_count(about["n_head"], "n_head", 1)
     as_count(about["window"], "window", 1)
     measures = as_texts(about["measures"], "measures")
     if len(set(measures)) < len(measures) or not measures:
-        raise InvalidValueError("a measure stands there twice, or there is none")
+        raise InvalidValueError("measures are missing or repeated")
     if not all(is_text(about[name]) for name in ("model", "model_given", "corpus")):
-        raise InvalidValueError("model and corpus are texts")
+        raise InvalidValueError("model and corpus must be texts")
     Tally.check_shapes(sum(heads if is_of_heads(name) else 1 for name in measures), there)

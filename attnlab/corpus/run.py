@@ -1,4 +1,4 @@
-"""From a corpus to its atlas: chunks to workers, their tallies added up in order."""
+"""Run an atlas: submit chunks to workers and add up their tallies in order."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from attnlab.views.page.atlas import page
 
 FORMAT = "3"
 
-# Tokens that are traced at once where nothing else is said.
+# Default number of tokens traced at once.
 WINDOW = 128
 
-# How many workers there may be where an executor does not tell.
+# Assumed number of workers if an executor doesn't say.
 MANY_WORKERS = 64
 
-# What a run holds while it is at work in a directory, and its result's page.
+# Locked while a run is using the directory; and the page of the result.
 LOCK, PAGE = "atlas.lock", "atlas.html"
 
 
@@ -60,35 +60,31 @@ def atlas(
     directory: Given | None = None,
     progress: bool = True,
 ) -> Atlas:
-    """Measure every head over a whole corpus: means with errors by text.
+    """Measure every head over a whole corpus: means with standard errors over texts.
 
-    mean = Σ sums / Σ places over all texts; its error is that of a ratio, from how far texts are
-    from it. The numbers are the same to the bit whatever the executor and the number of workers;
-    each worker's matrix products take one thread, so two workers keep two cores busy.
+    mean = Σ sums / Σ places over all texts. The result doesn't depend, to the bit, on the executor
+    or the number of workers. Each worker uses one thread for matrix products.
 
     Parameters
     ----------
-    model : a GPT2; or a name or directory as `GPT2.from_pretrained` takes it, which each worker
-        then opens for itself, where it runs
-    texts : a list of texts or another iterable, each as it is, counted from 0; a file with a text
-        on each line, counted from 1, blank ones left out; or a directory with one in each file, of
-        its subdirectories too, hidden ones left out. In files each line end is a `\\n`, and that at
-        the end of a text does not count. They are read as a stream, one text at a time.
-    measures : names, see `attnlab.corpus.MEASURES`; and functions of a `Trace` that give a number
-        for each head, (L, H), NaN where there is none, which count once for each window. None for
-        all that have names.
-    executor : any of `concurrent.futures`: processes, threads, Dask's `client.get_executor()`,
-        `mpi4py.futures.MPIPoolExecutor`; None for this process alone
-    chunk : texts that a worker takes at once; fewer where they are long
-    window : tokens that are traced at once, with the ids that they have in their text; None for
-        128, or fewer where the model has fewer positions
-    directory : where the tally of each chunk is written when it is known, outside of a directory
-        of texts. A run that was killed goes on from there when it is started again with the same
-        arguments, and counts no text twice; in the end `atlas.safetensors` is there, as
-        `Atlas.save` writes it, and its page, `atlas.html`. A function is known by its module and
-        name, and by its `version` if it has that attribute: when you change the function, change
-        the version too, or use another directory.
-    progress : whether a bar shows texts and tokens per second, on stderr
+    model : a GPT2; or a name or directory as in `GPT2.from_pretrained`, which each worker then
+        opens
+    texts : an iterable of texts; a file with one text per line (blank lines are skipped); or a
+        directory with one text per file, searched recursively (hidden files are skipped). In files,
+        line ends become `\\n`, and the last one is dropped. Texts are read as a stream.
+    measures : names from `attnlab.corpus.MEASURES`, and functions from a `Trace` to a number for
+        each head, (L, H), NaN where undefined, which count once per window. None means all named
+        ones.
+    executor : as in `concurrent.futures`: processes, threads, Dask's `client.get_executor()`,
+        `mpi4py.futures.MPIPoolExecutor`; None computes in this process
+    chunk : texts per task; fewer if they are long
+    window : tokens to trace at once; None means 128, or n_positions if that is less
+    directory : where to keep the tally of each finished chunk, so that an interrupted run resumes
+        when it is started again with the same arguments. At the end `atlas.safetensors`, as
+        `Atlas.save` writes it, and its page `atlas.html` are written there. It can't be in a
+        directory of texts. A function is identified by its module, its name and its `version`
+        attribute, if any: change the version when you change the function.
+    progress : whether to show a progress bar on stderr
 
     Returns
     -------
@@ -98,11 +94,9 @@ def atlas(
     Raises
     ------
     ResumeError
-        The directory holds chunks of another model, corpus, function, or of other settings.
+        The directory belongs to a run with other arguments.
     WriteError
         Another run is using the directory.
-    InvalidValueError
-        Before any work: a function that works on no text of the first chunk.
 
     Examples
     --------
@@ -124,8 +118,8 @@ def atlas(
     place = None if directory is None else as_path(directory, "directory")
     if place is not None and is_within(place, texts):
         raise InvalidValueError(
-            f"{place} lies in the directory of texts, where what a run writes would be measured: "
-            "give another one"
+            f"{place} is in the directory of texts, where the run's own files would be measured; "
+            "choose another directory"
         )
     if any(function is not None for function in task.measures.values()):
         chunks = tried(task, chunks)
@@ -151,7 +145,7 @@ def atlas(
 
 
 def directory_of(model: GPT2) -> str:
-    """What a model can be opened by again; nothing where it is in memory."""
+    """Where to open a model again; empty for a model in memory."""
     if not isinstance(model.parameters, Checkpoint):
         return ""
     directory = model.parameters.directory
@@ -159,7 +153,7 @@ def directory_of(model: GPT2) -> str:
 
 
 def as_path_or_name(model: Any) -> Given:
-    """What `GPT2.from_pretrained` is given."""
+    """Check that a model that isn't a GPT2 is a name or a path."""
     if not isinstance(model, str | os.PathLike):
         check_kind(model, GPT2, "model")
     given: Given = model
@@ -167,7 +161,7 @@ def as_path_or_name(model: Any) -> Given:
 
 
 def is_within(directory: Path, texts: Any) -> bool:
-    """Whether a directory is that of the texts, or lies in it; links are followed."""
+    """Whether a directory is, or is in, the directory of texts; links are followed."""
     if not isinstance(texts, str | os.PathLike):
         return False
     corpus = as_path(texts, "texts").resolve()
@@ -175,7 +169,7 @@ def is_within(directory: Path, texts: Any) -> bool:
 
 
 def tried(task: Task, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """The chunks, when a user's measures have worked on a text of the first one."""
+    """The chunks, once the user-defined measures worked on a text of the first one."""
     first = next(chunks, None)
     if first is None:
         return chunks
@@ -184,7 +178,7 @@ def tried(task: Task, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 def digested(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chunk]:
-    """The chunks, of whose texts a digest is taken: the same however many are in a chunk."""
+    """Yield the chunks and update a digest of their texts, independent of chunk size."""
     for chunk in chunks:
         for text in chunk.texts:
             digest.update(sha256([text.content.encode()]).encode())
@@ -192,9 +186,9 @@ def digested(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chunk]:
 
 
 def _added_up(total: Tally, made: Iterable[tuple[Tally, bool]], progress: bool) -> Tally:
-    """The total, once the tallies of all chunks are added to it, in their order."""
+    """Add the tallies of all chunks to the total, in order."""
     started, before = time.perf_counter(), 0
-    # Until something is done it leaves no line above an error.
+    # The bar disappears if an error comes before the first chunk is done.
     with progress_bar(unit=" texts", leave=False, disable=not progress) as bar:
         for tally, is_new in made:
             total.add(tally)
@@ -212,7 +206,7 @@ def _added_up(total: Tally, made: Iterable[tuple[Tally, bool]], progress: bool) 
 
 
 class SerialExecutor(Executor):
-    """Does everything at once, in this process."""
+    """Runs each call immediately, in this process."""
 
     def submit(self, function: Any, /, *given: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -223,7 +217,7 @@ class SerialExecutor(Executor):
 def tallies(
     task: Task, executor: Executor | None, stored: StoredTallies | None, chunks: Iterator[Chunk]
 ) -> Generator[tuple[Tally, bool], None, None]:
-    """The tally of each chunk, in order, and whether it was made now."""
+    """Yield each chunk's tally, in order, and whether it was computed in this run."""
     most = 1 if executor is None else 2 * getattr(executor, "_max_workers", MANY_WORKERS)
     executor = executor or SerialExecutor()
     waiting: deque[tuple[Chunk, Tally | Future[Tally]]] = deque()
@@ -260,7 +254,7 @@ def _result(chunk: Chunk, future: Future[Tally]) -> Tally:
         return future.result()
     except AttnlabError:
         raise
-    except Exception as error:  # executors have many for a worker that is gone
+    except Exception as error:  # executors differ in what they raise for a lost worker
         raise _worker_error(chunk, error) from error
 
 
@@ -268,17 +262,17 @@ def _worker_error(chunk: Chunk, error: Exception) -> WorkerError:
     first, last = chunk.texts[0].name, chunk.texts[-1].name
     return WorkerError(
         f"the executor failed at the texts from {first} to {last}: {type(error).__name__}: {error}."
-        " With a directory, the same call resumes from what is written there"
+        " If you gave a directory, the same call resumes the run"
     )
 
 
 class StoredTallies:
-    """The tallies of chunks in a directory, each in a file of its own.
+    """Tallies of chunks in a directory, one file each.
 
     Parameters
     ----------
     directory : where they are
-    run : what makes it this run, in words
+    run : identifies the run, in words
     columns : how many numbers a tally has
     """
 
@@ -294,12 +288,12 @@ class StoredTallies:
         return {**self._run, "texts": f"{len(chunk.texts)} from {chunk.first} on, sha256 {digest}"}
 
     def write(self, chunk: Chunk, tally: Tally) -> None:
-        """Write a chunk's tally, whole or not at all."""
+        """Write a chunk's tally atomically."""
         words = self._about(chunk) | tally.words()
         write_sealed(self._file(chunk), FORMAT, tally.tensors(), words)
 
     def read(self, chunk: Chunk) -> Tally | None:
-        """A chunk's tally; None where it is not known."""
+        """A chunk's tally, or None if it isn't stored."""
         file, about = self._file(chunk), self._about(chunk)
 
         def check(words: dict[str, str], shapes: Shapes) -> None:
@@ -315,11 +309,11 @@ class StoredTallies:
 
 
 def identity(task: Task, chunk: int) -> dict[str, str]:
-    """What makes two runs the same run, the corpus apart."""
+    """All that must agree for a run to be resumed, except the corpus."""
     model = task.shared.model
-    parameters = copy(model.parameters)  # which reads for itself what is on disk, and lets it go
+    parameters = copy(model.parameters)  # a copy, so that what it reads from disk is freed
     words = [model.tokenizer.vocabulary.bytes_of(id) for id in range(len(model.tokenizer))]
-    told = {
+    parts = {
         "config": asdict(model.config),
         "dtype": parameters.dtype,
         "parameters": f"sha256 {sha256(parameters[path].tobytes() for path in parameters)}",
@@ -331,11 +325,11 @@ def identity(task: Task, chunk: int) -> dict[str, str]:
         "window": task.window,
         "chunk": chunk,
     }
-    return {name: str(value) for name, value in told.items()}
+    return {name: str(value) for name, value in parts.items()}
 
 
 def identity_of(function: Measure) -> str:
-    """Which function it is: its module and name, and its version if it has one."""
+    """A function's module and name, and its version if it has one."""
     module, name, version = (
         attribute(function, one) for one in ("__module__", "__qualname__", "version")
     )

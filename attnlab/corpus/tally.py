@@ -1,14 +1,11 @@
-"""What texts add up to: of each measure sums, squares and products by texts, and the extremes.
+"""Sums over texts, in constant memory: moments of each measure, batches, and extreme passages.
 
-The mean is that of a ratio, r = Σ sums / Σ places over texts. How far it may be off follows from
-how far texts are from it, Σ (sums - r places)², of which the moments are kept: nothing that grows
-with the corpus. A tally of a chunk's texts is the same whoever makes it; tallies are added in the
-order of the chunks, as sums of floats depend on their order.
+The mean is a ratio, r = Σ sums / Σ places. Its standard error follows from Σ (sums - r places)²,
+which is computed from the moments. Tallies are added in chunk order, as floating-point sums depend
+on order.
 
-Two atlases of the same texts are compared text by text, of which moments know nothing. So the sums
-of batches of neighbouring texts are kept too, at most 128 of equal width: when there are more
-texts, two become one. A text's number tells how wide its batch will be at least, so a chunk far
-into a corpus has one or two.
+Comparing two atlases of the same texts needs pairs. So the sums of batches of neighbouring texts
+are kept too, at most 128 of equal width: with more texts, neighbouring batches are merged.
 """
 
 from __future__ import annotations
@@ -25,41 +22,41 @@ from attnlab.equations import AnyArray, Ids
 from attnlab.errors import InvalidValueError
 from attnlab.support.sealed import Shapes
 
-# Of each measure and head, how many passages that have most of it are kept, and least.
+# Passages kept with the largest, and with the smallest, value of each measure and head.
 EXTREMES = 3
 
-# A passage is told by its text's number and its first token's, in one integer.
+# A passage's number holds its text's number and, in the low bits, its first token's position.
 TOKEN_BITS = 32
 
-# The most batches of texts.
+# The largest number of batches.
 BATCHES = 128
 
-# No passage.
+# Marks a missing passage.
 NONE = np.iinfo(np.int64).max
 
 
 def passage(text: int, start: int) -> int:
-    """A passage's number: passages are in the order of their numbers."""
+    """A passage's number; numbers are in corpus order."""
     return (text << TOKEN_BITS) + start
 
 
 @dataclass(eq=False)
 class Tally:
-    """Sums over texts, for each of C columns: a measure's head, or a measure that has one number.
+    """Sums over texts for C columns, one for each measure and head (loss has one column).
 
     Attributes
     ----------
-    moments : float64 (6, C), over texts: how many have places, Σ s, Σ n, Σ s², Σ s n, Σ n², where s
-        are a text's sums and n its places
-    ranks : float64 (2, EXTREMES, C), what passages are sorted by, the least first: minus the
-        value for those that have most, the value for those that have least; infinite for none
+    moments : float64 (6, C), over texts with sums s and places n: the number of texts with n > 0,
+        Σ s, Σ n, Σ s², Σ s n, Σ n²
+    ranks : float64 (2, EXTREMES, C), sort keys of the extreme passages, ascending: minus the value
+        for the largest, the value for the smallest, infinite if missing
     passages : int64, as `ranks`, their numbers
-    ids : of each of those passages, int32 (T,)
-    names : of their texts, by number
+    ids : token ids of those passages, int32 (T,)
+    names : their texts' names, by text number
     texts, tokens : how many were measured
-    faults : of texts that were not, name and reason
-    width : how many texts a batch has, a power of 2
-    batches : by number, float64 (2, C), Σ s and Σ n of the texts from number * width on
+    faults : name and reason for each text that could not be measured
+    width : texts per batch, a power of 2
+    batches : by number, float64 (2, C), Σ s and Σ n of texts number * width to (number + 1) * width
     """
 
     moments: NDArray[np.float64]
@@ -75,15 +72,14 @@ class Tally:
 
     @classmethod
     def of(cls, columns: int) -> Tally:
-        """One of no texts."""
+        """An empty tally."""
         shape = 2, EXTREMES, columns
         return cls(np.zeros((6, columns)), np.full(shape, np.inf), np.full(shape, NONE))
 
     def add_text(self, number: int, sums: NDArray[np.float64], places: NDArray[np.float64]) -> None:
-        """Take in one text by its number, (C,) each."""
-        there = (places > 0).astype(np.float64)
+        """Add one text's sums and places, (C,) each."""
         s, n = sums, places
-        self.moments += np.stack([there, s, n, s * s, s * n, n * n])
+        self.moments += np.stack([(n > 0).astype(np.float64), s, n, s * s, s * n, n * n])
         self.texts += 1
         width = self.width
         while number >= BATCHES * width:
@@ -91,7 +87,7 @@ class Tally:
         self._add_batches({number // width: np.stack([s, n])}, width)
 
     def batches_of(self, width: int) -> dict[int, NDArray[np.float64]]:
-        """The batches, of as many texts as they have or a multiple of it."""
+        """The batches, merged to `width` texts each, a multiple of the current width."""
         wider: dict[int, NDArray[np.float64]] = {}
         for number, sums in self.batches.items():
             wide = number * self.width // width
@@ -99,7 +95,7 @@ class Tally:
         return wider
 
     def _add_batches(self, later: dict[int, NDArray[np.float64]], width: int) -> None:
-        """Take in batches that are as wide as those here, or wider."""
+        """Add batches of `width` texts, at least the current width."""
         self.batches, self.width = self.batches_of(width), width
         for number, sums in later.items():
             self.batches[number] = self.batches.get(number, 0.0) + sums
@@ -107,7 +103,7 @@ class Tally:
     def add_passage(
         self, number: int, name: str, ids: Ids, sums: AnyArray, places: AnyArray
     ) -> None:
-        """See whether a passage of a text is among those that have most or least of something."""
+        """Keep a passage of a text where it is among the extremes."""
         value = np.divide(sums, places, out=np.full(sums.shape, np.nan), where=places > 0)
         rank = np.where(np.isnan(value), np.inf, np.stack([-value, value]))[:, np.newaxis]
         numbers = np.where(np.isinf(rank), NONE, number)
@@ -115,7 +111,7 @@ class Tally:
         self._sort_in(rank, numbers)
 
     def add(self, later: Tally) -> None:
-        """Take in the tally of texts that come after those of this one."""
+        """Add the tally of later texts."""
         self.moments += later.moments
         self.texts += later.texts
         self.tokens += later.tokens
@@ -127,7 +123,7 @@ class Tally:
         self._sort_in(later.ranks, later.passages)
 
     def _sort_in(self, ranks: NDArray[np.float64], passages: NDArray[np.int64]) -> None:
-        """Keep the first ones of what is there and of these, which are later in the corpus."""
+        """Merge later passages into the extremes; ties go to the earlier passage."""
         ranks = np.concatenate([self.ranks, ranks], axis=1)
         passages = np.concatenate([self.passages, passages], axis=1)
         first = np.argsort(ranks, axis=1, kind="stable")[:, :EXTREMES]
@@ -139,7 +135,7 @@ class Tally:
         self.names = {text: name for text, name in self.names.items() if text in texts}
 
     def tensors(self) -> dict[str, AnyArray]:
-        """What a file holds of it, beside `words`."""
+        """The arrays to store in a file, along with `words`."""
         numbers = sorted(self.ids)
         ids = [self.ids[number] for number in numbers]
         return {
@@ -155,13 +151,13 @@ class Tally:
         }
 
     def words(self) -> dict[str, str]:
-        """Its texts, for a file's metadata."""
+        """The strings to store in a file's metadata."""
         names = {str(text): self.names[text] for text in sorted(self.names)}
         return {"names": json.dumps(names), "faults": json.dumps(self.faults)}
 
     @classmethod
     def check_shapes(cls, columns: int, there: Shapes) -> None:
-        """Refuse what no tally of so many columns has, before any number is read."""
+        """Raise if shapes aren't those of a tally with so many columns."""
         empty = cls.of(columns).tensors() if there["moments"] == (6, columns) else {}
         (kept,), (batches,), (ids,) = (there[name] for name in ("numbers", "batch_numbers", "ids"))
         shapes = {name: array.shape for name, array in empty.items()} | {
@@ -171,16 +167,11 @@ class Tally:
             "batches": (batches, 2, columns),
         }
         if there != shapes or kept > 2 * EXTREMES * columns or batches > BATCHES:
-            raise InvalidValueError(f"its tensors do not fit {columns} numbers")
+            raise InvalidValueError(f"its tensors don't fit {columns} numbers")
 
     @classmethod
     def read(cls, tensors: Mapping[str, AnyArray], words: Mapping[str, str]) -> Tally:
-        """The tally that `tensors` and `words` are of, whose shapes are known to fit.
-
-        Raises
-        ------
-        InvalidValueError, or whatever numbers that no tally has lead to
-        """
+        """Restore a tally from `tensors` and `words`, whose shapes were checked before."""
         expected = cls.of(tensors["moments"].shape[1]).tensors()
         for name, array in expected.items():
             if tensors[name].dtype != array.dtype:
@@ -190,7 +181,7 @@ class Tally:
         if not all(np.isfinite(one).all() for one in sums) or any((n < 0).any() for n in counts):
             raise InvalidValueError("its numbers are not finite, or negative")
         if tensors["lengths"].sum() != tensors["ids"].size:
-            raise InvalidValueError("lengths and ids do not fit")
+            raise InvalidValueError("lengths and ids don't match")
         told = set(tensors["passages"].ravel().tolist()) - {int(NONE)}
         names = json.loads(words["names"])
         if told != set(tensors["numbers"].tolist()) or {n >> TOKEN_BITS for n in told} != {

@@ -1,4 +1,4 @@
-"""A corpus as a stream: texts with names, in chunks for the workers."""
+"""Read a corpus as a stream of named texts, in chunks for the workers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ from attnlab.errors import (
 from attnlab.support.checks import attribute
 from attnlab.support.files import as_path, decoded_text, open_regular, read_bytes
 
-# A chunk has no more texts once it has so many characters.
+# A chunk ends once it has this many characters.
 LONG = 1_000_000
+
+EXPECTED = (
+    "texts must be an iterable of strings, a file with one text per line, or a directory with one "
+    "text per file"
+)
 
 
 class Text(NamedTuple):
@@ -28,8 +33,8 @@ class Text(NamedTuple):
     Attributes
     ----------
     name : such as "line 7", "book/one.txt" or "text 0"
-    content : what is measured; empty where it can't be read
-    fault : why not; empty where it can
+    content : the text; empty if it can't be read
+    fault : why it can't be read; empty if it can
     """
 
     name: str
@@ -38,7 +43,7 @@ class Text(NamedTuple):
 
     @classmethod
     def of_file(cls, name: str, content: bytes) -> Text:
-        """As files have it: line ends are `\\n`, and the last one does not count."""
+        """Decode a file's text, without the last line end; line ends become `\\n`."""
         try:
             return cls(name, decoded_text(content, name, InvalidValueError).removesuffix("\n"))
         except InvalidValueError as error:
@@ -46,14 +51,7 @@ class Text(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Some texts that a worker takes at once.
-
-    Attributes
-    ----------
-    number : of the chunk, from 0
-    first : the first text's number
-    texts : in order
-    """
+    """Texts for one task: the chunk's number, the number of its first text, and the texts."""
 
     number: int
     first: int
@@ -61,12 +59,7 @@ class Chunk(NamedTuple):
 
 
 def chunks_of(texts: Any, size: int) -> Iterator[Chunk]:
-    """A corpus in chunks of so many texts, or of fewer where they are long.
-
-    Parameters
-    ----------
-    texts, size : as `atlas` takes texts and chunk
-    """
+    """Split a corpus into chunks of `size` texts, or fewer if they are long."""
     taken: list[Text] = []
     numbers, first = count(), 0
     for text in texts_of(texts):
@@ -80,27 +73,21 @@ def chunks_of(texts: Any, size: int) -> Iterator[Chunk]:
 
 
 def texts_of(given: Any) -> Iterator[Text]:
-    """The texts of an iterable, of a file of lines, or of the files in a directory."""
+    """The texts of an iterable, a file of lines, or a directory of files."""
     if isinstance(given, str | os.PathLike):
         path = as_path(given, "texts")
         if path.is_dir():
             return _of_directory(path)
         if not path.exists():
-            raise MissingFileError(
-                f"there is no {quoted(str(path))}: texts are a list of them or another iterable, a "
-                "file with one on each line, or a directory with one in each file"
-            )
+            raise MissingFileError(f"{quoted(str(path))} not found; {EXPECTED}")
         return _of_lines(path)
     if isinstance(given, Mapping) or attribute(given, "columns") is not None:
         raise InvalidTypeError(
-            f"of a {type(given).__name__} the names of what is in it would be measured: give the "
-            "texts alone, such as df['text']"
+            f"iterating over a {type(given).__name__} gives its keys, not its texts; pass the "
+            "texts, such as df['text']"
         )
     if not isinstance(given, Iterable) or isinstance(given, bytes):
-        raise InvalidTypeError(
-            "texts are a list of them or another iterable, a file with one on each line, or a "
-            f"directory with one in each file; given {quoted(given)}"
-        )
+        raise InvalidTypeError(f"{EXPECTED}; got {quoted(given)}")
     return _of_iterable(given)
 
 
@@ -108,12 +95,12 @@ def _of_iterable(given: Iterable[Any]) -> Iterator[Text]:
     for number, text in enumerate(given):
         name = f"text {number}"
         if not isinstance(text, str):
-            yield Text(name, "", f"it is no text: {quoted(text)}")
+            yield Text(name, "", f"not a string: {quoted(text)}")
             continue
         try:
             text.encode()
         except UnicodeEncodeError:
-            yield Text(name, "", "it has half of a surrogate pair, which is no character")
+            yield Text(name, "", "it has an unpaired surrogate")
         else:
             yield Text(name, text)
 

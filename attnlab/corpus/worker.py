@@ -1,4 +1,4 @@
-"""What a worker does: it opens the model once, takes chunks, and gives each one's tally."""
+"""A worker: opens the model once and returns a tally for each chunk."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ from attnlab.forward.config import GPT2Config
 from attnlab.model.gpt2 import GPT2
 from attnlab.support.blas import use_one_thread
 
-# The most bytes of a model in memory that are sent to workers with each chunk.
+# A larger model in memory, in bytes, isn't sent to workers.
 LARGEST_SENT = 64_000_000
 
 
 class Shared:
-    """A model on its way to workers, each of which opens it once and keeps it.
+    """A model that pickles cheaply; each worker opens it once and keeps it.
 
-    A model on disk goes as its tokenizer and where its weights lie; one that was given by its name
-    goes as that, and each worker's machine finds it.
+    A model given by name is sent as its name; one on disk as its tokenizer and the weights' path.
     """
 
     def __init__(self, model: GPT2, name: str | None = None) -> None:
@@ -43,9 +42,8 @@ class Shared:
             return _of_name, (self.name,)
         if len(self._content) > LARGEST_SENT:
             raise InvalidValueError(
-                "a model in memory would be sent with each chunk, "
-                f"{len(self._content) // 10**6:,} MB: write it by model.save(directory), and give "
-                "the directory as the model"
+                f"the model in memory has {len(self._content) // 10**6:,} MB, too much to send "
+                "with each chunk; save it with model.save(directory) and pass the directory"
             )
         return _of_content, (self._content,)
 
@@ -67,13 +65,13 @@ def _of_content(content: bytes) -> Shared:
 
 
 class Task(NamedTuple):
-    """What is to be done with every chunk.
+    """What to compute for every chunk.
 
     Attributes
     ----------
     shared : the model
-    measures : by name, those of a user's own with their functions
-    window : how many tokens are traced at once
+    measures : by name, with the functions of user-defined ones
+    window : tokens to trace at once
     """
 
     shared: Shared
@@ -81,11 +79,10 @@ class Task(NamedTuple):
     window: int
 
     def empty_tally(self) -> Tally:
-        """The tally of no texts."""
         return Tally.of(columns(self.shared.model.config, self.measures))
 
     def tally(self, chunk: Chunk) -> Tally:
-        """The tally of a chunk's texts. A text that can't be measured is told in it."""
+        """The tally of a chunk's texts; those that can't be measured are among its faults."""
         whole = self.empty_tally()
         for number, text in enumerate(chunk.texts, chunk.first):
             try:
@@ -95,7 +92,7 @@ class Task(NamedTuple):
         return whole
 
     def try_measures(self, chunk: Chunk) -> None:
-        """Try each of a user's measures on texts' first windows, until it works on one of them."""
+        """Raise if a user-defined measure fails on the first windows of all texts."""
         for name, function in self.measures.items():
             failed = None
             for ids in self._first_windows(chunk) if function is not None else ():
@@ -110,7 +107,6 @@ class Task(NamedTuple):
                 raise failed
 
     def _first_windows(self, chunk: Chunk) -> Iterator[Ids]:
-        """Of each text that can be read."""
         for text in chunk.texts:
             with contextlib.suppress(AttnlabError):
                 yield next(self._windows(text))[1]
@@ -137,7 +133,7 @@ class Task(NamedTuple):
 
 
 def columns(config: GPT2Config, measures: dict[str, Measure | None]) -> int:
-    """How many numbers there are in all."""
+    """The number of columns of a tally."""
     heads = config.n_layer * config.n_head
     return sum(heads if is_of_heads(name) else 1 for name in measures)
 
@@ -155,10 +151,10 @@ def flat(found: dict[str, Numbers]) -> Numbers:
 
 
 def begin() -> None:
-    """What a process of the command's own begins with.
+    """Initialize a worker process of the command.
 
-    It ends at Ctrl-C without a word, and when the process that started it has ended, even by a
-    kill: a pool's processes would wait for work for ever.
+    It ends silently at Ctrl-C, and also when its parent is killed, where it would otherwise wait
+    for work forever.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     starter = multiprocessing.parent_process()
@@ -172,5 +168,5 @@ def begin() -> None:
 
 
 def tally_of(task: Task, chunk: Chunk) -> Tally:
-    """What is sent to workers."""
+    """Run a task; a module-level function, so that it can be pickled."""
     return task.tally(chunk)

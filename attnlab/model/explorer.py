@@ -3,8 +3,11 @@
 `Explorer` serves the page of `attnlab.views.page`, which carries no numbers here and asks for them.
 
     GET  /?token=...             the page
-    POST /trace                  {"text": ...} or {"ids": [...]}, and "silenced": places, of which
-                                 [layer, head] is a head, [layer] an MLP
+    POST /trace                  {"text": ...} or {"ids": [...]}, and "ablated": changes, of which
+                                 [layer, head] ablates a head, [layer] an MLP; [layer, head, step,
+                                 50] scales a step by 0.5, [layer, head, step, "of", id, ...] takes
+                                 it from another text; ["mask"] lifts the causal mask, ["root"]
+                                 switches √Dk off
                                  -> the trace as a page describes it, with an id
     GET  /numbers?trace=&name=   one of its packs, float32, little-endian; see `packs.py`
     POST /write                  {"trace": id, "count": ...}, and how to sample -> what was written
@@ -35,6 +38,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from html import escape
 from typing import Any, Self, TypeAlias, TypeVar
@@ -43,6 +47,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
+from attnlab.forward.forward_pass import layer_numbers
 from attnlab.model.sampling import SamplingSettings
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import at
@@ -113,6 +118,9 @@ MOST_CONNECTIONS = 100
 # How many tokens are written at a time, and what a page may say about how.
 MOST_WRITTEN = 100
 SETTINGS = tuple(SamplingSettings.__annotations__)
+
+# What is scaled in a head or taken from another text; a masked score times 0 is no number.
+STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 
 # How much is told of where a text that is too long would have to end.
 END_TOLD = 30
@@ -230,11 +238,11 @@ class Explorer(PrintedAnywhere):
 
     def _repr_html_(self) -> str:
         if not self.is_running:
-            return f"<p>{escape(say('The explorer has been stopped.'))}</p>"
+            return f"<p>{escape(say('The explorer was stopped.'))}</p>"
         # The frame is of another site than the notebook, so that it may keep its own.
         return (
             f'<p><a href="{escape(self.url)}" target="_blank" rel="noreferrer">'
-            f"{escape(say('Open the explorer in a tab of its own'))}</a></p>"
+            f"{escape(say('Open the explorer in a new tab'))}</a></p>"
             f'<iframe title="{escape(repr(self).partition(chr(10))[0])}" src="{escape(self.url)}" '
             f'sandbox="allow-scripts allow-same-origin{self._popups}" referrerpolicy="no-referrer" '
             'style="width:100%;height:720px;border:0"></iframe>'
@@ -247,14 +255,14 @@ class CachedTrace:
 
     Attributes
     ----------
-    id : what a page calls it; it depends on the tokens and on what is silenced alone
+    id : what a page calls it; it depends on the tokens and on what is ablated alone
     trace : with all that has been looked at
-    silenced : the places that are silenced in it
+    ablated : the places that are ablated in it
     """
 
     id: str
     trace: Trace
-    silenced: Sequence[Any]
+    ablated: Sequence[Any]
 
 
 class TraceCache:
@@ -277,19 +285,19 @@ class TraceCache:
             OrderedDict()
         )  # the one asked for last at the end
 
-    def trace_of(self, text_or_ids: Any, silenced: Sequence[Any] = ()) -> CachedTrace:
-        """A text's trace with places silenced in it."""
+    def trace_of(self, text_or_ids: Any, ablated: Sequence[Any] = ()) -> CachedTrace:
+        """A text's trace with places ablated in it."""
         tokenizer, positions = self.model.tokenizer, self.model.config.n_positions
         ids = tokenizer.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
         if isinstance(ids, list) and not ids:
-            raise InvalidValueError(say("Type a text: there is nothing to trace.", self.language))
+            raise InvalidValueError(say("Enter a text to trace.", self.language))
         # Before tokens are made, which takes long.
         if isinstance(ids, list) and len(ids) > positions:
             end = self._text(tokenizer.tokens(ids[:positions]))["text"][-END_TOLD:]
             raise InvalidValueError(
                 say(
-                    "{count} tokens are too many: this model reads {positions} at most, here up to "
-                    "“{end}”.",
+                    "The text has {count} tokens; this model reads at most {positions}, here up "
+                    "to “{end}”.",
                     self.language,
                     count=len(ids),
                     positions=positions,
@@ -297,12 +305,12 @@ class TraceCache:
                 )
             )
         tokens = tokenizer.tokens(ids)
-        edits = edits_of(silenced)
-        content = json.dumps([tokens.ids.tolist(), sorted(edits)])
+        edits = self._edits_of(ablated)
+        content = json.dumps([tokens.ids.tolist(), sorted(map(json.dumps, ablated))])
         id = sha256(content.encode()).hexdigest()[:16]
         if id not in self._kept:
             edited = self.trace_of(tokens).trace.edited(edits) if edits else None
-            self._kept[id] = CachedTrace(id, edited or self.model.trace(tokens), silenced)
+            self._kept[id] = CachedTrace(id, edited or self.model.trace(tokens), ablated)
         return self.at(id)
 
     def at(self, id: str) -> CachedTrace:
@@ -312,13 +320,13 @@ class TraceCache:
         self._kept.move_to_end(id)
         return self._kept[id]
 
-    def described(self, text_or_ids: Any, silenced: Sequence[Any] = ()) -> dict[str, Any]:
+    def described(self, text_or_ids: Any, ablated: Sequence[Any] = ()) -> dict[str, Any]:
         """A text's trace as a page describes it, with its id, its text and its tokens' ids."""
-        kept = self.trace_of(text_or_ids, silenced)
+        kept = self.trace_of(text_or_ids, ablated)
         described = description_of(kept.trace, self.language)
         self._drop()
         tokens = kept.trace.tokens
-        known = {"id": kept.id, "silenced": silenced, **self._text(tokens)}
+        known = {"id": kept.id, "ablated": ablated, **self._text(tokens)}
         known["notes"] = notes_on(tokens, self.language)
         return {**known, **described}
 
@@ -326,7 +334,7 @@ class TraceCache:
     def too_long(self) -> str:
         """What is told of a request of too many bytes."""
         return say(
-            "More than {bytes} bytes are too many: this model reads {positions} tokens at most.",
+            "The text has more than {bytes} bytes; this model reads at most {positions} tokens.",
             self.language,
             bytes=f"{LONGEST_REQUEST:,}",
             positions=self.model.config.n_positions,
@@ -348,9 +356,7 @@ class TraceCache:
             found = getattr(self.atlas[name], {"most": "most", "least": "least"}[kind])
             passage = found(layer, head)[rank]
         except (AttnlabError, LookupError, TypeError, ValueError):
-            raise HTTPException(
-                404, say("There is no such passage in the atlas.", self.language)
-            ) from None
+            raise HTTPException(404, say("No such passage in the atlas.", self.language)) from None
         told = f"{place_of(passage, self.language)}; {name} {passage.value:.3f}"
         if not self._is_its_model:
             told = say("{passage} in the atlas", self.language, passage=told)
@@ -381,7 +387,7 @@ class TraceCache:
         if not is_integer(count) or not 1 <= count <= MOST_WRITTEN:
             raise InvalidValueError(
                 say(
-                    "How many tokens shall be written on? Give a number from 1 to {most}.",
+                    "The number of tokens must be from 1 to {most}.",
                     self.language,
                     most=MOST_WRITTEN,
                 )
@@ -389,13 +395,14 @@ class TraceCache:
         if not room:
             raise InvalidValueError(
                 say(
-                    "The text fills all {positions} positions of the model: no room to write on.",
+                    "The text fills all {positions} positions of the model; no tokens can be "
+                    "added.",
                     self.language,
                     positions=positions,
                 )
             )
         settings = {name: asked[name] for name in SETTINGS if name in asked}
-        edits = edits_of(kept.silenced) or None
+        edits = self._edits_of(kept.ablated) or None
         return kept, self.model.stream(tokens, min(count, room), edits=edits, **settings)
 
     def written(self, kept: CachedTrace, chosen: Sequence[NextToken]) -> dict[str, Any]:
@@ -411,6 +418,13 @@ class TraceCache:
                 for token in chosen
             ],
         }
+
+    def _edits_of(self, changes: Sequence[Any]) -> dict[str, Any]:
+        config = self.model.config
+        places = [f"blocks.{layer}.attention" for layer in range(config.n_layer)]
+        numbers = layer_numbers(config)
+        rootless = {f"{one}.scale": float(numbers.get(f"{one}.layer_number", 1)) for one in places}
+        return edits_of(changes, self.trace_of, rootless)
 
     def _text(self, tokens: Tokens) -> dict[str, Any]:
         text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
@@ -437,15 +451,41 @@ def size_of(traces: Iterable[Trace]) -> int:
     return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
-def edits_of(silenced: Sequence[Any]) -> dict[str, int]:
-    """The edits that silence heads [layer, head] and MLPs [layer]; what they write is 0."""
-    edits = {}
-    for place in silenced:
-        if not isinstance(place, list) or len(place) not in (1, 2):
-            raise InvalidTypeError(f"a place is [layer, head] or [layer]; given {quoted(place)}")
-        layer, *head = (as_count(number, "a place") for number in place)
-        block = f"blocks.{layer}"
-        edits[f"{block}.attention.heads.{head[0]}.context" if head else f"{block}.mlp.output"] = 0
+def edits_of(
+    changes: Sequence[Any],
+    trace_of: Callable[[list[int]], CachedTrace],
+    rootless: Mapping[str, float],
+) -> dict[str, Any]:
+    """The edits that changes stand for, see the module's docstring.
+
+    Parameters
+    ----------
+    trace_of : makes the trace of other ids
+    rootless : the layers' scales without √Dk, by path
+    """
+    edits: dict[str, Any] = {}
+    for change in changes:
+        match change:
+            case ["mask"]:
+                edits["mask"] = np.ones_like
+            case ["root"]:
+                edits |= rootless
+            case [int(layer)]:
+                edits[f"blocks.{layer}.mlp.output"] = 0
+            case [int(layer), int(head)]:
+                edits[f"blocks.{layer}.attention.heads.{head}.context"] = 0
+            case [int(layer), int(head), str(step), int(hundredths)] if step in STEPS_TO_CHANGE:
+                path = f"blocks.{layer}.attention.heads.{head}.{step}"
+                edits[path] = partial(np.multiply, hundredths / 100)
+            case [int(layer), int(head), str(step), "of", *ids] if step in STEPS_TO_CHANGE:
+                path = f"blocks.{layer}.attention.heads.{head}.{step}"
+                edits[path] = at(trace_of(ids).trace, path)
+            case _:
+                raise InvalidTypeError(
+                    "a change is [layer, head] or [layer], [layer, head, step, hundredths], "
+                    '[layer, head, step, "of", ids ...], ["mask"] or ["root"]; got '
+                    f"{quoted(change)}"
+                )
     return edits
 
 
@@ -492,8 +532,8 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
         if ("text" in asked) == ("ids" in asked):
             raise InvalidValueError("either a text is traced or ids are")
         text_or_ids = named(asked, "text", str) if "text" in asked else named(asked, "ids", list)
-        silenced = named({"silenced": []} | asked, "silenced", list)
-        return JSONResponse(await computed(request, lambda: cache.described(text_or_ids, silenced)))
+        ablated = named({"ablated": []} | asked, "ablated", list)
+        return JSONResponse(await computed(request, lambda: cache.described(text_or_ids, ablated)))
 
     async def numbers(request: Request) -> Response:
         id, name = (request.query_params.get(part, "") for part in ("trace", "name"))

@@ -81,7 +81,7 @@ class Generation:
 
     def __repr__(self) -> str:
         lines: list[tuple[str, ...]] = [
-            ("", "id", "symbol", "text", "logit", "probability", "drawn with")
+            ("", "id", "symbol", "text", "logit", "probability", "sampled with")
         ]
         for i, token in enumerate(self.chosen, start=len(self.prompt)):
             numbers = (f"{x:.4f}" for x in (token.logit, token.share, token.probability))

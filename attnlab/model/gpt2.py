@@ -373,10 +373,10 @@ class GPT2:
 
     def _tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
         if text_or_ids is None:
-            raise InvalidTypeError("a text or token ids are traced; given None")
+            raise InvalidTypeError("a text or token ids are traced; got None")
         if isinstance(text_or_ids, list | tuple) and any(isinstance(x, str) for x in text_or_ids):
             raise InvalidTypeError(
-                f"one text is traced at a time, such as model.trace(texts[0]); given "
+                f"one text is traced at a time, such as model.trace(texts[0]); got "
                 f"{quoted(text_or_ids)}"
             )
         if not isinstance(text_or_ids, str | Tokens):
@@ -505,7 +505,7 @@ def one_row(given: Any) -> Any:
     if isinstance(given, Mapping):
         if "input_ids" not in given:
             raise InvalidTypeError(
-                f"of a mapping its input_ids are traced; given one of {quoted(list(given), 200)}"
+                f"of a mapping its input_ids are traced; got one of {quoted(list(given), 200)}"
             )
         mask = one_row(given.get("attention_mask", 1))
         if isinstance(mask, np.ndarray) and not mask.all():

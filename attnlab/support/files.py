@@ -76,7 +76,7 @@ def as_path(given: Given, name: str = "path") -> Path:
     except Exception:  # an object may make its path as it likes
         text = None
     if not isinstance(text, str):
-        raise InvalidTypeError(f"{name} must be a str or a Path; given {quoted(given)}")
+        raise InvalidTypeError(f"{name} must be a str or a Path; got {quoted(given)}")
     if not text:
         raise InvalidValueError(f"{name} is empty: give the name of a file or directory")
     try:

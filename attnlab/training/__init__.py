@@ -1,7 +1,7 @@
-"""Training a GPT-2 from nothing, in NumPy.
+"""Train a GPT-2 from scratch in NumPy.
 
-`parameters` draws the first ones, `gradients` is the backward pass, `optimizer` is AdamW; `run`
-trains, and `state` keeps a run in a directory, so that it can be resumed.
+`parameters` initializes them, `gradients` is the backward pass, `optimizer` is AdamW, `run` is the
+training loop, and `state` saves a run so that it can be resumed.
 """
 
 from attnlab.forward.gradients import (

@@ -1,7 +1,7 @@
-"""The backward pass: how the loss changes with each parameter, all of them at once.
+"""Backpropagation: the gradient of the loss with respect to every parameter.
 
-The gradient of each equation is in `attnlab.forward.gradients`; here they follow each other, from
-the loss to the embedding. The forward pass is the library's, and what it computed is used again.
+The gradient of each equation is in `attnlab.forward.gradients`; here they are chained, from the
+loss to the embedding, reusing the activations of the forward pass.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from attnlab.forward.parameters import ParameterVector
 
 
 def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, Array, Array]:
-    """Of context = weights V with weights = softmax(Q Kᵀ / scale), masked, back to Q, K and V.
+    """Backpropagate through softmax(Q Kᵀ / scale) V, with a mask, to Q, K and V.
 
     Parameters
     ----------
-    attention : what the forward pass left behind
+    attention : from the forward pass
     d_context : (..., Tq, Dv)
 
     Returns
@@ -41,13 +41,12 @@ def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, A
     d_Q = d_raw_scores K : (..., Tq, Dk)
     d_K = d_raw_scoresᵀ Q : (..., Tk, Dk)
     d_V = weightsᵀ d_context : (..., Tk, Dv)
-        with d_weights = d_context Vᵀ, times the dropout mask if there is one, and
-        d_raw_scores = softmax's gradient / scale. Where the mask forbids, the weight is 0, and so
-        is the gradient.
+        with d_weights = d_context Vᵀ, times the dropout mask if any, and
+        d_raw_scores = softmax's gradient / scale; 0 where masked
 
     Notes
     -----
-    Q, K and V must have the same leading axes; a sum over axes that were broadcast is not taken.
+    Q, K and V must have the same leading axes; broadcast axes aren't summed over.
     """
     weights, dropout_mask = attention.weights, attention.dropout_mask
     d_weights = context_weights(attention.V, d_context)
@@ -62,11 +61,11 @@ def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, A
 
 
 def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, dict[str, Array]]:
-    """Of output = activation(X W_1 + b_1) W_2 + b_2.
+    """Backpropagate through activation(X W_1 + b_1) W_2 + b_2.
 
     Parameters
     ----------
-    mlp : what the forward pass left behind
+    mlp : from the forward pass
     d_output : (..., T, D)
 
     Returns
@@ -74,7 +73,7 @@ def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, dict[str, Array]]:
     d_X = d_hidden W_1ᵀ : (..., T, D)
     d_W_1 = Xᵀ d_hidden, d_b_1 = Σ d_hidden : (D, F), (F,)
     d_W_2 = activatedᵀ d_output, d_b_2 = Σ d_output : (F, D), (D,)
-        with d_hidden = the activation's gradient of d_output W_2ᵀ
+        with d_hidden = d_output W_2ᵀ times the activation function's derivative
     """
     d_activated, d_W_2, d_b_2 = linear_gradient(mlp.activated, mlp.W_2, d_output)
     d_hidden = ACTIVATION_GRADIENTS[mlp.activation](mlp.hidden, d_activated)
@@ -83,20 +82,20 @@ def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, dict[str, Array]]:
 
 
 def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Array]]:
-    """Of one block, from its output to its input.
+    """Backpropagate through one block.
 
-    mid = input + attention(LayerNorm(input)) and output = mid + MLP(LayerNorm(mid)): at each sum
-    the gradient goes both ways, and where the two ways meet again it is added up.
+    mid = input + attention(LayerNorm(input)) and output = mid + MLP(LayerNorm(mid)): at each
+    residual connection the gradients of both paths are added.
 
     Parameters
     ----------
-    block : what the forward pass left behind
+    block : from the forward pass
     d_output : (..., T, D)
 
     Returns
     -------
     d_input : (..., T, D)
-    of its parameters, by their paths in the block, such as mlp.W_1
+    gradients : of its parameters, by path in the block, such as mlp.W_1
     """
     attention, mlp = block.attention, block.mlp
 
@@ -131,16 +130,16 @@ def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, Param
     Parameters
     ----------
     forward : over ids (..., T)
-    targets : int64 (..., T), for each token the one that follows it
+    targets : int64 (..., T), the next token of each
 
     Returns
     -------
     loss : mean cross-entropy in nats
-    gradients : in the parameters' own shapes, under their own names
+    gradients : named and shaped as the parameters
     """
     config, dtype = forward.config, forward.parameters.dtype
     gradients = ParameterVector(config, dtype=dtype)
-    # What is looked at is kept, and the backward pass does not compute it again.
+    # Steps that were accessed are kept, so the backward pass doesn't compute them again.
     for block in forward.blocks:
         _ = block.attention.X, block.attention.weights
         _ = block.mlp.X, block.mlp.hidden, block.mlp.activated

@@ -1,4 +1,4 @@
-"""From gradients to better parameters: clipping, the learning rate's course, AdamW."""
+"""Gradient clipping, the learning rate schedule and AdamW."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from attnlab.equations import Array
 BETAS = (0.9, 0.95)
 EPS = 1e-8
 
-# The share of the largest learning rate that is left at the end.
+# The last learning rate, as a share of the peak.
 FINAL_SHARE = 0.1
 
 
 def clip(gradient: Array, largest: float) -> float:
-    """Shorten a gradient to the length √Σ g² that it may have, in place; returns what it was.
+    """Clip a gradient to the norm `largest`, in place; returns the norm before.
 
     Parameters
     ----------
     gradient : (n,), of all parameters
-    largest : the length that it may have
+    largest : the largest norm √Σ g² allowed
 
     Notes
     -----
@@ -34,18 +34,18 @@ def clip(gradient: Array, largest: float) -> float:
 
 
 def learning_rate(step: int, *, peak: float, warmup: int, steps: int) -> float:
-    """The learning rate of a step: up in a straight line, then down by half a cosine.
+    """The learning rate at a step: linear warm-up, then cosine decay.
 
-    peak · step / warmup                       up to the warm-up's last step
+    peak · step / warmup                       during warm-up
     peak · (final + (1 - final) ½ (1 + cos π · (step - warmup) / (steps - warmup)))      after it,
         final = `FINAL_SHARE`
 
     Parameters
     ----------
-    step : 1 for the first, `steps` for the last
-    peak : the largest
-    warmup : steps of the way up
-    steps : all of them
+    step : from 1 to `steps`
+    peak : the largest learning rate
+    warmup : warm-up steps
+    steps : total steps
 
     Notes
     -----
@@ -61,8 +61,8 @@ def learning_rate(step: int, *, peak: float, warmup: int, steps: int) -> float:
 class AdamW:
     """Adam with decoupled weight decay, for all parameters at once.
 
-        m ← β₁ m + (1 - β₁) g             g's mean
-        v ← β₂ v + (1 - β₂) g²            and mean square, over the last steps
+        m ← β₁ m + (1 - β₁) g             moving average of g
+        v ← β₂ v + (1 - β₂) g²            and of its square
         p ← p - rate · decay · p
         p ← p - rate · m̂ / (√v̂ + ε)       m̂ = m / (1 - β₁ᵗ), v̂ = v / (1 - β₂ᵗ)
 
@@ -70,12 +70,12 @@ class AdamW:
 
     Parameters
     ----------
-    decay : (n,), by how much each parameter decays; 0 for biases and LayerNorms
+    decay : (n,), each parameter's decay; 0 for biases and LayerNorms
 
     Attributes
     ----------
-    m, v : (n,), as above, after the steps so far
-    step : t, how many they are
+    m, v : (n,), as above
+    step : t, the number of steps so far
 
     Notes
     -----
@@ -88,13 +88,7 @@ class AdamW:
         self.step = 0
 
     def update(self, parameters: Array, gradient: Array, rate: float) -> None:
-        """One step, in place.
-
-        Parameters
-        ----------
-        parameters, gradient : (n,)
-        rate : the learning rate of this step
-        """
+        """Update parameters (n,) in place from their gradient (n,)."""
         self.step += 1
         beta_1, beta_2 = BETAS
         self.m *= beta_1
@@ -102,7 +96,7 @@ class AdamW:
         self.v *= beta_2
         self.v += (1 - beta_2) * np.square(gradient)
         parameters *= 1 - rate * self.decay
-        # m̂ / (√v̂ + ε) from the inside out, on one array.
+        # m̂ / (√v̂ + ε), in place to save memory.
         update = self.v / (1 - beta_2**self.step)
         np.sqrt(update, out=update)
         update += EPS

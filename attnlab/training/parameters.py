@@ -1,4 +1,4 @@
-"""What training starts from, and which parameters decay."""
+"""Initial parameters, and which of them decay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attnlab.support.checks import check_kind
 
 
 def is_matrix(config: GPT2Config) -> ParameterVector:
-    """1 for each number that stands in a matrix, 0 for those of biases and LayerNorms."""
+    """1 for parameters in matrices, 0 for biases and LayerNorms."""
     matrices = ParameterVector(config)
     for matrix in matrices.values():
         matrix[...] = matrix.ndim == 2
@@ -23,9 +23,9 @@ def is_matrix(config: GPT2Config) -> ParameterVector:
 def initial_parameters(
     config: GPT2Config, rng: np.random.Generator, dtype: DTypeLike = "float32"
 ) -> ParameterVector:
-    """What training starts from: matrices normal with deviation 0.02, gains 1, biases 0.
+    """Draw initial parameters: matrices normal with deviation 0.02, gains 1, biases 0.
 
-    What writes to the residual stream, W_O and W_2, is scaled by 1 / √(2 L), as 2 L of them add up.
+    The projections to the residual stream, W_O and W_2, are scaled by 1 / √(2 L).
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""A training run: from a corpus to a model, step by step, with a state that survives a kill."""
+"""The training loop, with a saved state to resume from."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ STATE = "training.safetensors"
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
-# NumPy makes its own seeds of 128 bits.
+# NumPy's own seeds have 128 bits.
 LARGEST_SEED = 2**128
 
-SMALLER = "take a smaller config, batch_size or sequence_length, or fewer steps"
+SMALLER = "use a smaller config, batch_size or sequence_length, or fewer steps"
 
-# What Python needs at least for a layer's arrays, and for the loss of a step.
+# Python's overhead for a layer's arrays, and for the loss of a step.
 LAYER_BYTES = 4_000
 LOSS_BYTES = 32
 
-# What a run holds while it is at work in a directory.
+# Locked while a run is using the directory.
 LOCK = "training.lock"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a run is determined by, besides config and corpus; see `train`."""
+    """A run's hyperparameters; see `train`."""
 
     steps: int
     batch_size: int
@@ -77,48 +77,47 @@ class Settings:
             value = getattr(self, name)
             if not is_integer(value) or value < smallest:
                 raise InvalidValueError(
-                    f"{name} must be an integer of at least {smallest}; given {quoted(value)}"
+                    f"{name} must be an integer of at least {smallest}; got {quoted(value)}"
                 )
             object.__setattr__(self, name, int(value))
         if self.seed >= LARGEST_SEED:
-            raise InvalidValueError(f"seed must have at most 128 bits; given {quoted(self.seed)}")
+            raise InvalidValueError(f"seed must fit in 128 bits; got {quoted(self.seed)}")
         for name in ("learning_rate", "clip", "decay", "dropout"):
             value = getattr(self, name)
             number = _as_float(value)
-            zero_will_do = name in ("decay", "dropout")
+            may_be_zero = name in ("decay", "dropout")
             largest = {"decay": LARGEST_FLOAT32, "dropout": 1.0}.get(name, math.inf)
-            if not (0 < number < largest or (zero_will_do and number == 0)):
-                bounds = f"{'at least' if zero_will_do else 'above'} 0 and "
+            if not (0 < number < largest or (may_be_zero and number == 0)):
+                bounds = f"{'at least' if may_be_zero else 'above'} 0 and "
                 bounds += "finite" if math.isinf(largest) else f"below {largest:g}"
-                raise InvalidValueError(f"{name} must be a number {bounds}; given {quoted(value)}")
+                raise InvalidValueError(f"{name} must be a number {bounds}; got {quoted(value)}")
             object.__setattr__(self, name, number)
         if self.warmup >= self.steps:
             raise InvalidValueError(
-                f"warmup must be less than all {quoted(self.steps)} steps; "
-                f"given {quoted(self.warmup)}"
+                f"warmup must be less than steps, {quoted(self.steps)}; got {quoted(self.warmup)}"
             )
 
 
 def _as_float(value: object) -> float:
-    """A number as Python's float, NumPy's too, which widen float32; NaN where it is none."""
+    """A real number as a float; NaN for anything else."""
     if not is_real(value):
         return math.nan
     try:
         return float(value)  # type: ignore[arg-type]
-    except OverflowError:  # 10 to the 400
+    except OverflowError:  # such as 10**400
         return math.inf
 
 
 class Training:
-    """A run of `train`, as far as it has come.
+    """The state of a run of `train`.
 
     Attributes
     ----------
-    config, settings, tokenizer : what it was started with
-    parameters : ParameterVector, float32, as they are now: each step changes them in place, so
-        what is to be looked at later needs a `copy()`, as `model` has
+    config, settings, tokenizer : as given
+    parameters : ParameterVector, float32. Each step updates them in place; take a `copy()` to keep
+        them
     losses : of each step so far, in nats per token
-    seconds : what they took, those before a resume included
+    seconds : time of all steps, including those before a resume
     """
 
     def __init__(
@@ -134,20 +133,14 @@ class Training:
 
     @property
     def step(self) -> int:
-        """How many steps have been taken."""
+        """The number of steps taken."""
         return len(self.losses)
 
     @property
     def model(self) -> GPT2:
-        """The model as it is now, with parameters of its own, which later steps leave alone.
-
-        Raises
-        ------
-        InvalidValueError
-            The run was given ids and no tokenizer.
-        """
+        """The current model, with a copy of the parameters; needs a tokenizer."""
         if self.tokenizer is None:
-            raise InvalidValueError("a model needs a tokenizer: train(..., tokenizer=...)")
+            raise InvalidValueError("a model needs a tokenizer; use train(..., tokenizer=...)")
         return GPT2(self.parameters.copy(), self.tokenizer)
 
     def __repr__(self) -> str:
@@ -156,39 +149,24 @@ class Training:
         return f"Training of {size}, {self.step} of {self.settings.steps} steps{last}"
 
     def plot(self, ax: Axes | None = None) -> Picture:
-        """The loss of each step, and a line through them.
-
-        Parameters
-        ----------
-        ax : matplotlib's Axes to draw into; None for a figure of its own
-
-        Returns
-        -------
-        Picture
-            a notebook shows it, `.save("losses.svg")` writes it
-        """
+        """Plot the loss of each step, and a smoothed line, into `ax` or a new figure."""
         from attnlab.views.plot import drawn_in, plot_losses
 
         with drawn_in():
             return plot_losses(self.losses, repr(self), ax)
 
     def advance(self) -> None:
-        """One step: a batch, its loss and gradients, an update.
+        """Take one step: a batch, its loss and gradients, an update.
 
-        What is random in a step is drawn from its number and the seed, so that a run that is
-        resumed goes on as if it had never stopped.
-
-        Raises
-        ------
-        DivergedError
-            The loss, a gradient or a parameter is no longer finite.
+        Raises `DivergedError` if the loss, a gradient or a parameter is no longer finite.
         """
+        # Seeded by the step's number, so that a resumed run equals an uninterrupted one.
         settings, number = self.settings, self.step + 1
         started = time.perf_counter()
         rng = np.random.default_rng((settings.seed, number))
         inputs, targets = batch(self._corpus, settings.batch_size, settings.sequence_length, rng)
         dropout = draw_dropout(self.config, inputs.shape, settings.dropout, rng)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told here
+        with np.errstate(over="ignore", invalid="ignore"):  # reported below
             try:
                 forward = ForwardPass(inputs, self.parameters, dropout=dropout)
                 loss, gradients = loss_and_gradients(forward, targets)
@@ -206,16 +184,16 @@ class Training:
                 self._optimizer.update(self.parameters.vector, gradients.vector, rate)
                 finite = bool(np.isfinite(self.parameters.vector).all())
         if not finite:
-            before = f" (before it: {self.losses[-1]:.4g})" if self.losses else ""
+            before = f" (it was {self.losses[-1]:.4g})" if self.losses else ""
             raise DivergedError(
-                f"at step {number} the loss is no longer finite{before}: "
-                f"a learning_rate below {settings.learning_rate:g} or a longer warmup may help"
+                f"the loss is not finite at step {number}{before}; try a learning_rate below "
+                f"{settings.learning_rate:g} or a longer warmup"
             )
         self.losses.append(loss)
         self.seconds += time.perf_counter() - started
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the state that `resume` reads; the old or the new one is always there whole."""
+        """Write the state that `resume` reads, atomically."""
         place = as_path(directory, "directory")
         tensors = {
             "parameters": self.parameters.vector,
@@ -229,21 +207,14 @@ class Training:
             self.model.save(place)
 
     def resume(self, directory: str | os.PathLike[str]) -> None:
-        """Go on from the state in a directory; if there is none, from the start.
-
-        Raises
-        ------
-        ResumeError
-            The state is damaged or of another run, or the directory holds a model that no run has
-            written, which the run would replace.
-        """
+        """Resume from the state in a directory, if there is one."""
         place = as_path(directory, "directory")
         file = place / STATE
         if not os.path.exists(file):
             if any(os.path.exists(place / name) for name in (WEIGHTS, INDEX)):
                 raise ResumeError(
-                    f"{place} holds a model, and no {STATE} to go on from: the run needs a "
-                    "directory of its own"
+                    f"{place} holds a model but no {STATE}, so training would overwrite it; choose "
+                    "another directory"
                 )
             return
         vector, optimizer = self.parameters.vector, self._optimizer
@@ -272,35 +243,34 @@ def train(
     watch: Callable[[Training], object] | None = None,
     progress: bool = True,
 ) -> Training:
-    """Train a GPT-2 from nothing to say what follows in a corpus.
+    """Train a GPT-2 from scratch to predict the next token in a corpus.
 
-    Each step draws sequences at random from the corpus, computes the loss, the mean cross-entropy
-    of each next token, and its gradients, and updates all parameters with AdamW.
+    Each step draws random sequences from the corpus, computes the mean cross-entropy and its
+    gradients, and updates all parameters with AdamW.
 
     Parameters
     ----------
     config : the model's sizes
     corpus : a text, its ids, integers (N,), or Tokens
-    tokenizer : cuts a text, and gives the model its words; None takes single bytes as tokens if the
-        config has 256, and for ids of another vocabulary no tokenizer at all
-    steps : how many updates
-    batch_size : sequences in a step
-    sequence_length : tokens in a sequence; None means n_positions
-    learning_rate : the largest; it rises in a straight line to it, then falls by half a cosine to a
-        tenth of it
-    warmup : steps of the rise; None means a tenth of all, at most 100
-    decay : by what share of learning_rate matrices shrink in a step; biases and LayerNorms do not
-    clip : the length that the gradient, all parameters' together, is cut to
-    dropout : share p that is dropped of the embedding, of the attention's weights, and of what
-        attention and MLP write
-    seed : makes the run repeatable, to the bit on one machine
-    directory : where the run's state is written, and the model, if it has a tokenizer, as
-        `GPT2.from_pretrained(directory)` reads it. A run that was killed goes on from there when it
-        is started again with the same arguments. Only one run at a time is at work in a directory.
-    save_every : steps between two states; the last is always written
-    watch : is called with the `Training` after each step
-    progress : whether a bar shows the loss and the tokens per second, on stderr; like the hub's
-        bars, HF_HUB_DISABLE_PROGRESS_BARS=1 hides it
+    tokenizer : for the text, and the model. None means bytes as tokens if vocab_size is 256,
+        otherwise no tokenizer, and the corpus must be ids
+    steps : number of updates
+    batch_size : sequences per step
+    sequence_length : tokens per sequence; None means n_positions
+    learning_rate : the peak, after a linear warm-up; cosine decay to a tenth of it follows
+    warmup : warm-up steps; None means a tenth of all steps, at most 100
+    decay : AdamW's weight decay, for matrices but not biases and LayerNorms
+    clip : the largest norm of the gradient of all parameters
+    dropout : probability of dropping an embedding's element, an attention weight, or an element of
+        the output of attention or MLP
+    seed : makes the run reproducible, to the bit on one machine
+    directory : where to save the run's state and, with a tokenizer, the model for
+        `GPT2.from_pretrained(directory)`. An interrupted run resumes when it is started again with
+        the same arguments. Only one run can use a directory at a time.
+    save_every : steps between two saves; the last step is always saved
+    watch : called with the `Training` after each step
+    progress : whether to show a progress bar on stderr; HF_HUB_DISABLE_PROGRESS_BARS=1 also hides
+        it
 
     Returns
     -------
@@ -310,10 +280,10 @@ def train(
     Raises
     ------
     DivergedError
-        The loss became infinite or NaN. The state written last stays.
+        The loss became infinite or NaN. The last saved state is kept.
     ResumeError
-        The directory's state is damaged or of another run, or the directory holds a model that no
-        run has written.
+        The directory's state is damaged or belongs to another run, or the directory holds a model
+        without a state.
     WriteError
         Another run is using the directory.
 
@@ -329,7 +299,7 @@ def train(
     if tokenizer is not None:
         check_kind(tokenizer, Tokenizer, "tokenizer")
     if watch is not None and not callable(watch):
-        raise InvalidTypeError(f"watch must be a function; given {quoted(watch)}")
+        raise InvalidTypeError(f"watch must be callable; got {quoted(watch)}")
     progress = as_flag(progress, "progress")
     if tokenizer is None and config.vocab_size == len(Tokenizer.of_bytes()):
         tokenizer = Tokenizer.of_bytes()
@@ -355,23 +325,23 @@ def train(
         with contextlib.nullcontext() if place is None else held(place / LOCK):
             _run(training, place, save_every, watch, progress)
     except MemoryError as error:
-        raise InvalidValueError(f"the memory that is free is too small: {SMALLER}") from error
+        raise InvalidValueError(f"not enough free memory; {SMALLER}") from error
     return training
 
 
 def _warmup(steps: object) -> int:
-    """The steps of the learning rate's rise where none are given."""
+    """The default number of warm-up steps."""
     return min(100, int(steps) // 10) if is_integer(steps) else 0  # type: ignore[call-overload]
 
 
 def _check_memory(config: GPT2Config, settings: Settings) -> None:
-    """Refuse a run that needs more memory than the machine has, before it is tried.
+    """Raise if a run needs more memory than the machine has.
 
-    Counted is what is held at the same time on the way back: parameters, their decay, both of
-    AdamW's means and the gradients; X, Q, K, V, weights and context of each block and its MLP's
-    hidden numbers, before and after GELU; the logits and their gradient; each step's loss.
+    Counts what the backward pass holds at once: parameters, their decay, AdamW's m and v and the
+    gradients; each block's X, Q, K, V, weights and context, and its MLP's activations before and
+    after GELU; the logits and their gradient; each step's loss.
     """
-    # The parameters by what a layer has: those of a billion layers would take long to count.
+    # Extrapolated from one layer: counting the parameters of a billion layers takes too long.
     one, two = (parameter_count(replace(config, n_layer=n)) for n in (1, 2))
     parameters = one + (config.n_layer - 1) * (two - one)
     tokens = settings.batch_size * settings.sequence_length
@@ -382,13 +352,13 @@ def _check_memory(config: GPT2Config, settings: Settings) -> None:
     if needed > _memory():
         most = min(needed, 10**24) // 10**9
         raise InvalidValueError(
-            f"this run needs at least {most:,} GB of memory, and the machine has "
-            f"{_memory() // 10**9:,}: {SMALLER}"
+            f"this run needs at least {most:,} GB of memory; the machine has "
+            f"{_memory() // 10**9:,}. To save memory, {SMALLER}"
         )
 
 
 def _memory() -> int:
-    """The machine's memory in bytes; where Python is not told, what can be addressed."""
+    """The machine's memory in bytes; if unknown, the address space."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -402,7 +372,7 @@ def _run(
     watch: Callable[[Training], object] | None,
     progress: bool,
 ) -> None:
-    """What `train` does once all is known to be fine and the directory is its own."""
+    """Run the steps that remain, with the directory locked."""
     if place is not None:
         training.resume(place)
         training.save(place)
@@ -415,7 +385,7 @@ def _run(
                 training.advance()
             except DivergedError as error:
                 where = (
-                    f", in a directory of its own: {place} keeps the state after step {saved}"
+                    f", in another directory; {place} keeps the state after step {saved}"
                     if place is not None
                     else ""
                 )
@@ -433,16 +403,15 @@ def _run(
 def evaluate(
     model: GPT2, corpus: str | ArrayLike | Tokens, sequence_length: int | None = None
 ) -> float:
-    """The model's loss on a corpus: mean cross-entropy of each next token, in nats.
+    """The model's loss on a corpus: mean cross-entropy of the next token, in nats.
 
-    The corpus is cut into sequences; the first tokens of each have little to go by.
+    The corpus is cut into independent sequences, so the first tokens of each have little context.
 
     Parameters
     ----------
     model : any GPT-2
     corpus : a text, or ids, integers (N,)
-    sequence_length : tokens in a sequence; None means n_positions. What is left at the end is not
-        looked at.
+    sequence_length : tokens per sequence; None means n_positions. The remainder is dropped.
     """
     check_kind(model, GPT2, "model")
     T = model.config.n_positions
@@ -461,25 +430,25 @@ def evaluate(
 def _identity(
     config: GPT2Config, corpus: Ids, settings: Settings, tokenizer: Tokenizer | None
 ) -> dict[str, str]:
-    """What makes two runs the same run."""
+    """All that must agree for a run to be resumed."""
 
     def digest(content: bytes) -> str:
         return f"sha256 {sha256([content])[:16]}"
 
     words = [] if tokenizer is None else tokenizer.tokens(range(len(tokenizer))).symbols
-    told = {
+    parts = {
         **asdict(config),
         **asdict(settings),
         "corpus": f"{len(corpus)} tokens, {digest(corpus.tobytes())}",
         "vocabulary": f"{len(words)} tokens, {digest(repr(words).encode())}",
     }
-    return {name: str(value) for name, value in told.items()}
+    return {name: str(value) for name, value in parts.items()}
 
 
 def batch(
     corpus: Ids, batch_size: int, sequence_length: int, rng: np.random.Generator
 ) -> tuple[Ids, Ids]:
-    """Sequences drawn from a corpus, and for each of their tokens the one that follows.
+    """Draw sequences and their next tokens.
 
     Parameters
     ----------
@@ -487,7 +456,7 @@ def batch(
 
     Returns
     -------
-    inputs, targets : int64 (batch_size, T), targets one place further on
+    inputs, targets : int64 (batch_size, T), targets shifted by one
     """
     starts = rng.integers(0, len(corpus) - sequence_length, batch_size)
     sequences = corpus[starts[:, None] + np.arange(sequence_length + 1)]
@@ -497,7 +466,7 @@ def batch(
 def draw_dropout(
     config: GPT2Config, ids_shape: tuple[int, ...], share: float, rng: np.random.Generator
 ) -> dict[str, Array] | None:
-    """What one forward pass over ids (..., T) drops, by path; None if the share is 0."""
+    """Dropout masks for a forward pass over ids (..., T), by path; None if the share is 0."""
     if not share:
         return None
     shapes = dropout_shapes(config, ids_shape)
@@ -510,10 +479,10 @@ def _corpus_ids(
     config: GPT2Config,
     sequence_length: int,
 ) -> Ids:
-    """The corpus as ids, once it and the tokenizer are known to fit the config."""
+    """The corpus as ids; checks that it and the tokenizer fit the config."""
     if tokenizer is not None and len(tokenizer) != config.vocab_size:
         raise InvalidValueError(
-            f"the tokenizer has {len(tokenizer)} tokens, and the config's vocab_size is "
+            f"the tokenizer has {len(tokenizer)} tokens, but config.vocab_size is "
             f"{config.vocab_size}"
         )
     if isinstance(corpus, Tokens):
@@ -521,19 +490,19 @@ def _corpus_ids(
     if isinstance(corpus, str):
         if tokenizer is None:
             raise InvalidValueError(
-                "a text needs a tokenizer of config.vocab_size tokens; without one the config must "
-                f"have 256, one for each byte; given {config.vocab_size}"
+                "a text needs a tokenizer with config.vocab_size tokens. Without a tokenizer, "
+                f"vocab_size must be 256, one for each byte; got {config.vocab_size}"
             )
         corpus = tokenizer.encode(corpus)
     ids = check_ids(corpus, config.vocab_size)
     if sequence_length > config.n_positions:
         raise InvalidValueError(
-            f"a sequence_length of {quoted(sequence_length)} is too long: the model has "
-            f"{config.n_positions} positions"
+            f"sequence_length must be at most n_positions, {config.n_positions}; got "
+            f"{quoted(sequence_length)}"
         )
     if len(ids) <= sequence_length:
         raise InvalidValueError(
-            f"the corpus has {len(ids)} tokens; a sequence of {sequence_length} and the token "
-            f"after it need {sequence_length + 1}"
+            f"the corpus must have more tokens than sequence_length, {sequence_length}; got "
+            f"{len(ids)}"
         )
     return ids

@@ -1,13 +1,13 @@
-"""A run's state as a file: what it resumes from after it was stopped, checked bit by bit.
+"""A run's saved state: a safetensors file with a checksum.
 
-A safetensors file. Its metadata says which run it is of, and the sha256 of this and the tensors:
+Its metadata identifies the run and has the sha256 of everything. Its tensors:
 
 | name | dtype | shape | what |
 | --- | --- | --- | --- |
 | parameters | float32 | (n,) | all parameters |
 | m, v | float32 | (n,) | AdamW's mean and mean square of the gradients |
 | losses | float64 | (step,) | of each step |
-| seconds | float64 | (1,) | what they took |
+| seconds | float64 | (1,) | time taken |
 """
 
 from __future__ import annotations
@@ -21,39 +21,23 @@ from attnlab.equations import AnyArray
 from attnlab.errors import ResumeError
 from attnlab.support.sealed import check_run, read_sealed, write_sealed
 
-# Of another format's states nobody knows what they mean.
 FORMAT = "3"
 
 
 def write_state(file: Path, run: Mapping[str, str], tensors: Mapping[str, AnyArray]) -> None:
-    """Write a state, whole or not at all.
-
-    Parameters
-    ----------
-    file : where to
-    run : what makes it this run, in words
-    tensors : as in the table above
-    """
+    """Write a run's state atomically; `run` identifies it."""
     write_sealed(file, FORMAT, tensors, run)
 
 
 def read_state(
     file: Path, run: Mapping[str, str], *, parameters: int, steps: int
 ) -> dict[str, AnyArray]:
-    """The tensors of a state, once all of it is known to be what the run wrote.
-
-    Parameters
-    ----------
-    file : where it is
-    run : what makes it this run, in words
-    parameters : n, how many the model has
-    steps : the most that can have been taken
-    """
+    """Read and check a state of `run`, with n = `parameters` and at most `steps` losses."""
     try:
-        tensors, there = read_sealed(file, FORMAT, ResumeError)
+        tensors, stored = read_sealed(file, FORMAT, ResumeError)
     except ResumeError as error:
-        raise ResumeError(f"{error}: start again in a new directory") from None
-    check_run(file, there, run)
+        raise ResumeError(f"{error}. Start again in a new directory") from None
+    check_run(file, stored, run)
     step = tensors["losses"].size if "losses" in tensors else 0
     expected = {
         **dict.fromkeys(("parameters", "m", "v"), ("float32", (parameters,))),
@@ -68,5 +52,5 @@ def read_state(
         or tensors["seconds"] < 0
         or (tensors["v"] < 0).any()
     ):
-        raise ResumeError(f"{file} is not a training's whole state: start again in a new directory")
+        raise ResumeError(f"{file} is not a valid training state. Start again in a new directory")
     return tensors

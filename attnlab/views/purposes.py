@@ -1,148 +1,149 @@
-"""What each step is for, in one sentence: what explanations and the page say of it.
-
-The Chinese is in `zh.po`; `say(purpose(path))` is in the reader's language.
-"""
+"""The purpose of each step in one sentence, for explanations and the page."""
 
 from __future__ import annotations
 
 from attnlab.errors import InvalidValueError, quoted
 
-# By a step's name, or, where that depends on it, with what it is a step of in front.
+# By a step's name, with its parent's name if the purpose depends on it.
 PURPOSES = {
-    # what is given
-    "ids": "A token is known to the model by its number: these are all that it is told of a text.",
-    "positions": "Scores know nothing of order, so the model is told where each token stands.",
-    "cached": "Keys and values of these tokens were kept, so that none is computed a second time.",
+    # inputs
+    "ids": "The ids of the text's tokens: the model's only input.",
+    "positions": "Attention scores don't depend on order, so the model also needs each token's "
+    "position.",
+    "cached": "The number of earlier tokens whose keys and values are cached.",
     "mask": (
-        "Where it is False a query may not look: in GPT-2 at the tokens after it, as those are "
-        "what it learns to predict."
+        "False where a query may not attend; GPT-2 masks later tokens, because it learns to "
+        "predict them."
     ),
-    "n_head": "Several heads side by side can look for different things at once.",
-    "epsilon": "It keeps LayerNorm from dividing by 0 where all numbers of a vector are alike.",
+    "n_head": "Several heads in parallel can attend to different things.",
+    "epsilon": "Keeps LayerNorm from dividing by 0 when all components of a vector are equal.",
     "by_root": "Whether this model divides scores by √Dk, as GPT-2 does.",
     "layer_number": "Some relatives of GPT-2 divide scores by more in later layers.",
-    "K_cache": "The keys of earlier tokens stay what they were, and so are kept.",
-    "V_cache": "The values of earlier tokens stay what they were, and so are kept.",
+    "K_cache": "The keys of earlier tokens don't change, so they are cached.",
+    "V_cache": "The values of earlier tokens don't change, so they are cached.",
     "embedding_dropout": (
-        "In training some numbers are set to 0 at random, so that the model relies on none of them "
-        "alone; the others are made larger to make up for it."
+        "In training, dropout sets random components to 0, so that the model doesn't rely on "
+        "single ones; the others are scaled up."
     ),
     "attention_dropout": (
-        "In training some of what attention writes is set to 0 at random, so that no later step "
-        "relies on one number alone."
+        "In training, dropout sets random components of attention's output to 0, so that later "
+        "steps don't rely on single ones."
     ),
     "mlp_dropout": (
-        "In training some of what the MLP writes is set to 0 at random, so that no later step "
-        "relies on one number alone."
+        "In training, dropout sets random components of the MLP's output to 0, so that later "
+        "steps don't rely on single ones."
     ),
     "dropout_mask": (
-        "In training some weights are set to 0 at random, so that no token relies on one other "
-        "alone; the others are made larger to make up for it."
+        "In training, dropout sets random weights to 0, so that no token relies on a single other "
+        "one; the rest are scaled up."
     ),
     # into the residual stream
-    "W_E": "Learned, a row for each token of the vocabulary: what a token is, before any context.",
-    "W_P": "Learned, a row for each position: what it is to stand there.",
-    "rows_of_W_E": "The rows of W_E for the tokens at hand; no others are read from the file.",
+    "W_E": "Learned token embeddings: a row for each token of the vocabulary, independent of "
+    "context.",
+    "W_P": "Learned position embeddings: a row for each position.",
+    "rows_of_W_E": "The rows of W_E for the text's tokens; no others are read from the file.",
     "token_embedding": (
-        "An id is an arbitrary number and says nothing, so each token gets its row of W_E: D "
-        "learned numbers that say what it is."
+        "Ids are arbitrary numbers, so each is replaced by its row of W_E: a learned vector of D "
+        "components."
     ),
     "position_embedding": (
-        "Scores know nothing of order, so each position adds a row of its own: the same word is "
-        "another vector in another place."
+        "Attention scores don't depend on order, so each position adds its own row: a word's "
+        "vector depends on where it is."
     ),
     "embedding": (
-        "The residual stream begins here: what each token is and where it stands, in one vector, "
-        "from which every block reads and to which it adds."
+        "The start of the residual stream: token and position in one vector, which every block "
+        "reads and adds to."
     ),
     # a block's attention
-    "blocks.input": "What the blocks before have made of each token; this one adds to it.",
-    "residual": "The residual stream as attention finds it, before LayerNorm.",
-    "X": "What enters attention, a vector for each token.",
+    "blocks.input": "The residual stream after the previous blocks; this one adds to it.",
+    "residual": "The residual stream that attention reads, before LayerNorm.",
+    "X": "The input of attention, a vector for each token.",
     "attention.X": (
-        "LayerNorm gives all vectors one scale, whatever their size in the stream: mean 0 and "
-        "variance 1, then a learned gain and bias."
+        "LayerNorm brings all vectors to one scale: mean 0 and variance 1, then a learned gain "
+        "and bias."
     ),
-    "heads.X": "What enters attention is the same for all heads; each reads something else of it.",
-    "memory": "What keys and values are made of; in self-attention it is X itself.",
-    "gain": "Learned: how large each component is made after LayerNorm has made all alike.",
-    "bias": "Learned: what LayerNorm adds to each component in the end.",
+    "heads.X": "The input of attention, shared by all heads; each projects it differently.",
+    "memory": "The source of keys and values; in self-attention, X itself.",
+    "gain": "Learned: scales each component after normalization.",
+    "bias": "Learned: added to each component after the gain.",
     "W_QKV": "W_Q, W_K and W_V in one matrix, so that one product makes all three.",
     "b_QKV": "b_Q, b_K and b_V in one row.",
-    "QKV": "One product in place of three makes queries, keys and values of all heads.",
-    "W_Q": "Learned: what of X makes a query, that is, what a token looks for.",
-    "b_Q": "Learned: what is added to each query, whatever the token.",
-    "W_K": "Learned: what of X makes a key, that is, what a token can be found by.",
-    "b_K": "Learned: what is added to each key, whatever the token.",
-    "W_V": "Learned: what of X makes a value, that is, what a token hands on.",
-    "b_V": "Learned: what is added to each value, whatever the token.",
-    "Q": "What a token looks for: it is held against every key.",
-    "K": "What a token can be found by: queries are held against it.",
-    "V": "What a token hands on to those that look at it.",
+    "QKV": "Queries, keys and values of all heads in one product instead of three.",
+    "W_Q": "Learned projection from X to queries: what a token looks for.",
+    "b_Q": "Learned: added to every query.",
+    "W_K": "Learned projection from X to keys: what a token is found by.",
+    "b_K": "Learned: added to every key.",
+    "W_V": "Learned projection from X to values: what a token passes on.",
+    "b_V": "Learned: added to every value.",
+    "Q": "What a token looks for; compared with every key.",
+    "K": "What a token is found by; compared with queries.",
+    "V": "What a token passes on to the queries that attend to it.",
     "raw_scores": (
-        "A query and a key that point the same way have a large product, so each token scores "
-        "highest those that have what it looks for."
+        "Dot products are large where query and key point the same way, so each token scores best "
+        "the tokens that have what it looks for."
     ),
     "scale": (
-        "The sum of Dk products grows about as √Dk does, so GPT-2 divides by that; else softmax "
-        "would give nearly all weight to one key in wide heads, and hardly learn."
+        "A sum of Dk products grows like √Dk, so GPT-2 divides by it; otherwise, softmax "
+        "saturates in wide heads, and its gradients vanish."
     ),
     "scores": (
-        "Divided, the scores of a wide head are no larger than a narrow one's: from large ones "
-        "softmax gives nearly all weight to one key, and hardly learns."
+        "Scaling keeps the scores of wide heads as small as those of narrow ones; with large "
+        "scores, softmax saturates, and its gradients vanish."
     ),
     "masked_scores": (
-        "-inf becomes a weight of exactly 0, so that what may not be seen has no effect, and the "
-        "weights of what is seen still sum to 1."
+        "-inf becomes a weight of exactly 0, so masked tokens have no effect, and the other "
+        "weights still sum to 1."
     ),
     "weights": (
-        "Softmax makes shares of the scores, none negative, that sum to 1; the maximum is "
-        "subtracted first since it cancels, and exp can't overflow."
+        "Softmax turns scores into weights that are not negative and sum to 1; subtracting the "
+        "maximum doesn't change them and keeps exp from overflowing."
     ),
     "context": (
-        "Each token collects the values of those that it looks at, of each as much as its weight: "
-        "so what one token knows comes to another."
+        "Each token sums the values of the tokens that it attends to, weighted: this is how "
+        "information moves between tokens."
     ),
-    "concat": "What the heads have found, side by side in one vector for each token.",
-    "W_O": "Learned: in which directions of the stream the heads write what they found.",
-    "b_O": "Learned: what attention adds to every token, whatever it looked at.",
-    "output": "W_O mixes what the heads have found into one vector of the stream's width.",
+    "concat": "The heads' contexts, concatenated into one vector for each token.",
+    "W_O": "Learned: projects the heads' contexts to the residual stream.",
+    "b_O": "Learned: added to every token by attention.",
+    "output": "W_O combines the heads' contexts into one vector for the residual stream.",
     "heads.output": (
-        "What this head alone writes to the stream: all heads' shares and b_O add up to the "
-        "attention's output."
+        "This head's contribution to the residual stream; all heads' contributions and b_O add up "
+        "to the attention's output."
     ),
     "blocks.mid": (
-        "A residual: what attention found is added and replaces nothing, so what was there is "
-        "kept, and in training gradients reach the first blocks by the same way."
+        "A residual connection: attention's output is added to its input, which preserves "
+        "information and lets gradients reach the first blocks."
     ),
     # a block's MLP
-    "mlp.X": "LayerNorm again, so that the MLP too reads all vectors at one scale.",
-    "W_1": "Learned: a column for each unit, what it looks for in a token's vector.",
-    "b_1": "Learned: what is added for each unit, how easily it answers.",
+    "mlp.X": "LayerNorm again, so that the MLP also reads all vectors at one scale.",
+    "W_1": "Learned: a column for each neuron, the direction that it responds to.",
+    "b_1": "Learned: each neuron's bias, which sets how easily it activates.",
     "hidden": (
-        "F units, in GPT-2 four for each component, each ask one learned question of a token's "
-        "vector; here no token sees another."
+        "The inputs of F neurons (4 D in GPT-2), each a learned projection of one token's vector; "
+        "tokens don't interact here."
     ),
-    "activation": "Without a bend between them W_1 and W_2 would be one linear map.",
+    "activation": "The nonlinearity: without it, W_1 and W_2 would be one linear map.",
     "activated": (
-        "The bend without which W_1 and W_2 would be one linear map: large numbers pass nearly as "
-        "they are, negative ones nearly become 0, so a unit answers or keeps silent."
+        "The activation function, without which W_1 and W_2 would be one linear map: large inputs "
+        "pass nearly unchanged, negative ones become nearly 0."
     ),
-    "W_2": "Learned: a row for each unit, what it writes to the stream when it answers.",
-    "b_2": "Learned: what the MLP adds to every token.",
-    "mlp.output": "What the units that answered write, as one vector of the stream's width.",
+    "W_2": "Learned: a row for each neuron, what it adds to the stream when it activates.",
+    "b_2": "Learned: added to every token by the MLP.",
+    "mlp.output": "The sum of the rows of W_2, weighted by the activations: one vector for the "
+    "stream.",
     "blocks.output": (
-        "A residual again: what the MLP found is added to the stream, and the next block reads it."
+        "A residual connection: the MLP's output is added to the stream, which the next block "
+        "reads."
     ),
     # out of the residual stream
-    "final": "LayerNorm once more, so that logits do not depend on how far the stream has grown.",
-    "W_U": "A column for each token of the vocabulary, in GPT-2 the same as its row of W_E.",
+    "final": "The final LayerNorm, so that logits don't depend on the norm of the stream.",
+    "W_U": "A column for each token of the vocabulary; in GPT-2, its row of W_E.",
     "logits": (
-        "One number for each token of the vocabulary: how far the vector points the way of that "
-        "token's column of W_U."
+        "One number for each token of the vocabulary: the dot product with its column of W_U."
     ),
-    "next_logits": "The logits after the last token, which are all that writing on needs.",
-    "probabilities": "Softmax makes shares of the logits; the next token is drawn by them.",
+    "next_logits": "The logits after the last token, all that is needed to continue the text.",
+    "probabilities": "Softmax turns logits into probabilities, from which the next token is "
+    "sampled.",
 }
 
 

@@ -1,21 +1,21 @@
-// What may follow a position, as the page shows it: from its logits to what is drawn.
+// Next tokens after a position: from logits to the sampled token.
 
-const ROWS = 10; // of a table, until all are asked for
-const CANDIDATES = 5; // beside the text
-const NAMELESS = /^<row \d+>$/; // a row of W_E that belongs to no token
+const ROWS = 10; // rows of the table, unless all are shown
+const CANDIDATES = 5; // shown next to the text
+const NAMELESS = /^<row \d+>$/; // a row of W_E without a token
 
 const settings = { temperature: 1, top_k: null, top_p: null };
-const draws = { random: generator(0), count: 0, u: null }; // what the page itself draws
+const draws = { random: generator(0), count: 0, u: null }; // sampling in this page
 let allRows = false;
-let positions; // the slider
-const boards = []; // where the settings can be seen and changed: sliders, by name
+let positions; // the position's slider
+const boards = []; // sets of sliders, by name, that show the same settings
 
-/** The sliders' settings, under the names that `model.generate` has for them. */
+/** The settings, as `model.generate` names them. */
 const samplingSettings = () => ({ ...settings });
 
-const grouped = (count) => count.toLocaleString("en");
+const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ","); // Intl starts slowly
 
-/** A token by the names that attnlab/views/page/prediction.py gives it. */
+/** A token from its description by attnlab/views/page/prediction.py. */
 function tokenOf([id, symbol, text, bytes]) {
   const plain = symbol.replaceAll("Ġ", " ");
   const hex = [...plain].map((character) => character.charCodeAt(0).toString(16).padStart(2, "0"));
@@ -32,7 +32,7 @@ function makeSettings() {
     },
     use: (n) => select(n),
   });
-  const draw = make("button", { type: "button" }, say("Draw one here"));
+  const draw = make("button", { type: "button" }, say("Sample one"));
   draw.addEventListener("click", () => {
     draws.u = draws.random();
     draws.count++;
@@ -51,7 +51,7 @@ function makeSettings() {
   );
 }
 
-/** Sliders for the settings; where there are several boards, all show what is set in one. */
+/** Sliders for the settings; all boards show the same values. */
 function makeBoard() {
   const stops = [0, ...description.stops.temperatures];
   const shares = [...description.stops.topPs, null];
@@ -63,7 +63,7 @@ function makeBoard() {
   const board = {
     temperature: slider(say("temperature"), {
       words: (n) => stops[n].toFixed(1),
-      aloud: (n) => (n ? stops[n].toFixed(1) : say("0: the most probable token always")),
+      aloud: (n) => (n ? stops[n].toFixed(1) : say("0: always the most probable token")),
       use: (n) => set("temperature", stops[n]),
       at: () => [stops.indexOf(settings.temperature), stops.length - 1],
     }),
@@ -82,7 +82,7 @@ function makeBoard() {
       aloud: (n) =>
         shares[n] === null
           ? say("all tokens")
-          : say("the most probable tokens that have {share} together", { share: shares[n] }),
+          : say("the most probable tokens, up to a total of {share}", { share: shares[n] }),
       use: (n) => set("top_p", shares[n]),
       at: () => [shares.indexOf(settings.top_p), shares.length - 1],
     }),
@@ -95,7 +95,7 @@ const showSettings = () => {
   for (const board of boards) for (const { set, at } of Object.values(board)) set(...at());
 };
 
-/** A slider from 0 on, with what its value means, to be seen and to be read aloud. */
+/** A slider from 0, with its value in words for reading and for screen readers. */
 function slider(name, { words, aloud, use, at }) {
   const input = make("input", { type: "range", min: 0 });
   const shown = make("span", { class: "value", "aria-hidden": "true" });
@@ -110,7 +110,7 @@ function slider(name, { words, aloud, use, at }) {
   });
   return {
     element: make("div", { class: "slider" }, make("label", {}, name, input), shown),
-    at, // what is set
+    at, // the current value and the maximum
     set(value, most = input.max) {
       input.max = most;
       input.value = value;
@@ -119,7 +119,7 @@ function slider(name, { words, aloud, use, at }) {
   };
 }
 
-/** Put the sliders, whose ends depend on the texts, where they belong. */
+/** Set the sliders, whose ranges depend on the texts. */
 function placeSliders() {
   positions.set(selection.query, places.queries.length - 1);
   const most = Math.max(...traces.map(({ prediction }) => prediction.n));
@@ -127,7 +127,7 @@ function placeSliders() {
   showSettings();
 }
 
-/** Tell what may follow the chosen query. */
+/** Show the predictions after the selected query. */
 function followQuery() {
   positions.set(selection.query);
   drawPredictions();
@@ -137,10 +137,10 @@ function drawPredictions() {
   for (const prediction of predictions) prediction.draw();
 }
 
-/** What may follow the chosen token of a trace: a list beside the text, and how it is computed. */
+/** The predictions after a trace's selected token: a list next to the text, and the arithmetic. */
 function makePrediction(trace) {
   const given = trace.prediction;
-  const known = new Map(); // place -> what is known of it
+  const known = new Map(); // position -> its numbers
   const parts = {
     steps: make("ol", { class: "chain" }),
     table: make("div", { class: "table", tabindex: "0", role: "region" }),
@@ -164,7 +164,7 @@ function makePrediction(trace) {
   if (trace.number === 0) byId("drawn").replaceChildren();
   byId("drawn").append(told);
   const seen = new Set(); // tokens that were listed
-  let drawn = { count: draws.count }; // the draw that is told: which, where, and what came
+  let drawn = { count: draws.count }; // the sample that is shown: its number, place and token
   const title = make("h3");
   const down = make("button", { type: "button" }, `${say("from logits to probabilities")} ↓`);
   down.addEventListener("click", () => {
@@ -177,7 +177,7 @@ function makePrediction(trace) {
     const place = queryIn(trace);
     if (place >= given.first && !known.has(place)) {
       known.set(place, await source.position(trace, place));
-      if (place !== queryIn(trace)) return; // another one was chosen since, and is drawn
+      if (place !== queryIn(trace)) return; // another one was chosen since and is drawn instead
     }
     const after = () =>
       sayParts("Next token after position {position}, {token}", {
@@ -190,7 +190,7 @@ function makePrediction(trace) {
     for (const part of [list, told, ...Object.values(parts)]) part.hidden = !position;
     how.textContent = position
       ? settingsInWords()
-      : say("This page has logits from position {first} on.", {
+      : say("This page has logits only from position {first}.", {
           first: trace.cached + given.first,
         });
     if (!position) return;
@@ -213,14 +213,14 @@ function makePrediction(trace) {
     told.classList.toggle("past", drawn.words !== undefined && drawn.at !== at);
     told.replaceChildren(
       ...(drawn.words && traces.length === 2 ? [`${trace.name}: `] : []),
-      ...(told.className.includes("past") ? [say("Drawn before a slider was moved or another token chosen: ")] : []),
+      ...(told.className.includes("past") ? [say("Sampled before a setting or the token changed: ")] : []),
       ...(drawn.words ?? []),
     );
   });
   return { draw, seen };
 }
 
-/** Settings other than the first ones, "" where there are none. */
+/** The settings that differ from the defaults; "" if none do. */
 const settingsInWords = () =>
   [
     settings.temperature === 1 ? "" : `${say("temperature")} ${settings.temperature}`,
@@ -238,12 +238,12 @@ function candidatesOf({ tokens, renewed }, seen) {
     const chip = make("button", { type: "button", class: "chip" }, symbolOf(tokens[n].symbol));
     describe(chip, tokens[n], "");
     seen.add(tokens[n]);
-    chip.tabIndex = n === likely[0] ? 0 : -1; // Tab comes to one of them, arrows go on
+    chip.tabIndex = n === likely[0] ? 0 : -1; // Tab reaches one of them; arrow keys move
     return make("li", {}, chip, bar, number(renewed[n], 4));
   });
 }
 
-/** The equations from the last vector of the residual stream to what is drawn by. */
+/** The equations from the last vector of the residual stream to the sampling probabilities. */
 function stepsOf({ vocab, heading, purposes }, { logits }, { sum, left, count }) {
   const { temperature } = settings;
   const line = (code, ...words) =>
@@ -255,17 +255,17 @@ function stepsOf({ vocab, heading, purposes }, { logits }, { sum, left, count })
         sum: number(sum, 4),
         vocab: grouped(vocab),
       })
-    : [say("At temperature 0 the first of the largest logits has all.")];
+    : [say("At temperature 0, the largest logit (the first of equals) gets probability 1.")];
   const cut =
     count === vocab
-      ? [say("All tokens stay.")]
+      ? [say("No tokens are cut off.")]
       : temperature
-        ? sayParts("{count} of {vocab} tokens stay; they share among them: exp / {left}.", {
+        ? sayParts("{count} of {vocab} tokens are left; renormalized: exp / {left}.", {
             count: grouped(count),
             vocab: grouped(vocab),
             left: number(left, 4),
           })
-        : [say("One token stays.")];
+        : [say("One token is left.")];
   return [
     line(heading, purposes.logits),
     line(
@@ -278,14 +278,14 @@ function stepsOf({ vocab, heading, purposes }, { logits }, { sum, left, count })
   ];
 }
 
-/** Each token's way from its logit to the probability that it is drawn with. */
+/** Each token's row, from its logit to the probability that it is sampled with. */
 function candidatesTable({ vocab, logits }, nameless, found, drawn) {
   const { exponentials, sum, probabilities, cutBy, renewed, tokens, others } = found;
   const { temperature } = settings;
   const count = allRows ? tokens.length : Math.min(ROWS, tokens.length);
   const shown = (x) => (typeof x === "number" ? number(x, 4) : x);
   const row = (name, logit, steps, ...ends) => {
-    const cells = [logit, ...(temperature ? steps : []), ...ends]; // at 0 nothing is divided
+    const cells = [logit, ...(temperature ? steps : []), ...ends]; // at temperature 0, no softmax
     return make(
       "tr",
       {},
@@ -321,20 +321,20 @@ function candidatesTable({ vocab, logits }, nameless, found, drawn) {
     const unlisted = vocab - nameless - tokens.slice(0, count).filter(isToken).length;
     const rest = vocab - count - unlisted;
     const name = rest
-      ? say("the other {count}, and {rest} rows of W_E that belong to no token, together", {
+      ? say("the other {count}, and {rest} unused rows of W_E", {
           count: grouped(unlisted),
           rest: grouped(rest),
         })
-      : say("the other {count} together", { count: grouped(unlisted) });
+      : say("the other {count}", { count: grouped(unlisted) });
     foot.unshift(row(name, "", ["", "", ...sums], beyond(renewed, others.renewed), ""));
   }
-  const steps = [`logit / ${temperature}`, say("minus the largest"), "exp", say("probability")];
+  const steps = [`logit / ${temperature}`, say("minus the maximum"), "exp", say("probability")];
   const heads = [
     say("token"),
     "logit",
     ...(temperature ? steps : []),
-    say("renewed"),
-    say("cumulated"),
+    say("renormalized"),
+    say("cumulative"),
   ];
   const caption = say("The {count} most probable of {vocab} tokens", {
     count,
@@ -343,16 +343,16 @@ function candidatesTable({ vocab, logits }, nameless, found, drawn) {
   return tableOf(caption, heads, rows, foot);
 }
 
-/** What follows in the text itself, and how probable it was. */
+/** The text's own next token, and its probability. */
 function followingOf(token, { vocab, following, logits }, { sum }) {
-  if (!token) return [say("Here the text ends.")];
+  if (!token) return [say("The text ends here.")];
   const rank = following.larger + 1;
   const { temperature } = settings;
   const probability = temperature
     ? Math.exp((following.logit - logits[0]) / temperature) / sum
     : Number(rank === 1);
   return sayParts(
-    "In the text {token} follows: rank {rank} of {vocab}, probability {probability}.",
+    "The next token in the text is {token}: rank {rank} of {vocab}, probability {probability}.",
     {
       token: symbolOf(brief(token.symbol)),
       rank: grouped(rank),
@@ -362,14 +362,14 @@ function followingOf(token, { vocab, following, logits }, { sum }) {
   );
 }
 
-/** What the page drew, and how: by a number u from 0 to 1, and the cumulated probabilities. */
+/** The sampled token, and how it follows from u in [0, 1) and the cumulative probabilities. */
 function drawnOf({ tokens, renewed }, drawn) {
-  const how = say(" (draw {count} of seed 0, in this page)", draws);
+  const how = say(" (sample {count}, seed 0, in this page)", draws);
   const u = number(draws.u, 4);
   if (drawn < 0) return [...sayParts("u = {u}: one of the other tokens", { u }), how];
   return [
     ...sayParts(
-      "u = {u}: {token} is the first whose cumulated probability, {reached}, is above u",
+      "u = {u}: {token} is the first whose cumulative probability, {reached}, exceeds u",
       {
         u,
         token: symbolOf(brief(tokens[drawn].symbol)),

@@ -53,6 +53,6 @@ def playground(trace: Result, tokenizer: Mapping[str, Any], language: str) -> st
     }
     described["prediction"]["tokens"] = []  # which the page knows
     text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
-    known = {"ids": trace.tokens.ids.tolist(), "text": text, "silenced": []}
+    known = {"ids": trace.tokens.ids.tolist(), "text": text, "ablated": []}
     known["notes"] = notes_on(trace.tokens, language)
     return local_page(trace, {**known, **described}, model, numbers.tobytes(), language)

@@ -1,6 +1,6 @@
-// A source that has a model: the explorer that serves the page, see attnlab/model/explorer.py.
+// A source with a model: the explorer that serves the page, see attnlab/model/explorer.py.
 
-/** An answer of the explorer's, of JSON or of bytes; a refusal is an Error with its `status`. */
+/** Request JSON or bytes from the explorer; errors have its `status`. */
 async function answerTo(path, body, signal) {
   const token = new URLSearchParams(location.search).get("token");
   let response, content;
@@ -19,14 +19,12 @@ async function answerTo(path, body, signal) {
   }
   if (response?.ok && !content.error) return content;
   if (!response) source.markEnded();
-  const lost = say("The explorer does not answer: it has ended, or there is no way to it.");
+  const lost = say("The explorer isn't responding: it has stopped or can't be reached.");
   throw Object.assign(new Error(content.error ?? lost), { status: response?.status });
 }
 
-class ServerSource extends Source {
-  has = () => true;
-
-  open = (text, silenced, signal) => answerTo("trace", { ...text, silenced }, signal);
+class ServerSource extends LiveSource {
+  open = (text, ablated, signal) => answerTo("trace", { ...text, ablated }, signal);
 
   generate = (trace, how, signal) =>
     this.#about(trace, "write", { trace: trace.id, ...how }, signal);
@@ -49,25 +47,18 @@ class ServerSource extends Source {
     }
   }
 
-  /** A trace's pack. What waits for one that can't be had waits on, until it is looked at again. */
   async read(trace, name) {
-    try {
-      const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
-      return new Float32Array(await this.#about(trace, path));
-    } catch (error) {
-      trace.packs.delete(name);
-      tell(error.message);
-      return new Promise(() => {});
-    }
+    const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
+    return new Float32Array(await this.#about(trace, path));
   }
 
-  /** An answer about a trace, which the explorer is asked for anew where it no longer keeps it. */
-  async #about({ ids, silenced }, path, body, signal) {
+  /** Request something about a trace; trace it again if the explorer has dropped it. */
+  async #about({ ids, ablated }, path, body, signal) {
     try {
       return await answerTo(path, body, signal);
     } catch (error) {
       if (error.status !== 410) throw error;
-      await this.open({ ids }, silenced, signal);
+      await this.open({ ids }, ablated, signal);
       return answerTo(path, body, signal);
     }
   }
@@ -81,7 +72,7 @@ const otherTabs = new BroadcastChannel("attnlab explorer"); // of this address, 
 
 function tellEnd() {
   source.markEnded();
-  tell(say("The explorer has ended. What is shown can be looked at still; start it again for more."));
+  tell(say("The explorer has stopped. You can still view this page; start the explorer again for more."));
 }
 
 otherTabs.addEventListener("message", tellEnd);
