@@ -426,7 +426,11 @@ class Student:
             attention, mlp = f"{block}attention.", f"{block}mlp."
             self.note(block, input=x)
             post = self.has("post_norm") or self.has("post_norm_alone")
-            X = x if post or self.has("no_norm_1") or self.has("no_norms") else self.norm(x, attention)
+            X = (
+                x
+                if post or self.has("no_norm_1") or self.has("no_norms")
+                else self.norm(x, attention)
+            )
             self.note(attention, X=X)
             written = self.drop(self.attend(X, attention), "mid")
             mid = written + (0 if self.has("no_stream_1") or self.has("no_stream") else x)
@@ -434,7 +438,11 @@ class Student:
                 mid = written + X
             if post:
                 mid = self.norm(mid, attention)
-            X = mid if post or self.has("no_norm_2") or self.has("no_norms") else self.norm(mid, mlp)
+            X = (
+                mid
+                if post or self.has("no_norm_2") or self.has("no_norms")
+                else self.norm(mid, mlp)
+            )
             if self.has("parallel"):
                 X = self.norm(x, mlp)
             hidden = X @ self.matrix(f"{mlp}W_1") + self.vector(f"{mlp}b_1")

@@ -399,8 +399,6 @@ def usual_rounding(right: AnyArray, offs: Sequence[AnyArray], epsilon: float) ->
     return epsilon * (spread + 0.1 * size) + np.finfo(np.float64).tiny
 
 
-
-
 def numbers_at(run: Run, path: str) -> AnyArray | None:
     """A step's numbers, with an axis at least; None where it has none."""
     value = run.look(path)
@@ -469,9 +467,7 @@ def explained(verdict: Verdict, result: Result, run: Run, given: Sequence[Submis
     sizes = [
         tuple(with_sizes(mistake, run, first.path) for mistake in found.mistakes) for found in steps
     ]
-    return replace(
-        verdict, mistakes=sizes[0], further=tuple(sizes[1:]), unexplained=steps[-1].left
-    )
+    return replace(verdict, mistakes=sizes[0], further=tuple(sizes[1:]), unexplained=steps[-1].left)
 
 
 def beside(result: Result, run: Run, one: Submission) -> Submission:
