@@ -331,7 +331,7 @@ def test_what_changes_stands_beside_what_changes_it(
     page.locator("#head-title").evaluate("(title) => title.scrollIntoView()")
     for part in ("#head-toggle", "#change table", "#heatmaps .plot"):
         box = page.locator(part).bounding_box()
-        assert box["y"] >= 0
+        assert box["y"] > -1  # browsers scroll by whole pixels
         assert box["y"] + box["height"] <= 768, part
     # At another token, and by other settings.
     page.locator("#settings input[type=range]").first.fill("4")
