@@ -75,17 +75,66 @@ KNOWN = {
     "no_stream_1": "mid = attention.output",
     "no_stream_2": "output = mlp.output",
     "no_stream": "mid = attention.output, output = mlp.output",
+    "scale_multiplied": "scores = raw_scores · √Dk",
+    "scale_H": "scores = raw_scores / √H",
+    "scale_T": "scores = raw_scores / √T",
+    "keys_by_queries": "raw_scores = K Qᵀ",
+    "keys_reshaped": "raw_scores = Q K.reshape(Dk, T)",
+    "fill_1": "masked_scores = scores where the mask is True, else -1",
+    "fill_5": "masked_scores = scores where the mask is True, else -5",
+    "fill_10": "masked_scores = scores where the mask is True, else -10",
+    "lower_10": "masked_scores = scores where the mask is True, else scores - 10",
+    "softmax_twice": "weights = softmax(softmax(masked_scores))",
+    "exp_alone": "weights = exp(masked_scores)",
+    "V_is_K": "V = X W_K + b_K",
+    "K_is_Q": "K = X W_Q + b_Q",
+    "context_of_keys": "context = weights K",
+    "columns_dh_first": "Q = (X W_Q + b_Q).reshape(T, Dk, H), and so K and V",
+    "join_dh_first": "concat = the heads' columns in turn, reshape(T, Dh, H)",
+    "dh_first": "Q = (X W_Q + b_Q).reshape(T, Dk, H), and so K and V; concat the same way back",
+    "heads_reversed": "Q, K, V = the heads, the last one first",
+    "no_W_O": "attention.output = concat",
+    "no_W_O_but_b_O": "attention.output = concat + b_O",
+    "gelu_sigmoid": "activated = hidden · sigmoid(1.702 hidden), quick GELU",
+    "silu": "activated = hidden · sigmoid(hidden), SiLU",
+    "relu": "activated = max(hidden, 0), ReLU",
+    "tanh": "activated = tanh(hidden)",
+    "no_activation": "activated = hidden",
+    "gelu_0.44715": "activated = GELU with 0.44715 for 0.044715",
+    "gelu_0.0044715": "activated = GELU with 0.0044715 for 0.044715",
+    "gelu_2_pi": "activated = GELU with 2/π for √(2/π)",
+    "ln_no_gain": "LayerNorm without its gain",
+    "ln_plain": "LayerNorm without gain and bias",
+    "ln_rms": "RMSNorm, x / √(mean of x² + eps) · gain",
+    "ln_rms_bias": "RMSNorm, x / √(mean of x² + eps) · gain + bias",
+    "ln_no_mean": "LayerNorm without its mean, x / √(variance + eps) · gain + bias",
+    "ln_mean_of_squares": "LayerNorm with the mean of x² for the variance",
+    "ln_no_root": "LayerNorm divides by variance + eps",
+    "ln_over_tokens": "LayerNorm over the tokens",
+    "ln_over_all": "LayerNorm over all tokens at once",
+    "ln_eps_1e-3": "LayerNorm with eps = 0.001",
+    "no_norms": "no LayerNorm anywhere",
+    "X_in_residual": "mid = attention.X + attention.output",
+    "X_in_second_residual": "output = mlp.X + mlp.output",
+    "parallel": "the MLP's X = LayerNorm(input)",
+    "stream_of_input": "output = input + mlp.output",
+    "embedding_scaled": "embedding = √D · (token_embedding + position_embedding)",
+    "token_scaled": "embedding = √D · token_embedding + position_embedding",
+    "positions_0": "position_embedding = W_P[0] for every token",
+    "cache_position_+1": "position_embedding = W_P[t + 1] from token {since} on",
+    "cache_position_-1": "position_embedding = W_P[t - 1] from token {since} on",
+    "cache_position_0": "position_embedding = W_P[0] from token {since} on",
+    "cache_without_itself": "masked_scores without the query's own key, from token {since} on",
+    "cache_without_first": "masked_scores without the first key, from token {since} on",
+    "softmax_of_logits": "logits = softmax(final W_U)",
     "float16": "every parameter rounded to float16",
     "bfloat16": "every parameter rounded to bfloat16",
 }
 
 OTHERS = (
-    *("ln_mean_of_squares", "ln_no_mean", "ln_eps_large", "ln_no_root", "ln_no_gain"),
-    *("gelu_sigmoid", "relu", "columns_dh_first", "join_dh_first", "heads_reversed", "rotated"),
-    *("scale_T", "scale_3", "scale_multiplied", "mask_window", "mask_small", "mask_one"),
-    *("softmax_all", "softmax_base_2", "context_of_keys", "silent_head", "output_twice"),
-    *("ids_shifted", "positions_reversed", "embedding_scaled", "parallel", "stream_of_input"),
-    "softmax_of_logits",
+    *("ln_eps_large", "keys_reversed", "rotated", "scale_3", "mask_window", "mask_one"),
+    *("softmax_all", "softmax_base_2", "silent_head", "output_twice", "fill_3"),
+    *("ids_shifted", "positions_reversed"),
 )
 
 # Which matrices and biases a mistake is made with.
@@ -152,6 +201,10 @@ class Student:
             variance = x.var(-1, ddof=1, keepdims=True)
         elif self.has("ln_mean_of_squares"):
             variance = (x**2).mean(-1, keepdims=True)  # RMSNorm's
+        elif self.has("ln_over_tokens"):
+            mean, variance = x.mean(0, keepdims=True), x.var(0, keepdims=True)
+        elif self.has("ln_over_all"):
+            mean, variance = x.mean(), x.var()
         else:
             variance = ((x - mean) ** 2).mean(-1, keepdims=True)
         epsilon = x.dtype.type(self.epsilon)
@@ -161,14 +214,21 @@ class Student:
             y = (x - mean) / (x.std(-1, ddof=1, keepdims=True) + epsilon)
         elif self.has("ln_no_mean"):
             y = x / np.sqrt(variance + epsilon)
+        elif self.has("ln_rms") or self.has("ln_rms_bias"):
+            y = x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon)
+            return y * gain + (bias if self.has("ln_rms_bias") else 0)
         elif self.has("ln_eps_large"):
-            y = (x - mean) / np.sqrt(variance + 100 * epsilon)
+            y = (x - mean) / np.sqrt(variance + 7 * epsilon)
+        elif self.has("ln_eps_1e-3"):
+            y = (x - mean) / np.sqrt(variance + x.dtype.type(1e-3))
         elif self.has("ln_no_root"):
             y = (x - mean) / (variance + epsilon)
         else:
             y = (x - mean) / np.sqrt(variance + epsilon)
         if self.has("ln_no_gain"):
             return y + bias
+        if self.has("ln_plain"):
+            return y
         return y * gain + (0 if self.has("ln_no_bias") else bias)
 
     def gelu(self, x: Array) -> Array:
@@ -179,6 +239,18 @@ class Student:
             return x / (1 + np.exp(-1.702 * x))
         if self.has("relu"):
             return np.maximum(x, 0)
+        if self.has("silu"):
+            return x / (1 + np.exp(-x))
+        if self.has("no_activation"):
+            return x
+        if self.has("tanh"):
+            return np.tanh(x)
+        if typo := next((w for w in self.wrong if w.startswith("gelu_0")), ""):
+            inner = np.sqrt(2 / np.pi) * (x + float(typo.removeprefix("gelu_")) * x**3)
+            return (0.5 * x * (1 + np.tanh(inner))).astype(x.dtype)
+        if self.has("gelu_2_pi"):
+            inner = 2 / np.pi * (x + 0.044715 * x**3)
+            return (0.5 * x * (1 + np.tanh(inner))).astype(x.dtype)
         inner = (2 / np.pi) ** 0.5 * (x + 0.044715 * x * x * x)
         return (x * (1 + np.tanh(inner)) / 2).astype(x.dtype)
 
@@ -211,7 +283,7 @@ class Student:
         order = next((w.removeprefix("order_") for w in self.wrong if w.startswith("order_")), "")
         if order and order != "per_head":
             q, k, v = ({"Q": q, "K": k, "V": v}[letter] for letter in order)
-        if self.has("columns_dh_first"):
+        if self.has("columns_dh_first") or self.has("dh_first"):
             heads = [m.reshape(T, Dh, H).transpose(2, 0, 1) for m in (q, k, v)]
         elif self.has("order_per_head"):
             heads = list(QKV.reshape(T, H, 3, Dh).transpose(2, 1, 0, 3))
@@ -222,12 +294,22 @@ class Student:
         else:
             heads = [m.reshape(T, H, Dh).transpose(1, 0, 2) for m in (q, k, v)]
         q, k, v = heads
-        if self.has("heads_reversed"):
+        if self.has("keys_reversed"):
             k = k[::-1]
+        if self.has("V_is_K"):
+            v = k
+        if self.has("K_is_Q"):
+            k = q
+        if self.has("heads_reversed"):
+            q, k, v = q[::-1], k[::-1], v[::-1]
         if self.has("rotated"):
             k = np.roll(k, 1, axis=-1)
         self.note(place, Q=q, K=k, V=v)
         raw = np.einsum("hid,hjd->hij", q, k)
+        if self.has("keys_by_queries"):
+            raw = np.einsum("hid,hjd->hij", k, q)
+        if self.has("keys_reshaped"):
+            raw = np.stack([qh @ kh.reshape(Dh, T) for qh, kh in zip(q, k, strict=True)])
         divide = {
             "no_scale": 1.0,
             "scale_D": D**0.5,
@@ -235,6 +317,7 @@ class Student:
             "scale_T": T**0.5,
             "scale_3": 3 * Dh**0.5,
             "scale_multiplied": Dh**-0.5,
+            "scale_H": H**0.5,
         }
         scores = raw / next((by for w, by in divide.items() if self.has(w)), Dh**0.5)
         scores = scores.astype(x.dtype)
@@ -249,6 +332,10 @@ class Student:
             future = j > i + 1
         elif self.has("mask_behind"):
             future = j >= i
+        elif self.has("cache_without_itself"):
+            future = (j > i) | ((j == i) & (i >= T - 3))
+        elif self.has("cache_without_first"):
+            future = (j > i) | ((j == 0) & (i >= T - 3))
         elif self.has("mask_window"):
             future = (j > i) | (j < i - 1)
         masked = np.where(future, fill, scores).astype(x.dtype)
@@ -256,8 +343,10 @@ class Student:
             masked = np.where(future, 0, scores).astype(x.dtype)
         elif self.has("no_mask"):
             masked = scores
-        elif self.has("mask_small"):
-            masked = np.where(future, -5, scores).astype(x.dtype)
+        elif fill := next((w for w in self.wrong if w.startswith("fill_")), ""):
+            masked = np.where(future, -float(fill.removeprefix("fill_")), scores).astype(x.dtype)
+        elif fill := next((w for w in self.wrong if w.startswith("lower_")), ""):
+            masked = (scores - future * float(fill.removeprefix("lower_"))).astype(x.dtype)
         elif self.has("mask_one"):
             masked = (scores + np.where(future, 0, 1)).astype(x.dtype)
         if self.has("mask_after"):
@@ -270,6 +359,10 @@ class Student:
             w = e / e.sum(axis, keepdims=True)
             if self.has("softmax_all"):
                 w = e / e.sum()
+            if self.has("exp_alone"):
+                w = np.exp(masked)
+            if self.has("softmax_twice"):
+                w = np.exp(w) / np.exp(w).sum(-1, keepdims=True)
             if self.has("softmax_base_2"):
                 e = 2 ** (finite - finite.max(axis, keepdims=True))
                 w = e / e.sum(axis, keepdims=True)
@@ -282,7 +375,7 @@ class Student:
             context[-1] = 0
         if self.has("join") or self.has("deal_and_join"):
             concat = np.ascontiguousarray(context).reshape(T, D)
-        elif self.has("join_dh_first"):
+        elif self.has("join_dh_first") or self.has("dh_first"):
             concat = context.transpose(1, 2, 0).reshape(T, D)
         else:
             concat = context.transpose(1, 0, 2).reshape(T, D)
@@ -290,6 +383,10 @@ class Student:
         if self.has("turn_squares"):
             W_O = W_O.T
         output = concat @ W_O + self.vector(f"{place}b_O")
+        if self.has("no_W_O"):
+            output = concat
+        if self.has("no_W_O_but_b_O"):
+            output = concat + self.vector(f"{place}b_O")
         if self.has("output_twice"):
             output = output + self.vector(f"{place}b_O")
         self.note(place, context=context, concat=concat, output=output)
@@ -311,8 +408,15 @@ class Student:
         positions = np.arange(T) + self.has("positions_from_1")
         if self.has("positions_reversed"):
             positions = positions[::-1]
+        if self.has("positions_0"):
+            positions = 0 * positions
+        for w in self.wrong:  # the last three tokens came one by one
+            if w.startswith("cache_position"):
+                positions[-3:] = 0 if w.endswith("_0") else positions[-3:] + int(w[-2:])
         token, position = self.p["W_E"][ids], self.p["W_P"][positions]
         x = token + (0 if self.has("no_positions") else position)
+        if self.has("token_scaled"):
+            x = x + (x.dtype.type(x.shape[-1] ** 0.5) - 1) * token
         if self.has("embedding_scaled"):
             x = x * x.dtype.type(x.shape[-1] ** 0.5)
         x = self.drop(x, "embedding")
@@ -322,19 +426,22 @@ class Student:
             attention, mlp = f"{block}attention.", f"{block}mlp."
             self.note(block, input=x)
             post = self.has("post_norm") or self.has("post_norm_alone")
-            X = x if post or self.has("no_norm_1") else self.norm(x, attention)
+            X = x if post or self.has("no_norm_1") or self.has("no_norms") else self.norm(x, attention)
             self.note(attention, X=X)
             written = self.drop(self.attend(X, attention), "mid")
             mid = written + (0 if self.has("no_stream_1") or self.has("no_stream") else x)
+            if self.has("X_in_residual"):
+                mid = written + X
             if post:
                 mid = self.norm(mid, attention)
-            X = mid if post or self.has("no_norm_2") else self.norm(mid, mlp)
+            X = mid if post or self.has("no_norm_2") or self.has("no_norms") else self.norm(mid, mlp)
             if self.has("parallel"):
                 X = self.norm(x, mlp)
             hidden = X @ self.matrix(f"{mlp}W_1") + self.vector(f"{mlp}b_1")
             activated = self.gelu(hidden)
             output = activated @ self.matrix(f"{mlp}W_2") + self.vector(f"{mlp}b_2")
             stream = x if self.has("stream_of_input") else mid
+            stream = X if self.has("X_in_second_residual") else stream
             after = self.drop(output, "output") + (
                 0 if self.has("no_stream_2") or self.has("no_stream") else stream
             )
@@ -343,9 +450,10 @@ class Student:
             self.note(mlp, X=X, hidden=hidden, activated=activated, output=output)
             self.note(block, mid=mid, output=after)
             x = after
-        unnormed = self.has("no_final") or self.has("post_norm_alone")
+        unnormed = any(self.has(w) for w in ("no_final", "no_norms", "post_norm_alone"))
         final = x if unnormed else self.norm(x, "")
-        logits = final @ self.p["W_E"].T
+        tied = "W_U" not in self.p or self.has("tied")
+        logits = final @ (self.p["W_E"].T if tied else self.p["W_U"])
         if self.has("softmax_of_logits"):
             logits = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
         self.note("", final=final, logits=logits)

@@ -1,6 +1,7 @@
 """corpus/: from texts to an atlas, whoever does the work, whatever dies on the way."""
 
 import html
+import json
 import math
 import multiprocessing
 import os
@@ -44,6 +45,7 @@ from attnlab.pocket.grammar import HELD_OUT_SEED, sample
 from attnlab.pocket.jobs import MEASURED, TEXTS
 from attnlab.support.blas import one_thread, use_one_thread
 from attnlab.support.files import held
+from attnlab.support.sealed import read_sealed, write_sealed
 from attnlab.support.tables import with_error
 
 
@@ -685,6 +687,64 @@ def test_saved_and_opened(tmp_path: Path, alone: Atlas) -> None:
         attnlab.open_atlas(tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"about": "[" * 100_000},
+        {"about": {"n_layer": 10**9}},
+        {"about": {"n_layer": 1.5}},
+        {"about": {"window": None}},
+        {"about": {"model": 7}},
+        {"about": {"measures": "loss"}},
+        {"about": {"measures": ["loss", "loss", "entropy", "writer"]}},
+        {"contents": "7"},
+        {"contents": {"7": "text"}},
+        {"names": {}},
+        {"names": {"0": 7}},
+        {"faults": [["text 1", 7]]},
+        {"faults": [7]},
+        {"counts": np.array([1, 2])},
+        {"counts": np.array([1, 2, 3])},
+        {"numbers": np.array([2**62])},
+        {"lengths": np.array([2**62])},
+        {"moments": np.zeros((6, 3))},
+        {"passages": np.zeros(3, np.int64)},
+        {"batches": np.array(np.nan)},
+        {"more": np.zeros(3)},
+    ],
+)
+def test_what_is_forged_under_a_right_checksum_is_told(
+    forged: dict[str, Any], tmp_path: Path, alone: Atlas
+) -> None:
+    about, contents = dict(alone._about), {str(n): text for n, text in alone._contents.items()}
+    words = {"about": json.dumps(about), "contents": json.dumps(contents)} | alone._tally.words()
+    tensors = dict(alone._tally.tensors())
+    write_sealed(tmp_path / "right", "2", tensors, words)
+    attnlab.open_atlas(tmp_path / "right")
+    ((name, value),) = forged.items()
+    if isinstance(value, np.ndarray):
+        tensors[name] = value
+    elif name == "about" and isinstance(value, dict):
+        words[name] = json.dumps(about | value)
+    else:
+        words[name] = value if isinstance(value, str) else json.dumps(value)
+    write_sealed(tmp_path / "forged", "2", tensors, words)
+    with pytest.raises(RecordingError, match="whole"):
+        attnlab.open_atlas(tmp_path / "forged")
+
+
+@pytest.mark.parametrize("forged", [{"names": "[" * 100_000}, {"moments": np.zeros((6, 3))}])
+def test_a_forged_chunk_is_told(forged: dict[str, Any], tmp_path: Path) -> None:
+    run(tmp_path)
+    file = tmp_path / "chunk-00000001.safetensors"
+    tensors, words = read_sealed(file, "3", ResumeError)
+    ((name, value),) = forged.items()
+    (words if isinstance(value, str) else tensors)[name] = value
+    write_sealed(file, "3", tensors, words)
+    with pytest.raises(ResumeError, match="whole"):
+        run(tmp_path)
+
+
 def test_as_a_dataset(alone: Atlas) -> None:
     needs("xarray", "frames")
     data = alone.dataset
@@ -705,7 +765,7 @@ def test_compared(alone: Atlas) -> None:
     times = [abs(float(line.split()[-1])) for line in found.table().splitlines()[1:]]
     assert times == sorted(times, reverse=True)
     assert len(times) == found.lines_shown
-    with pytest.raises(InvalidTypeError, match="other must be Atlas; given 3"):
+    with pytest.raises(InvalidTypeError, match="other must be Atlas; got 3"):
         alone.compare(3)  # type: ignore[arg-type]
     first = attnlab.atlas("pocket", texts(2), ["first"], progress=False)
     with pytest.raises(InvalidValueError, match="no measure in common"):

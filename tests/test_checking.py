@@ -12,7 +12,7 @@ from student import KNOWN, OTHERS, steps_of
 
 import attnlab
 from attnlab import GPT2, check
-from attnlab.checking.mistakes import MISTAKES
+from attnlab.checking.mistakes import MISTAKES, since
 from attnlab.checking.replaced import with_equations
 from attnlab.checking.verdict import Verdict
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError
@@ -70,8 +70,9 @@ def test_what_is_right_agrees_at_every_step(name: str, dtype: str, students: str
 
 
 def test_the_student_can_make_every_mistake_in_the_table() -> None:
-    relatives = {"activated = hidden · (1 + tanh(…)) / 2, GELU in its tanh form"}
-    assert {*KNOWN.values()} | relatives == {mistake.formula for mistake in MISTAKES}
+    formulas = {mistake.formula for mistake in (*MISTAKES, *since(8))}
+    assert {formula.format(since=8) for formula in KNOWN.values()} <= formulas
+    assert len(KNOWN) >= 90
     assert len(OTHERS) >= 10
 
 
@@ -79,7 +80,7 @@ def test_the_student_can_make_every_mistake_in_the_table() -> None:
 def test_a_mistake_is_named_alone_where_all_steps_are_given(odd: GPT2, mistake: str) -> None:
     trace = odd.trace(ids_of("odd"))
     verdict = check(steps_of(odd, trace.ids, mistake), trace)
-    assert formulas(verdict) == [KNOWN[mistake]]
+    assert formulas(verdict) == [KNOWN[mistake].format(since=8)]
     assert verdict.unexplained == ()
 
 
@@ -90,9 +91,19 @@ def test_a_mistake_is_named_where_only_logits_are_given(odd: GPT2, mistake: str)
     if mistake == "no_b_K":  # it adds as much to all scores of a row
         assert verdict.agrees
     else:
-        assert formulas(verdict) == [KNOWN[mistake]]
-        assert repr(verdict).count("This makes exactly your logits:\n    " + KNOWN[mistake]) == 1
+        right = KNOWN[mistake].format(since=8)
+        assert {*formulas(verdict)} == {right, *(KNOWN[other] for other in SAME.get(mistake, ()))}
+        assert f"exactly your logits:\n    {formulas(verdict)[0]}" in repr(verdict)
+        assert all(mistake.lines for mistake in verdict.mistakes)
 
+
+# What makes the same logits, as scores of K and Q swapped are transposed.
+SAME = {
+    "order_KQV": ["keys_by_queries"],
+    "keys_by_queries": ["order_KQV"],
+    "V_is_K": ["context_of_keys"],
+    "context_of_keys": ["V_is_K"],
+}
 
 # What the same numbers at the end of a part of a block may come of as well.
 ALIKE = {
@@ -596,21 +607,25 @@ def test_nothing_is_left_behind(odd: GPT2) -> None:
 REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
     "no mapping": (
         [1, 2],
-        "a dict of steps' names and arrays, .* given \\[1, 2\\]",
+        "a dict of steps' names and arrays, .* got \\[1, 2\\]",
         InvalidTypeError,
     ),
     "an array": (np.ones(3), "a dict of steps' names", InvalidTypeError),
     "empty": ({}, "there is nothing to check", InvalidValueError),
-    "no name": ({3: 1.0}, "a path is a str, .* given 3", InvalidTypeError),
+    "no name": ({3: 1.0}, "path must be a str, .* got 3", InvalidTypeError),
     "a typo": (
         {"blocks.1.attention.wieghts": 1.0},
-        "near it are blocks.1.attention.weights",
+        "similar ones are blocks.1.attention.weights",
         InvalidValueError,
     ),
-    "a bare name": ({"weights": 1.0}, "near it are blocks.0.attention.weights", InvalidValueError),
+    "a bare name": (
+        {"weights": 1.0},
+        "similar ones are blocks.0.attention.weights",
+        InvalidValueError,
+    ),
     "no such layer": (
         {"blocks.7.attention.weights": 1.0},
-        "near it are blocks.2.attention.weights",
+        "similar ones are blocks.2.attention.weights",
         InvalidValueError,
     ),
     "a part": (
@@ -639,11 +654,11 @@ REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
     "ragged": ({"embedding": [[1.0], [1.0, 2.0]]}, "is not an array of numbers", InvalidValueError),
     "complex": (
         {"embedding": np.ones((11, 35), complex)},
-        "must hold real numbers of at most 64 bits; given dtype complex128",
+        "must have a real dtype of at most 64 bits; got dtype complex128",
         InvalidTypeError,
     ),
-    "text": ({"embedding": "x"}, "must hold real numbers", InvalidTypeError),
-    "None": ({"embedding": None}, "must hold real numbers", InvalidTypeError),
+    "text": ({"embedding": "x"}, "must have a real dtype", InvalidTypeError),
+    "None": ({"embedding": None}, "must have a real dtype", InvalidTypeError),
     "integers beyond 64 bits": ({"embedding": [[10**400]]}, "real numbers", InvalidTypeError),
     "NaN": (
         {"embedding": np.where(np.arange(35) == 3, np.nan, np.ones((11, 35)))},
@@ -661,7 +676,7 @@ def test_what_can_not_be_checked(odd: GPT2, case: str) -> None:
 
 
 def test_what_it_can_not_be_checked_against(odd: GPT2) -> None:
-    with pytest.raises(InvalidTypeError, match=r"against a trace or a part of one, .* given 'x'"):
+    with pytest.raises(InvalidTypeError, match=r"against a trace or a part of one, .* got 'x'"):
         check({"weights": 1.0}, "x")  # type: ignore[arg-type]
     step = odd.generate([1, 2], 2, temperature=0, trace=True).steps[-1]
     with pytest.raises(InvalidValueError, match="is one step of generation"):

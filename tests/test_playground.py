@@ -330,7 +330,7 @@ def test_an_address_opens_what_it_names(pocket: GPT2, play: Play) -> None:
 
 def test_what_no_page_is_written_of(pocket: GPT2, tmp_path: Path) -> None:
     file = tmp_path / "model.html"
-    with pytest.raises(InvalidValueError, match=r"ends in \.html"):
+    with pytest.raises(InvalidValueError, match=r"end in \.html"):
         pocket.playground(tmp_path / "model.pdf")
     with pytest.raises(InvalidValueError, match="GPT-2's byte-pair encoding alone"):
         GPT2(pocket.parameters, NoTokenizer(979)).playground(file, [1, 2])

@@ -44,6 +44,13 @@ PUSHES = 4
 # once that, one with scores of 200 by four times.
 MARGIN = 8.0
 
+# The same in half precision, of which few roundings are as large as a push: runs of PyTorch's in
+# float16, bfloat16 and autocast lie at a third of it.
+HALF_MARGIN = 1.0
+
+# An epsilon above this one is of half precision: float16's is 2⁻¹⁰, bfloat16's 2⁻⁷.
+HALF = 2.0**-12
+
 # A score below this one is a mask's, whatever it is filled with.
 MASKED = -1e8
 
@@ -219,17 +226,17 @@ def compare(a: Result, b: Result) -> Differences:
             if hasattr(result, "compare"):
                 own = ": hold it against another by its own `.compare`"
             raise InvalidTypeError(
-                f"what is compared are two traces, or parts of them; given {quoted(result)}{own}"
+                f"what is compared are two traces, or parts of them; got {quoted(result)}{own}"
             )
         refuse_cached(result)
     if type(a) is not type(b):
         raise InvalidTypeError(
-            f"two results of one kind are compared; given {type(a).__name__} and {type(b).__name__}"
+            f"two results of one kind are compared; got {type(a).__name__} and {type(b).__name__}"
         )
     (one, its), (other, others) = ((x._run.scores_shape, x._run.graph.n_layer) for x in (a, b))
     if (one, its) != (other, others):
         raise InvalidValueError(
-            f"step by step only what has as many tokens, heads and layers can be compared; given "
+            f"step by step only what has as many tokens, heads and layers can be compared; got "
             f"{a.title}, with scores {one}, and {b.title}, with scores {other}"
         )
     moved: list[Array] = []
@@ -460,7 +467,8 @@ def allowed(value: AnyArray, off: Sequence[AnyArray], epsilon: float) -> Array:
         )
     grown = np.divide(spread, size, out=np.zeros_like(size), where=size > 0) / PUSH
     # A row in which the pushes cancelled by chance is no better than most are.
-    within: Array = MARGIN * epsilon * size * (1.0 + np.maximum(grown, np.median(grown)))
+    margin = MARGIN if epsilon < HALF else HALF_MARGIN
+    within: Array = margin * epsilon * size * (1.0 + np.maximum(grown, np.median(grown)))
     return within
 
 

@@ -22,17 +22,22 @@ from attnlab.equations import (
     affine,
     deviation,
     exact_gelu,
+    exponentials,
     gelu,
     in_heads,
     layer_norm,
     mean,
+    merge_heads,
+    normal_share,
+    normalised,
+    quick_gelu,
+    relu,
+    silu,
     softmax,
     split_heads,
     third,
     transpose,
 )
-from attnlab.errors import InvalidValueError
-
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
@@ -41,6 +46,7 @@ class Mistake:
     Attributes
     ----------
     formula : what is computed
+    lines : the code to write instead, once the model's sizes are in it
     hint : what is wrong with that, and what to do; {Dk}, {D}, {H}, {scale} are the model's
     equations : by step, `attention.scores`, `mlp.X`, `final`, for every block. A function's
         parameters are the steps that it needs, as in `attnlab.equations`: the same as those of the
@@ -51,6 +57,11 @@ class Mistake:
     formula: str
     hint: str
     equations: Mapping[str, Equation]
+    lines: tuple[str, ...] = ()
+
+    def right_lines(self) -> tuple[str, ...]:
+        """What to write for each step that it changes, {divisor} and the like left open."""
+        return tuple(dict.fromkeys(LINES[name] for name in self.equations if name in LINES))
 
 
 # ---- the other equations -------------------------------------------------------------------------
@@ -193,15 +204,90 @@ def written_alone(written: Array) -> Array:
     return written
 
 
-def gelu_for(right: Callable[[Array], Array], other: Callable[[Array], Array]) -> Equation:
-    """One form of GELU where the model has the other one."""
+def activated_by(activation: Activation) -> Equation:
+    def other(hidden: Array) -> Array:
+        return activation(hidden)
 
-    def made(hidden: Array, activation: Activation) -> Array:
-        if activation is not right:
-            raise InvalidValueError("the model has another activation")
-        return other(hidden)
+    return other
 
-    return made
+
+def gelu_with(root: float = math.sqrt(2 / math.pi), cubic: float = 0.044715) -> Activation:
+    def other(x: Array) -> Array:
+        return 0.5 * x * (1.0 + np.tanh(root * (x + cubic * x * x * x)))
+
+    return other
+
+
+def gelu_of_squares(x: Array) -> Array:
+    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x)))
+
+
+def erf_without_root(x: Array) -> Array:
+    return x * normal_share(x * math.sqrt(2.0))
+
+
+def rms_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
+    return x / deviation(x, epsilon) * gain
+
+
+def rms_norm_with_bias(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
+    return x / deviation(x, epsilon) * gain + bias
+
+
+def not_centred(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
+    return x / deviation(x - mean(x), epsilon) * gain + bias
+
+
+def square_not_centred(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
+    return (x - mean(x)) / deviation(x, epsilon) * gain + bias
+
+
+def over_tokens(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
+    return normalised(x.swapaxes(-2, -1), epsilon).swapaxes(-2, -1) * gain + bias
+
+
+def over_everything(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
+    flat = x.reshape(*x.shape[:-2], 1, -1)
+    return normalised(flat, epsilon).reshape(x.shape) * gain + bias
+
+
+def one(value: Array) -> Array:
+    return np.ones_like(value)
+
+
+def without_root(centred: Array, epsilon: float) -> Array:
+    return mean(np.square(centred)) + epsilon
+
+
+def with_epsilon(epsilon: float) -> Equation:
+    return layer_norm_by(lambda centred, _: deviation(centred, epsilon))
+
+
+def filled_with(fill: float) -> Equation:
+    def other(scores: Array, mask: Mask) -> Array:
+        return np.where(mask, scores, scores.dtype.type(fill))
+
+    return other
+
+
+def lowered_by(fill: float) -> Equation:
+    def other(scores: Array, mask: Mask) -> Array:
+        return np.where(mask, scores, scores - scores.dtype.type(fill))
+
+    return other
+
+
+def columns_first(x: Array, W: Array, b: Array | None, n_head: int) -> Array:
+    flat = affine(x, W, b)
+    return np.moveaxis(flat.reshape(*flat.shape[:-1], -1, n_head), -1, -3)
+
+
+def joined_columns_first(context: Array) -> Array:
+    return np.moveaxis(context, -3, -1).reshape(*context.shape[:-3], context.shape[-2], -1)
+
+
+def heads_reversed(context: Array) -> Array:
+    return merge_heads(context[..., ::-1, :, :])
 
 
 def as_float16(value: Any) -> Any:
@@ -215,6 +301,64 @@ def as_bfloat16(value: Any) -> Any:
     bits = bits + 0x7FFF + (bits >> 16 & 1)  # to the nearest, of two to the even one
     return (bits & 0xFFFF0000).view(np.float32).astype(value.dtype)
 
+
+# ---- what to write --------------------------------------------------------------------------------
+
+NORM_LINE = (
+    "{} = ({} - {}.mean(-1, keepdims=True)) / "
+    "np.sqrt({}.var(-1, keepdims=True) + {{epsilon}}) * gain + bias"
+)
+SPLIT_LINE = "Q, K, V = (M.reshape(T, H, -1).swapaxes(0, 1) for M in np.split(QKV, 3, axis=-1))"
+MADE_LINES = {
+    "attention.X": NORM_LINE.format("X", *["input"] * 3),
+    "attention.QKV": "QKV = X @ W_QKV + b_QKV",
+    "attention.Q": SPLIT_LINE,
+    "attention.raw_scores": "raw_scores = Q @ K.swapaxes(-2, -1)",
+    "attention.scores": "scores = raw_scores / {divisor}",
+    "attention.masked_scores": "masked_scores = np.where(np.tri(T, dtype=bool), scores, -np.inf)",
+    "attention.weights": (
+        "e = np.exp(masked_scores - masked_scores.max(-1, keepdims=True)); "
+        "weights = e / e.sum(-1, keepdims=True)"
+    ),
+    "attention.context": "context = weights @ V",
+    "attention.concat": "concat = context.swapaxes(0, 1).reshape(T, -1)",
+    "attention.output": "output = concat @ W_O + b_O",
+    "mid": "mid = input + attention_output",
+    "mlp.X": NORM_LINE.format("X", *["mid"] * 3),
+    "mlp.hidden": "hidden = X @ W_1 + b_1",
+    "mlp.activated": "activated = {activation_code}",
+    "mlp.output": "mlp_output = activated @ W_2 + b_2",
+    "output": "output = mid + mlp_output",
+    "positions": "positions = np.arange(T)",
+    "ids": "ids = ids[1:]",
+    "embedding": "embedding = W_E[ids] + W_P[positions]",
+    "final": NORM_LINE.format("final", *["output"] * 3),
+    "logits": "logits = final @ W_U",
+}
+
+# A step made by the same line as another one, and the parameters that stand in it.
+LINES = MADE_LINES | {
+    name: MADE_LINES[of]
+    for of, names in {
+        "attention.X": ("attention.gain", "attention.bias"),
+        "mlp.X": ("mlp.gain", "mlp.bias"),
+        "final": ("gain", "bias"),
+        "attention.QKV": tuple(f"attention.{kind}_{part}" for kind in "Wb" for part in (*"QKV", "QKV")),
+        "attention.Q": ("attention.K", "attention.V"),
+        "attention.output": ("attention.W_O", "attention.b_O"),
+        "mlp.hidden": ("mlp.W_1", "mlp.b_1"),
+        "mlp.output": ("mlp.W_2", "mlp.b_2"),
+    }.items()
+    for name in names
+}
+
+ACTIVATION_CODE = {
+    gelu: "0.5 * hidden * (1 + np.tanh(np.sqrt(2 / np.pi) * (hidden + 0.044715 * hidden**3)))",
+    exact_gelu: "0.5 * hidden * (1 + erf(hidden / np.sqrt(2)))",
+    quick_gelu: "hidden / (1 + np.exp(-1.702 * hidden))",
+    silu: "hidden / (1 + np.exp(-hidden))",
+    relu: "np.maximum(hidden, 0)",
+}
 
 # ---- the table -----------------------------------------------------------------------------------
 
@@ -236,10 +380,14 @@ TURNED_W_1 = {"mlp.W_1": turned}
 TURNED_W_2 = {"mlp.W_2": turned}
 
 DEALT_QKV = {f"attention.{letter}": projection(letter, projected_and_dealt) for letter in "QKV"}
+COLUMNS_FIRST = {f"attention.{letter}": projection(letter, columns_first) for letter in "QKV"}
 JOINED = {"attention.concat": joined}
 
 NO_STREAM_MID = {"mid": written_alone}
 NO_STREAM_OUTPUT = {"output": written_alone}
+
+X_FOR_INPUT = {"mid": lambda X="attention.X", written="attention.output": X + written}
+X_FOR_MID = {"output": lambda X="mlp.X", written="mlp.output": X + written}
 
 POST_NORM = {
     "attention.X": nothing_done,
@@ -251,12 +399,67 @@ NO_FINAL = {"final": nothing_done}
 
 NORMS = ("attention.X", "mlp.X", "final")
 
+NO_GAIN = dict.fromkeys(("attention.gain", "mlp.gain", "gain"), one)
+NO_NORM_BIAS = dict.fromkeys(("attention.bias", "mlp.bias", "bias"), zero)
+WITHOUT_ROOT = layer_norm_by(without_root)
+
 PARAMETERS = (
     *("token_embedding", "W_P", "gain", "bias", "W_E", "W_U"),  # of W_E the rows too
     *(f"attention.{name}" for name in ("gain", "bias", "W_QKV", "b_QKV", "W_O", "b_O")),
     *(f"attention.{kind}_{letter}" for kind in "Wb" for letter in "QKV"),
     *(f"mlp.{name}" for name in ("gain", "bias", "W_1", "b_1", "W_2", "b_2")),
 )
+
+
+def since(first: int) -> tuple[Mistake, ...]:
+    """What may be wrong with a cache, from the first token on that was given with it."""
+    if not first:
+        return ()
+
+    def moved(by: int) -> Equation:
+        def other(value: Any) -> Any:
+            return np.where(np.arange(len(value)) < first, value, value + by)
+
+        return other
+
+    def start_again(value: Any) -> Any:
+        return np.where(np.arange(len(value)) < first, value, 0)
+
+    def without(hidden: Callable[[Any, Any], Any]) -> Equation:
+        def change(mask: Mask) -> Mask:
+            query, key = np.ogrid[: mask.shape[-2], : mask.shape[-1]]
+            return mask & ~((query >= first) & hidden(query, key))
+
+        return masked_by(change)
+
+    positions = [
+        (f"W_P[t {by:+d}]".replace("+", "+ ").replace("-", "- "), moved(by)) for by in (1, -1)
+    ]
+    if first > 1:
+        positions.append(("W_P[0]", start_again))
+    keys = (
+        ("the query's own key", lambda query, key: query == key),
+        ("the key before the query", lambda query, key: key == query - 1),
+        ("the first key", lambda query, key: key == 0),
+    )
+    return (
+        *(
+            Mistake(
+                f"position_embedding = {formula} from token {first} on",
+                "After a cache positions go on with the number of tokens in it.",
+                {"positions": equation},
+            )
+            for formula, equation in positions
+        ),
+        *(
+            Mistake(
+                f"masked_scores without {which}, from token {first} on",
+                "A query after a cache sees all keys in it, and its own.",
+                {"attention.masked_scores": without(hidden)},
+            )
+            for which, hidden in keys
+        ),
+    )
 
 
 def rounded(to: Callable[[Any], Any]) -> dict[str, Equation]:
@@ -269,21 +472,60 @@ def rounded(to: Callable[[Any], Any]) -> dict[str, Equation]:
 
 
 MISTAKES = (
-    Mistake(
-        "scores = raw_scores",
-        "Nothing divides the scores, and the softmax saturates. Divide by {scale}, with Dk = {Dk}.",
-        {"attention.scores": lambda raw_scores: raw_scores},
+    *(
+        Mistake(f"scores = raw_scores{by}", hint, {"attention.scores": equation})
+        for by, hint, equation in (
+            (
+                "",
+                "Nothing divides the scores, and the softmax saturates. Divide by {scale}, with Dk = {Dk}.",
+                lambda raw_scores: raw_scores,
+            ),
+            (
+                " / √D",
+                "D = {D} is the width of the whole residual stream; a head has Dk = {Dk} columns. "
+                "Divide by {scale}.",
+                lambda raw_scores, X: raw_scores / math.sqrt(X.shape[-1]),
+            ),
+            (
+                " / Dk",
+                "Dk = {Dk} lacks its root, or √Dk divides twice. Divide by {scale}, once.",
+                lambda raw_scores, K: raw_scores / K.shape[-1],
+            ),
+            (
+                " · √Dk",
+                "The scores are multiplied where they are to be divided. Divide by {scale}.",
+                lambda raw_scores, K: raw_scores * math.sqrt(K.shape[-1]),
+            ),
+            (
+                " / √H",
+                "H = {H} is the number of heads; a head has Dk = {Dk} columns. Divide by {scale}.",
+                lambda raw_scores, n_head: raw_scores / math.sqrt(n_head),
+            ),
+            (
+                " / √T",
+                "T is the number of tokens; a head has Dk = {Dk} columns. Divide by {scale}.",
+                lambda raw_scores: raw_scores / math.sqrt(raw_scores.shape[-1]),
+            ),
+            (
+                " / √Dk",
+                "This model, other than GPT-2, divides by {scale}.",
+                lambda raw_scores, K: raw_scores / math.sqrt(K.shape[-1]),
+            ),
+        )
     ),
     Mistake(
-        "scores = raw_scores / √D",
-        "D = {D} is the width of the whole residual stream; a head has Dk = {Dk} columns. Divide "
-        "by {scale}.",
-        {"attention.scores": lambda raw_scores, X: raw_scores / math.sqrt(X.shape[-1])},
+        "raw_scores = K Qᵀ",
+        "Rows and columns of the scores are swapped. A row is a query: multiply Q with Kᵀ.",
+        {"attention.raw_scores": lambda Q, K: K @ transpose(Q)},
     ),
     Mistake(
-        "scores = raw_scores / Dk",
-        "Dk = {Dk} lacks its root, or √Dk divides twice. Divide by {scale}, once.",
-        {"attention.scores": lambda raw_scores, K: raw_scores / K.shape[-1]},
+        "raw_scores = Q K.reshape(Dk, T)",
+        "A reshape is no transpose: it reads the same numbers on in another shape. Swap the axes.",
+        {
+            "attention.raw_scores": lambda Q, K: (
+                Q @ K.reshape(*K.shape[:-2], K.shape[-1], K.shape[-2])
+            )
+        },
     ),
     Mistake(
         "masked_scores = scores",
@@ -296,6 +538,18 @@ MISTAKES = (
         "A score of 0 still gets e⁰ = 1 before the row is divided by its sum. Put -inf there, "
         "whose exp is 0.",
         {"attention.masked_scores": lambda scores, mask: np.where(mask, scores, 0 * scores)},
+    ),
+    *(
+        Mistake(
+            f"masked_scores = {formula}",
+            "Masked scores are still large enough to count: exp of them is not 0. Put -inf there.",
+            {"attention.masked_scores": equation(fill)},
+        )
+        for fill in (1, 5, 10, 20, 50, 100)
+        for formula, equation in (
+            (f"scores where the mask is True, else -{fill}", lambda fill: filled_with(-fill)),
+            (f"scores where the mask is True, else scores - {fill}", lowered_by),
+        )
     ),
     Mistake(
         "weights = softmax(scores) where the mask is True, else 0",
@@ -333,6 +587,35 @@ MISTAKES = (
         "weights = softmax over the heads",
         "For each query and key the heads sum to 1. Take the softmax over the keys, the last axis.",
         {"attention.weights": softmax_over(-3)},
+    ),
+    Mistake(
+        "weights = softmax(softmax(masked_scores))",
+        "The softmax is taken twice, which makes the weights nearly equal. Take it once.",
+        {"attention.weights": lambda masked_scores: softmax(softmax(masked_scores))},
+    ),
+    *(
+        Mistake(
+            f"weights = exp({inside})",
+            "The rows do not sum to 1. Divide each by its sum.",
+            {"attention.weights": equation},
+        )
+        for inside, equation in (
+            ("masked_scores", lambda masked_scores: np.exp(masked_scores)),
+            ("masked_scores - their maximum", lambda masked_scores: exponentials(masked_scores)),
+        )
+    ),
+    *(
+        Mistake(
+            f"{letter} = X W_{other} + b_{other}",
+            f"{letter} is made by the parameters of {other}.",
+            {f"attention.{letter}": projection(letter, projected, other)},
+        )
+        for letter, other in permutations("QKV", 2)
+    ),
+    Mistake(
+        "context = weights K",
+        "The weights mix the keys. They are to mix the values.",
+        {"attention.context": lambda weights, K: weights @ K},
     ),
     *(
         Mistake(
@@ -375,6 +658,41 @@ MISTAKES = (
         "(H, T, Dk) swap the first two axes.",
         DEALT_QKV | JOINED,
     ),
+    Mistake(
+        "Q = (X W_Q + b_Q).reshape(T, Dk, H), and so K and V",
+        "A head's columns lie side by side. Reshape to (T, H, Dk), then swap the first two axes.",
+        COLUMNS_FIRST,
+    ),
+    Mistake(
+        "concat = the heads' columns in turn, reshape(T, Dh, H)",
+        "Heads lie side by side in concat. Swap the first two axes of context, then reshape.",
+        {"attention.concat": joined_columns_first},
+    ),
+    Mistake(
+        "Q = (X W_Q + b_Q).reshape(T, Dk, H), and so K and V; concat the same way back",
+        "A head's columns lie side by side. Reshape to (T, H, Dk), then swap the first two axes.",
+        COLUMNS_FIRST | {"attention.concat": joined_columns_first},
+    ),
+    Mistake(
+        "concat = the heads side by side, the last one first",
+        "The order of the heads is reversed. Head 0 comes first.",
+        {"attention.concat": heads_reversed},
+    ),
+    Mistake(
+        "Q, K, V = the heads, the last one first",
+        "The order of the heads is reversed. Head 0 has the first Dk columns.",
+        {f"attention.{letter}": lambda value: value[..., ::-1, :, :] for letter in "QKV"},
+    ),
+    Mistake(
+        "attention.output = concat",
+        "W_O and b_O are left out: heads that lie side by side are not mixed.",
+        {"attention.output": lambda concat: concat},
+    ),
+    Mistake(
+        "attention.output = concat + b_O",
+        "W_O is left out: heads that lie side by side are not mixed.",
+        {"attention.output": lambda concat, b="b_O": concat + b},
+    ),
     *(
         Mistake(
             formula,
@@ -410,20 +728,40 @@ MISTAKES = (
             ("x W, without any bias", NO_B_QKV | NO_B_O | NO_B_1 | NO_B_2),
             (
                 "LayerNorm without its bias",
-                dict.fromkeys(("attention.bias", "mlp.bias", "bias"), zero),
+                NO_NORM_BIAS,
             ),
         )
     ),
-    Mistake(
-        "activated = hidden · Φ(hidden), GELU in its exact form",
-        "GPT-2 was trained with the tanh form, ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))), in "
-        "PyTorch F.gelu(x, approximate='tanh').",
-        {"mlp.activated": gelu_for(gelu, exact_gelu)},
-    ),
-    Mistake(
-        "activated = hidden · (1 + tanh(…)) / 2, GELU in its tanh form",
-        "This model, other than GPT-2, was trained with the exact form, x Φ(x).",
-        {"mlp.activated": gelu_for(exact_gelu, gelu)},
+    *(
+        Mistake(
+            f"activated = {formula}",
+            "The model was trained with another activation, {activation}.",
+            {"mlp.activated": activated_by(activation)},
+        )
+        for formula, activation in (
+            ("hidden · Φ(hidden), GELU in its exact form", exact_gelu),
+            ("hidden · (1 + tanh(…)) / 2, GELU in its tanh form", gelu),
+            ("hidden · sigmoid(1.702 hidden), quick GELU", quick_gelu),
+            ("hidden · sigmoid(hidden), SiLU", silu),
+            ("max(hidden, 0), ReLU", relu),
+            ("tanh(hidden)", np.tanh),
+            ("hidden", nothing_done),
+            ("GELU with tanh(√(2/π) x), without the cube", gelu_with(cubic=0.0)),
+            ("GELU with 0.44715 for 0.044715", gelu_with(cubic=0.44715)),
+            ("GELU with 0.0044715 for 0.044715", gelu_with(cubic=0.0044715)),
+            ("GELU with 0.44175 for 0.044715", gelu_with(cubic=0.44175)),
+            ("GELU with 0.044175 for 0.044715", gelu_with(cubic=0.044175)),
+            ("GELU with 0.04715 for 0.044715", gelu_with(cubic=0.04715)),
+            ("GELU with 0.047715 for 0.044715", gelu_with(cubic=0.047715)),
+            ("GELU with 0.004715 for 0.044715", gelu_with(cubic=0.004715)),
+            ("GELU with 2/π for √(2/π)", gelu_with(2 / math.pi)),
+            ("GELU with √2/π for √(2/π)", gelu_with(math.sqrt(2) / math.pi)),
+            ("GELU with √(π/2) for √(2/π)", gelu_with(math.sqrt(math.pi / 2))),
+            ("GELU with tanh(x + 0.044715 x³), without √(2/π)", gelu_with(1.0)),
+            ("hidden · (1 + tanh(…)), GELU without its half", lambda x: 2.0 * gelu(x)),
+            ("GELU with x² for x³", gelu_of_squares),
+            ("hidden · (1 + erf(hidden)) / 2, without the root of 2", erf_without_root),
+        )
     ),
     Mistake(
         "LayerNorm with the variance over D - 1",
@@ -440,6 +778,63 @@ MISTAKES = (
         "torch.std divides by D - 1, and eps belongs under the root: √(variance + eps), the "
         "variance over all D.",
         dict.fromkeys(NORMS, layer_norm_by(over_fewer_epsilon_outside)),
+    ),
+    *(
+        Mistake(formula, hint, dict.fromkeys(NORMS, equation))
+        for formula, hint, equation in (
+            ("LayerNorm divides by variance + eps", "The root is missing.", WITHOUT_ROOT),
+            (
+                "RMSNorm, x / √(mean of x² + eps) · gain",
+                "LayerNorm subtracts the mean first, and adds a bias.",
+                rms_norm,
+            ),
+            (
+                "RMSNorm, x / √(mean of x² + eps) · gain + bias",
+                "LayerNorm subtracts the mean first.",
+                rms_norm_with_bias,
+            ),
+            (
+                "LayerNorm without its mean, x / √(variance + eps) · gain + bias",
+                "LayerNorm subtracts the mean before it divides.",
+                not_centred,
+            ),
+            (
+                "LayerNorm with the mean of x² for the variance",
+                "The variance is the mean of (x - mean)².",
+                square_not_centred,
+            ),
+            (
+                "LayerNorm over the tokens",
+                "Each token's row is normalised, not each column: the last axis.",
+                over_tokens,
+            ),
+            (
+                "LayerNorm over all tokens at once",
+                "Each token's row has a mean and a variance, over the last axis.",
+                over_everything,
+            ),
+            *(
+                (f"LayerNorm with eps = {eps:g}", "The model has {epsilon}.", with_epsilon(eps))
+                for eps in (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+            ),
+        )
+    ),
+    Mistake("LayerNorm without its gain", "The normalised row is multiplied by gain.", NO_GAIN),
+    Mistake(
+        "LayerNorm without gain and bias",
+        "The normalised row is multiplied by gain, and bias is added.",
+        NO_GAIN | NO_NORM_BIAS,
+    ),
+    Mistake(
+        "no LayerNorm anywhere",
+        "Every LayerNorm is left out: one comes before attention, one before the MLP, and one after "
+        "all blocks.",
+        dict.fromkeys(NORMS, nothing_done),
+    ),
+    Mistake(
+        "no LayerNorm in the blocks",
+        "A LayerNorm comes before attention, and one before the MLP.",
+        dict.fromkeys(NORMS[:2], nothing_done),
     ),
     Mistake(
         "attention's X = the block's input",
@@ -479,6 +874,68 @@ MISTAKES = (
         "position_embedding = W_P[1], W_P[2], ...",
         "Positions are counted from 1. The first token's is 0.",
         {"positions": lambda value: value + 1},
+    ),
+    Mistake(
+        "position_embedding = W_P[0] for every token",
+        "All positions are 0. The token at place t has W_P[t].",
+        {"positions": lambda value: 0 * value},
+    ),
+    Mistake(
+        "embedding = √D · token_embedding + position_embedding",
+        "The token embedding is scaled, as in 2017. GPT-2 adds it as it is.",
+        {
+            "embedding": lambda token_embedding, position_embedding: (
+                math.sqrt(token_embedding.shape[-1]) * token_embedding + position_embedding
+            )
+        },
+    ),
+    Mistake(
+        "embedding = √D · (token_embedding + position_embedding)",
+        "The embedding is scaled. GPT-2 adds the two, and nothing more.",
+        {"embedding": lambda value: math.sqrt(value.shape[-1]) * value},
+    ),
+    *(
+        Mistake(
+            formula, "The residual takes what LayerNorm made. Add to the stream itself.", equations
+        )
+        for formula, equations in (
+            ("mid = attention.X + attention.output", X_FOR_INPUT),
+            ("output = mlp.X + mlp.output", X_FOR_MID),
+            (
+                "mid = attention.X + attention.output, output = mlp.X + mlp.output",
+                X_FOR_INPUT | X_FOR_MID,
+            ),
+        )
+    ),
+    Mistake(
+        "the MLP's X = LayerNorm(input)",
+        "The MLP does not see what attention wrote: the block is parallel. Give it LayerNorm(mid).",
+        {"mlp.X": lambda gain, bias, epsilon, x="parent.input": layer_norm(x, gain, bias, epsilon)},
+    ),
+    Mistake(
+        "the MLP's X = attention's X",
+        "The block is parallel, with one LayerNorm. Give the MLP LayerNorm(mid).",
+        {"mlp.X": lambda x="parent.attention.X": x},
+    ),
+    Mistake(
+        "output = input + mlp.output",
+        "What attention wrote is lost. Add what the MLP writes to mid.",
+        {"output": lambda input, written="mlp.output": input + written},
+    ),
+    Mistake(
+        "logits = final W_Eᵀ",
+        "This model's output matrix is not the token embedding.",
+        {"logits": lambda final, W="W_E": final @ transpose(W)},
+    ),
+    Mistake(
+        "logits = softmax(final W_U)",
+        "These are probabilities. Logits come before the softmax.",
+        {"logits": lambda value: softmax(value)},
+    ),
+    Mistake(
+        "logits = log softmax(final W_U)",
+        "These are logarithms of probabilities. Logits come before the softmax.",
+        {"logits": lambda value: np.log(softmax(value))},
     ),
     Mistake(
         "mid = attention.output",

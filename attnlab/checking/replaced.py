@@ -61,7 +61,9 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
     needs: dict[str, str] = {}
     for name, parameter in parameters.items():
         meant = parameter.default if isinstance(parameter.default, str) else name
-        need = known.get(meant, f"{place}.{meant}".lstrip("."))
+        _, is_above, step = meant.rpartition("parent.")
+        where = place.rpartition(".")[0] if is_above else place
+        need = known.get(meant, f"{where}.{step}".lstrip("."))
         try:
             run.graph[need]
         except KeyError:

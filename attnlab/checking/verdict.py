@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlab.checking.comparison import (
+    HALF,
+    MASKED,
+    PUSH,
     Stage,
     Stages,
     allowed,
@@ -27,9 +30,26 @@ from attnlab.checking.comparison import (
     table_of,
     words_of,
 )
-from attnlab.checking.mistakes import DROPOUT, IN_FRONT, MISTAKES, Mistake
-from attnlab.checking.replaced import upstream, with_equations
-from attnlab.equations import AnyArray, Array, Ids, Mask
+from attnlab.checking.mistakes import (
+    ACTIVATION_CODE,
+    DROPOUT,
+    IN_FRONT,
+    MISTAKES,
+    Mistake,
+    as_bfloat16,
+    as_float16,
+    since,
+)
+from attnlab.checking.replaced import Equation, upstream, with_equations
+from attnlab.equations import (
+    AnyArray,
+    Array,
+    Ids,
+    Mask,
+    position_embedding,
+    same,
+    token_embedding,
+)
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.attention import Attention
 from attnlab.forward.edits import check_path, steps_below
@@ -42,6 +62,22 @@ from attnlab.support.tables import Heading, Paragraph, Table
 LEFT_OVER = 1 / 16
 
 FLOAT32 = 2.0**-23
+
+# After so many mistakes no further one is looked for.
+MANY_MISTAKES = 4
+
+# So many mistakes are made each with a second one, where none alone makes somebody's numbers.
+NEAREST = 12
+
+AFTER_BLOCKS = ("gain", "bias", "final", "W_U", "logits")
+
+# Numbers that are fewer may be half precision's by chance.
+FEW = 8
+
+# In half precision rounding leaves more of a small mistake, and the nearest explanation counts,
+# with those that leave no more than so many times what it leaves.
+LEFT_OVER_IN_HALF = 1 / 2
+ALIKE = 1.25
 
 # So many of the cells that differ are shown where nothing explains them.
 CELLS = 8
@@ -64,7 +100,8 @@ class Verdict(Stages):
     title : of the result
     mistakes : what makes exactly the numbers of the first step that differs, each a `Mistake` with
         formula and hint; () where nothing known does
-    unexplained : later steps that differ by more than these mistakes explain
+    further : where there is more than one mistake, for each further one those that make it
+    unexplained : later steps that differ by more than all these mistakes explain
     differing : where no mistake is known, how many cells differ, in words
     cells : and some of them, the largest differences first
     and all that `Stages` has, of the steps that were given
@@ -72,6 +109,7 @@ class Verdict(Stages):
 
     title: str
     mistakes: tuple[Mistake, ...] = ()
+    further: tuple[tuple[Mistake, ...], ...] = ()
     unexplained: tuple[str, ...] = ()
     differing: str = ""
     cells: tuple[Cell, ...] = ()
@@ -102,10 +140,16 @@ class Verdict(Stages):
             yield Table(lines)
             return
         which = "Each of these makes" if len(self.mistakes) > 1 else "This makes"
-        yield f"{which} exactly your {self.first.path}:"
-        for mistake in self.mistakes:
-            yield f"    {mistake.formula}"
-            yield Paragraph(f"  {mistake.hint}")
+        together = f"{len(self.further) + 1} mistakes together make"
+        yield f"{together if self.further else which} exactly your {self.first.path}:"
+        for mistakes in (self.mistakes, *self.further):
+            if self.further and len(mistakes) > 1:
+                yield "  one of these, which make the same numbers:"
+            for mistake in mistakes:
+                yield f"    {mistake.formula}"
+                yield Paragraph(f"  {mistake.hint}")
+                for line in mistake.lines:
+                    yield f"      {line}"
         if self.unexplained:
             names = ", ".join(self.unexplained)
             yield Paragraph(
@@ -125,6 +169,7 @@ class Submission:
     epsilon : of the coarser of the two dtypes
     within : how far rounding may take each row of the step
     stage : how the two compare
+    local : the run that gave `right`, where it is one with other steps as somebody gave them
     """
 
     name: str
@@ -134,6 +179,7 @@ class Submission:
     epsilon: float
     within: Array
     stage: Stage
+    local: Run | None = None
 
 
 def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
@@ -220,6 +266,21 @@ def came_from_float32(array: AnyArray) -> bool:
         return array.dtype.kind == "f" and bool((array == array.astype(np.float32)).all())
 
 
+def half_epsilon(array: AnyArray, right: AnyArray) -> float:
+    """The epsilon of the half precision that an array's numbers came through; 0 if of none.
+
+    They do where half precision holds them all, but not the right ones.
+    """
+    if array.dtype.kind != "f" or np.unique(array).size < FEW:
+        return 0.0
+    for through, epsilon in ((as_bfloat16, 2.0**-7), (as_float16, 2.0**-10)):  # the coarser first
+        with np.errstate(over="ignore"):
+            held, right_held = ((x == through(x)) | (x <= MASKED) for x in (array, right))
+        if held.all() and not right_held.all():
+            return epsilon
+    return 0.0
+
+
 def laid_out(array: AnyArray, shape: tuple[int, ...]) -> tuple[AnyArray, ...]:
     """An array in every way in which its axes may be those of a shape, as it came first.
 
@@ -243,8 +304,15 @@ def all_given(
     """Each array beside its step."""
     given = []
     offs = pushed(run, [result._prefix + name for name in numbers])
-    # After a step in float32, float64 knows no more.
-    common = min(FLOAT32, max(epsilon for _, epsilon in numbers.values()))
+    # After a step in float32, float64 knows no more, and after one in half precision neither.
+    common = max(
+        max(epsilon, half_epsilon(array, right) if is_computed(run, path) else 0.0)
+        for (array, epsilon), path, right in (
+            (numbers[name], result._prefix + name, numbers_at(run, result._prefix + name))
+            for name in numbers
+        )
+        if right is not None
+    )
     for name, (array, epsilon) in numbers.items():
         path = result._prefix + name
         right = numbers_at(run, path)
@@ -268,7 +336,69 @@ def all_given(
         ways = (stage_of(result, name, x, right, within) for x in layouts)
         stage = min(ways, key=lambda stage: stage.rounding)
         given.append(Submission(name, path, layouts, right, epsilon, within, stage))
-    return given
+    if common < HALF:
+        return given
+    return [max(one, from_own_inputs(result, run, one, given), key=how_far) for one in given]
+
+
+def how_far(one: Submission) -> float:
+    return one.stage.rounding
+
+
+def is_computed(run: Run, path: str) -> bool:
+    """Whether a step is computed, and not looked up in the parameters."""
+    return run.graph[path].step.equation not in (None, same, token_embedding, position_embedding)
+
+
+def own_inputs(run: Run, one: Submission, given: Sequence[Submission]) -> Run:
+    """The run in which all other steps that somebody gave are as they gave them."""
+
+    def as_given(array: AnyArray) -> Equation:
+        return lambda: array
+
+    others = {
+        other.path: as_given(nearest(other).astype(other.right.dtype))
+        for other in given
+        if other is not one and other.right.dtype.kind == "f" and other.right.ndim > 1
+    }
+    return with_equations(run, others)
+
+
+def nearest(one: Submission) -> AnyArray:
+    """Somebody's numbers, laid out as they are nearest to the step."""
+    return min(one.layouts, key=lambda x: float(distance(x, one.right).max()))
+
+
+def from_own_inputs(
+    result: Result, run: Run, one: Submission, given: Sequence[Submission]
+) -> Submission:
+    """Somebody's numbers beside what their own earlier steps lead to.
+
+    In half precision what rounding does over a whole model hides a mistake, but not within a step.
+    """
+    local = own_inputs(run, one, given)
+    right = value_in(local, one)
+    if right is None or right.dtype.kind != "f":
+        return one
+    offs = [np.atleast_1d(off.look(one.path)) for off in pushed(local, [one.path])]
+    within = allowed(right, offs, one.epsilon)
+    stage = stage_of(result, one.name, nearest(one), right, within)
+    typical = root_mean_square(nearest(one), right) / usual_rounding(right, offs, one.epsilon)
+    stage = replace(stage, rounding=max(stage.rounding, typical))
+    return replace(one, right=right, within=within, stage=stage, local=local)
+
+
+def root_mean_square(mine: AnyArray, right: AnyArray) -> float:
+    return float(np.sqrt(np.square(distance(mine, right)).mean()))
+
+
+def usual_rounding(right: AnyArray, offs: Sequence[AnyArray], epsilon: float) -> float:
+    """How far rounding takes the numbers of a step on the whole, the root of the mean square."""
+    spread = max(root_mean_square(off, right) for off in offs) / PUSH
+    size = root_mean_square(np.where(right > MASKED, right, 0.0), np.zeros_like(right))
+    return epsilon * (spread + 0.1 * size) + np.finfo(np.float64).tiny
+
+
 
 
 def numbers_at(run: Run, path: str) -> AnyArray | None:
@@ -297,47 +427,157 @@ def of_a_text_with_one_more(
 # ---- why -----------------------------------------------------------------------------------------
 
 
+class Found(NamedTuple):
+    """Mistakes that make the same numbers of the first step that differs.
+
+    Attributes
+    ----------
+    mistakes : each of them does
+    run : in which the first one is made
+    left : later steps that they do not explain
+    """
+
+    mistakes: tuple[Mistake, ...]
+    run: Run
+    left: tuple[str, ...]
+
+
 def explained(verdict: Verdict, result: Result, run: Run, given: Sequence[Submission]) -> Verdict:
-    """The verdict with the mistakes that make the first step that differs, or else its cells."""
+    """The verdict with the mistakes that make the first step that differs, or else its cells.
+
+    What is left over by one is looked into once that one is made: so the next one is found.
+    """
+    first = next(one for one in given if not one.stage.agrees)
+    steps: list[Found] = []
+    if first.epsilon > HALF:
+        if first.local:  # where rounding is that of a few steps
+            run = first.local
+        given = [first]
+    other, rest = run, given
+    while len(steps) < MANY_MISTAKES and (found := looked_into(other, rest)):
+        steps.append(found)
+        if not found.left:
+            break
+        other = found.run
+        rest = [beside(result, other, one) for one in given]
+        if all(one.stage.agrees for one in rest):
+            break
+    if not steps and first.epsilon < HALF and (pair := two_at_once(run, given)):
+        steps = list(pair)
+    if not steps:
+        return replace(verdict, **cells_of(result, first))
+    sizes = [
+        tuple(with_sizes(mistake, run, first.path) for mistake in found.mistakes) for found in steps
+    ]
+    return replace(
+        verdict, mistakes=sizes[0], further=tuple(sizes[1:]), unexplained=steps[-1].left
+    )
+
+
+def beside(result: Result, run: Run, one: Submission) -> Submission:
+    """Somebody's numbers for a step beside those of another run."""
+    right = value_in(run, one)
+    if right is None:
+        return one
+    offs = [value_in(off, one) for off in pushed(run, [one.path])]
+    within = allowed(right, [off for off in offs if off is not None], one.epsilon)
+    ways = (stage_of(result, one.name, x, right, within) for x in one.layouts)
+    stage = min(ways, key=lambda stage: stage.rounding)
+    return replace(one, right=right, within=within, stage=stage)
+
+
+def looked_into(run: Run, given: Sequence[Submission]) -> Found | None:
+    """The mistakes that make the first step that differs, and no other number of those that agree.
+
+    Of these, those that leave the fewest of the later steps unexplained.
+    """
     agree = [one for one in given if one.stage.agrees]
     first, *later = (one for one in given if not one.stage.agrees)
 
-    def fitting(beyond: Container[str]) -> Iterator[tuple[Mistake, list[str]]]:
-        for mistake, other in candidates(run, first, later, beyond):
+    def fitting(beyond: Container[str]) -> Iterator[Found]:
+        for mistake, other in candidates(run, first, later, agree, beyond):
             if comes_near(other, first):
                 offs = pushed(other, [one.path for one in given])
                 if all(is_of(other, offs, one) for one in (first, *agree)):
-                    yield mistake, [one.name for one in later if not is_of(other, offs, one)]
+                    left = tuple(one.name for one in later if not is_of(other, offs, one))
+                    yield Found((mistake,), other, left)
 
     # Before a step that agrees there is no mistake, unless it is too small to be seen there.
     found = list(fitting({one.path for one in agree})) or (list(fitting(())) if agree else [])
-    found = found or [(mistake, []) for mistake in by_chance(run, first)]
+    found = found or [Found((mistake,), run, ()) for mistake in by_chance(run, first)]
     if not found:
-        return replace(verdict, **cells_of(result, first))
-    fewest = min(len(left) for _, left in found)
-    best = [(mistake, left) for mistake, left in found if len(left) == fewest]
-    mistakes = dict.fromkeys(mistake for mistake, _ in best)
-    told = tuple(with_sizes(mistake, run, first.path) for mistake in mistakes)
-    return replace(verdict, mistakes=told, unexplained=tuple(best[0][1]))
+        return None
+    best = min(found, key=lambda one: len(one.left))
+    if first.epsilon > HALF:  # where rounding may hide what one leaves, the nearest
+        best = min(found, key=lambda one: left_by(one.run, first))
+        within = ALIKE * left_by(best.run, first)
+        found = [one for one in found if left_by(one.run, first) <= within]
+    alike = (one.mistakes[0] for one in found if len(one.left) == len(best.left))
+    return best._replace(mistakes=tuple(dict.fromkeys(alike)))
+
+
+def two_at_once(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | None:
+    """Two mistakes that make the first step that differs together, where no single one does.
+
+    The one without which least is left is made first, then the next.
+    """
+    agree = [one for one in given if one.stage.agrees]
+    first, *later = (one for one in given if not one.stage.agrees)
+    near: list[tuple[float, int, Mistake, Run]] = []
+    beyond = {one.path for one in agree}
+    for mistake, other in candidates(run, first, later, agree, beyond, everywhere=True):
+        value = value_in(other, first)
+        if value is not None and mistake.equations:
+            left = min(np.square(distance(x, value)).mean() for x in first.layouts)
+            near.append((float(left), len(near), mistake, other))
+    found: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
+    for _, _, mistake, other in sorted(near, key=lambda one: one[:2])[:NEAREST]:
+        for second, both in candidates(other, first, later, agree, beyond, everywhere=True):
+            is_new = frozenset((id(mistake), id(second))) not in found
+            if not is_new or second.equations.keys() & mistake.equations.keys():
+                continue
+            if comes_near(both, first):
+                offs = pushed(both, [one.path for one in given])
+                if all(is_of(both, offs, one) for one in given):
+                    pair = frozenset((id(mistake), id(second)))
+                    found[pair] = mistake, second, both
+        if found:
+            break
+    if not found:
+        return None
+    pairs = [*found.values()]
+    one, _, both = pairs[0]
+    seconds = tuple(dict.fromkeys(second for _, second, _ in pairs))
+    return Found((one,), both, ()), Found(seconds, both, ())
 
 
 def candidates(
-    run: Run, first: Submission, later: Sequence[Submission], beyond: Container[str]
+    run: Run,
+    first: Submission,
+    later: Sequence[Submission],
+    agree: Sequence[Submission],
+    beyond: Container[str],
+    everywhere: bool = False,
 ) -> Iterator[tuple[Mistake, Run]]:
     """Each mistake that could be in a step that differs, with the run in which it is made.
 
-    It is made in every block, and in that of the step alone, as somebody may have written one block
-    and given it the right input; but not before certain steps.
+    It is made in every block, from some block on, and in that of the step alone, as somebody may
+    have written one block and given it the right input. One of its equations is after the steps
+    that agree; the others need not be, as these then show whether it was made.
     """
     before_first = set(upstream(run.graph, [first.path], beyond))
-    before_all = upstream(run.graph, [one.path for one in (first, *later)], beyond)
+    named: dict[str, list[str]] = {}
+    for path in upstream(run.graph, [one.path for one in (first, *later, *agree)]):
+        named.setdefault(name_in_table(run.graph, path), []).append(path)
     tried = set()
-    for mistake, block in product(MISTAKES, ("", block_of(first.path))):
+    # What is made of fewer steps comes first, as one that changes more may change no more here.
+    mistakes = sorted((*MISTAKES, *since(first_row(first))), key=lambda one: len(one.equations))
+    for mistake, scope in product(mistakes, [EVERYWHERE] if everywhere else scopes(first, agree)):
         made = {
-            path: mistake.equations[name]
-            for path in before_all
-            if (name := name_in_table(run.graph, path)) in mistake.equations
-            and block in ("", block_of(path))
+            path: equation
+            for name, equation in mistake.equations.items()
+            for path in named.get(name, ())
+            if block_number(path) in scope
         }
         if not before_first & made.keys() or (which := frozenset(made.items())) in tried:
             continue
@@ -347,8 +587,38 @@ def candidates(
         except KeyError:  # it needs a step that this result has not
             continue
         yield mistake, other
-    if longer := with_one_in_front(run):
+    if not everywhere and (longer := with_one_in_front(run)):
         yield IN_FRONT, longer
+
+
+EVERYWHERE = range(-1, 10**9)
+
+
+def scopes(first: Submission, agree: Sequence[Submission]) -> list[range]:
+    """In which blocks a mistake may be made: all, one, or those after a step that agrees."""
+    number = block_number(first.path)
+    before = max((block_number(one.path) for one in agree), default=-1)
+    starts = {number, *(n for n in (before, before + 1) if 0 <= n <= number)}
+    later = [range(start, EVERYWHERE.stop) for start in sorted(starts) if start >= 0]
+    return [EVERYWHERE, *later, range(number, number + 1)]
+
+
+def block_number(path: str) -> int:
+    """The number of the block that a step is in; -1 before the blocks, and without any.
+
+    What follows all blocks has a number that no block has.
+    """
+    if block := block_of(path):
+        return int(block.rpartition(".")[2])
+    return EVERYWHERE.stop - 1 if path in AFTER_BLOCKS else -1
+
+
+def first_row(one: Submission) -> int:
+    """The first token whose row differs, as in tokens after a cache; 0 where all do."""
+    if one.right.ndim < 2:
+        return 0
+    rows = (distance(one.layouts[0], one.right) > one.within).any(axis=-1)
+    return int(np.argmax(rows.reshape(-1, rows.shape[-1]).any(axis=0)))
 
 
 def name_in_table(graph: Graph, path: str) -> str:
@@ -380,9 +650,19 @@ def comes_near(other: Run, one: Submission) -> bool:
     value = value_in(other, one)
     if value is None:
         return False
+    if one.epsilon > HALF:  # the largest difference may be rounding's
+        return left_by(other, one) <= LEFT_OVER_IN_HALF * root_mean_square(nearest(one), one.right)
     off = min(distance(x, one.right).max() for x in one.layouts)
     left = min(distance(x, value).max() for x in one.layouts)
     return bool(left <= LEFT_OVER * off)
+
+
+def left_by(other: Run, one: Submission) -> float:
+    """How far somebody's numbers are from another run's on the whole."""
+    value = value_in(other, one)
+    if value is None:
+        return math.inf
+    return min(root_mean_square(x, value) for x in one.layouts)
 
 
 def is_of(other: Run, offs: Sequence[Run], one: Submission) -> bool:
@@ -395,6 +675,8 @@ def is_of(other: Run, offs: Sequence[Run], one: Submission) -> bool:
     value = value_in(other, one)
     off = [x for x in (value_in(run, one) for run in offs) if x is not None]
     if value is None or len(off) < len(offs):
+        return False
+    if one.epsilon > HALF and left_by(other, one) > usual_rounding(value, off, one.epsilon):
         return False
     within = allowed(value, off, one.epsilon)
     return any((distance(x, value) <= within).all() for x in one.layouts)
@@ -452,24 +734,41 @@ def by_chance(run: Run, one: Submission) -> Iterator[Mistake]:
 
 
 def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
-    """A mistake whose hint has the model's sizes in it."""
+    """A mistake whose hint has the model's sizes in it, and the lines to write instead."""
     block = f"{block_of(path) or 'blocks.0'}.attention."
     place = "" if issubclass(run.graph.root, Attention) else block
+    scale = run.graph.formulas.get("scale", "√Dk")
     sizes: dict[str, Callable[[], object]] = {
         "Dk": lambda: run.look(f"{place}K").shape[-1],
         "D": lambda: run.look(f"{place}X").shape[-1],
         "H": lambda: run.look(f"{place}n_head"),
-        "scale": lambda: run.graph.formulas.get("scale", "√Dk"),
+        "scale": lambda: scale,
+        "divisor": lambda: as_code(scale),
+        "epsilon": lambda: f"{run.look('epsilon'):g}",
+        "activation": lambda: run.graph.formulas.get("activation", "GELU in its tanh form"),
+        "activation_code": lambda: ACTIVATION_CODE[run.look("activation")],
     }
-    told = {name: sizes[name]() for name in re.findall(r"{(\w+)}", mistake.hint)}
-    return replace(mistake, hint=mistake.hint.format(**told))
+
+    def filled(text: str) -> str:
+        return text.format(**{name: sizes[name]() for name in re.findall(r"{(\w+)}", text)})
+
+    lines = tuple(map(filled, mistake.right_lines()))
+    return replace(mistake, hint=filled(mistake.hint), lines=lines)
+
+
+def as_code(scale: str) -> str:
+    """The model's scale, as Python writes it."""
+    return re.sub("√(\\w+)", r"math.sqrt(\1)", scale).replace("·", "*")
 
 
 def cells_of(result: Result, one: Submission) -> dict[str, Any]:
     """How many cells of a step differ, what they have in common, and those that differ most."""
     ways = [(distance(x, one.right), x) for x in one.layouts]
     difference, array = min(ways, key=lambda way: float(way[0].max()))
-    where = np.argwhere(difference > one.within)
+    is_off = difference > one.within
+    if not is_off.any():  # each cell might be rounded, all together not
+        is_off = difference > difference.max() / 2
+    where = np.argwhere(is_off)
     words = words_of(result, one.name, tuple(where[0]))
     alike = (where == where[0]).all(axis=0) & (np.array(one.right.shape) > 1)
     common = ", ".join(word for word, is_common in zip(words, alike, strict=True) if is_common)

@@ -80,6 +80,7 @@ try:
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Route
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 except ModuleNotFoundError as error:
     raise missing_extra(error, "explore") from None
 
@@ -107,6 +108,12 @@ GRACE = 1
 
 # How many bytes of arrays traces may keep, beside the one that was asked for last.
 KEPT = 256_000_000
+
+# How many traces are kept at most: each is looked through to know how many bytes it has.
+MOST_KEPT = 100
+
+# How many connections may be open; a browser has six. One that says nothing goes first.
+MOST_CONNECTIONS = 100
 
 # How many tokens are written at a time, and what a page may say about how.
 MOST_WRITTEN = 100
@@ -145,7 +152,7 @@ class Explorer(PrintedAnywhere):
     def __init__(
         self,
         model: Model,
-        text_or_ids: str | ArrayLike | Tokens = START,
+        text_or_ids: str | ArrayLike | Tokens | None = None,
         *,
         port: int = 0,
         language: str | None = None,
@@ -153,6 +160,8 @@ class Explorer(PrintedAnywhere):
     ) -> None:
         port = as_count(port, "port", most=65535)
         cache = TraceCache(model, language_of(language), atlas)
+        if text_or_ids is None:
+            text_or_ids = model.tokenizer.encode(START)[: model.config.n_positions]
         if isinstance(text_or_ids, str):
             model.tokenizer.check_length(text_or_ids, model.config.n_positions)
         cache.start = cache.trace_of(text_or_ids).trace.tokens  # told here if it can't be traced
@@ -173,7 +182,7 @@ class Explorer(PrintedAnywhere):
             uvicorn.Config(
                 Guard(application(cache, self._end), token, port),
                 loop="asyncio",
-                http="h11",
+                http=Patient,
                 ws="none",
                 lifespan="off",
                 proxy_headers=False,
@@ -186,6 +195,7 @@ class Explorer(PrintedAnywhere):
         )
         # Ctrl-C while a thread is joined makes Python 3.11 take it for ended: so an event tells.
         self._ended = threading.Event()
+        self._process = os.getpid()
         threading.Thread(
             target=self._serve, args=(listener,), name="attnlab explorer", daemon=True
         ).start()
@@ -199,8 +209,8 @@ class Explorer(PrintedAnywhere):
 
     @property
     def is_running(self) -> bool:
-        """Whether it still answers."""
-        return not self._ended.is_set()
+        """Whether it still answers; a forked process has not the thread that does."""
+        return self._process == os.getpid() and not self._ended.is_set()
 
     def stop(self) -> None:
         """End it; what is being computed is not waited for. A second time nothing happens."""
@@ -209,7 +219,7 @@ class Explorer(PrintedAnywhere):
 
     def wait(self) -> None:
         """Return when it has been stopped: by the page, another thread, or Ctrl-C, which raises."""
-        while not self._ended.wait(0.5):  # on Windows, Ctrl-C is heard between
+        while self.is_running and not self._ended.wait(0.5):  # on Windows, Ctrl-C is heard between
             pass
 
     def _end(self) -> None:
@@ -421,7 +431,9 @@ class TraceCache:
         return {"text": text, "ids": tokens.ids.tolist()}
 
     def _drop(self) -> None:
-        """Drop the traces that were asked for longest ago, while all together are too large."""
+        """Drop the traces that were asked for longest ago, while they are too many or too large."""
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
         while len(self._kept) > 1 and size_of(one.trace for one in self._kept.values()) > KEPT:
             self._kept.popitem(last=False)
 
@@ -471,7 +483,7 @@ def edits_of(
             case _:
                 raise InvalidTypeError(
                     "a change is [layer, head] or [layer], [layer, head, step, hundredths], "
-                    '[layer, head, step, "of", ids ...], ["mask"] or ["root"]; given '
+                    '[layer, head, step, "of", ids ...], ["mask"] or ["root"]; got '
                     f"{quoted(change)}"
                 )
     return edits
@@ -600,6 +612,32 @@ async def failed(request: Request, error: Exception) -> Response:
     traceback.print_exception(error)
     name = type(error).__name__
     return told(request, 500, f"attnlab failed, and the terminal says where: {name}")
+
+
+class Patient(H11Protocol):
+    """A connection on which no request may wait for ever, nor keep others out.
+
+    uvicorn waits without end for the rest of a request's headers.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._began = self.loop.time()
+        self.loop.call_later(PATIENCE, self._end_if_idle)
+        there = [one for one in self.connections if isinstance(one, Patient)]
+        there = [one for one in there if not one.transport.is_closing()]
+        idle = [one for one in there if one.is_idle]
+        if len(there) > MOST_CONNECTIONS and idle:
+            min(idle, key=lambda one: one._began).transport.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _end_if_idle(self) -> None:
+        if self.is_idle:
+            self.transport.close()
 
 
 class Guard:

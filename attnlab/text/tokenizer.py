@@ -101,7 +101,7 @@ class Tokenizer:
             or not isinstance(merges, Sequence)
         ):
             raise InvalidTypeError(
-                "a vocabulary is a dict of ids, and merges are a list of pairs; given "
+                "a vocabulary is a dict of ids, and merges are a list of pairs; got "
                 f"{quoted(ids)} and {quoted(merges)}"
             )
         return cls(byte_pairs(dict(ids), merges))
@@ -199,7 +199,7 @@ class Tokenizer:
             is too long for tiktoken.
         """
         if not isinstance(text, str):
-            raise InvalidTypeError(f"text must be a str; given {type(text).__name__}")
+            raise InvalidTypeError(f"text must be a str; got {type(text).__name__}")
         special = as_flag(special, "special")
         try:
             text.encode("utf-8")

@@ -87,8 +87,7 @@ def heatmap(
     numbers = _reals(array, "array", "biuf")
     if numbers.ndim not in (1, 2) or not numbers.size:
         raise InvalidValueError(
-            f"a heatmap shows a matrix of numbers, such as weights[head]; given shape "
-            f"{numbers.shape}"
+            f"a heatmap shows a matrix of numbers, such as weights[head]; got shape {numbers.shape}"
         )
     matrix = np.atleast_2d(numbers)
     m, n = matrix.shape
@@ -423,10 +422,10 @@ def _named(given: object, name: str, example: str, most: int) -> dict[str, Any]:
     """A checked mapping from labels."""
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise InvalidTypeError(
-            f"{name} must be a dict with texts as labels, such as {example}; given {quoted(given)}"
+            f"{name} must be a dict with texts as labels, such as {example}; got {quoted(given)}"
         )
     if not 0 < len(given) <= most:
-        raise InvalidValueError(f"a picture shows 1 to {most} {name}; given {len(given)}")
+        raise InvalidValueError(f"a picture shows 1 to {most} {name}; got {len(given)}")
     return dict(given)
 
 
@@ -448,10 +447,10 @@ def _finite(given: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
     numbers = _reals(given, name)
     if numbers.shape != shape:
         raise InvalidValueError(
-            f"{name} must have shape {shape}, for the plane's two axes; given shape {numbers.shape}"
+            f"{name} must have shape {shape}, for the plane's two axes; got shape {numbers.shape}"
         )
     if not np.isfinite(numbers).all():
-        raise InvalidValueError(f"{name} must be finite numbers; given {quoted(numbers.tolist())}")
+        raise InvalidValueError(f"{name} must be finite numbers; got {quoted(numbers.tolist())}")
     return numbers
 
 
@@ -459,7 +458,7 @@ def _row(given: Any, name: str) -> AnyArray:
     """A row of numbers."""
     numbers = _reals(given, name)
     if numbers.ndim != 1 or not numbers.size:
-        raise InvalidValueError(f"{name} must be a row of numbers, (n,); given {numbers.shape}")
+        raise InvalidValueError(f"{name} must be a row of numbers, (n,); got {numbers.shape}")
     return numbers
 
 

@@ -14,10 +14,12 @@ def place(index: Any, kind: str, count: int) -> int:
     """A checked index; negative ones count from the end."""
     index = as_number(index)
     if not is_integer(index):
-        raise InvalidTypeError(f"the number of a {kind} is an integer; given {quoted(index)}")
+        raise InvalidTypeError(f"{kind} must be an integer; got {quoted(index)}")
     if not -count <= index < count:
         kinds = "queries" if kind == "query" else f"{kind}s"
-        raise OutOfRangeError(f"there is no {kind} {quoted(index)}; {kinds} are 0 to {count - 1}")
+        raise OutOfRangeError(
+            f"{kind} {quoted(index)} is out of range; {kinds} are 0 to {count - 1}"
+        )
     return int(index) % count
 
 

@@ -44,10 +44,10 @@ class Axis:
 
     Attributes
     ----------
-    name : "query", "key" or "position" where it is tokens, else as the step calls it, such as "Dk"
-    positions : for each place the position in the text, or its number
-    tokens : for each place its token; None where there is none, as for keys from a cache
-    names : for each place what it is called, where that is neither a token nor a number
+    name : "query", "key" or "position" for tokens, otherwise as in the step, such as "Dk"
+    positions : the position in the text, or the index, at each place
+    tokens : the token at each place; None if unknown, as for keys from a cache
+    names : the name of each place, if it is neither a token nor an index
     """
 
     name: str
@@ -150,11 +150,11 @@ def shown(result: Result, name: str) -> Shown:
     array, axes = getattr(fork, name), result.axes_of(name).split()
     if array is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
-    array = np.asarray(array)  # scale is a number
+    array = np.asarray(array)  # the scale is a float
     if array.ndim != len(axes):
         raise InvalidValueError(
-            f"{name} of shape {array.shape} has more axes than {' '.join(axes)}: "
-            "make a result of one sequence and look at that"
+            f"{name} of shape {array.shape} has more axes than {' '.join(axes)}; use a result of "
+            "one sequence"
         )
     named = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
     masked = None
@@ -174,11 +174,11 @@ def shown_matrix(attention: Result, name: str, of_all_heads: str) -> Shown:
     """
     step = shown(attention, name)
     if not step.axes:
-        raise InvalidValueError(f"{name} is one number, {step.array:.4g}, and has no rows")
+        raise InvalidValueError(f"{name} is a single number, {step.array:.4g}")
     if len(step.axes) > 2:
         raise InvalidValueError(
-            f"{attention.title} has {name} of shape {step.array.shape}: first take one head, as "
-            f".heads[h], or {of_all_heads}"
+            f"{attention.title} has {name} of shape {step.array.shape}; first choose a head, such "
+            f"as .heads[0], or {of_all_heads}"
         )
     return step
 
@@ -216,7 +216,7 @@ def places_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int |
         wanted = range(start + count)[tokens]
     except (TypeError, ValueError):
         raise InvalidTypeError(
-            f"tokens must be a slice of integers, such as slice(-40, None); given {quoted(tokens)}"
+            f"tokens must be a slice of integers, such as slice(-40, None); got {quoted(tokens)}"
         ) from None
     places = [position - start for position in wanted if position in axis.positions]
     if not places:

@@ -152,7 +152,7 @@ function arithmeticOf(trace) {
       ? make(
           "span",
           {},
-          ...sayParts("{made}; edited to {x}", { made: number(made), x: strong(x) }),
+          ...sayParts("{made}; edited here: {x} instead", { made: number(made), x: strong(x) }),
         )
       : strong(x);
   const largestKey = steps.masked_scores.indexOf(largest);

@@ -356,7 +356,7 @@ function makeExplorer() {
         make(
           "p",
           { id: "is-ablated", class: "note" },
-          say("Ablated (silenced): its weights are still computed, but its output, the context, is set to 0."),
+          say("Ablated (silenced): its output, the context, is set to 0."),
         ),
       ),
       jobs,

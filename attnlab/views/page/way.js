@@ -528,7 +528,7 @@ function resultOf(isEdited, made, there) {
   return make(
     "span",
     {},
-    ...sayParts("{made}; edited to {x}", { made: number(made), x: strongly }),
+    ...sayParts("{made}; edited here: {x} instead", { made: number(made), x: strongly }),
   );
 }
 
