@@ -118,5 +118,5 @@ def quoted(value: object, longest: int = 80) -> str:
     try:
         text = repr(value)
     except Exception:  # e.g. an integer with 5,000 digits
-        return f"a {type(value).__name__}"
+        return f"an object of type {type(value).__name__}"
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -255,7 +255,7 @@ def test_attribution_of_edited_traces(it: Trace) -> None:
 def test_a_token_against_itself(it: Trace) -> None:
     with pytest.raises(ValueError, match="against itself"):
         it.attribution(" rolled", "Ġrolled")
-    with pytest.raises(TypeError, match="given True"):
+    with pytest.raises(TypeError, match="got True"):
         it.attribution(" rolled", True)
 
 
@@ -487,7 +487,7 @@ def test_a_guess_of_patches_into_an_edited_trace(odd: Trace) -> None:
 def test_what_has_no_gradient(it: Trace, pocket: GPT2) -> None:
     with pytest.raises(ValueError, match="two tokens"):
         it.gradients(against=5)
-    with pytest.raises(ValueError, match="given one token"):
+    with pytest.raises(ValueError, match="got one token"):
         pocket.trace("The").gradients()
     with pytest.raises(ValueError, match="not one token"):
         it.gradients("loss of it")
@@ -691,7 +691,7 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
     ("changes", "kind", "told"),
     [
         ({"metric": " barked away"}, ValueError, "not one token"),
-        ({"metric": True}, TypeError, "given True"),
+        ({"metric": True}, TypeError, "got True"),
         ({"metric": (" barked", " barked")}, ValueError, "against itself"),
         ({"metric": lambda trace: None}, TypeError, "gives a number; got None"),
         ({"metric": lambda trace: trace.next_logits}, TypeError, "gives a number"),
@@ -722,7 +722,7 @@ def test_patches_between_other_shapes(it: Trace, pocket: GPT2, odd: Trace) -> No
     for other in (pocket.trace("The dog"), odd):
         with pytest.raises(ValueError, match="of the same shape"):
             attnlab.patch(it, other, metric=5)
-    with pytest.raises(TypeError, match="given a function"):
+    with pytest.raises(TypeError, match="got a function"):
         attnlab.attribution_patch(it, it, metric=lambda trace: 1)  # type: ignore[arg-type]
 
 
@@ -1132,9 +1132,9 @@ def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
         ("\ud800", ValueError, "not one token"),
         (10_000, ValueError, "10000"),
         (-1, ValueError, "-1"),
-        (True, TypeError, "given True"),
+        (True, TypeError, "got True"),
         (1.0, TypeError, "got 1.0"),
-        (np.nan, TypeError, "given nan"),
+        (np.nan, TypeError, "got nan"),
         (None, TypeError, "got None"),
         ([5], TypeError, r"got \[5\]"),
     ],

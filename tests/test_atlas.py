@@ -729,7 +729,7 @@ def test_what_is_forged_under_a_right_checksum_is_told(
     else:
         words[name] = value if isinstance(value, str) else json.dumps(value)
     write_sealed(tmp_path / "forged", "2", tensors, words)
-    with pytest.raises(RecordingError, match="whole"):
+    with pytest.raises(RecordingError, match="complete"):
         attnlab.open_atlas(tmp_path / "forged")
 
 

@@ -1072,7 +1072,7 @@ def test_a_parameter_that_is_not_there(odd: Path, path: Any) -> None:
     for parameters in (on_disk, in_memory):
         with pytest.raises(UnknownParameterError, match="there is no parameter") as caught:
             parameters[path]
-        assert str(caught.value).startswith(f"there is no parameter {path!r}: they are called W_E,")
+        assert str(caught.value).startswith(f"there is no parameter {path!r}; parameters are W_E,")
         assert parameters.get(path) is None
         assert len(parameters) == len(list(parameters)) == 4 + 12 * 3
 
@@ -1342,7 +1342,7 @@ def test_what_is_no_variant(variant: Any) -> None:
     [
         ({"config": 5}, "config must be a GPT2Config; got 5"),
         ({"vector": [1.0]}, r"vector must be a ndarray; got \[1.0\]"),
-        ({"vector": np.zeros(3)}, r"holds .* floats; got shape \(3,\)"),
+        ({"vector": np.zeros(3)}, r"float dtype .*; got shape \(3,\)"),
         ({"dtype": "int8"}, "dtype must be float32 or float64"),
     ],
 )

@@ -542,8 +542,8 @@ def test_download_finds_what_is_there() -> None:
         (("trace", "the", "--step", "wieghts"), "or one of the trace: .*logits.*blocks.0.mid"),
         (("trace", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are input, "),
         (("trace", "the", "--step", "blocks.5.mid"), "blocks has 0, 1, 2"),
-        (("trace", "the", "--step", "blocks.0"), "no step 'blocks.0': a path ends in one"),
-        (("trace", "the", "--step", "embedding.x"), "no step 'embedding.x': a path ends in one"),
+        (("trace", "the", "--step", "blocks.0"), "no step 'blocks.0'; a path ends in a step"),
+        (("trace", "the", "--step", "embedding.x"), "no step 'embedding.x'; a path ends in a step"),
         (("explain", "the", "--step", "wieghts"), "or one of the trace: .*logits.*blocks.0.mid"),
         (("explain", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are "),
         (("explain", "the", "--step", "blocks.0.mlp"), "no step 'mlp'"),
@@ -799,7 +799,7 @@ def test_edits() -> None:
     assert content["edits"] == {"blocks.1.attention.heads.2.mask": True}
     assert content["numbers"]["unedited"]["mask"] == [True] * len(trace.tokens)
     out, _ = run("explain", text, "--key", "1", *options)
-    assert "edited: 1.5 instead of 2.6458" in out
+    assert "edited here: 1.5 instead of 2.6458" in out
     content = answer("next", text, "--edit", "positions=0")
     assert content["next"][0]["id"] == trace.edited({"positions": 0}).next_tokens(1)[0].id
 
@@ -824,8 +824,8 @@ def test_a_page_beside_its_edited_self(tmp_path: Path) -> None:
         ("blocks.1.mid=0=0", "is not PATH=NUMBER"),
         ("=0", "'' isn't a step to edit"),
         ("blocks.1.middle=0", "similar ones are blocks.1.mid"),
-        ("blocks.1.mid=nan", "blocks.1.mid can't be edited so"),
-        ("blocks.1.mid=1e999", "blocks.1.mid can't be edited so"),
+        ("blocks.1.mid=nan", "invalid edit of blocks.1.mid"),
+        ("blocks.1.mid=1e999", "invalid edit of blocks.1.mid"),
         ("blocks.1.mid=True", "blocks.1.mid has dtype float32; got bool"),
         ("mask=1", "mask has dtype bool; got int64"),
         ("positions=0.0", "positions has dtype int64; got float64"),
@@ -871,7 +871,7 @@ def test_check(tmp_path: Path) -> None:
     out, _ = run("check", model, "--text", "the hen in", status=1)
     assert "No known mistake makes your blocks.1.attention.masked_scores." in out
     _, err = run("check", head, "--text", "the hen in", status=2)
-    assert "'weights' is no step of Trace of 6 tokens" in err
+    assert "'weights' isn't a step of Trace of 6 tokens" in err
     assert "similar ones are blocks.0.attention.weights" in err
 
 
@@ -927,7 +927,7 @@ def test_an_atlas_of_two_workers_and_what_is_left_when_it_is_killed(tmp_path: Pa
 
 def test_what_can_not_be_read_as_arrays(tmp_path: Path) -> None:
     options = ("--text", "the hen")
-    assert "none.npz not found" in run("check", str(tmp_path / "none.npz"), *options, status=2)[1]
+    assert "there is no none.npz" in run("check", str(tmp_path / "none.npz"), *options, status=2)[1]
     np.save(tmp_path / "one.npy", np.ones(3))
     np.savez(tmp_path / "objects.npz", weights=np.array([{}], object))
     (tmp_path / "text.npz").write_text("weights")

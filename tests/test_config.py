@@ -280,7 +280,7 @@ def test_any_settings_make_a_config_or_a_config_error(changed: dict[str, Any]) -
         config = GPT2Config.from_dict(SIZES | changed)
     except ConfigError as error:
         message = str(error)
-        told = {"model_type": "of type", "quantization_config": "quantised"}
+        told = {"model_type": "model_type is", "quantization_config": "quantised"}
         assert any(told.get(key, key) in message for key in changed)
     else:
         assert config.d_head * config.n_head == config.n_embd

@@ -957,7 +957,7 @@ def test_the_arithmetic_goes_up_to_an_edit_and_on_from_it(odd: GPT2, place: str,
         assert [told.split()[-1], lines[lines.index(told) - 1].split()[-1]] == [now, was]
     else:
         told = lines[lines.index(heading) + 1]
-        assert told.endswith(f" {was}; edited: {now} instead of {was}")
+        assert told.endswith(f" {was}; edited here: {now} instead of {was}")
     assert str(explanation).count("edited here") == 1
     after = {"raw_scores": f"\n  {now} / 2.6458 = ", "scores": f" = {now}"}.get(name, "")
     assert after in str(explanation).partition(told)[2]
@@ -974,13 +974,13 @@ def test_a_scale_a_mask_and_a_context_that_are_edited_are_explained(odd: GPT2) -
     trace, layer = odd.trace("the hen"), "blocks.1.attention"
     for path in (f"{layer}.scale", f"{layer}.heads.2.scale"):
         head = trace.edited({path: 0.5}).head(1, 2)
-        text = "√7 = 2.6458; edited: 0.5 instead of 2.6458"
+        text = "√7 = 2.6458; edited here: 0.5 instead of 2.6458"
         assert text in str(head.explain(3, 1))
         assert text in str(head.explain(3))
         assert head.explain(3).numbers["unedited"] == {"scale": 7**0.5}
     for path in (f"{layer}.mask", f"{layer}.heads.2.mask"):
         head = trace.edited({path: True}).head(1, 2)
-        assert "False; edited: True instead of False" in str(head.explain(1, 3))
+        assert "False; edited here: True instead of False" in str(head.explain(1, 3))
         assert head.explain(1, 3).numbers["unedited"] == {"mask": False}
         assert head.explain(1).numbers["unedited"]["mask"] == [True, True, False, False]
         assert "over the 4 keys that may be seen" in str(head.explain(1, 3))

@@ -472,10 +472,10 @@ def test_parameters(odd: GPT2) -> None:
         (lambda t: t.explain("blocks.0.hidden"), "no step 'hidden'; its steps are.* mlp.hidden$"),
         (
             lambda t: t.explain("Q"),
-            "of its parts there are blocks.0.attention.Q, blocks.0.attention.heads.0.Q$",
+            "its parts have blocks.0.attention.Q, blocks.0.attention.heads.0.Q$",
         ),
         (lambda t: t.explain("blocks.9.mid"), "no part 'blocks.9'; blocks has 0, 1"),
-        (lambda t: t.explain("blocks.0"), "no step 'blocks.0': a path ends in one"),
+        (lambda t: t.explain("blocks.0"), "no step 'blocks.0'; a path ends in a step"),
         (lambda t: t.explain(""), "has no step ''"),
         (lambda t: t.explain(5), "no step 5"),
         (lambda t: t.explain(["logits"]), r"no step \['logits'\]"),

@@ -157,8 +157,8 @@ def test_the_tilde_is_ones_home(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_a_message_shows() -> None:
     assert quoted("x") == "'x'"
-    assert quoted(Odd()) == "a Odd"
-    assert quoted(10**5000) == "one of type int"
+    assert quoted(Odd()) == "an object of type Odd"
+    assert quoted(10**5000) == "an object of type int"
     assert quoted([7] * 100, 10) == "[7, 7, 7,…"
 
 
@@ -175,7 +175,7 @@ class Wordless:
         (2, "2"),
         (None, "None"),
         ([1], "[1]"),
-        (Wordless(), "a Wordless"),
+        (Wordless(), "an object of type Wordless"),
         ("a\x1b[2J\nb", "a\\x1b[2J\nb"),
         ("x" * 1000, "x" * 90 + "…" + "x" * 90),
     ],

@@ -123,7 +123,7 @@ def test_a_model_with_code_of_its_own(tmp_path: Path) -> None:
     settings = json.loads((tmp_path / "config.json").read_text())
     settings["auto_map"] = {"AutoModelForCausalLM": "modeling_odd.OddModel"}
     (tmp_path / "config.json").write_text(json.dumps(settings))
-    with pytest.raises(ConfigError, match=r"code of its own \(auto_map: 'modeling_odd.OddModel'\)"):
+    with pytest.raises(ConfigError, match=r"custom code \(auto_map: 'modeling_odd.OddModel'\)"):
         GPT2.from_pretrained(tmp_path)
     settings["auto_map"] = {"AutoTokenizer": ["tokenization_odd.OddTokenizer", None]}
     (tmp_path / "config.json").write_text(json.dumps(settings))

@@ -44,7 +44,7 @@ def test_greedy_continuations_are_those_of_transformers(name: str, dtype: str) -
         assert [t.share for t in generated.chosen] == pytest.approx(shares, rel=1e-3)
         assert max(shares) < 1
         header, first, *_ = repr(generated).splitlines()[1:]
-        assert header.split() == ["id", "symbol", "text", "logit", "probability", "drawn", "with"]
+        assert header.split() == ["id", "symbol", "text", "logit", "probability", "sampled", "with"]
         assert first.endswith(f"  {shares[0]:.4f}      1.0000")
 
 

@@ -644,7 +644,7 @@ def test_another_tools_name_of_matrices_that_belong_to_no_model() -> None:
 
 def test_how_a_path_is_written_that_was_given_with_brackets() -> None:
     trace = odd().trace("the hen")
-    written = "numbers in a path stand between dots, from 0 on: "
+    written = "in a path, write numbers between dots, from 0: "
     for look in (
         lambda: attnlab.at(trace, "blocks[1].mid"),
         lambda: trace.explain("blocks[1].mid"),

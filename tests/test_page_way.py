@@ -405,7 +405,7 @@ EDITED_HERE = """async (paths) => {
             await goTo(path, c);
             const values = (all) => Array.from(all, (one) => Number(one.value));
             const result = [...document.querySelectorAll('#stop-arithmetic strong')].at(-1);
-            const says = result.parentElement.textContent.includes('; edited: ');
+            const says = result.parentElement.textContent.includes('; edited here: ');
             const [made] = says ? values(result.parentElement.querySelectorAll('data')) : [null];
             found.push([path, c, ...values(result.querySelectorAll('data')), made]);
         }

@@ -239,10 +239,10 @@ def test_odd_numbers_and_labels_are_drawn(pictures: Any) -> None:
 
 
 BAD: list[tuple[str, Callable[[Any], object], type[AttnlabError], str]] = [
-    ("empty", lambda p: p.heatmap([]), errors.InvalidValueError, r"given shape \(0,\)"),
+    ("empty", lambda p: p.heatmap([]), errors.InvalidValueError, r"got shape \(0,\)"),
     ("deep", lambda p: p.heatmap(np.zeros((2, 2, 2))), errors.InvalidValueError, r"\(2, 2, 2\)"),
     ("complex", lambda p: p.heatmap([[1j]]), errors.InvalidTypeError, "complex128"),
-    ("text", lambda p: p.heatmap("abc"), errors.InvalidTypeError, "real numbers"),
+    ("text", lambda p: p.heatmap("abc"), errors.InvalidTypeError, "real dtype"),
     ("huge", lambda p: p.heatmap([[1e101]]), errors.InvalidValueError, r"beyond 1e\+100"),
     ("rows", lambda p: p.heatmap([[1]], rows=["a", "b"]), errors.InvalidValueError, "2 labels"),
     ("no rows", lambda p: p.heatmap([[1]], rows=3), errors.InvalidTypeError, "rows must be"),
@@ -260,7 +260,7 @@ BAD: list[tuple[str, Callable[[Any], object], type[AttnlabError], str]] = [
     ("many", lambda p: p.arrows(crowd(25)), errors.InvalidValueError, "got 25"),
     ("long", lambda p: p.arrows({"a": np.arange(64)}), ValueError, r"vectors\['a'\].*\(64,\)"),
     ("infinite", lambda p: p.points({"a": (1, inf)}), errors.InvalidValueError, "finite"),
-    ("word", lambda p: p.points({"a": "xy"}), errors.InvalidTypeError, "real numbers"),
+    ("word", lambda p: p.points({"a": "xy"}), errors.InvalidTypeError, "real dtype"),
     (
         "no curve",
         lambda p: p.curves({"a": []}),

@@ -180,7 +180,7 @@ def test_files_of_other_kinds(trace: Trace, tmp_path: Path) -> None:
             open_trace(file)
     for name in ("final", "blocks.1.attention.K", "next_logits"):
         write_sealed(file, FORMAT, tensors | {name: tensors[name].astype(np.float64)}, metadata)
-        with pytest.raises(RecordingError, match=f"no whole trace file: {name} is float64"):
+        with pytest.raises(RecordingError, match=f"isn't a complete trace file: {name} is float64"):
             open_trace(file)
     write_sealed(file, "attnlab.trace 9", tensors, metadata)
     with pytest.raises(RecordingError, match=f"must be '{FORMAT}', and is 'attnlab.trace 9'"):

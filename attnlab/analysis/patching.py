@@ -265,11 +265,11 @@ def check_traces(clean: Trace, corrupted: Trace) -> None:
         if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
             raise InvalidTypeError(
                 "clean and corrupted must be traces, as model.trace returns them; "
-                f"given {quoted(trace)}"
+                f"got {quoted(trace)}"
             )
     if clean.config != corrupted.config or len(clean.tokens) != len(corrupted.tokens):
         raise InvalidValueError(
-            "a part of one trace fits into another of the same shape: given "
+            "a part of one trace fits into another of the same shape; got "
             f"{clean.title} and {corrupted.title}"
         )
 

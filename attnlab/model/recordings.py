@@ -161,7 +161,7 @@ def read(path: Given) -> Recording:
     """What a trace file holds."""
     file = as_path(path)
     tensors, metadata = read_sealed(file, FORMAT, RecordingError, check_shapes)
-    with errors_of(RecordingError, f"{file} is no whole trace file"):
+    with errors_of(RecordingError, f"{file} isn't a complete trace file"):
         config = GPT2Config.from_dict(json.loads(metadata["config"]))
         raw, lengths = tensors.pop("vocabulary.bytes"), tensors.pop("vocabulary.lengths")
         vocabulary = RecordedVocabulary(json.loads(metadata["symbols"]), raw.tobytes(), lengths)

@@ -563,7 +563,7 @@ def open_trace(path: Given) -> Trace:
     try:
         trace = trace_of(vocabulary.tokens(ids), vocabulary, parameters, values)
     except AttnlabError as error:
-        raise RecordingError(f"{path} is no whole trace file: {error}") from None
+        raise RecordingError(f"{path} isn't a complete trace file: {error}") from None
     edits = recognised(note, EDITED)
     trace._run.note = Message("{title}, from a file", title=edits)
     return trace

@@ -66,7 +66,7 @@ def test_on_a_model() -> None:
     assert "\n\n6.7 The verdict\n\n" in chapter.printed
     assert all(str(step) in chapter.printed for step in chapter["walked"].values())
     another = run(CHAPTER, {"It’s very hot": "The dog chased the ball, but it"})
-    assert "No table can match: the figures are those of the prompt 'It’s" in another.printed
+    assert "No table can match: the figures are for the prompt 'It’s" in another.printed
 
 
 def test_a_straight_apostrophe(gpt2_tokenizer: Tokenizer) -> None:
