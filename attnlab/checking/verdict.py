@@ -531,24 +531,26 @@ def two_at_once(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | 
             left = min(np.square(distance(x, value)).mean() for x in first.layouts)
             near.append((float(left), len(near), mistake, other))
     found: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
-    for _, _, mistake, other in sorted(near, key=lambda one: one[:2])[:NEAREST]:
+    limit = math.inf
+    for left, _, mistake, other in sorted(near, key=lambda one: one[:2])[:NEAREST]:
+        if left > limit:
+            break
         for second, both in candidates(other, first, later, agree, beyond, everywhere=True):
-            is_new = frozenset((id(mistake), id(second))) not in found
-            if not is_new or second.equations.keys() & mistake.equations.keys():
+            pair = frozenset((id(mistake), id(second)))
+            if pair in found or second.equations.keys() & mistake.equations.keys():
                 continue
             if comes_near(both, first):
                 offs = pushed(both, [one.path for one in given])
                 if all(is_of(both, offs, one) for one in given):
-                    pair = frozenset((id(mistake), id(second)))
                     found[pair] = mistake, second, both
-        if found:
-            break
+                    limit = left * (1 + 1e-3)  # others that leave the same may be the same
     if not found:
         return None
-    pairs = [*found.values()]
-    one, _, both = pairs[0]
-    seconds = tuple(dict.fromkeys(second for _, second, _ in pairs))
-    return Found((one,), both, ()), Found(seconds, both, ())
+    firsts, seconds, (both, *_) = zip(*found.values(), strict=True)
+    return (
+        Found(tuple(dict.fromkeys(firsts)), both, ()),
+        Found(tuple(dict.fromkeys(seconds)), both, ()),
+    )
 
 
 def candidates(
