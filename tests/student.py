@@ -87,12 +87,14 @@ KNOWN = {
     "softmax_twice": "weights = softmax(softmax(masked_scores))",
     "exp_alone": "weights = exp(masked_scores)",
     "V_is_K": "V = X W_K + b_K",
+    "Q_is_K": "Q = X W_K + b_K",
     "K_is_Q": "K = X W_Q + b_Q",
     "context_of_keys": "context = weights K",
     "columns_dh_first": "Q = (X W_Q + b_Q).reshape(T, Dk, H), and so K and V",
     "join_dh_first": "concat = the heads' columns in turn, reshape(T, Dh, H)",
     "dh_first": "Q = (X W_Q + b_Q).reshape(T, Dk, H), and so K and V; concat the same way back",
     "heads_reversed": "Q, K, V = the heads, the last one first",
+    "concat_reversed": "concat = the heads side by side, the last one first",
     "no_W_O": "attention.output = concat",
     "no_W_O_but_b_O": "attention.output = concat + b_O",
     "gelu_sigmoid": "activated = hidden · sigmoid(1.702 hidden), quick GELU",
@@ -298,6 +300,8 @@ class Student:
             k = k[::-1]
         if self.has("V_is_K"):
             v = k
+        if self.has("Q_is_K"):
+            q = k
         if self.has("K_is_Q"):
             k = q
         if self.has("heads_reversed"):
@@ -379,6 +383,8 @@ class Student:
             concat = context.transpose(1, 2, 0).reshape(T, D)
         else:
             concat = context.transpose(1, 0, 2).reshape(T, D)
+        if self.has("concat_reversed"):
+            concat = context[::-1].transpose(1, 0, 2).reshape(T, D)
         W_O = self.matrix(f"{place}W_O")
         if self.has("turn_squares"):
             W_O = W_O.T
@@ -426,7 +432,11 @@ class Student:
             attention, mlp = f"{block}attention.", f"{block}mlp."
             self.note(block, input=x)
             post = self.has("post_norm") or self.has("post_norm_alone")
-            X = x if post or self.has("no_norm_1") or self.has("no_norms") else self.norm(x, attention)
+            X = (
+                x
+                if post or self.has("no_norm_1") or self.has("no_norms")
+                else self.norm(x, attention)
+            )
             self.note(attention, X=X)
             written = self.drop(self.attend(X, attention), "mid")
             mid = written + (0 if self.has("no_stream_1") or self.has("no_stream") else x)
@@ -434,7 +444,11 @@ class Student:
                 mid = written + X
             if post:
                 mid = self.norm(mid, attention)
-            X = mid if post or self.has("no_norm_2") or self.has("no_norms") else self.norm(mid, mlp)
+            X = (
+                mid
+                if post or self.has("no_norm_2") or self.has("no_norms")
+                else self.norm(mid, mlp)
+            )
             if self.has("parallel"):
                 X = self.norm(x, mlp)
             hidden = X @ self.matrix(f"{mlp}W_1") + self.vector(f"{mlp}b_1")

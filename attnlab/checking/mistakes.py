@@ -39,6 +39,7 @@ from attnlab.equations import (
     transpose,
 )
 
+
 @dataclass(frozen=True, eq=False)
 class Mistake:
     """Other equations than GPT-2's.
@@ -343,7 +344,9 @@ LINES = MADE_LINES | {
         "attention.X": ("attention.gain", "attention.bias"),
         "mlp.X": ("mlp.gain", "mlp.bias"),
         "final": ("gain", "bias"),
-        "attention.QKV": tuple(f"attention.{kind}_{part}" for kind in "Wb" for part in (*"QKV", "QKV")),
+        "attention.QKV": tuple(
+            f"attention.{kind}_{part}" for kind in "Wb" for part in (*"QKV", "QKV")
+        ),
         "attention.Q": ("attention.K", "attention.V"),
         "attention.output": ("attention.W_O", "attention.b_O"),
         "mlp.hidden": ("mlp.W_1", "mlp.b_1"),

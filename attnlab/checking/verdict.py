@@ -69,6 +69,9 @@ MANY_MISTAKES = 4
 # So many mistakes are made each with a second one, where none alone makes somebody's numbers.
 NEAREST = 12
 
+# Made alone, the larger one of two mistakes leaves less than this share of the difference.
+NEARER = 0.95
+
 AFTER_BLOCKS = ("gain", "bias", "final", "W_U", "logits")
 
 # Numbers that are fewer may be half precision's by chance.
@@ -305,14 +308,14 @@ def all_given(
     given = []
     offs = pushed(run, [result._prefix + name for name in numbers])
     # After a step in float32, float64 knows no more, and after one in half precision neither.
-    common = max(
-        max(epsilon, half_epsilon(array, right) if is_computed(run, path) else 0.0)
-        for (array, epsilon), path, right in (
-            (numbers[name], result._prefix + name, numbers_at(run, result._prefix + name))
-            for name in numbers
-        )
-        if right is not None
-    )
+    common = max(epsilon for _, epsilon in numbers.values())
+    for name, (array, _) in numbers.items():
+        path = result._prefix + name
+        right = numbers_at(run, path)
+        if right is not None and is_computed(run, path) and laid_out(array, right.shape):
+            common = max(common, half_epsilon(array, right))
+    if common < HALF:
+        common = min(FLOAT32, common)
     for name, (array, epsilon) in numbers.items():
         path = result._prefix + name
         right = numbers_at(run, path)
@@ -389,7 +392,8 @@ def from_own_inputs(
 
 
 def root_mean_square(mine: AnyArray, right: AnyArray) -> float:
-    return float(np.sqrt(np.square(distance(mine, right)).mean()))
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(np.square(distance(mine, right)).mean()))
 
 
 def usual_rounding(right: AnyArray, offs: Sequence[AnyArray], epsilon: float) -> float:
@@ -397,8 +401,6 @@ def usual_rounding(right: AnyArray, offs: Sequence[AnyArray], epsilon: float) ->
     spread = max(root_mean_square(off, right) for off in offs) / PUSH
     size = root_mean_square(np.where(right > MASKED, right, 0.0), np.zeros_like(right))
     return epsilon * (spread + 0.1 * size) + np.finfo(np.float64).tiny
-
-
 
 
 def numbers_at(run: Run, path: str) -> AnyArray | None:
@@ -469,9 +471,7 @@ def explained(verdict: Verdict, result: Result, run: Run, given: Sequence[Submis
     sizes = [
         tuple(with_sizes(mistake, run, first.path) for mistake in found.mistakes) for found in steps
     ]
-    return replace(
-        verdict, mistakes=sizes[0], further=tuple(sizes[1:]), unexplained=steps[-1].left
-    )
+    return replace(verdict, mistakes=sizes[0], further=tuple(sizes[1:]), unexplained=steps[-1].left)
 
 
 def beside(result: Result, run: Run, one: Submission) -> Submission:
@@ -523,13 +523,14 @@ def two_at_once(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | 
     """
     agree = [one for one in given if one.stage.agrees]
     first, *later = (one for one in given if not one.stage.agrees)
+    off = min(root_mean_square(x, first.right) for x in first.layouts)
     near: list[tuple[float, int, Mistake, Run]] = []
     beyond = {one.path for one in agree}
     for mistake, other in candidates(run, first, later, agree, beyond, everywhere=True):
-        value = value_in(other, first)
-        if value is not None and mistake.equations:
-            left = min(np.square(distance(x, value)).mean() for x in first.layouts)
-            near.append((float(left), len(near), mistake, other))
+        if mistake.equations:
+            left = left_by(other, first)
+            if left < NEARER * off:
+                near.append((left, len(near), mistake, other))
     found: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
     limit = math.inf
     for left, _, mistake, other in sorted(near, key=lambda one: one[:2])[:NEAREST]:
