@@ -183,7 +183,7 @@ class Student:
         self.steps: dict[str, Array] = {}
         self.rng = np.random.default_rng(5)
 
-    def loaded(self, array: Array) -> Array:
+    def loaded(self, array: Array) -> Any:
         if "float16" in self.wrong:
             return array.astype("float16").astype(array.dtype)
         if "bfloat16" in self.wrong:  # by hand: 8 bits of the mantissa, the last one rounded
@@ -196,7 +196,7 @@ class Student:
 
     # ---- pieces ----
 
-    def norm(self, x: Array, place: str) -> Array:
+    def norm(self, x: Array, place: str) -> Any:
         gain, bias = self.p[f"{place}gain"], self.p[f"{place}bias"]
         mean = x.mean(-1, keepdims=True)
         if self.has("ln_ddof"):
@@ -233,7 +233,7 @@ class Student:
             return y
         return y * gain + (0 if self.has("ln_no_bias") else bias)
 
-    def gelu(self, x: Array) -> Array:
+    def gelu(self, x: Array) -> Any:
         if self.has("gelu_exact"):
             flat = [v * (1 + erf(v / 2**0.5)) / 2 for v in x.ravel().tolist()]
             return np.array(flat, x.dtype).reshape(x.shape)
@@ -265,7 +265,7 @@ class Student:
         left_out = " ".join(LEFT_OUT.get(mistake, "") for mistake in self.wrong)
         return self.p[path] * (path.rpartition(".")[2] not in left_out.split())
 
-    def drop(self, x: Array, where: str) -> Array:
+    def drop(self, x: Array, where: str) -> Any:
         if not self.has(f"dropout_{where}"):
             return x
         return x * (self.rng.random(x.shape) >= 0.25) / x.dtype.type(0.75)
@@ -347,10 +347,10 @@ class Student:
             masked = np.where(future, 0, scores).astype(x.dtype)
         elif self.has("no_mask"):
             masked = scores
-        elif fill := next((w for w in self.wrong if w.startswith("fill_")), ""):
-            masked = np.where(future, -float(fill.removeprefix("fill_")), scores).astype(x.dtype)
-        elif fill := next((w for w in self.wrong if w.startswith("lower_")), ""):
-            masked = (scores - future * float(fill.removeprefix("lower_"))).astype(x.dtype)
+        elif number := next((w for w in self.wrong if w.startswith("fill_")), ""):
+            masked = np.where(future, -float(number.removeprefix("fill_")), scores).astype(x.dtype)
+        elif number := next((w for w in self.wrong if w.startswith("lower_")), ""):
+            masked = (scores - future * float(number.removeprefix("lower_"))).astype(x.dtype)
         elif self.has("mask_one"):
             masked = (scores + np.where(future, 0, 1)).astype(x.dtype)
         if self.has("mask_after"):

@@ -616,6 +616,49 @@ def test_relatives_of_gpt2(odd: GPT2) -> None:
     assert verdict.mistakes[0].hint.endswith("Divide by 1.")
 
 
+RELATIVES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "the layer's factor forgotten": (
+        {"scale_attn_by_inverse_layer_idx": True},
+        "scores = raw_scores / √Dk",
+        "scores = raw_scores / (math.sqrt(Dk) * (layer + 1))",
+    ),
+    "divided where the model does not": (
+        {"scale_attn_weights": False},
+        "scores = raw_scores / √Dk",
+        "scores = raw_scores / 1",
+    ),
+    "GELU for a ReLU model": (
+        {"activation_function": "relu"},
+        "activated = hidden · (1 + tanh(…)) / 2, GELU in its tanh form",
+        "activated = np.maximum(hidden, 0)",
+    ),
+    "tied where untied": (
+        {"tie_word_embeddings": False},
+        "logits = final W_Eᵀ",
+        "logits = final @ W_U",
+    ),
+}
+
+
+@pytest.mark.parametrize("relative", RELATIVES)
+def test_what_relatives_do_otherwise_is_named(odd: GPT2, relative: str) -> None:
+    """GPT-2 as it is written for GPT-2, with the parameters of a relative."""
+    settings, formula, line = RELATIVES[relative]
+    config = dataclasses.replace(odd.config, **settings)
+    parameters = attnlab.parameters.ParameterVector(config, dtype="float64")
+    for path in parameters:
+        parameters[path][...] = odd.parameters[path if path != "W_U" else "W_E"].reshape(
+            parameters[path].shape
+        )
+    trace = GPT2(parameters, odd.tokenizer).trace(ids_of("odd"))
+    steps = steps_of(odd, trace.ids)
+    for given in (steps, {"logits": steps["logits"]}):
+        verdict = check(given, trace)
+        assert formulas(verdict) == [formula]
+        assert verdict.mistakes[0].lines == (line,)
+        assert repr(verdict).endswith(line)
+
+
 def test_a_trace_from_a_file(pocket: GPT2, tmp_path: Path) -> None:
     trace = pocket.trace(TEXT)
     trace.record(tmp_path / "text.trace")

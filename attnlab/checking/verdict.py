@@ -189,8 +189,13 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     """Hold the numbers of your own code against a trace's, and be told what is wrong with them.
 
     The first step that differs by more than rounding explains is looked into: each known mistake
-    is made in the forward pass, and what comes of it is compared with your numbers. That takes as
-    long as a hundred passes up to that step.
+    is made in the forward pass, and what comes of it is compared with your numbers. Where one
+    explains only a part, the next one is looked for beside it; where none does, pairs are tried.
+    That takes as long as some hundred passes up to that step, and some thousand for pairs.
+
+    Numbers in float16 or bfloat16, or that came through them, are compared with what your own
+    earlier steps lead to, as rounding over a whole model would hide a mistake. A mistake smaller
+    than the rounding of one step, as the exact GELU for the tanh form, can't be seen there.
 
     Parameters
     ----------
@@ -761,7 +766,8 @@ def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
 
 def as_code(scale: str) -> str:
     """The model's scale, as Python writes it."""
-    return re.sub("√(\\w+)", r"math.sqrt(\1)", scale).replace("·", "*")
+    code = re.sub("√(\\w+)", r"math.sqrt(\1)", scale).replace("·", "*")
+    return f"({code})" if "*" in code else code
 
 
 def cells_of(result: Result, one: Submission) -> dict[str, Any]:
