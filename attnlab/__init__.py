@@ -47,7 +47,7 @@ if _typing.TYPE_CHECKING:
     from attnlab.model.sampling import Sampling
     from attnlab.training import train
 
-# What is loaded when it is first used, so that `import attnlab` stays quick.
+# Loaded on first use, to keep `import attnlab` fast.
 _LATE = {
     "Generation": "attnlab.model.generation",
     "GenerationStep": "attnlab.model.generation",
@@ -116,7 +116,7 @@ _sys.meta_path.append(_MovedModules())
 def __getattr__(name: str) -> _typing.Any:
     if f"attnlab.{name}" in _MOVED:
         return _import_module(f"attnlab.{name}")
-    if name == "corpus":  # whose MEASURES say what an atlas measures
+    if name == "corpus":  # for attnlab.corpus.MEASURES
         return _import_module("attnlab.corpus")
     if name in _LATE:
         return getattr(_import_module(_LATE[name]), name)
@@ -124,7 +124,7 @@ def __getattr__(name: str) -> _typing.Any:
 
 
 def __dir__() -> list[str]:
-    """The names that people type."""
+    """The public names."""
     return sorted([*__all__, "__version__", "corpus", "equations"])
 
 

@@ -1,16 +1,16 @@
 """GPT-2 on one page.
 
-A function is a step of the forward pass; its parameters are the steps that it needs. Where one
-equation serves several steps (LayerNorm, an affine map, a sum of the residual stream), their
-declarations in `attnlab.forward` say what its parameters stand for there.
+Each function computes one step of the forward pass; its parameters are the steps it needs. Where
+one equation serves several steps (LayerNorm, an affine map, a residual connection), the
+declarations in `attnlab.forward` say what its parameters are.
 
-Arrays in, arrays out, nothing in place, nothing checked. Shapes are those of one sequence: T tokens
-(Tq that ask, Tk that are looked at), D = n_embd, H heads, Dh = D / H, F the MLP's width. Leading
-axes, several sequences side by side, pass through. float32 stays float32: constants are Python
-floats (`np.sqrt(64)` would turn every array after it into float64).
+Arrays in, arrays out; nothing is modified in place or checked. Shapes are for one sequence of T
+tokens (Tq queries, Tk keys), D = n_embd, H heads, Dh = D / H, F the MLP's hidden width. Leading
+axes, for several sequences, pass through. float32 stays float32: constants are Python floats, since
+`np.sqrt(64)` would turn every later array into float64.
 
 Sources: "Attention Is All You Need" (2017), section 3.2; "Language Models are Unsupervised
-Multitask Learners" (2019), section 2.3; GPT-2's `model.py`. Of what its relatives do otherwise:
+Multitask Learners" (2019), section 2.3; GPT-2's `model.py`. For variants of GPT-2:
 "Gaussian Error Linear Units" (2016), section 2, for all three GELUs and SiLU; transformers'
 `modeling_gpt2.py` for `scale_of_layer`.
 """
@@ -141,7 +141,7 @@ def activated(hidden: Array, activation: Activation) -> Array:
     return activation(hidden)  # (T, F)
 
 
-def gelu(x: Array) -> Array:  # GPT-2's, the tanh form
+def gelu(x: Array) -> Array:  # GPT-2's: the tanh approximation
     return gelu_share(x) * x
 
 
@@ -157,15 +157,15 @@ def inside_tanh(x: Array) -> Array:  # √(2/π) (x + 0.044715 x³)
     return math.sqrt(2.0 / math.pi) * ((1.0 + 0.044715 * np.square(x)) * x)
 
 
-def exact_gelu(x: Array) -> Array:  # which GPT-2's differs from by up to 5e-4
+def exact_gelu(x: Array) -> Array:  # GPT-2's approximation differs by up to 5e-4
     return x * normal_share(x)
 
 
-def normal_share(x: Array) -> Array:  # Φ(x), of a normal distribution what lies below x
+def normal_share(x: Array) -> Array:  # Φ(x), the normal distribution function
     return 0.5 * (1.0 + erf(x / math.sqrt(2.0)))
 
 
-def quick_gelu(x: Array) -> Array:  # another guess at the exact one, off by up to 2e-2
+def quick_gelu(x: Array) -> Array:  # an approximation, off by up to 2e-2
     return x * quick_share(x)
 
 
@@ -173,7 +173,7 @@ def quick_share(x: Array) -> Array:
     return sigmoid(1.702 * x)
 
 
-def silu(x: Array) -> Array:  # called swish too
+def silu(x: Array) -> Array:  # also called swish
     return x * sigmoid(x)
 
 
@@ -181,13 +181,13 @@ def relu(x: Array) -> Array:
     return np.maximum(x, 0.0)
 
 
-def sigmoid(x: Array) -> Array:  # 1 / (1 + exp(-x)), and no exp overflows
+def sigmoid(x: Array) -> Array:  # 1 / (1 + exp(-x)), without overflow
     return 0.5 * (1.0 + np.tanh(0.5 * x))
 
 
-# ---- from the residual stream to what follows ----------------------------------------------------
+# ---- from the residual stream to the next token --------------------------------------------------
 #
-# final = layer_norm(the last block's output, gain, bias, epsilon)
+# final = layer_norm(output of the last block, gain, bias, epsilon)
 
 
 def W_U(W_E: Array) -> Array:
@@ -202,7 +202,7 @@ def next_logits(final: Array, W_U: Array) -> Array:
     return final[..., -1, :] @ W_U  # (vocab,)
 
 
-# ---- one head of several: a step's share, by the head's number -----------------------------------
+# ---- one head: its part of a step of all heads -------------------------------------------------
 
 
 def columns_of_head(x: Array, head: int, n_head: int) -> Array:
@@ -216,7 +216,7 @@ def rows_of_head(W_O: Array, head: int, n_head: int) -> Array:
 
 
 def one_of_heads(x: AnyArray, head: int, n_head: int) -> AnyArray:
-    shape = (*x.shape[:-3], n_head, *x.shape[-2:])  # a mask may be the same in all heads
+    shape = (*x.shape[:-3], n_head, *x.shape[-2:])  # heads may share one mask
     return (x if x.shape == shape else np.broadcast_to(x, shape))[..., head, :, :]
 
 
@@ -224,7 +224,7 @@ def all_of_it(x: Value, head: int, n_head: int) -> Value:
     return x
 
 
-# ---- what they are made of -----------------------------------------------------------------------
+# ---- building blocks -----------------------------------------------------------------------------
 
 
 def in_heads(x: Array, W: Array, b: Array | None, n_head: int) -> Array:
@@ -237,7 +237,7 @@ def softmax(x: Array) -> Array:
 
 
 def exponentials(x: Array) -> Array:
-    return np.exp(x - x.max(axis=-1, keepdims=True))  # the largest cancels, and no exp overflows
+    return np.exp(x - x.max(axis=-1, keepdims=True))  # the maximum cancels; prevents overflow
 
 
 def mean(x: Array) -> Array:
@@ -250,7 +250,7 @@ def normalised(x: Array, epsilon: float) -> Array:
 
 
 def deviation(centred: Array, epsilon: float) -> Array:
-    return np.sqrt(mean(np.square(centred)) + epsilon)  # over D, not D - 1
+    return np.sqrt(mean(np.square(centred)) + epsilon)  # mean over D, not D - 1
 
 
 def third(x: Array, n: int) -> Array:
@@ -281,10 +281,10 @@ def same(x: Value) -> Value:
 
 
 class Cache(Protocol):
-    """Keys or values of the tokens before these, in one layer."""
+    """The cached keys or values of one layer."""
 
     def extend(self, new: Array) -> Array: ...
 
 
 def after(cache: Cache | None, new: Array) -> Array:
-    return new if cache is None else cache.extend(new)  # earlier tokens' keys and values stay
+    return new if cache is None else cache.extend(new)  # prepends the cached ones

@@ -1,4 +1,4 @@
-"""The error function, which NumPy lacks."""
+"""The error function, which NumPy doesn't have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Quotients of polynomials, the highest power's factor first.
+# Coefficients of rational approximations (numerator, denominator), highest power first.
 NEAR = (
     (
         *(1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2),
@@ -33,7 +33,7 @@ FAR = (
 )
 BORDER = 0.46875
 
-# From here on erf is 1 in float64.
+# erf(x) is 1 in float64 for larger x.
 LARGEST = 6.0
 
 
@@ -46,12 +46,12 @@ def erf(x: NDArray[Any]) -> NDArray[Any]:
 
     Returns
     -------
-    (...), of the same dtype, wrong by less than 1e-15 in float64 and 4e-7 in float32
+    (...), of the same dtype, accurate to 1e-15 in float64 and 4e-7 in float32
 
     Notes
     -----
-    Near 0 it is x · NEAR(x²), else 1 - exp(-x²) · FAR(|x|) with x's sign. The second quotient is
-    meant for |x| up to 4; beyond, exp(-x²) is so small that it does not matter.
+    x · NEAR(x²) near 0, elsewhere 1 - exp(-x²) · FAR(|x|) with the sign of x. FAR is fitted to |x|
+    up to 4; beyond, exp(-x²) is negligible.
 
     Source: W. J. Cody, "Rational Chebyshev Approximations for the Error Function" (1969), in the
     form of his `CALERF` (1990).
@@ -65,7 +65,7 @@ def erf(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def quotient(x: NDArray[Any], above: Sequence[float], below: Sequence[float]) -> NDArray[Any]:
-    """One polynomial divided by another."""
+    """The quotient of two polynomials."""
     values: NDArray[Any] = polynomial(x, above)
     values /= polynomial(x, below)
     return values

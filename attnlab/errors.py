@@ -1,14 +1,14 @@
-"""Every error that the library raises on purpose.
+"""The exceptions that the library raises.
 
-Each is an `AttnlabError`, so that one `except` catches them all, and also the built-in exception
-that fits, so that code which knows nothing of the library can catch it too.
+Each is an `AttnlabError`, so that one `except` catches them all, and also a matching built-in
+exception, such as ValueError.
 """
 
 from __future__ import annotations
 
 import re
 
-# The longest piece of what was given that a message quotes whole.
+# The longest word that a message shows in full.
 LONGEST = 180
 
 # The longest message.
@@ -16,10 +16,9 @@ LONGEST_MESSAGE = 2000
 
 
 class AttnlabError(Exception):
-    """What the library raises: it says what was given, what was expected, and where.
+    """Base class of the library's exceptions.
 
-    Names of files and tensors, and whatever else is foreign in a message, may move a terminal's
-    cursor or be no text at all: here, for all messages, they become printable.
+    Unprintable characters in the message, for instance from file or tensor names, are escaped.
     """
 
     def __init__(self, message: str = "") -> None:
@@ -28,14 +27,14 @@ class AttnlabError(Exception):
 
 
 def _escaped(text: str) -> str:
-    """With escapes for what can't be printed, line ends aside."""
+    """The text with unprintable characters escaped, except line ends."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
 
 
 def _shortened(text: str) -> str:
-    """Without the middle of pieces that are too long, and of all if that is too long."""
+    """The text without the middle of long words, and of the whole if it is too long."""
     half = LONGEST // 2
     text = re.sub(rf"(\S{{{half}}})\S{{{LONGEST - 2 * half},}}(\S{{{half}}})", r"\1…\2", text)
     half = LONGEST_MESSAGE // 2
@@ -43,43 +42,43 @@ def _shortened(text: str) -> str:
 
 
 class InvalidValueError(AttnlabError, ValueError):
-    """An argument has the right type and a value, shape or dtype that can't be used."""
+    """An argument has an invalid value, shape or dtype."""
 
 
 class InvalidTypeError(AttnlabError, TypeError):
-    """An argument is of a type that can't be used."""
+    """An argument has the wrong type."""
 
 
 class OutOfRangeError(AttnlabError, IndexError):
-    """A layer, head or position that does not exist."""
+    """A layer, head or position doesn't exist."""
 
 
 class UnknownParameterError(AttnlabError, KeyError):
-    """A parameter's path that leads to none."""
+    """No parameter has the given path."""
 
     __str__ = Exception.__str__  # KeyError's would be the message's repr
 
 
 class UnknownMeasureError(AttnlabError, KeyError):
-    """A measure that an atlas does not have."""
+    """An atlas doesn't have the measure."""
 
     __str__ = Exception.__str__
 
 
 class MissingFileError(AttnlabError, FileNotFoundError):
-    """A directory, one of its files, or a repository on the hub is not there."""
+    """A directory, a file in it, or a repository on the hub doesn't exist."""
 
 
 class ConfigError(AttnlabError, ValueError):
-    """`config.json` can't be read, or asks for what GPT-2's code here does not do."""
+    """`config.json` is unreadable, or has a setting that isn't supported."""
 
 
 class VocabularyError(AttnlabError, ValueError):
-    """A tokenizer's files can't be read, or do not fit each other or the model."""
+    """A tokenizer's files are unreadable, or don't match each other or the model."""
 
 
 class CheckpointError(AttnlabError, ValueError):
-    """Weights that can't be read, are not GPT-2's, or are not finite."""
+    """Weights are unreadable, not those of a GPT-2, or not finite."""
 
 
 class WriteError(AttnlabError, OSError):
@@ -87,37 +86,37 @@ class WriteError(AttnlabError, OSError):
 
 
 class DownloadError(AttnlabError, ConnectionError):
-    """The hub could not be reached, or refused."""
+    """The hub couldn't be reached, or refused the request."""
 
 
 class MissingExtraError(AttnlabError, ImportError):
-    """A library that an optional extra brings is not installed."""
+    """An optional library isn't installed."""
 
 
 class DisagreementError(AttnlabError, AssertionError):
-    """The printed numbers of an explanation do not lead to the stored ones."""
+    """The printed numbers of an explanation don't add up to the stored one."""
 
 
 class DivergedError(AttnlabError, ArithmeticError):
-    """A training's loss is no longer finite."""
+    """The training loss is no longer finite."""
 
 
 class RecordingError(AttnlabError, ValueError):
-    """A trace file can't be read, or is damaged."""
+    """A trace file is unreadable or damaged."""
 
 
 class ResumeError(AttnlabError, ValueError):
-    """What a run left to go on from can't be read, or belongs to another run."""
+    """The saved state of a run is unreadable, or belongs to another run."""
 
 
 class WorkerError(AttnlabError, RuntimeError):
-    """Workers that are to share some work can't do it, or are gone."""
+    """Worker processes can't be used, or have died."""
 
 
 def quoted(value: object, longest: int = 80) -> str:
-    """What was given as a message shows it: its repr, cut where that is long, else its type."""
+    """A value for an error message: its repr, shortened if long, or its type."""
     try:
         text = repr(value)
-    except Exception:  # of an integer with 5,000 digits, and of whatever has a repr of its own
-        return f"one of type {type(value).__name__}"
+    except Exception:  # e.g. an integer with 5,000 digits
+        return f"a {type(value).__name__}"
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

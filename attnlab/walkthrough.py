@@ -1,7 +1,7 @@
-"""One head of GPT-2 step by step, as a published article shows it, held against its figures.
+"""One head of GPT-2 step by step, compared with the figures of a published article.
 
-    python -m attnlab.walkthrough           the verdict on GPT-2, if it is in the cache
-    python -m attnlab.walkthrough DIRECTORY the verdict on a model of yours
+    python -m attnlab.walkthrough           compares GPT-2, if it is in the cache
+    python -m attnlab.walkthrough DIRECTORY compares another model
 
 Source of the order and the figures: orczhou.com, "understanding-llm-attention", 2025-12-31, in
 `attnlab/checking/figures/walkthrough.json`.
@@ -30,7 +30,7 @@ PROMPT = "It’s very hot in summer. Swimming is"
 
 
 def walk(model: GPT2, prompt: str = PROMPT, *, layer: int = 0, head: int = 0) -> Iterator[Shown]:
-    """The steps from tokens to one head's context vectors, each with its formula and numbers.
+    """Return the steps from tokens to one head's context vectors, with formulas and numbers.
 
     Token and position embedding, their sum, X, W_Q W_K W_V, Q K V, scores, masked scores,
     weights, context.
@@ -54,14 +54,14 @@ def walk(model: GPT2, prompt: str = PROMPT, *, layer: int = 0, head: int = 0) ->
 
 @dataclass(frozen=True, repr=False)
 class Reproduction(Document):
-    """How a model's numbers compare with the published figures; `print` shows the verdict.
+    """A comparison of a model with the published figures; `print` shows it.
 
     Attributes
     ----------
     model, prompt : what was compared
-    tables : a `Comparison` for each published table; empty where `reason` is given
-    reason : why no table can match, else ""
-    agrees : whether every table does
+    tables : a `Comparison` for each published table; empty if there is a `reason`
+    reason : why no table can match, or ""
+    agrees : whether all tables match
     """
 
     model: str
@@ -83,22 +83,22 @@ class Reproduction(Document):
             numbers = (f"{one.figures}", f"{one.largest_difference:.2g}", f"{one.tolerance:.2g}")
             lines.append((one.name, *numbers, "agrees" if one.agrees else "DOES NOT AGREE"))
         yield Table(lines, left=(0, 4))
-        yield "(the similarity matrix is not compared: how it was made is not known)"
+        yield "(not compared: the similarity matrix, whose formula isn't published)"
         agreeing = sum(one.agrees for one in self.tables)
         verdict = "reproduced" if self.agrees else "NOT reproduced"
         yield f"{agreeing} of {len(self.tables)} tables agree: {verdict}"
 
 
 def reproduce(model: GPT2, prompt: str = PROMPT) -> Reproduction:
-    """Compare every published figure with the one that the model computes.
+    """Compare every published figure with the model's.
 
-    A figure agrees when the computed number lies within half a unit of its last printed decimal,
-    or 1e-6 more, which float32 may add.
+    A figure agrees if the computed number is within half a unit of its last printed decimal, plus
+    1e-6 for float32 rounding.
 
     Parameters
     ----------
-    model : GPT-2 small; another model gets told why it can't match
-    prompt : with a curly apostrophe; with another prompt the reason is told
+    model : GPT-2 small; for another model, `reason` says why it can't match
+    prompt : the published one has a curly apostrophe
     """
     published = figures.load("walkthrough")
     trace = model.trace(prompt)
@@ -111,19 +111,19 @@ def _why_no_table_can_match(published: dict[str, Any], trace: Trace, prompt: str
     ids = trace.tokens.ids.tolist()
     if ids != published["token_ids"]:
         if prompt == PROMPT:
-            return "this model's vocabulary cuts the prompt into other tokens"
-        counts = f"{len(ids)} tokens and not {len(published['token_ids'])}"
+            return "the model's tokenizer splits the prompt into different tokens"
+        counts = f"{len(ids)} tokens instead of {len(published['token_ids'])}"
         if prompt.replace("'", "’") == PROMPT:
             return (
-                "the prompt has a straight apostrophe ' (U+0027) where the published one has a "
-                f"curly one ’ (U+2019). It is {counts}, so every later token has another position"
+                "the prompt has a straight apostrophe ' (U+0027), the published one a curly one ’ "
+                f"(U+2019). It has {counts}, so every later token is at a different position"
             )
-        return f"the figures are those of the prompt {PROMPT!r}; this one is {counts}"
+        return f"the figures are for the prompt {PROMPT!r}; this one has {counts}"
     head = trace.head(0, 0)
     for name in ("X", "W_Q"):
         shape, expected = getattr(head, name).shape, tuple(published["shapes"][name])
         if shape != expected:
-            return f"this model's {name} has shape {shape}, the published one {expected}"
+            return f"the model's {name} has shape {shape}; the published shape is {expected}"
     return ""
 
 
@@ -158,7 +158,7 @@ def _comparisons(published: dict[str, Any], trace: Trace) -> Iterator[Comparison
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the verdict on a model; 0 if it agrees, 1 if not, else as `exit_status` says."""
+    """Print the comparison; return 0 if all agrees, 1 if not, else see `exit_status`."""
     return exit_status(lambda: _main(arguments))
 
 
@@ -170,8 +170,8 @@ def _main(arguments: Sequence[str] | None) -> int:
     parser.add_argument(
         "model",
         nargs="?",
-        help="name on the hub, directory, or pocket; without it what ATTNLAB_MODEL says, else "
-        "GPT-2 where it is in the cache, else pocket",
+        help="a directory, a name on the hub, or pocket (default: ATTNLAB_MODEL, else GPT-2 if it "
+        "is in the cache, else pocket)",
     )
     named = parser.parse_args(arguments).model
     verdict = reproduce(GPT2.from_pretrained(named) if named else GPT2.default())

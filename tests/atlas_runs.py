@@ -2,12 +2,15 @@
 
 python atlas_runs.py DIRECTORY            kills itself at each write, goes on, prints how often
 python atlas_runs.py DIRECTORY --once     one run, to be killed by somebody else
+python atlas_runs.py DIRECTORY --forked  what holds a run's lock and forks, prints the child's pid
 python atlas_runs.py DIRECTORY --mpi      one run of 20 texts by MPI's processes
 """
 
+import multiprocessing
 import os
 import signal
 import sys
+import time
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from attnlab import Trace
 from attnlab.corpus import Atlas
 from attnlab.corpus.run import LOCK
 from attnlab.pocket.grammar import sample
-from attnlab.support.files import IS_ASIDE
+from attnlab.support.files import IS_ASIDE, held
 
 MEASURES = ("induction", "entropy", "writer", "loss")
 
@@ -67,6 +70,12 @@ def main(top: Path) -> None:
 if __name__ == "__main__":
     if "--once" in sys.argv:
         run(Path(sys.argv[1]), 400)
+    elif "--forked" in sys.argv:
+        with held(Path(sys.argv[1]) / LOCK):
+            worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+            worker.start()
+            print(worker.pid, flush=True)
+            time.sleep(60)
     elif "--mpi" in sys.argv:
         from mpi4py.futures import MPIPoolExecutor
 

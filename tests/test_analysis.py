@@ -693,20 +693,20 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
         ({"metric": " barked away"}, ValueError, "not one token"),
         ({"metric": True}, TypeError, "given True"),
         ({"metric": (" barked", " barked")}, ValueError, "against itself"),
-        ({"metric": lambda trace: None}, TypeError, "gives a number; given None"),
+        ({"metric": lambda trace: None}, TypeError, "gives a number; got None"),
         ({"metric": lambda trace: trace.next_logits}, TypeError, "gives a number"),
-        ({"metric": lambda trace: np.nan}, ValueError, "finite number; given nan"),
+        ({"metric": lambda trace: np.nan}, ValueError, "finite number; got nan"),
         ({"metric": lambda trace: 1}, ValueError, "nothing to restore"),
-        ({"parts": 3}, TypeError, "parts are a path.*given 3"),
-        ({"parts": "blocks.*.contxt"}, ValueError, "no step to edit"),
-        ({"parts": "blocks.*"}, ValueError, "no step to edit"),
-        ({"parts": "*"}, ValueError, "no step to edit"),
-        ({"parts": "blocks.2.output"}, ValueError, "no step to edit"),
-        ({"parts": "ids"}, ValueError, "no step to edit"),
+        ({"parts": 3}, TypeError, "parts are a path.*got 3"),
+        ({"parts": "blocks.*.contxt"}, ValueError, "isn't a step to edit"),
+        ({"parts": "blocks.*"}, ValueError, "isn't a step to edit"),
+        ({"parts": "*"}, ValueError, "isn't a step to edit"),
+        ({"parts": "blocks.2.output"}, ValueError, "isn't a step to edit"),
+        ({"parts": "ids"}, ValueError, "isn't a step to edit"),
         ({"parts": "W_E", "by_position": True}, ValueError, "no row for each of 8 positions"),
         ({"parts": "gain", "by_position": True}, ValueError, "no row for each of 8 positions"),
-        ({"clean": "text"}, TypeError, "given 'text'"),
-        ({"corrupted": None}, TypeError, "given None"),
+        ({"clean": "text"}, TypeError, "got 'text'"),
+        ({"corrupted": None}, TypeError, "got None"),
     ],
 )
 def test_patches_that_can_not_be(
@@ -785,8 +785,8 @@ def test_what_is_known_of_a_product() -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda p: Product(np.ones((2, 3)), np.ones((2, 3))), r"given \(2, 3\) and \(2, 3\)"),
-        (lambda p: Product(np.ones(3), np.ones((3, 2))), r"given \(3,\) and"),
+        (lambda p: Product(np.ones((2, 3)), np.ones((2, 3))), r"got \(2, 3\) and \(2, 3\)"),
+        (lambda p: Product(np.ones(3), np.ones((3, 2))), r"got \(3,\) and"),
         (lambda p: Product("a", np.ones((3, 2))), "left"),
         (lambda p: p @ np.ones(3), "can't be multiplied"),
         (lambda p: np.ones((2, 3)) @ p, "can't be multiplied"),
@@ -979,7 +979,7 @@ def test_a_job_of_ones_own(it: Trace) -> None:
     assert np.isnan(nobody.attention).all()
     with pytest.raises(ValueError, match="no token of the text has a place"):
         nobody.best("after")
-    with pytest.raises(ValueError, match="one of animal; given 'sleep'"):
+    with pytest.raises(ValueError, match="one of animal; got 'sleep'"):
         found.best("sleep")
 
 
@@ -1031,7 +1031,7 @@ def test_lengths_of_all_heads(it: Trace) -> None:
     head, found = edited.head(1, 2), edited.value_weighted(1, 2).lengths
     wanted = np.linalg.norm(-0.5 * head.V @ head.W_O, axis=-1)
     assert np.allclose(found, np.broadcast_to(wanted, (8, 8)))
-    with pytest.raises(TypeError, match="given None"):
+    with pytest.raises(TypeError, match="got None"):
         it.value_weighted(1, None)
     needs("matplotlib", "plot")
     ax = every.plot().axes
@@ -1133,10 +1133,10 @@ def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
         (10_000, ValueError, "10000"),
         (-1, ValueError, "-1"),
         (True, TypeError, "given True"),
-        (1.0, TypeError, "given 1.0"),
+        (1.0, TypeError, "got 1.0"),
         (np.nan, TypeError, "given nan"),
-        (None, TypeError, "given None"),
-        ([5], TypeError, r"given \[5\]"),
+        (None, TypeError, "got None"),
+        ([5], TypeError, r"got \[5\]"),
     ],
 )
 def test_what_names_no_token(it: Trace, token: Any, kind: type, told: str) -> None:
@@ -1192,13 +1192,13 @@ def test_what_is_no_trace_and_what_are_no_logits(odd: Trace, given: Any) -> None
             call(given)
     with pytest.raises(AttnlabError, match="the residual stream does not stop at"):
         trace.logit_lens().logits(given)
-    with pytest.raises(AttnlabError, match="a difference is of two tokens; given 5 alone"):
+    with pytest.raises(AttnlabError, match="a difference is of two tokens; got 5 alone"):
         trace.gradients(against=5)
 
 
 @pytest.mark.parametrize("given", [0, 2.0, None, "a", np.array([2]), True])
 def test_how_many_pairs_there_can_not_be(odd: Trace, given: Any) -> None:
-    with pytest.raises(AttnlabError, match="count must be an integer of at least 1; given "):
+    with pytest.raises(AttnlabError, match="count must be an integer of at least 1; got "):
         odd.composition().strongest(given)
 
 
@@ -1213,7 +1213,7 @@ def test_what_is_no_job_and_what_can_not_be_patched(odd: Trace, given: Any) -> N
 
 @pytest.mark.parametrize("kind", [5, None, "", "X", np.empty(0), ["Q"]])
 def test_what_heads_do_not_read_by(odd: Trace, kind: Any) -> None:
-    with pytest.raises(AttnlabError, match="composition is by 'Q', 'K' or 'V'; given "):
+    with pytest.raises(AttnlabError, match="composition is by 'Q', 'K' or 'V'; got "):
         odd.composition(kind)
 
 

@@ -1,6 +1,7 @@
 """corpus/: from texts to an atlas, whoever does the work, whatever dies on the way."""
 
 import html
+import json
 import math
 import multiprocessing
 import os
@@ -26,7 +27,7 @@ import attnlab
 from attnlab import GPT2, Trace
 from attnlab.checkpoints.hub import POCKET_DIRECTORY
 from attnlab.corpus import Atlas
-from attnlab.corpus.run import PAGE, RESULT
+from attnlab.corpus.run import LOCK, PAGE, RESULT
 from attnlab.corpus.tally import EXTREMES, Tally
 from attnlab.corpus.texts import LONG, Text, chunks_of, texts_of
 from attnlab.corpus.worker import Shared
@@ -43,6 +44,8 @@ from attnlab.errors import (
 from attnlab.pocket.grammar import HELD_OUT_SEED, sample
 from attnlab.pocket.jobs import MEASURED, TEXTS
 from attnlab.support.blas import one_thread, use_one_thread
+from attnlab.support.files import held
+from attnlab.support.sealed import read_sealed, write_sealed
 from attnlab.support.tables import with_error
 
 
@@ -559,6 +562,26 @@ def test_two_runs_in_one_directory(tmp_path: Path) -> None:
 
 
 @posix
+def test_killed_with_forked_workers(tmp_path: Path) -> None:
+    """The lock is free as soon as the run is gone, though its workers are there yet."""
+    program = Path(__file__).with_name("atlas_runs.py")
+    child = subprocess.Popen(
+        [sys.executable, program, tmp_path, "--forked"], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    worker = int(child.stdout.readline())
+    try:
+        child.kill()
+        child.wait()
+        os.kill(worker, 0)
+        with held(tmp_path / LOCK):
+            pass
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        child.stdout.close()
+
+
+@posix
 @pytest.mark.slow
 def test_killed_at_each_write(tmp_path: Path) -> None:
     program = [sys.executable, Path(__file__).with_name("atlas_runs.py"), tmp_path]
@@ -664,6 +687,64 @@ def test_saved_and_opened(tmp_path: Path, alone: Atlas) -> None:
         attnlab.open_atlas(tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"about": "[" * 100_000},
+        {"about": {"n_layer": 10**9}},
+        {"about": {"n_layer": 1.5}},
+        {"about": {"window": None}},
+        {"about": {"model": 7}},
+        {"about": {"measures": "loss"}},
+        {"about": {"measures": ["loss", "loss", "entropy", "writer"]}},
+        {"contents": "7"},
+        {"contents": {"7": "text"}},
+        {"names": {}},
+        {"names": {"0": 7}},
+        {"faults": [["text 1", 7]]},
+        {"faults": [7]},
+        {"counts": np.array([1, 2])},
+        {"counts": np.array([1, 2, 3])},
+        {"numbers": np.array([2**62])},
+        {"lengths": np.array([2**62])},
+        {"moments": np.zeros((6, 3))},
+        {"passages": np.zeros(3, np.int64)},
+        {"batches": np.array(np.nan)},
+        {"more": np.zeros(3)},
+    ],
+)
+def test_what_is_forged_under_a_right_checksum_is_told(
+    forged: dict[str, Any], tmp_path: Path, alone: Atlas
+) -> None:
+    about, contents = dict(alone._about), {str(n): text for n, text in alone._contents.items()}
+    words = {"about": json.dumps(about), "contents": json.dumps(contents)} | alone._tally.words()
+    tensors = dict(alone._tally.tensors())
+    write_sealed(tmp_path / "right", "2", tensors, words)
+    attnlab.open_atlas(tmp_path / "right")
+    ((name, value),) = forged.items()
+    if isinstance(value, np.ndarray):
+        tensors[name] = value
+    elif name == "about" and isinstance(value, dict):
+        words[name] = json.dumps(about | value)
+    else:
+        words[name] = value if isinstance(value, str) else json.dumps(value)
+    write_sealed(tmp_path / "forged", "2", tensors, words)
+    with pytest.raises(RecordingError, match="whole"):
+        attnlab.open_atlas(tmp_path / "forged")
+
+
+@pytest.mark.parametrize("forged", [{"names": "[" * 100_000}, {"moments": np.zeros((6, 3))}])
+def test_a_forged_chunk_is_told(forged: dict[str, Any], tmp_path: Path) -> None:
+    run(tmp_path)
+    file = tmp_path / "chunk-00000001.safetensors"
+    tensors, words = read_sealed(file, "3", ResumeError)
+    ((name, value),) = forged.items()
+    (words if isinstance(value, str) else tensors)[name] = value
+    write_sealed(file, "3", tensors, words)
+    with pytest.raises(ResumeError, match="whole"):
+        run(tmp_path)
+
+
 def test_as_a_dataset(alone: Atlas) -> None:
     needs("xarray", "frames")
     data = alone.dataset
@@ -684,7 +765,7 @@ def test_compared(alone: Atlas) -> None:
     times = [abs(float(line.split()[-1])) for line in found.table().splitlines()[1:]]
     assert times == sorted(times, reverse=True)
     assert len(times) == found.lines_shown
-    with pytest.raises(InvalidTypeError, match="other must be Atlas; given 3"):
+    with pytest.raises(InvalidTypeError, match="other must be Atlas; got 3"):
         alone.compare(3)  # type: ignore[arg-type]
     first = attnlab.atlas("pocket", texts(2), ["first"], progress=False)
     with pytest.raises(InvalidValueError, match="no measure in common"):
@@ -887,7 +968,7 @@ def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> No
     assert alone["induction"].most(1, 2)[0].content[:40] in most
     darkest = alone["induction"].mean.argmax()
     cells = page.locator(".map").first.locator("a")
-    assert cells.nth(int(darkest)).get_attribute("class") == "c20"
+    assert cells.nth(int(darkest)).get_attribute("class") == "c254"
     colour = "element => getComputedStyle(element).backgroundColor"
     assert cells.nth(int(darkest)).evaluate(colour) == "rgb(154, 58, 0)"  # LIGHT.positive
     page.close()

@@ -158,7 +158,7 @@ def test_who_may_see_it(explorer: Explorer) -> None:
 
 
 def test_other_models(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
-    with pytest.raises(InvalidTypeError, match="model must be a GPT2; given 'pocket'"):
+    with pytest.raises(InvalidTypeError, match="model must be a GPT2; got 'pocket'"):
         atlas.explore("pocket")  # type: ignore[arg-type]
     shape = "doesn't match the atlas: it has 3 layers of 5 heads. The atlas was made with GPT2: 2 l"
     with pytest.raises(InvalidValueError, match=shape):
@@ -186,7 +186,7 @@ def test_a_model_with_other_numbers_is_told(atlas: Atlas, pocket: GPT2, tmp_path
     assert attnlab.atlas(pocket, ["The dog"], [counted], progress=False).is_of(
         tuned
     )  # nobody knows
-    with pytest.raises(InvalidTypeError, match="model must be a GPT2; given 'pocket'"):
+    with pytest.raises(InvalidTypeError, match="model must be a GPT2; got 'pocket'"):
         atlas.is_of("pocket")  # type: ignore[arg-type]
     # The passage told of most often is told of a measure that nobody else knows.
     mixed = attnlab.atlas(pocket, texts(80), ["loss", counted], progress=False)

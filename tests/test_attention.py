@@ -48,7 +48,7 @@ def test_causal_mask() -> None:
 
 @pytest.mark.parametrize("T", [0, -1, 2.0, True, "3"])
 def test_causal_mask_refuses(T: Any) -> None:
-    with pytest.raises(AttnlabError, match="T must be an integer of at least 1; given "):
+    with pytest.raises(AttnlabError, match="T must be an integer of at least 1; got "):
         causal_mask(T)
 
 
@@ -220,7 +220,7 @@ def test_headings_say_X_where_the_memory_is_X() -> None:
     layer = heads_of(4)
     assert layer.heading_of("K") == "K = X W_K + b_K, split into heads"
     assert layer.heads[0].heading_of("V") == "V = X W_V + b_V"
-    assert layer.heads[0].heading_of("X") == "X: what enters attention"
+    assert layer.heads[0].heading_of("X") == "X: the input of attention"
     assert layer.heads[0].heading_of("memory") == "memory = X"
     assert layer.heading_of("W_K") == "W_K"
     X, memory, W = random(5, 3), random(7, 4), random(3, 2)
@@ -345,13 +345,13 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
         (lambda: attention(E5, E5, E5, dropout=-0.1), r"\[0, 1\)"),
         (lambda: attention(E5 * np.nan, E5, E5).weights, "NaN"),
         (lambda: attention(E5, E5, E5, "causal"), "causal_mask"),
-        (lambda: attention(E5, E5, E5, [[True], [True, False]]), "boolean"),
+        (lambda: attention(E5, E5, E5, [[True], [True, False]]), "a mask is not an array"),
         (lambda: attention(E5, E5, E5 * np.nan), "V holds NaN"),
         (lambda: attention(np.ones((5, 2), np.longdouble), E5, E5), "64 bits"),
         (lambda: causal_mask(2, -1), "cached.*-1"),
         (lambda: attention(E5, E5, E5, dropout="0.1"), r"\[0, 1\).*'0.1'"),
         (lambda: attention(E5, E5, E5, dropout=0.5, rng="seed"), "seed"),
-        (lambda: attention(E5, E5, E5, dropout=0.5, rng=-1), "at least 0"),
+        (lambda: attention(E5, E5, E5, dropout=0.5, rng=-1), "non-negative"),
         (lambda: self_attention([1.0, 2.0], E5[:2], E5[:2], E5[:2]), "X must be a matrix"),
         (lambda: self_attention(E5, None, E5[:2], E5[:2]), "W_Q"),
         (
@@ -521,7 +521,7 @@ def test_heads_of_nothing() -> None:
     "given", [{"T": 2**62}, {"T": 10**18}, {"T": 2, "cached": 2**62}, {"T": 2**63 - 1, "cached": 9}]
 )
 def test_masks_that_no_memory_holds(given: dict[str, int]) -> None:
-    with pytest.raises(AttnlabError, match="there is no memory for a mask of "):
+    with pytest.raises(AttnlabError, match="not enough memory for a mask of "):
         causal_mask(**given)
 
 
@@ -542,5 +542,5 @@ class Contrary:
 
 
 def test_a_mask_of_which_no_array_can_be_made() -> None:
-    with pytest.raises(AttnlabError, match="a mask is boolean"):
+    with pytest.raises(AttnlabError, match="a mask is not an array of numbers: 'no array'"):
         attention(random(3, 4), random(3, 4), random(3, 4), mask=Contrary())

@@ -745,21 +745,25 @@ def test_nothing_is_left_behind(odd: GPT2) -> None:
 REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
     "no mapping": (
         [1, 2],
-        "a dict of steps' names and arrays, .* given \\[1, 2\\]",
+        "a dict of steps' names and arrays, .* got \\[1, 2\\]",
         InvalidTypeError,
     ),
     "an array": (np.ones(3), "a dict of steps' names", InvalidTypeError),
     "empty": ({}, "there is nothing to check", InvalidValueError),
-    "no name": ({3: 1.0}, "a path is a str, .* given 3", InvalidTypeError),
+    "no name": ({3: 1.0}, "path must be a str, .* got 3", InvalidTypeError),
     "a typo": (
         {"blocks.1.attention.wieghts": 1.0},
-        "near it are blocks.1.attention.weights",
+        "similar ones are blocks.1.attention.weights",
         InvalidValueError,
     ),
-    "a bare name": ({"weights": 1.0}, "near it are blocks.0.attention.weights", InvalidValueError),
+    "a bare name": (
+        {"weights": 1.0},
+        "similar ones are blocks.0.attention.weights",
+        InvalidValueError,
+    ),
     "no such layer": (
         {"blocks.7.attention.weights": 1.0},
-        "near it are blocks.2.attention.weights",
+        "similar ones are blocks.2.attention.weights",
         InvalidValueError,
     ),
     "a part": (
@@ -788,11 +792,11 @@ REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
     "ragged": ({"embedding": [[1.0], [1.0, 2.0]]}, "is not an array of numbers", InvalidValueError),
     "complex": (
         {"embedding": np.ones((11, 35), complex)},
-        "must hold real numbers of at most 64 bits; given dtype complex128",
+        "must have a real dtype of at most 64 bits; got dtype complex128",
         InvalidTypeError,
     ),
-    "text": ({"embedding": "x"}, "must hold real numbers", InvalidTypeError),
-    "None": ({"embedding": None}, "must hold real numbers", InvalidTypeError),
+    "text": ({"embedding": "x"}, "must have a real dtype", InvalidTypeError),
+    "None": ({"embedding": None}, "must have a real dtype", InvalidTypeError),
     "integers beyond 64 bits": ({"embedding": [[10**400]]}, "real numbers", InvalidTypeError),
     "NaN": (
         {"embedding": np.where(np.arange(35) == 3, np.nan, np.ones((11, 35)))},
@@ -810,7 +814,7 @@ def test_what_can_not_be_checked(odd: GPT2, case: str) -> None:
 
 
 def test_what_it_can_not_be_checked_against(odd: GPT2) -> None:
-    with pytest.raises(InvalidTypeError, match=r"against a trace or a part of one, .* given 'x'"):
+    with pytest.raises(InvalidTypeError, match=r"against a trace or a part of one, .* got 'x'"):
         check({"weights": 1.0}, "x")  # type: ignore[arg-type]
     step = odd.generate([1, 2], 2, temperature=0, trace=True).steps[-1]
     with pytest.raises(InvalidValueError, match="is one step of generation"):

@@ -1056,9 +1056,9 @@ def test_a_variant_in_shards(sharded: Path) -> None:
 
 def test_arguments_of_another_kind(odd: Path) -> None:
     config = GPT2Config.from_file(odd / CONFIG)
-    with pytest.raises(InvalidTypeError, match="directory must be a str or a Path; given 5"):
+    with pytest.raises(InvalidTypeError, match="directory must be a str or a Path; got 5"):
         Checkpoint(5, config)  # type: ignore[arg-type]
-    with pytest.raises(InvalidTypeError, match=r"config must be a GPT2Config; given {}"):
+    with pytest.raises(InvalidTypeError, match=r"config must be a GPT2Config; got {}"):
         Checkpoint(odd, {})  # type: ignore[arg-type]
     assert np.array_equal(Checkpoint(str(odd), config)["W_P"], Checkpoint(odd, config)["W_P"])
 
@@ -1340,9 +1340,9 @@ def test_what_is_no_variant(variant: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"config": 5}, "config must be a GPT2Config; given 5"),
-        ({"vector": [1.0]}, r"vector must be a ndarray; given \[1.0\]"),
-        ({"vector": np.zeros(3)}, r"holds .* floats; given shape \(3,\)"),
+        ({"config": 5}, "config must be a GPT2Config; got 5"),
+        ({"vector": [1.0]}, r"vector must be a ndarray; got \[1.0\]"),
+        ({"vector": np.zeros(3)}, r"holds .* floats; got shape \(3,\)"),
         ({"dtype": "int8"}, "dtype must be float32 or float64"),
     ],
 )

@@ -331,8 +331,8 @@ def test_what_can_not_be_compared(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     cases = {
         "two results of one kind": (trace, trace.head(0, 0)),
-        "two traces, or parts of them; given 'x'": (trace, "x"),
-        "given None": (None, trace),
+        "two traces, or parts of them; got 'x'": (trace, "x"),
+        "got None": (None, trace),
         r"of 8 tokens .* scores \(4, 8, 8\), and Trace of 2": (trace, pocket.trace("The dog")),
         "through 3 blocks": (trace, GPT2.from_pretrained(REFERENCE / "odd").trace(np.arange(12))),
         "is one step of generation": (trace, steps_of_generation(pocket)[-1].trace),

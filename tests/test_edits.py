@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import sys
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ from attnlab import (
     equations,
     softmax,
 )
-from attnlab.errors import DisagreementError
+from attnlab.errors import DisagreementError, InvalidValueError
 from attnlab.forward.edits import FIXED
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import ParameterVector, parameter_count
@@ -526,6 +527,23 @@ def test_threads_that_look_at_one_edited_trace(odd: GPT2) -> None:
             assert all(one is found[0] or one == found[0] for one in found)
 
 
+def test_an_edited_trace_is_copied_while_another_thread_looks_at_it(odd: GPT2) -> None:
+    paths = all_paths(odd.trace("the hen"))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            edited = odd.trace("the hen").edited({"blocks.0.attention.heads.2.output": 0})
+            with ThreadPoolExecutor(1) as pool:
+                looked = pool.submit(lambda one=edited: [attnlab.at(one, path) for path in paths])
+                while not looked.done():
+                    copy.deepcopy(edited)
+                looked.result()
+            check_same(edited, copy.deepcopy(edited))
+    finally:
+        sys.setswitchinterval(interval)
+
+
 def test_a_deep_model_and_many_edits_do_not_recurse() -> None:
     config = GPT2Config(vocab_size=256, n_positions=4, n_embd=2, n_layer=400, n_head=1)
     vector = np.full(parameter_count(config), 0.01)
@@ -642,17 +660,20 @@ def test_a_step_of_generation_edited_later_leaves_the_others_alone(odd: GPT2) ->
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("blocks.3.mlp.output", "near it are blocks.2.mlp.output"),
-        ("blocks.-1.output", "near it are blocks.2.output"),
-        ("blocks.-9.output", "near it are blocks.0.output"),
-        ("blocks.1.attention.heads.7.weights", "near it are blocks.1.attention.heads.4.weights"),
-        ("blocks.1.attention.wieghts", "near it are blocks.1.attention.weights"),
-        ("block.1.mid", "near it are blocks.1.mid"),
+        ("blocks.3.mlp.output", "similar ones are blocks.2.mlp.output"),
+        ("blocks.-1.output", "similar ones are blocks.2.output"),
+        ("blocks.-9.output", "similar ones are blocks.0.output"),
+        (
+            "blocks.1.attention.heads.7.weights",
+            "similar ones are blocks.1.attention.heads.4.weights",
+        ),
+        ("blocks.1.attention.wieghts", "similar ones are blocks.1.attention.weights"),
+        ("block.1.mid", "similar ones are blocks.1.mid"),
         ("blocks.1.attn.pattern", "TransformerLens's pattern is blocks"),
         ("blocks.1.attention.heads.2", "blocks.1.attention.heads.2."),
-        ("blocks.1", "near it are blocks.1.mid"),
-        (" embedding", "near it are embedding"),
-        ("embedding\n", r"'embedding\\n' is no step to edit; near it are embedding"),
+        ("blocks.1", "similar ones are blocks.1.mid"),
+        (" embedding", "similar ones are embedding"),
+        ("embedding\n", r"'embedding\\n' isn't a step to edit; similar ones are embedding"),
         ("blocks. 0.output", "blocks.0.output"),
         ("blocks.٠.output", "blocks.0.output"),
         ("blocks.00.output", "blocks.0.output"),
@@ -661,16 +682,16 @@ def test_a_step_of_generation_edited_later_leaves_the_others_alone(odd: GPT2) ->
         ("blocks[0].output", "blocks.0.output"),
         ("blocks.1e0.output", "blocks.0.output"),
         (f"blocks.{'9' * 5000}.output", "blocks.0.output"),
-        ("x" * 5000, "near it are"),
-        ("", "'' is no step to edit; near it are"),
-        ("ids", "no step to edit"),
-        ("n_head", "no step to edit"),
-        ("rows_of_W_E", "near it are W_E"),
-        ("blocks.0.attention.memory", "no step to edit"),
-        ("blocks.0.attention.K_cache", "no step to edit"),
-        ("blocks.0.attention.dropout_mask", "near it are blocks.0.attention.mask"),
-        ("blocks.0.mlp_dropout", "no step to edit"),
-        ("tokens", "no step to edit"),
+        ("x" * 5000, "similar ones are"),
+        ("", "'' isn't a step to edit; similar ones are"),
+        ("ids", "isn't a step to edit"),
+        ("n_head", "isn't a step to edit"),
+        ("rows_of_W_E", "similar ones are W_E"),
+        ("blocks.0.attention.memory", "isn't a step to edit"),
+        ("blocks.0.attention.K_cache", "isn't a step to edit"),
+        ("blocks.0.attention.dropout_mask", "similar ones are blocks.0.attention.mask"),
+        ("blocks.0.mlp_dropout", "isn't a step to edit"),
+        ("tokens", "isn't a step to edit"),
     ],
 )
 def test_paths_that_lead_to_no_step(odd: GPT2, path: str, told: str) -> None:
@@ -694,8 +715,8 @@ def test_paths_that_lead_to_no_step(odd: GPT2, path: str, told: str) -> None:
         ("", "it has blocks"),
         ("embedding.0", "there is no part 'embedding.0'$"),
         ("_run", "it has blocks"),
-        (3, "a path is a str, .* given 3"),
-        (["embedding"], r"given \['embedding'\]"),
+        (3, "path must be a str, .* got 3"),
+        (["embedding"], r"got \['embedding'\]"),
     ],
 )
 def test_parts_that_are_not_there(odd: GPT2, path: Any, told: str) -> None:
@@ -739,21 +760,21 @@ LAYER = "blocks.1.attention"
 @pytest.mark.parametrize(
     ("edits", "kind", "told"),
     [
-        (None, TypeError, "edits are a dict of paths and what takes their place; given None"),
-        ([("embedding", 0)], TypeError, "edits are a dict"),
-        ("embedding=0", TypeError, "edits are a dict"),
-        ({3: 0}, TypeError, "a path is a str, such as 'embedding'; given 3"),
-        ({"embedding": np.zeros((3, 35))}, ValueError, r"\(4, 35\); given shape \(3, 35\)"),
-        ({"embedding": np.zeros((1, 4, 35))}, ValueError, r"shape \(4, 35\); given .*\(1, 4, 35\)"),
+        (None, TypeError, "edits must be a dict of paths and values; got None"),
+        ([("embedding", 0)], TypeError, "edits must be a dict"),
+        ("embedding=0", TypeError, "edits must be a dict"),
+        ({3: 0}, TypeError, "path must be a str, such as 'embedding'; got 3"),
+        ({"embedding": np.zeros((3, 35))}, ValueError, r"\(4, 35\); got shape \(3, 35\)"),
+        ({"embedding": np.zeros((1, 4, 35))}, ValueError, r"shape \(4, 35\); got .*\(1, 4, 35\)"),
         ({f"{LAYER}.heads.2.weights": np.zeros((4, 3))}, ValueError, r"heads.2.weights has .*4, 4"),
         ({f"{LAYER}.heads.2.W_Q": np.zeros((35, 8))}, ValueError, r"heads.2.W_Q has .*\(35, 7\)"),
-        ({f"{LAYER}.scale": [1, 2]}, ValueError, r"scale has shape \(\); given shape \(2,\)"),
-        ({"embedding": "0"}, TypeError, "embedding holds float32; given <U1"),
-        ({"embedding": None}, TypeError, "embedding holds float32; given object"),
-        ({"embedding": 1j}, TypeError, "holds float32; given complex128"),
-        ({"embedding": True}, TypeError, "holds float32; given bool"),
-        ({"embedding": 10**400}, TypeError, "holds float32; given object"),
-        ({"embedding": {"a": 1}}, TypeError, "holds float32; given object"),
+        ({f"{LAYER}.scale": [1, 2]}, ValueError, r"scale has shape \(\); got shape \(2,\)"),
+        ({"embedding": "0"}, TypeError, "embedding has dtype float32; got <U1"),
+        ({"embedding": None}, TypeError, "embedding has dtype float32; got object"),
+        ({"embedding": 1j}, TypeError, "has dtype float32; got complex128"),
+        ({"embedding": True}, TypeError, "has dtype float32; got bool"),
+        ({"embedding": 10**400}, TypeError, "has dtype float32; got object"),
+        ({"embedding": {"a": 1}}, TypeError, "has dtype float32; got object"),
         (
             {"embedding": [[1.0, 2.0], [3.0]]},
             ValueError,
@@ -764,33 +785,37 @@ LAYER = "blocks.1.attention"
             TypeError,
             r"an array of numbers: 'call detach\(\) first'",
         ),
-        ({"embedding": float("nan")}, ValueError, "embedding can't be .* NaN, or is infinite"),
-        ({f"{LAYER}.heads.2.scores": -np.inf}, ValueError, "heads.2.scores can't be .* infinite"),
+        ({"embedding": float("nan")}, ValueError, "edit of embedding: .* NaN, or .* infinite"),
+        ({f"{LAYER}.heads.2.scores": -np.inf}, ValueError, "heads.2.scores: .* infinite"),
         ({"embedding": 1e300}, ValueError, "infinite in float32"),
         ({"embedding": lambda x: x * 1e30 * 1e30}, ValueError, "infinite in float32"),
-        ({"embedding": lambda x: x / 0}, ValueError, "NaN, or is infinite"),
-        ({f"{LAYER}.masked_scores": np.nan}, ValueError, "masked_scores can't be .* NaN"),
+        ({"embedding": lambda x: x / 0}, ValueError, "NaN, or numbers that are infinite"),
+        ({f"{LAYER}.masked_scores": np.nan}, ValueError, "masked_scores: it has NaN"),
         ({f"{LAYER}.masked_scores": -np.inf}, ValueError, "leaves query 0, 0 no key"),
-        ({"mask": False}, ValueError, "mask can't be edited so: it leaves query 0 no key to att"),
-        ({f"{LAYER}.mask": [[1, 0, 0, 0]]}, TypeError, "mask holds bool; given int64"),
+        ({"mask": False}, ValueError, "edit of mask: it leaves query 0 no key to att"),
+        ({f"{LAYER}.mask": [[1, 0, 0, 0]]}, TypeError, "mask has dtype bool; got int64"),
         ({f"{LAYER}.heads.2.mask": ~np.eye(4, dtype=bool)[1:2]}, None, ""),
         ({f"{LAYER}.heads.2.mask": ~causal_mask(4)}, ValueError, "leaves query 3 no key"),
-        ({f"{LAYER}.scale": 0}, ValueError, "scale can't be edited so: scores are divided by it"),
+        ({f"{LAYER}.scale": 0}, ValueError, "scale: it must not be 0"),
         ({f"{LAYER}.heads.2.scale": 0.0}, ValueError, "scores are divided by it"),
-        ({"epsilon": -1}, ValueError, "a root is taken of it"),
+        ({"epsilon": -1}, ValueError, "must not be negative"),
         ({"epsilon": 0}, None, ""),
-        ({"positions": 17}, ValueError, "positions can't be edited so: there are 17 positions"),
+        ({"positions": 17}, ValueError, "edit of positions: there are 17 positions"),
         ({"positions": -1}, ValueError, "there are 17 positions"),
-        ({"positions": 0.5}, TypeError, "positions holds int64; given float64"),
+        ({"positions": 0.5}, TypeError, "positions has dtype int64; got float64"),
         ({"embedding": failing}, ValueError, r"the edit of embedding raised KeyError\('mine'\)"),
         ({"embedding": lambda: 0}, ValueError, "the edit of embedding raised TypeError"),
         ({"embedding": in_place}, ValueError, "the edit of embedding raised ValueError.*read-only"),
         ({f"{LAYER}.heads.2.weights": in_place}, ValueError, "read-only"),
         ({"blocks.1.mlp.hidden": in_place}, ValueError, "read-only"),
         ({"W_E": in_place}, ValueError, "read-only"),
-        ({"embedding": lambda x: None}, TypeError, "edit of embedding returned None, and no array"),
+        (
+            {"embedding": lambda x: None},
+            TypeError,
+            "edit of embedding returned None instead of an array",
+        ),
         ({"embedding": lambda x: [[1], [1, 2]]}, ValueError, "not an array of numbers"),
-        ({"embedding": lambda x: x[:2]}, ValueError, r"\(4, 35\); given shape \(2, 35\)"),
+        ({"embedding": lambda x: x[:2]}, ValueError, r"\(4, 35\); got shape \(2, 35\)"),
         ({"embedding": np.zeros}, ValueError, "raised TypeError"),
     ],
 )
@@ -812,6 +837,22 @@ def test_what_follows_an_edit_and_overflows_is_told(odd: GPT2) -> None:
     with pytest.raises(AttnlabError, match="edit of embedding raised KeyError") as caught:
         odd.generate("the hen", 2, edits={"embedding": failing})
     assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "told"),
+    [
+        ("scale", 1e300, "attention.scores overflows"),
+        ("scale", 1e-45, "attention.scores overflows"),
+        ("X", 3e38, "attention.QKV overflows"),
+    ],
+)
+def test_what_follows_an_edit_of_one_head_and_overflows_is_told(
+    odd: GPT2, name: str, number: float, told: str
+) -> None:
+    edited = odd.trace("the hen").edited({f"blocks.1.attention.heads.1.{name}": number})
+    with pytest.raises(InvalidValueError, match=f"blocks.1.{told}"):
+        edited.logits  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -856,7 +897,7 @@ def test_an_edit_is_what_it_was_when_it_was_made(odd: GPT2) -> None:
 
 def test_weights_that_do_not_sum_to_1_are_told_in_the_title(odd: GPT2) -> None:
     trace, path = odd.trace("the hen"), "blocks.1.attention.heads.2.weights"
-    told = f"edited: {path} (rows that do not sum to 1)"
+    told = f"edited: {path} (rows that don't sum to 1)"
     assert trace.edited({path: lambda x: x / 2}).head(1, 2).title.endswith(told)
     assert trace.edited({path: 0.25}).title.endswith(f"blocks of 5 heads, edited: {path}")
     # Rounding is not reported; what exceeds the rounding of half precision is.
@@ -916,7 +957,7 @@ def test_the_arithmetic_goes_up_to_an_edit_and_on_from_it(odd: GPT2, place: str,
         assert [told.split()[-1], lines[lines.index(told) - 1].split()[-1]] == [now, was]
     else:
         told = lines[lines.index(heading) + 1]
-        assert told.endswith(f" {was}; edited here: {now} instead of {was}")
+        assert told.endswith(f" {was}; edited: {now} instead of {was}")
     assert str(explanation).count("edited here") == 1
     after = {"raw_scores": f"\n  {now} / 2.6458 = ", "scores": f" = {now}"}.get(name, "")
     assert after in str(explanation).partition(told)[2]
@@ -933,13 +974,13 @@ def test_a_scale_a_mask_and_a_context_that_are_edited_are_explained(odd: GPT2) -
     trace, layer = odd.trace("the hen"), "blocks.1.attention"
     for path in (f"{layer}.scale", f"{layer}.heads.2.scale"):
         head = trace.edited({path: 0.5}).head(1, 2)
-        text = "√7 = 2.6458; edited here: 0.5 instead of 2.6458"
+        text = "√7 = 2.6458; edited: 0.5 instead of 2.6458"
         assert text in str(head.explain(3, 1))
         assert text in str(head.explain(3))
         assert head.explain(3).numbers["unedited"] == {"scale": 7**0.5}
     for path in (f"{layer}.mask", f"{layer}.heads.2.mask"):
         head = trace.edited({path: True}).head(1, 2)
-        assert "False; edited here: True instead of False" in str(head.explain(1, 3))
+        assert "False; edited: True instead of False" in str(head.explain(1, 3))
         assert head.explain(1, 3).numbers["unedited"] == {"mask": False}
         assert head.explain(1).numbers["unedited"]["mask"] == [True, True, False, False]
         assert "over the 4 keys that may be seen" in str(head.explain(1, 3))

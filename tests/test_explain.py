@@ -228,9 +228,13 @@ def test_keys_from_a_cache_go_by_their_position() -> None:
 @pytest.mark.parametrize(
     ("look", "kind", "message"),
     [
-        (lambda head: head.explain(12, 0), IndexError, "no query 12; queries are 0 to 11"),
-        (lambda head: head.explain(-13), IndexError, "no query -13"),
-        (lambda head: head.explain(0, 12), IndexError, "no key 12; keys are 0 to 11"),
+        (
+            lambda head: head.explain(12, 0),
+            IndexError,
+            "query 12 is out of range; queries are 0 to 11",
+        ),
+        (lambda head: head.explain(-13), IndexError, "query -13 is out of range"),
+        (lambda head: head.explain(0, 12), IndexError, "key 12 is out of range; keys are 0 to 11"),
         (lambda head: head.explain("0", 1), ValueError, "'0' is not among the tokens"),
         (lambda head: head.explain(0, b"the"), TypeError, "key.*integer.*b'the'"),
         (lambda head: head.explain(0, 1.0), TypeError, "key.*integer.*1.0"),
@@ -247,12 +251,14 @@ def test_places_that_are_not_there(
 
 def test_several_heads_at_once_are_refused() -> None:
     trace = GPT2.from_pretrained(REFERENCE / "odd").trace("the hen")
-    with pytest.raises(AttnlabError, match=r"shape \(5, 4, 4\).*first take one head, as .heads"):
+    with pytest.raises(
+        AttnlabError, match=r"shape \(5, 4, 4\).*first choose a head, such as .heads"
+    ):
         trace.blocks[0].attention.explain(1, 0)
     batch = np.ones((2, 3, 4))
     with pytest.raises(AttnlabError, match=r"attention\(Q\[0\], K\[0\], V\[0\]\)"):
         attnlab.attention(batch, batch, batch).explain(1, 0)
-    with pytest.raises(AttnlabError, match="first take one head"):
+    with pytest.raises(AttnlabError, match="first choose a head"):
         attnlab.attention(np.ones((3, 4)), np.ones((3, 4)), batch).explain(1, 0)
 
 
@@ -287,7 +293,7 @@ def test_what_floats_lose_near_zero_is_no_disagreement(scale: float) -> None:
     "width", [0, -1, 5.5, math.nan, True, None, "a", (2,), np.ma.masked_equal(0, 0)], ids=str
 )
 def test_a_width_is_a_number_of_columns(toy: Attention, width: Any) -> None:
-    with pytest.raises(AttnlabError, match="width must be an integer of at least 1; given "):
+    with pytest.raises(AttnlabError, match="width must be an integer of at least 1; got "):
         toy.explain(2, 0).text(width)
 
 
@@ -322,7 +328,5 @@ def test_a_key_by_its_text_among_other_tokens() -> None:
 
 
 def test_names_of_rows_that_have_none(toy: Attention) -> None:
-    with pytest.raises(
-        AttnlabError, match="no tokens that name its rows: give the number of a que"
-    ):
+    with pytest.raises(AttnlabError, match="no tokens: give the number of a query"):
         toy.explain("it")

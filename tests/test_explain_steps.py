@@ -400,7 +400,7 @@ def test_an_id_keeps_all_its_digits() -> None:
 
 def test_a_notebook_shows_it(pocket: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     explanation = pocket.explain("blocks.1.mid")
-    assert "A residual: what attention found" in explanation._repr_html_()
+    assert "A residual connection: " in explanation._repr_html_()
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
     assert "残差：注意力找到的东西是加上去的" in explanation._repr_html_()
 
@@ -481,14 +481,17 @@ def test_parameters(odd: GPT2) -> None:
         (lambda t: t.explain(["logits"]), r"no step \['logits'\]"),
         (lambda t: t.explain("blocks.0.attn_out"), "TransformerLens's attn_out"),
         (lambda t: t.explain("mask"), None),
-        (lambda t: t.explain("embedding", 8), "no token 8; tokens are 0 to 7"),
-        (lambda t: t.explain("embedding", -9), "no token -9"),
+        (lambda t: t.explain("embedding", 8), "token 8 is out of range; tokens are 0 to 7"),
+        (lambda t: t.explain("embedding", -9), "token -9 is out of range"),
         (lambda t: t.explain("embedding", "cat"), "'cat' is not among the tokens"),
-        (lambda t: t.explain("embedding", 1.5), "token is an integer; given 1.5"),
-        (lambda t: t.explain("embedding", True), "token is an integer; given True"),
-        (lambda t: t.explain("embedding", 0, 128), "no component 128; components are 0 to 127"),
-        (lambda t: t.explain("embedding", 0, "dog"), "component is an integer; given 'dog'"),
-        (lambda t: t.explain("embedding", 0, np.nan), "component is an integer; given nan"),
+        (lambda t: t.explain("embedding", 1.5), "token must be an integer; got 1.5"),
+        (lambda t: t.explain("embedding", True), "token must be an integer; got True"),
+        (
+            lambda t: t.explain("embedding", 0, 128),
+            "component 128 is out of range; components are 0 to 127",
+        ),
+        (lambda t: t.explain("embedding", 0, "dog"), "component must be an integer; got 'dog'"),
+        (lambda t: t.explain("embedding", 0, np.nan), "component must be an integer; got nan"),
         (lambda t: t.explain("logits", 0, "dogs!"), "'dogs!' is not one token of the vocabulary"),
         (lambda t: t.explain("logits", 0, 10**9), "not in the vocabulary"),
         (lambda t: t.explain("logits", 0, -1), "not in the vocabulary"),
@@ -496,19 +499,22 @@ def test_parameters(odd: GPT2) -> None:
         (lambda t: t.explain("gain", "it"), "gain of .* has no tokens to choose from"),
         (lambda t: t.explain("ids", 0, 1), "ids of .* has no components to choose from"),
         (lambda t: t.explain("epsilon", component=1), "epsilon of .* has no components"),
-        (lambda t: t.explain("blocks.0.attention.weights"), "first take one head, as .heads"),
-        (lambda t: t.explain("blocks.0.attention.scores", 1, 0), "first take one head, as .heads"),
+        (lambda t: t.explain("blocks.0.attention.weights"), "first choose a head, such as .heads"),
+        (
+            lambda t: t.explain("blocks.0.attention.scores", 1, 0),
+            "first choose a head, such as .heads",
+        ),
         (lambda t: t.explain("blocks.0.attention_dropout"), "made without attention_dropout"),
         (lambda t: t.explain("blocks.0.attention.dropout_mask"), "made without dropout_mask"),
         (lambda t: t.explain("blocks.0.attention.K_cache"), "made without K_cache"),
         (lambda t: t.explain("blocks.0.attention.Q", 0, 128), "components are 0 to 127"),
         (lambda t: t.head(0, 0).explain(0, 0, step="Q"), "Q of .* has no keys to choose from"),
-        (lambda t: t.head(0, 0).explain(0, 0, component=1), "the same here: give one of them"),
+        (lambda t: t.head(0, 0).explain(0, 0, component=1), "the same here; give only one"),
         (lambda t: t.head(0, 0).explain("cat", step="K"), "'cat' is not among the tokens"),
-        (lambda t: t.head(0, 0).explain(9, step="V"), "no key 9; keys are 0 to 7"),
+        (lambda t: t.head(0, 0).explain(9, step="V"), "key 9 is out of range; keys are 0 to 7"),
         (lambda t: t.head(0, 0).explain(step="softmax"), "has no step 'softmax'; its steps are Q"),
-        (lambda t: t.gradients(5).explain("blocks.0.mid"), "a gradient is not made as its step is"),
-        (lambda t: t.gradients(5).blocks[0].mlp.explain(), "a gradient is not made as its step is"),
+        (lambda t: t.gradients(5).explain("blocks.0.mid"), "gradients can't be explained"),
+        (lambda t: t.gradients(5).blocks[0].mlp.explain(), "gradients can't be explained"),
     ],
 )
 def test_what_is_not_there(pocket: Trace, look: Any, message: str | None) -> None:
@@ -702,7 +708,7 @@ def test_another_text_and_several_heads_of_ones_own() -> None:
                 assert part.explain(step=step).numbers
     assert several.explain(step="Q", component=3).numbers["step"] == "heads.1.Q"
     batch = rng.standard_normal((2, 3, 4))
-    with pytest.raises(AttnlabError, match=r"Q of shape \(2, 3, 4\); .* one sequence"):
+    with pytest.raises(AttnlabError, match=r"Q of shape \(2, 3, 4\)\. .* a sequence"):
         attnlab.attention(batch, batch, batch).explain(step="Q")
     with pytest.raises(AttnlabError, match=r"Q of shape \(2, 2, 3, 2\)"):
         attnlab.multi_head_attention(batch, *square, n_head=2).explain(step="Q")
@@ -731,7 +737,7 @@ def test_what_is_dropped(odd: GPT2) -> None:
         numbers = head.explain(token, 1, step="dropout_mask").numbers
         assert numbers["value"] == head.dropout_mask[token, 1]
     assert trained.explain("logits", 1, 7).numbers["id"] == 7
-    with pytest.raises(AttnlabError, match="number of a token id is an integer"):
+    with pytest.raises(AttnlabError, match="token id must be an integer"):
         trained.explain("logits", 1, "n")
     several = ForwardPass([ids, ids], odd.parameters)
     with pytest.raises(AttnlabError, match=r"embedding of shape \(2, 3, 35\)"):
@@ -748,11 +754,11 @@ def test_after_a_cache(odd: GPT2) -> None:
         assert re.search(r"\ni +(X|memory)\[0, i\]", str(new))
         old = head.explain(2, step=name, component=3)
         assert old.numbers["value"] == getattr(head, name)[2, 3]
-        assert "found in the cache, made when its token was new" in str(old)
+        assert "from the cache: " in str(old)
         layer = step.blocks[1].attention
         in_cache = layer.explain(2, step=f"{name}_cache", component=17)
         assert str(in_cache) == str(old)
-        with pytest.raises(AttnlabError, match="no key 4; keys are 0 to 3"):
+        with pytest.raises(AttnlabError, match="key 4 is out of range; keys are 0 to 3"):
             layer.explain(4, step=f"{name}_cache")
     assert head.explain(0, step="Q").numbers["query"] == 0
     assert "query 4 (" in head.explain(step="Q").title
@@ -805,7 +811,7 @@ def test_probabilities_by_hand(tiny: Trace) -> None:
 def test_where_there_are_no_probabilities(pocket: Trace) -> None:
     with pytest.raises(AttnlabError, match="Block 0 has no step 'probabilities'"):
         pocket.explain("blocks.0.probabilities")
-    with pytest.raises(AttnlabError, match="a gradient is not made"):
+    with pytest.raises(AttnlabError, match="gradients can't be explained"):
         pocket.gradients(5).explain("probabilities")
     with pytest.raises(AttnlabError, match="not one token of the vocabulary"):
         pocket.explain("probabilities", 0, "xyzzy")

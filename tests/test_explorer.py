@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -83,7 +84,7 @@ def answer(
         return response.status, found, response.read()
 
 
-def traced(explorer: Explorer, text: str = TEXT, *ablated: list[int]) -> Any:
+def traced(explorer: Explorer, text: str = TEXT, *ablated: list[Any]) -> Any:
     body = {"text": text, "ablated": list(ablated)}
     status, _, content = answer(explorer, "POST", "/trace", body)
     assert status == 200, content
@@ -205,6 +206,21 @@ def test_ablated_mlps(explorer: Explorer, pocket: GPT2) -> None:
     assert probabilities(explorer, described) == pytest.approx(wanted, rel=1e-4)
 
 
+def test_changed_steps(explorer: Explorer, pocket: GPT2) -> None:
+    trace, other = pocket.trace(TEXT), pocket.trace(TEXT.replace("dog", "cat"))
+    path, scale = "blocks.1.attention.heads.2", 32**0.5
+    for changes, edits in (
+        ([[1, 2, "weights", 50]], {f"{path}.weights": lambda weights: weights / 2}),
+        ([[1, 2, "V", "of", *other.tokens.ids.tolist()]], {f"{path}.V": other.head(1, 2).V}),
+        ([["mask"], [0, 1]], {"mask": True, "blocks.0.attention.heads.1.context": 0}),
+        ([["root"]], {f"blocks.{n}.attention.Q": lambda Q: Q * scale for n in range(2)}),
+    ):
+        described = traced(explorer, TEXT, *changes)
+        expected = trace.edited(edits)
+        wanted = {token.symbol: token.probability for token in expected.next_tokens(TOKENS)}
+        assert probabilities(explorer, described) == pytest.approx(wanted, rel=1e-3, abs=1e-6)
+
+
 def test_numbers(explorer: Explorer, pocket: GPT2) -> None:
     described, attention = traced(explorer), pocket.trace(TEXT).blocks[1].attention
     found = np.frombuffer(numbers(explorer, described["id"], "attention.1"), "<f4")
@@ -302,14 +318,14 @@ def test_a_text_that_means_to_be_markup(pocket: GPT2) -> None:
         ({"text": "a", "ids": [1]}, "either a text is traced or ids are"),
         ({"text": "a", "ablated": {}}, "ablated must be a list"),
         ({"text": "a", "ablated": None}, "ablated must be a list"),
-        ({"text": "a", "ablated": [0, 1]}, "a place is [layer, head] or [layer]; given 0"),
-        ({"text": "a", "ablated": [[]]}, "a place is [layer, head] or [layer]"),
-        ({"text": "a", "ablated": [[0, 1, 2]]}, "a place is [layer, head] or [layer]"),
-        ({"text": "a", "ablated": [["0.mlp", 1]]}, "a place must be an integer"),
-        ({"text": "a", "ablated": [[0, True]]}, "a place must be an integer"),
-        ({"text": "a", "ablated": [[-1, 0]]}, "a place must be an integer"),
-        ({"text": "a", "ablated": [[0, 4]]}, "is no step to edit"),
-        ({"text": "a", "ablated": [[2]]}, "is no step to edit"),
+        ({"text": "a", "ablated": [0, 1]}, "a change is [layer, head] or [layer]"),
+        ({"text": "a", "ablated": [[]]}, "a change is [layer, head] or [layer]"),
+        ({"text": "a", "ablated": [[0, 1, 2]]}, "a change is [layer, head] or [layer]"),
+        ({"text": "a", "ablated": [["0.mlp", 1]]}, "a change is"),
+        ({"text": "a", "ablated": [[0, True]]}, "isn't a step to edit"),
+        ({"text": "a", "ablated": [[-1, 0]]}, "isn't a step to edit"),
+        ({"text": "a", "ablated": [[0, 4]]}, "isn't a step to edit"),
+        ({"text": "a", "ablated": [[2]]}, "isn't a step to edit"),
         (b"", "no JSON object"),
         (b"[]", "no JSON object"),
         (b"{", "no JSON object"),
@@ -384,7 +400,7 @@ def test_what_is_not_there(explorer: Explorer) -> None:
     id = traced(explorer)["id"]
     odd = ("attention", "", "../../etc/passwd", f"way.{'9' * 5000}")
     for name in ("attention.2", "attention.-1", "attention.x", *odd):
-        assert b"there is no pack" in numbers(explorer, id, name, 400)
+        assert b"unknown pack" in numbers(explorer, id, name, 400)
     assert answer(explorer, "GET", "/nothing")[0] == 404
     assert answer(explorer, "GET", "/trace")[0] == 405
     assert answer(explorer, "DELETE", "/numbers")[0] == 405
@@ -519,6 +535,48 @@ def test_those_that_stall_hurt_nobody(pocket: GPT2, sent: str) -> None:
         traced(explorer)
         explorer.stop()
         assert not explorer.is_running
+
+
+def test_half_sent_heads_leave_room_and_are_ended(
+    pocket: GPT2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "MOST_CONNECTIONS", 5)
+    with pocket.explore() as explorer, contextlib.ExitStack() as connections:
+        waiting = [connections.enter_context(stalled(explorer, HALF_A_HEAD)) for _ in range(20)]
+        traced(explorer)
+        for ended in waiting[:10]:  # an end, or a reset
+            with contextlib.suppress(ConnectionError):
+                assert ended.recv(1) == b""
+    monkeypatch.setattr(room, "PATIENCE", 0.01)
+    with pocket.explore() as explorer, stalled(explorer, HALF_A_HEAD) as connection:
+        assert connection.recv(1) == b""
+
+
+@posix
+def test_a_forked_process_does_not_wait_for_its_parents_thread(pocket: GPT2) -> None:
+    with pocket.explore() as explorer:
+        child = multiprocessing.get_context("fork").Process(target=explorer.stop)
+        child.start()
+        child.join(PATIENCE)
+        ended = child.exitcode
+        child.kill()
+        assert ended == 0
+        traced(explorer)
+
+
+def test_so_many_traces_are_kept(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MOST_KEPT", 3)
+    cache = room.TraceCache(pocket, "en")
+    ids = [cache.described([n, 5])["id"] for n in range(5)]
+    assert list(cache._kept) == ids[2:]
+
+
+def test_without_a_text_a_model_of_few_positions_shows_the_first_tokens() -> None:
+    odd = GPT2.from_pretrained(REFERENCE / "odd")
+    cut = odd.tokenizer.encode(room.START)[: odd.config.n_positions]
+    assert len(cut) == odd.config.n_positions == 17
+    with odd.explore() as explorer:
+        assert explorer.is_running
 
 
 def test_a_body_that_does_not_come(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -784,7 +842,7 @@ def test_the_command_ends_when_the_page_says_so() -> None:
     process = start("explore", "--file", str(REFERENCE / "odd" / "config.json"), "--no-browser")
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
-    assert "; this model reads at most" in err
+    assert "is too long: the model has 17 positions" in err
     process = start("explore", "the hen", "--no-browser")
     assert answer(link_of(process), "POST", "/stop")[0] == 200
     _, err = process.communicate(timeout=PATIENCE)

@@ -112,7 +112,7 @@ class Odd:
 )
 def test_what_is_no_path(given: Any) -> None:
     for call in (as_path, make_directory, lambda path: write_whole(path, b"")):
-        with pytest.raises(InvalidTypeError, match="path must be a str or a Path; given "):
+        with pytest.raises(InvalidTypeError, match="path must be a str or a Path; got "):
             call(given)
 
 
@@ -157,7 +157,7 @@ def test_the_tilde_is_ones_home(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_a_message_shows() -> None:
     assert quoted("x") == "'x'"
-    assert quoted(Odd()) == "one of type Odd"
+    assert quoted(Odd()) == "a Odd"
     assert quoted(10**5000) == "one of type int"
     assert quoted([7] * 100, 10) == "[7, 7, 7,…"
 
@@ -175,7 +175,7 @@ class Wordless:
         (2, "2"),
         (None, "None"),
         ([1], "[1]"),
-        (Wordless(), "one of type Wordless"),
+        (Wordless(), "a Wordless"),
         ("a\x1b[2J\nb", "a\\x1b[2J\nb"),
         ("x" * 1000, "x" * 90 + "…" + "x" * 90),
     ],

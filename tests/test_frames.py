@@ -112,11 +112,11 @@ def test_steps_that_are_asked_for(odd: GPT2) -> None:
     ("look", "message"),
     [
         (lambda trace: trace.head(0, 0).to_dataframe("wieghts"), "'wieghts'; its steps are"),
-        (lambda trace: trace.blocks[0].attention.to_dataframe(), "first take one head"),
-        (lambda trace: trace.to_xarray(["wieghts"]), "'wieghts' .*steps are .*weights"),
+        (lambda trace: trace.blocks[0].attention.to_dataframe(), "first choose a head"),
+        (lambda trace: trace.to_xarray(["wieghts"]), "'wieghts'; steps are .*weights"),
         (lambda trace: trace.to_xarray(["dropout_mask"]), "made without dropout_mask"),
-        (lambda trace: trace.to_xarray(5), "steps must be a text or a list .* given 5"),
-        (lambda trace: trace.to_xarray([5]), r"steps must be a text or a list .* given \[5\]"),
+        (lambda trace: trace.to_xarray(5), "steps must be a text or a list .* got 5"),
+        (lambda trace: trace.to_xarray([5]), r"steps must be a text or a list .* got \[5\]"),
         (lambda trace: trace.to_xarray(name for name in ["Q"]), "steps must be a text or a list"),
     ],
 )

@@ -141,7 +141,7 @@ def test_gelu_of_any_shape(shape: tuple[int, ...]) -> None:
         (lambda: linear(np.ones((2, 3)), np.ones((4, 5))), r"\(2, 3\) and \(4, 5\)"),
         (lambda: linear(np.ones((2, 3)), np.ones((3, 5)), np.ones(3)), r"\(5,\).*\(3,\)"),
         (lambda: layer_norm(np.ones((2, 3)), np.ones(3), np.ones(2)), r"\(3,\) and \(2,\)"),
-        (lambda: gelu(["a"]), "real numbers"),
+        (lambda: gelu(["a"]), "real dtype"),
         (lambda: softmax([[1.0], [1.0, 2.0]]), "not an array"),
         (lambda: softmax([1j]), "complex"),
         (lambda: softmax([True]), "bool"),
@@ -184,7 +184,7 @@ def test_float32_agrees_with_float64(x: Array) -> None:
     ids=str,
 )
 def test_epsilon_is_a_number(eps: Any) -> None:
-    with pytest.raises(AttnlabError, match="eps must be a number of at least 0; given "):
+    with pytest.raises(AttnlabError, match="eps must be a number of at least 0; got "):
         layer_norm(np.eye(3), np.ones(3), np.ones(3), eps)
 
 
@@ -194,6 +194,13 @@ def test_epsilon_may_be_an_array_without_axes() -> None:
     assert normalised.dtype == np.float32
     # By hand: the mean is 7/3, the variance 14/9.
     assert np.allclose(normalised, (x - 7 / 3) / math.sqrt(14 / 9 + 0.5))
+
+
+def test_masked_cells_of_a_mask_are_not_lost() -> None:
+    mask = np.ma.masked_array(np.ones((3, 3), bool), mask=np.eye(3))
+    with pytest.raises(InvalidTypeError, match="a mask has masked cells"):
+        attention(*np.ones((3, 3, 2)), mask=mask)
+    assert attention(*np.ones((3, 3, 2)), mask=np.ma.masked_array(mask.data)).weights[0, 0] > 0
 
 
 def test_masked_cells_are_not_lost() -> None:
@@ -277,7 +284,7 @@ def test_tokens_of_a_trace_name_rows_too() -> None:
         (["a"], "1 tokens given for 3 queries"),
         ("abc", "tokens must be a list of texts, one for each of the 3 queries"),
         ([1, 2, 3], "tokens must be a list of texts"),
-        (5, "given 5"),
+        (5, "got 5"),
     ],
 )
 def test_tokens_that_fit_no_row(tokens: Any, message: str) -> None:

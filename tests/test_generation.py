@@ -146,7 +146,7 @@ def test_a_pass_has_room_for_what_the_cache_leaves(odd: GPT2) -> None:
     cache = KeyValueCache(odd.config, odd.parameters.dtype)
     assert ForwardPass(np.arange(15), odd.parameters, cache).final.shape == (15, 35)
     cache.length = 15
-    with pytest.raises(AttnlabError, match="takes 1 to 2 tokens; given 3"):
+    with pytest.raises(AttnlabError, match="takes 1 to 2 tokens; got 3"):
         ForwardPass([1, 2, 3], odd.parameters, cache)
     full = ForwardPass([15, 16], odd.parameters, cache)
     assert full.positions.tolist() == [15, 16]
@@ -420,7 +420,7 @@ def test_one_model_used_from_8_threads() -> None:
 @pytest.mark.parametrize("name", ["trace", "drop_oldest"])
 @pytest.mark.parametrize("given", [1, None, [True], np.array([1, 2]), "no"])
 def test_flags_are_true_or_false(odd: GPT2, name: str, given: Any) -> None:
-    with pytest.raises(AttnlabError, match=f"{name} must be True or False; given "):
+    with pytest.raises(AttnlabError, match=f"{name} must be True or False; got "):
         odd.generate("the", 1, **{name: given})
 
 
@@ -428,15 +428,15 @@ def test_flags_are_true_or_false(odd: GPT2, name: str, given: Any) -> None:
     "stop", [b"", b"a", bytearray(), memoryview(b""), range(2), {"a"}, 5, [b"a"], [None]]
 )
 def test_stops_are_texts(odd: GPT2, stop: Any) -> None:
-    with pytest.raises(AttnlabError, match="stop must be a text or a list of texts; given "):
+    with pytest.raises(AttnlabError, match="stop must be a text or a list of texts; got "):
         odd.generate("the", 1, stop=stop)
 
 
 @pytest.mark.parametrize("rng", [None, 1, [1], np.float64(1), np.random.Generator, object()])
 def test_draws_come_from_a_generator(rng: Any) -> None:
-    with pytest.raises(AttnlabError, match="rng must be a Generator; given "):
+    with pytest.raises(AttnlabError, match="rng must be a Generator; got "):
         Sampling().draw(np.zeros(3), rng)
-    with pytest.raises(AttnlabError, match="logits must hold real numbers"):
+    with pytest.raises(AttnlabError, match="logits must have a real dtype"):
         Sampling().draw("a", np.random.default_rng(0))
 
 

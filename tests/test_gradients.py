@@ -189,7 +189,7 @@ def test_cross_entropy_of_targets_outside_the_vocabulary(targets: list[int]) -> 
 
 
 def test_cross_entropy_of_nothing() -> None:
-    with pytest.raises(InvalidValueError, match=r"given \(0, 2\)"):
+    with pytest.raises(InvalidValueError, match=r"got \(0, 2\)"):
         cross_entropy(np.zeros((0, 2)), np.zeros(0, int))
 
 

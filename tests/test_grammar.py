@@ -51,7 +51,7 @@ def test_recitals_make_almost_half_of_all_words() -> None:
 
 
 def test_unknown_kind() -> None:
-    with pytest.raises(InvalidValueError, match="given 'poem'"):
+    with pytest.raises(InvalidValueError, match="got 'poem'"):
         sample(np.random.default_rng(0), "poem")
 
 

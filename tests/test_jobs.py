@@ -151,5 +151,5 @@ def test_table() -> None:
     assert second.split() == ["0", "1", "0.00", "0.00", "0.88", "0.00", "0.00", "0.00"]
     assert evenly.split() == ["evenly", *["0.12"] * len(JOBS)]
     assert jobs.best("induction") == (0, 1)
-    with pytest.raises(InvalidValueError, match="given 'sleep'"):
+    with pytest.raises(InvalidValueError, match="got 'sleep'"):
         jobs.best("sleep")

@@ -88,7 +88,7 @@ def test_the_locale_where_no_variable_tells(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("given", ["de", "zh_CN", "", 3, ["zh"], True])
 def test_other_languages(odd: GPT2, given: Any) -> None:
-    with pytest.raises(InvalidValueError, match="language must be 'en' or 'zh'; given "):
+    with pytest.raises(InvalidValueError, match="language must be 'en' or 'zh'; got "):
         odd.trace("the hen").to_html(language=given)
 
 

@@ -89,8 +89,8 @@ def test_arrays_by_the_paths_of_parameters(model: str) -> None:
 @pytest.mark.parametrize(
     ("ask", "told"),
     [
-        (lambda m: m.trace(["a dog", "a cat"]), r"one text .* at a time, .*given \['a dog'"),
-        (lambda m: m.trace(None), "a text or token ids are traced; given None"),
+        (lambda m: m.trace(["a dog", "a cat"]), r"one text .* at a time, .*got \['a dog'"),
+        (lambda m: m.trace(None), "a text or token ids are traced; got None"),
         (lambda m: m.generate("a", 3, do_sample=False), "by 'do_sample': settings are temperature"),
         (lambda m: m.stream("a", 3, temprature=0), "by 'temprature': settings are temperature"),
         (lambda m: m.trace("the hen").tokens.index("n"), r"tokens.find\(text\) finds one"),
@@ -249,6 +249,86 @@ def tensors_of(model: str, **more: Any) -> dict[str, Tensor]:
 def test_tensors(model: str, more: dict[str, Any]) -> None:
     made = GPT2.from_arrays(config_of(model), tensors_of(model, **more), TOKENIZER)
     check(made, expected_of(model))
+
+
+class Raising:
+    """What raises under some names, and is an empty model under others."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.names:
+            raise RuntimeError(name)
+        raise AttributeError(name)
+
+    @property
+    def config(self) -> Raising:
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.call("to_dict", json.loads((REFERENCE / "odd/config.json").read_text())))
+
+    def state_dict(self) -> Any:
+        if "items" in self.names:
+            return Items()
+        arrays: dict[str, Any] = arrays_of("odd")
+        array = next(iter(arrays))
+        return self.call("state_dict", arrays | {array: Raising("dtype", "shape", *self.names)})
+
+    def call(self, name: str, value: Any) -> Any:
+        if name in self.names:
+            raise RuntimeError(name)
+        return value
+
+
+class Items(dict[str, Any]):
+    """A state_dict that can't be gone through."""
+
+    def items(self) -> Any:
+        raise RuntimeError("items")
+
+
+class Written:
+    """A tokenizer that can't be written."""
+
+    def __init__(self, name: str) -> None:
+        setattr(self, name, self.fails)
+
+    def fails(self, *_: object) -> Any:
+        raise RuntimeError("closed")
+
+
+@pytest.mark.parametrize("name", ["to_dict", "state_dict", "items", "dtype"])
+def test_models_that_raise_are_told(name: str) -> None:
+    with pytest.raises(
+        AttnlabError, match=rf"can't be read: Runtime|no array: RuntimeError\('{name}"
+    ):
+        GPT2.from_hf(Raising(name))
+
+
+@pytest.mark.parametrize("name", ["to_str", "save_pretrained"])
+def test_tokenizers_that_raise_are_told(name: str) -> None:
+    with pytest.raises(AttnlabError, match="tokenizer can't be read: RuntimeError"):
+        GPT2.from_arrays(config_of("odd"), arrays_of("odd"), Written(name))
+
+
+@pytest.mark.parametrize("kind", ["masked", "complex"])
+def test_arrays_of_which_a_part_would_be_lost(kind: str) -> None:
+    arrays: dict[str, Any] = arrays_of("odd")
+    name = next(name for name in arrays if name.endswith("wpe.weight"))
+    values = arrays[name]
+    cells = np.zeros(values.shape, bool)
+    arrays[name] = np.ma.masked_array(values, cells)  # none is masked
+    GPT2.from_arrays(config_of("odd"), arrays)
+    if kind == "masked":
+        cells[0, 0] = True
+        arrays[name] = np.ma.masked_array(values, cells)
+    else:
+        arrays[name] = Tensor(values)
+        arrays[name].values = values + 1j  # says float32, and is not
+    with pytest.raises(CheckpointError, match=r"wpe\.weight.*(masked cells|real dtype)"):
+        GPT2.from_arrays(config_of("odd"), arrays)
 
 
 def test_tensors_of_bfloat16() -> None:
@@ -417,7 +497,7 @@ def test_a_model_with_another_head() -> None:
 
 
 def test_a_model_of_another_kind() -> None:
-    with pytest.raises(ConfigError, match="type 'llama'"):
+    with pytest.raises(ConfigError, match="is 'llama'"):
         GPT2.from_hf(Model("odd", tensors_of("odd"), model_type="llama"), TOKENIZER)
     quantised = Model("odd", tensors_of("odd"), quantization_config={"quant_method": "bnb"})
     with pytest.raises(ConfigError, match="quantised"):
@@ -628,16 +708,16 @@ def test_ids_as_scripts_have_them(odd: GPT2, form: str) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ([IDS, IDS], r"one row of integers; given shape \(2, 3\)"),
-        (np.array([[IDS]]), r"one row of integers; given shape \(1, 1, 3\)"),
-        ({"ids": IDS}, r"input_ids are traced; given one of \['ids'\]"),
+        ([IDS, IDS], r"one row of integers; got shape \(2, 3\)"),
+        (np.array([[IDS]]), r"one row of integers; got shape \(1, 1, 3\)"),
+        ({"ids": IDS}, r"input_ids are traced; got one of \['ids'\]"),
         ({"input_ids": [[0, *IDS]], "attention_mask": [[0, 1, 1, 1]]}, "leaves tokens out"),
         ({"input_ids": IDS, "attention_mask": Tensor(np.array([1, 1, 0]))}, "leaves tokens out"),
-        (Tensor(np.array([0.5])), "must be integers; given float64"),
+        (Tensor(np.array([0.5])), "must be integers; got float64"),
         (Tensor(np.array(IDS), device="meta"), "one row of integers"),
         ({"input_ids": []}, "no tokens"),
         ([[]], "no tokens"),
-        ([[1], [1, 2]], "given rows"),
+        ([[1], [1, 2]], "got rows"),
     ],
 )
 def test_ids_that_are_none(odd: GPT2, given: Any, told: str) -> None:
@@ -664,7 +744,7 @@ def test_numbers_without_axes(odd: GPT2) -> None:
             trace.head(0, 0).explain(2, 1)
         )
         for half in (wrap(0.5), wrap(True)):
-            with pytest.raises(TypeError, match="number is an integer"):
+            with pytest.raises(TypeError, match="number must be an integer"):
                 trace.head(half, 0)
 
 
@@ -674,7 +754,7 @@ def test_dtypes(dtype: str) -> None:
         model = GPT2.from_pretrained(REFERENCE / "odd", dtype=given)
         assert model.parameters.dtype == dtype
     for wrong in (Dtype("bfloat16"), Dtype("float16"), Dtype("nothing")):
-        with pytest.raises(ValueError, match=rf"float32 or float64; given {wrong}"):
+        with pytest.raises(ValueError, match=rf"float32 or float64; got {wrong}"):
             GPT2.from_pretrained(REFERENCE / "odd", dtype=wrong)  # type: ignore[arg-type]
 
 
@@ -694,7 +774,7 @@ def test_a_result_is_no_array(odd: GPT2) -> None:
     trace = odd.trace(IDS)
     results = {trace: "logits", trace.blocks[0]: "mid", trace.blocks[0].mlp: "activated"}
     for result, name in (results | {trace.head(0, 0): "weights"}).items():
-        with pytest.raises(TypeError, match=rf"{result.title} holds several arrays: .*\b{name}\b"):
+        with pytest.raises(TypeError, match=rf"{result.title} has several arrays; .*\b{name}\b"):
             np.asarray(result)
         with pytest.raises(AttnlabError):
             np.array([result, result])
@@ -741,11 +821,11 @@ def test_a_model_takes_a_tokenizer() -> None:
 
 def test_what_raises_whatever_it_is_asked_for() -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd")
-    with pytest.raises(AttnlabError, match="given a Contrary"):
+    with pytest.raises(AttnlabError, match="got a Contrary"):
         GPT2.from_hf(Contrary())
-    with pytest.raises(AttnlabError, match="given a Contrary"):
+    with pytest.raises(AttnlabError, match="got a Contrary"):
         GPT2.from_arrays(model.config, model.parameters, Contrary())
-    with pytest.raises(AttnlabError, match="is no array: 'no attribute'"):
+    with pytest.raises(AttnlabError, match="is no array: RuntimeError"):
         GPT2.from_arrays(model.config, {"wte.weight": Contrary()}, None)
     for call in (model.trace, lambda given: model.generate(given, 1)):
         with pytest.raises(AttnlabError, match="token ids"):

@@ -104,7 +104,7 @@ def test_what_is_dropped_stays_the_callers() -> None:
 
 @pytest.mark.parametrize("path", ["blocks.0.attentoin.dropout_mask", "blocks.2.mlp_dropout", "ids"])
 def test_nothing_is_dropped_under_a_misspelled_name(path: str) -> None:
-    with pytest.raises(AttnlabError, match=r"nothing is dropped at.*2 blocks"):
+    with pytest.raises(AttnlabError, match=r"there is no dropout at.*2 blocks"):
         ForwardPass([1, 2], in_memory().parameters, dropout={path: np.zeros((2, 12))})
 
 
@@ -652,7 +652,7 @@ def test_how_a_path_is_written_that_was_given_with_brackets() -> None:
     ):
         with pytest.raises(AttnlabError, match=f"'blocks.1..mid'.*; {written}blocks.1.mid$"):
             look()
-    with pytest.raises(AttnlabError, match=r"near it are blocks.1.mid, "):
+    with pytest.raises(AttnlabError, match=r"similar ones are blocks.1.mid, "):
         trace.edited({"blocks[1].mid": 0})
-    with pytest.raises(AttnlabError, match=f"near it are blocks.2.mid, .*; {written}such as "):
+    with pytest.raises(AttnlabError, match=f"similar ones are blocks.2.mid, .*; {written}such as "):
         trace.edited({"blocks[-1].mid": 0})

@@ -141,7 +141,7 @@ def test_sizes_of_144_heads(
     assert abs(estimated_size([trace]) - size) < 0.05 * size
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err == ("" if T == 12 else f"{file} will have about {size / 1e6:.0f} MB.\n")
+    assert told.err == ("" if T == 12 else f"Writing {file}, about {size / 1e6:.0f} MB.\n")
 
 
 def test_what_can_not_be_written(
@@ -150,14 +150,14 @@ def test_what_can_not_be_written(
     trace = odd.trace("the hen")
     for path, kind, message in (
         (tmp_path, OSError, "it is a directory"),
-        (tmp_path / "none" / "page.html", OSError, "no directory .*none"),
+        (tmp_path / "none" / "page.html", OSError, "directory .*none not found"),
         (tmp_path / "no\0name", ValueError, "no file's name"),
         (tmp_path / ("long" * 100 + ".html"), OSError, "can't be written"),
-        (tmp_path / "page.pdf", ValueError, r"ends in \.html; given 'page\.pdf'.*trace\.plot\(\)"),
+        (tmp_path / "page.pdf", ValueError, r"end in \.html; got 'page\.pdf'.*trace\.plot\(\)"),
         ("", ValueError, "path is empty"),
-        (tmp_path / "page.pdf", ValueError, r"file that ends in .html; given 'page.pdf'"),
-        (tmp_path / "page.html.PNG", ValueError, "A picture is written in Python"),
-        (3, TypeError, "path must be a str or a Path; given 3"),
+        (tmp_path / "page.pdf", ValueError, r"file name must end in .html; got 'page.pdf'"),
+        (tmp_path / "page.html.PNG", ValueError, "For a picture, use"),
+        (3, TypeError, "path must be a str or a Path; got 3"),
     ):
         with pytest.raises(AttnlabError, match=message) as caught:
             trace.save(path)  # type: ignore[arg-type]
@@ -192,7 +192,7 @@ def test_numbers_that_float32_can_not_hold() -> None:
     trace = GPT2.from_pretrained(REFERENCE / "float64", dtype="float64").trace("the hen")
     chain = trace.blocks[1].attention
     plant(chain, Q=np.full(chain.Q.shape, 1e300))
-    with pytest.raises(AttnlabError, match="float32 can't hold"):
+    with pytest.raises(AttnlabError, match="overflow float32"):
         trace.to_html()
 
 
@@ -709,7 +709,7 @@ def test_two_traces_without_a_difference(odd: GPT2, open_page: Open) -> None:
     page.keyboard.press("Enter")
     assert page.locator("#sums article").count() == 1
     page = open_page(odd.trace([1]), odd.trace([2, 3]))
-    assert "no token of A stands where one of B does" in page.locator("#compared").inner_text()
+    assert "no tokens of A and B correspond" in page.locator("#compared").inner_text()
     assert [text[0] for text in page.locator("#heatmaps h3").all_inner_texts()] == ["A", "B"]
 
 
@@ -1016,7 +1016,7 @@ def test_edited_numbers_that_float32_can_not_hold() -> None:
     trace = GPT2.from_pretrained(REFERENCE / "float64", dtype="float64").trace("the hen")
     for step in ("weights", "masked_scores", "context"):
         edited = trace.edited({f"blocks.1.attention.heads.1.{step}": -1e60})
-        with pytest.raises(AttnlabError, match=f"{step} holds NaN or numbers that float32 can't"):
+        with pytest.raises(AttnlabError, match=f"{step} has NaN or numbers that overflow"):
             edited.to_html()
 
 

@@ -159,3 +159,20 @@ def test_each_step_is_shown(opened: Firefox, trace: Trace) -> None:
 
 def test_the_next_tokens(opened: Firefox, trace: Trace) -> None:
     assert trace.next_tokens(1)[0].symbol in opened.text(".next")
+
+
+def test_a_page_that_holds_its_model(firefox: Firefox, tmp_path: Path) -> None:
+    model, file = GPT2.from_pretrained("pocket"), tmp_path / "pocket.html"
+    model.playground(file)
+    trace = model.trace("The hen saw the cat").edited({"blocks.1.attention.heads.2.context": 0})
+    ids = ".".join(map(str, trace.tokens.ids))
+    firefox.driver.navigate(f"{file.as_uri()}#ids={ids}&ablate=1.2")
+    wanted = trace.next_tokens(1)[0].probability
+    firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {wanted}) < 1e-5")
+    firefox.one("#prompt").clear()
+    firefox.one("#prompt").send_keys("The cat")
+    firefox.press("\ue007")  # Enter
+    ablated = {"blocks.1.attention.heads.2.context": 0}
+    wanted = model.trace("The cat").edited(ablated).next_tokens(1)[0].probability
+    firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {wanted}) < 1e-5")
+    assert firefox.complaints() == []

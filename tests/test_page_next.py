@@ -172,11 +172,11 @@ def test_what_a_vocabulary_of_gpt2s_size_takes(
 
 def test_what_is_not_a_number_is_refused() -> None:
     trace = GPT2.from_pretrained(REFERENCE / "float64", dtype="float64").trace(TEXT)
-    with pytest.raises(AttnlabError, match="logits holds NaN or numbers that float32 can't hold"):
+    with pytest.raises(AttnlabError, match="logits has NaN or numbers that overflow"):
         trace.edited({"next_logits": 1e300}).to_html()
-    with pytest.raises(AttnlabError, match=r"there is no pack 'prediction\.12'"):
+    with pytest.raises(AttnlabError, match=r"unknown pack 'prediction\.12'"):
         pack(trace, "prediction.12")
-    with pytest.raises(AttnlabError, match=r"there is no pack 'prediction\.-1'"):
+    with pytest.raises(AttnlabError, match=r"unknown pack 'prediction\.-1'"):
         pack(trace, "prediction.-1")
 
 
@@ -262,7 +262,7 @@ def test_the_next_tokens_at_every_position(odd: GPT2, open_page: Open) -> None:
             continue
         following = trace.tokens[place + 1]
         rank = 1 + (trace.logits[place] > trace.logits[place, following.id]).sum()
-        assert f"In the text {following.symbol} follows: rank {rank} of 263, probability" in said
+        assert f"in the text is {following.symbol}: rank {rank} of 263, probability" in said
         shares = Sampling().probabilities(trace.logits[place])
         shown = page.locator("#predictions article > p.sum data").first
         assert agrees(shown, shares[following.id])
@@ -289,7 +289,9 @@ def test_sliders_go_from_logits_to_probabilities(odd: GPT2, open_page: Open) -> 
         wanted = Sampling(**settings).probabilities(trace.logits[7])
         count = np.count_nonzero(wanted)
         said = page.locator("#predictions .chain").inner_text()
-        assert (f"{count} of 263 tokens stay" if count < 263 else "All tokens stay") in said
+        assert (
+            f"{count} of 263 tokens are left" if count < 263 else "No tokens are cut off"
+        ) in said
         struck = page.locator("#predictions tr.struck s .symbol").all_inner_texts()
         table = rows_of(page)
         assert struck == [cells[0] for cells in table if cells[-1] == ""]
@@ -331,7 +333,7 @@ def test_the_keyboard_moves_the_sliders_and_words_tell_where(odd: GPT2, open_pag
         *("the 1 most probable tokens", "the 2 most probable tokens"),
     ]
     assert [told(3, key) for key in ("End", "ArrowLeft")] == [
-        *("all tokens", "the most probable tokens that have 0.99 together"),
+        *("all tokens", "the most probable tokens, up to a total of 0.99"),
     ]
     assert [told(0, key) for key in ("Home", "ArrowRight")] == ["0 the", "1 Ġ"]
     assert page.evaluate("samplingSettings()") == {"temperature": 0, "top_k": 2, "top_p": 0.99}
@@ -359,7 +361,7 @@ def test_rows_of_no_token_are_told_apart(open_page: Open) -> None:
     assert table.locator("caption").inner_text() == "The 10 most probable of 35 tokens"
     assert table.locator("tbody th").nth(3).inner_text() == "<row 38>"
     assert table.locator("tfoot th").first.inner_text() == (
-        "the other 26, and 4 rows of W_E that belong to no token, together"
+        "the other 26, and 4 unused rows of W_E"
     )
 
 
@@ -431,7 +433,7 @@ def test_a_token_that_the_page_draws(odd: GPT2, open_page: Open) -> None:
         drawn(page)
         text = said.inner_text()
         assert text.startswith("u = ")
-        assert text.endswith(f"(draw {count} of seed 0, in this page)")
+        assert text.endswith(f"(sample {count}, seed 0, in this page)")
         us.append(float(said.locator("data").first.get_attribute("value")))
         shares = Sampling(temperature).probabilities(trace.logits[7])
         order = np.lexsort([np.arange(shares.size), -shares])
@@ -441,7 +443,7 @@ def test_a_token_that_the_page_draws(odd: GPT2, open_page: Open) -> None:
             assert page.locator("#predictions tr[aria-current]").count() == 0
             continue
         symbol = trace.vocabulary.token(int(order[place])).symbol
-        assert f": {symbol} is the first whose cumulated probability" in text
+        assert f": {symbol} is the first whose cumulative probability" in text
         marked = page.locator("#predictions tr[aria-current] .symbol").all_inner_texts()
         assert marked == [symbol]
         reached = said.locator("data").nth(1)
@@ -473,7 +475,7 @@ def test_what_was_drawn_stays_what_it_was(odd: GPT2, open_page: Open) -> None:
     assert said.inner_text() == past
     button.click()
     drawn(page)
-    assert "(draw 2 of seed 0" in said.inner_text()
+    assert "(sample 2, seed 0" in said.inner_text()
     assert said.inner_text().startswith("u = ")
 
 
@@ -488,7 +490,7 @@ def test_a_trace_from_a_file_has_the_last_position_alone(
     assert page.locator("#predictions table").is_visible()
     look_at(page, 6)
     assert page.locator(".following .note").inner_text() == (
-        "This page has logits from position 11 on."
+        "This page has logits only from position 11."
     )
     assert not page.locator("#predictions table").is_visible()
     assert not page.locator(".next").is_visible()
@@ -508,7 +510,7 @@ def test_of_a_long_text_the_last_positions(odd: GPT2, open_page: Open) -> None:
     move(page, 0, 21)
     drawn(page)
     assert page.locator(".following .note").inner_text() == (
-        "This page has logits from position 22 on."
+        "This page has logits only from position 22."
     )
 
 

@@ -1,18 +1,23 @@
 """The page's own computation, in a browser: the equations in JavaScript, runs over the graph."""
 
 import inspect
+import os
+import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import MODELS, REFERENCE, RELATIVES
+from conftest import MODELS, REFERENCE, RELATIVES, lacking
 from pages import in_base64
 
 from attnlab import GPT2, Trace, at, equations
 from attnlab.steps import as_data
-from attnlab.views.page.page import source
+from attnlab.views.page import translate
+from attnlab.views.page.page import PRODUCT, source
 from attnlab.views.page.translate import (
     ATTRIBUTES,
     FUNCTIONS,
@@ -424,3 +429,63 @@ def test_the_graph_as_data_is_the_graph() -> None:
     assert data["embedding_dropout"] == ["", ""]
     names = {equation for equation, take, *_ in data.values() for equation in (equation, take)}
     assert names - {""} <= {function.__name__ for function in FUNCTIONS_OF_PAGE}
+
+
+# ---- products in WebAssembly ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compiled(computing: Any) -> Any:
+    for name in ("source.js", PRODUCT, "products.js"):
+        computing.add_script_tag(content=source(name))
+    computing.evaluate("() => { window.made = Products.of(2 ** 20); }")
+    return computing
+
+
+@pytest.mark.parametrize("is_its", [True, False])
+@pytest.mark.parametrize("kind", ["rows", "columns", "neither"])
+@pytest.mark.parametrize(
+    ("n", "m", "p"), [(1, 97, 203), (4, 64, 128), (37, 131, 53), (150, 1000, 7), (5, 3, 4001)]
+)
+def test_products_are_numpys(
+    compiled: Any, n: int, m: int, p: int, kind: str, is_its: bool
+) -> None:
+    """Of any sizes, of matrices and views, of what is in its memory and what is not."""
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(2, n, 2 * m)).astype(np.float32)[:, :, ::2]
+    around = rng.normal(size=(m + 1, 2 * p) if kind != "columns" else (p, m + 3))
+    b = around.astype(np.float32)
+    b = {"rows": b[1:, p:], "columns": b[:, 3:].T, "neither": b[1:, ::2]}[kind]
+    used, found = compiled.evaluate(
+        """([a, b, isIts]) => {
+            [a, b] = [a, b].map(received);
+            const data = isIts ? made.numbers.subarray(7, 7 + b.data.length) : b.data;
+            if (isIts) data.set(b.data);
+            b = new Nd(data, b.shape, b.strides, b.offset);
+            let used;
+            products = { product: (...all) => (used = made.product(...all)) };
+            const product = sent(nd.matmul(a, b));
+            products = null;
+            return [used, product];
+        }""",
+        [sent(a), sent(b), is_its],
+    )
+    assert used == (kind != "neither")
+    assert agree(found, a @ b)
+
+
+@pytest.mark.slow
+def test_what_is_compiled_is_the_source(tmp_path: Path) -> None:
+    text = Path(translate.__file__).with_name("product.ts")
+    found = re.search(r"assemblyscript (\S+):\n//   npx (.*) -o product.wasm", text.read_text())
+    assert found is not None
+    compiler = os.environ.get("ATTNLAB_ASC") or shutil.which("asc")
+    if compiler is None:
+        lacking(f"npm install assemblyscript@{found[1]}, and ATTNLAB_ASC names its asc")
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
+    if found[1] not in version.stdout:
+        lacking(f"asc is another one than {found[1]}: {version.stdout}")
+    arguments = found[2].replace("asc product.ts", "").split()
+    made = tmp_path / "product.wasm"
+    subprocess.run([compiler, text, *arguments, "-o", made], check=True, capture_output=True)
+    assert made.read_bytes() == text.with_suffix(".wasm").read_bytes()

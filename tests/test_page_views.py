@@ -605,7 +605,7 @@ def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
     page = open_page(a, b)
     said = page.locator("#compared").inner_text()
     assert "1 of 11 paired tokens differ" in said
-    assert "In A alone: 1; in B alone: 2" in said
+    assert "Only in A: 1; only in B: 2" in said
     in_a, in_b = [*range(11)], [*range(7), *range(9, 13)]
     difference = b.head(1, 2).weights[np.ix_(in_b, in_b)] - a.head(1, 2).weights[:11, :11]
     page.locator(".map").nth(7).click()
@@ -649,7 +649,7 @@ def test_it_is_told_why_a_difference_is_0(odd: GPT2, open_page: Open) -> None:
     why = page.locator("#heatmaps .why")
     assert why.all_inner_texts() == [
         *("", ""),
-        "0 up to query 9: so far both texts are the same, and no query sees what comes later.",
+        "0 up to query 9: both texts are the same up to there, and later tokens are masked.",
     ]
     to_cell(page, 9, 3, nth=2)
     assert shown_as(page.locator("#heatmaps .readout data").nth(2))[1] == 0
@@ -985,7 +985,7 @@ def test_one_of_several_heads_leads_to_the_lines_of_all(odd: GPT2, open_page: Op
         page.locator(".map").nth(n).click(modifiers=["Control"])
     for look in ("strips", "map"):
         choose_look(page, look)
-        assert others.inner_text().startswith("Of 3 heads that are chosen this is one;")
+        assert others.inner_text().startswith("One of 3 selected heads;")
     others.locator("button").click()
     drawn(page)
     assert page.locator("#lines").is_visible()
@@ -1046,7 +1046,7 @@ def test_what_a_head_does_is_told_of_this_text(odd: GPT2, open_page: Open) -> No
         for n, job in enumerate(jobs.jobs):
             told = page.locator(f'#jobs [data-job="{job}"]')
             assert agrees(told.locator("data"), jobs.attention[n, layer, h])
-            assert told.inner_text().endswith(f"({jobs.even[n]:.2f} if evenly)")
+            assert told.inner_text().endswith(f"({jobs.even[n]:.2f} if uniform)")
             is_more = jobs.attention[n, layer, h] > 2 * jobs.even[n]
             assert told.locator("strong").count() == is_more
     page = open_page(odd.trace([1, 2, 3]))
@@ -1067,12 +1067,31 @@ def test_tokens_of_two_vocabularies_are_told_apart_by_what_they_are(
     assert "The tokens are the same." in page.locator("#compared").inner_text()
     jobs = page.locator("#jobs p").all_inner_texts()
     assert [words.partition(":")[0] for words in jobs] == ["A", "B", "B"]
-    assert jobs[-1].startswith("B: On other texts, by its model card")
+    assert jobs[-1].startswith("B: On other texts, from the model card")
     page = open_page(odd.trace([256, 260]), pocket.trace([256, 260]))
     assert "2 of 2 paired tokens differ." in page.locator("#compared").inner_text()
     nameless = GPT2.from_arrays(odd.config, odd.parameters, odd.tokenizer)
     page = open_page(both[0], nameless.trace("the hen"))
-    assert "B: unnamed model" in page.locator("#about").inner_text()
+    assert "B: model" not in page.locator("#about").inner_text()  # it has the same numbers
+
+
+def test_models_differ_by_their_parameters(odd: GPT2, open_page: Open) -> None:
+    """Not by their names: neither of two models in memory has one."""
+    arrays = {path: array.copy() for path, array in odd.parameters.items()}
+    arrays["blocks.1.attention.b_QKV"] += 0.5
+    changed, same, other = (
+        GPT2.from_arrays(odd.config, given, odd.tokenizer)
+        for given in (arrays, odd.parameters, odd.parameters)
+    )
+    page = open_page(same.trace("the hen"), changed.trace("the hen"))
+    about = page.locator("#about").inner_text()
+    assert "A: model A (from arrays in memory)" in about
+    assert "B: model B (from arrays in memory)" in about
+    assert "both texts are the same" not in page.locator("body").inner_text()
+    page = open_page(same.trace("the hen"), other.trace("the hen"))
+    assert "0 everywhere: both texts are the same." in page.locator("body").inner_text()
+    page = open_page(odd.trace("the hen"), changed.trace("the hen"))
+    assert "odd A (from " in page.locator("#about").inner_text()
 
 
 def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Open) -> None:

@@ -291,7 +291,10 @@ def test_a_logit_and_its_probability(open_page: Open, tied: bool) -> None:
         assert len(powers) == 8 + 1  # and the others
         assert sum_ == pytest.approx(np.exp(trace.next_logits - largest).sum(), rel=1e-5)
         assert share == pytest.approx(token.probability, rel=1e-5)
-    assert "weights of the likeliest next tokens alone" in go_to(page, "logits", 10).inner_text()
+    assert (
+        "only has the weights of the most probable next tokens"
+        in go_to(page, "logits", 10).inner_text()
+    )
 
 
 def test_what_the_heads_collected(open_page: Open, small: Trace) -> None:
@@ -402,7 +405,7 @@ EDITED_HERE = """async (paths) => {
             await goTo(path, c);
             const values = (all) => Array.from(all, (one) => Number(one.value));
             const result = [...document.querySelectorAll('#stop-arithmetic strong')].at(-1);
-            const says = result.parentElement.textContent.includes('; edited here: ');
+            const says = result.parentElement.textContent.includes('; edited: ');
             const [made] = says ? values(result.parentElement.querySelectorAll('data')) : [null];
             found.push([path, c, ...values(result.querySelectorAll('data')), made]);
         }
@@ -473,7 +476,7 @@ def test_walking_by_keys(open_page: Open, small: Trace) -> None:
     until_chosen(page, "embedding")
     options = page.locator("#stops [role=option]")
     options.and_(page.locator("[aria-selected=true]")).focus()
-    assert focused(page) == f"embedding, size {np.linalg.norm(small.embedding[i]):.2f}"
+    assert focused(page) == f"embedding, norm {np.linalg.norm(small.embedding[i]):.2f}"
     walked = [*stops(small), "probabilities"]
     for path in walked[3:]:
         page.keyboard.press("ArrowDown")
@@ -611,7 +614,7 @@ def test_a_heads_vectors_lead_to_the_stops_that_make_them(open_page: Open, small
             assert page.evaluate("walked.trace.number") == number
             assert page.locator("#way-traces input:checked").count() == 1
             assert 0 <= page.locator("#way-title").bounding_box()["y"] < 100
-            assert focused(page).startswith(f"component {c}, of head {h} component 2: ")
+            assert focused(page).startswith(f"component {c}: head {h}, component 2: ")
             assert page.locator("#arithmetic-title").inner_text().endswith("query 7, key 3")
 
 
@@ -668,7 +671,7 @@ def test_the_nearest_way_where_the_file_has_no_other(odd: GPT2, open_page: Open)
     to_cell(page, 4, 1)
     until(page, "walked.position === 9")
     told = page.locator("#way-note")
-    until(page, "document.getElementById('way-note').textContent.includes('of token 4 is not')")
+    until(page, "document.getElementById('way-note').textContent.includes('include token 4')")
     assert told.is_visible()
     to_cell(page, 11, 0)
     until(page, "walked.position === 11")

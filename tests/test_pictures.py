@@ -187,7 +187,7 @@ def test_curves(pictures: Any) -> None:
     (first, second) = ax.get_legend().get_lines()
     assert (first.get_linestyle(), second.get_linestyle()) == ("--", "-")
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("шаг", "потеря")
-    assert ax.get_title(loc="left") == "Two\nnot drawn: 1 that are NaN or infinite"
+    assert ax.get_title(loc="left") == "Two\nnot drawn: 1 NaN or infinite"
     assert picture.alt == (
         "Curves of Two: low from 1 at 1 to 0.5 at 100; _high $x$ from 2 at 1 to 4 at 100"
     )
@@ -253,11 +253,11 @@ BAD: list[tuple[str, Callable[[Any], object], type[AttnlabError], str]] = [
     ("in a map", lambda p: p.plane({"W": [[nan, 0], [0, 1]]}), errors.InvalidValueError, "'W'"),
     ("no maps", lambda p: p.plane({}), errors.InvalidValueError, "1 to 8 matrices"),
     ("numbered", lambda p: p.plane({0: np.eye(2)}), errors.InvalidTypeError, "texts as labels"),
-    ("maps", lambda p: p.plane(dict.fromkeys("abcdefghi", np.eye(2))), ValueError, "given 9"),
+    ("maps", lambda p: p.plane(dict.fromkeys("abcdefghi", np.eye(2))), ValueError, "got 9"),
     ("points", lambda p: p.plane(np.eye(2), points=[(1, 2)]), TypeError, "points must be a dict"),
     ("no dict", lambda p: p.arrows([(1, 2)]), errors.InvalidTypeError, "vectors must be a dict"),
-    ("none", lambda p: p.arrows({}), errors.InvalidValueError, "1 to 24 vectors.*given 0"),
-    ("many", lambda p: p.arrows(crowd(25)), errors.InvalidValueError, "given 25"),
+    ("none", lambda p: p.arrows({}), errors.InvalidValueError, "1 to 24 vectors.*got 0"),
+    ("many", lambda p: p.arrows(crowd(25)), errors.InvalidValueError, "got 25"),
     ("long", lambda p: p.arrows({"a": np.arange(64)}), ValueError, r"vectors\['a'\].*\(64,\)"),
     ("infinite", lambda p: p.points({"a": (1, inf)}), errors.InvalidValueError, "finite"),
     ("word", lambda p: p.points({"a": "xy"}), errors.InvalidTypeError, "real numbers"),

@@ -13,8 +13,9 @@ import pytest
 from conftest import MODELS, REFERENCE, RELATIVES, Watched
 from pages import until
 
-from attnlab import GPT2, Tokenizer, Trace
+from attnlab import GPT2, Tokenizer, Trace, at
 from attnlab.errors import InvalidValueError
+from attnlab.forward.forward_pass import layer_numbers
 from attnlab.support.tables import printable
 from attnlab.text.tokenizer import NoTokenizer
 from attnlab.views.page.packs import pack
@@ -44,12 +45,12 @@ def model_named(name: str) -> GPT2:
     return GPT2.from_pretrained(name if name == "pocket" else REFERENCE / name)
 
 
-def opened(page: Any, trace: Trace, silenced: list[list[int]]) -> None:
+def opened(page: Any, trace: Trace, changes: list[Any]) -> None:
     """Open a trace's tokens in the page, as `window.made`."""
     page.evaluate(
-        "async ([ids, silenced]) => {"
-        "window.made = traceOf(await source.open({ ids }, silenced), 0); }",
-        [trace.tokens.ids.tolist(), silenced],
+        "async ([ids, changes]) => {"
+        "window.made = traceOf(await source.open({ ids }, changes), 0); }",
+        [trace.tokens.ids.tolist(), changes],
     )
 
 
@@ -70,15 +71,10 @@ def off(found: Any, wanted: Any) -> float:
 def test_its_numbers_are_the_librarys(name: str, play: Play) -> None:
     model = model_named(name)
     page = play(model)
-    layers, last = model.config.n_layer, model.config.n_head - 1
-    for silenced in ([], [[layers - 1, last]], [[0], [layers - 1, 0], [0, last]]):
-        edits = {
-            f"blocks.{place[0]}."
-            + (f"attention.heads.{place[1]}.context" if len(place) == 2 else "mlp.output"): 0
-            for place in silenced
-        }
+    layers = model.config.n_layer
+    for changes, edits in changes_of(model):
         trace = model.trace(TEXT).edited(edits) if edits else model.trace(TEXT)
-        opened(page, trace, silenced)
+        opened(page, trace, changes)
         T = len(trace.tokens)
         names = [
             *(f"attention.{layer}" for layer in range(layers)),
@@ -90,15 +86,43 @@ def test_its_numbers_are_the_librarys(name: str, play: Play) -> None:
         ]
         for pack_ in names:
             wanted = np.frombuffer(pack(trace, pack_), "<f4").astype(np.float64)
-            assert off(numbers_of(page, pack_), wanted) < 1e-5, (silenced, pack_)
-        told = page.evaluate("(({ runs, packs, graph, names, ...told }) => told)(made)")
+            assert off(numbers_of(page, pack_), wanted) < 1e-5, (changes, pack_)
+        told = page.evaluate("(({ runs, packs, graph, names, mask, ...told }) => told)(made)")
         wanted = json.loads(json.dumps(description_of(trace, "en")))
         wanted["notes"] = notes_on(trace.tokens, "en")
-        for key in ("tokens", "edited", "note", "excerpt", "notes"):
+        if not any("weights" in change for change in changes):  # the library adds what they sum to
+            assert told["note"] == wanted["note"]
+        for key in ("tokens", "edited", "excerpt", "notes", "scales"):
             assert told[key] == wanted[key], key
         for key in ("edited", "carried"):
             assert told["way"][key] == wanted["way"][key], key
 
+
+def changes_of(model: GPT2) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Changes as a page asks for them, and the edits that they are."""
+    first, end, last = "blocks.0", model.config.n_layer - 1, model.config.n_head - 1
+    of_last = f"blocks.{end}.attention.heads.{last}"
+    yield [], {}
+    yield [[end, last]], {f"{of_last}.context": 0}
+    several = {f"{first}.mlp.output": 0, f"{first}.attention.heads.{last}.context": 0}
+    yield [[0], [0, last], [end, 0]], several | {f"blocks.{end}.attention.heads.0.context": 0}
+    numbers = layer_numbers(model.config)
+    places = [f"blocks.{layer}.attention" for layer in range(end + 1)]
+    scales = {f"{place}.scale": numbers.get(f"{place}.layer_number", 1.0) for place in places}
+    yield [["mask"]], {"mask": True}
+    yield [["root"], [end, last, "weights", 150]], scales | {f"{of_last}.weights": scaled}
+    other = [*reversed(model.tokenizer.encode(TEXT))]
+    for step in STEPS:
+        path = f"{first}.attention.heads.0.{step}"
+        yield [[0, 0, step, 150]], {path: scaled}
+        yield [[0, 0, step, "of", *other]], {path: at(model.trace(other), path)}
+
+
+def scaled(values: Any) -> Any:
+    return values * 1.5
+
+
+STEPS = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 
 WITH_COLUMNS = (*(f"attention.W_{name}" for name in "QKVO"), "mlp.W_1", "mlp.W_2")
 
@@ -218,11 +242,62 @@ def test_texts_heads_and_what_is_compared(pocket: GPT2, play: Play) -> None:
     assert page.locator("#prompt").input_value().startswith("The hen saw the cat")
 
 
+def test_steps_are_changed(pocket: GPT2, play: Play) -> None:
+    page = play(pocket)
+    ask(page, "The cat chased the ball, but it")
+    page.locator(".grid >> nth=0 >> .map >> nth=6").click()
+    page.locator("#changes summary").click()
+    probability = "+document.querySelector('.next data')?.value"
+
+    def shows(edits: dict[str, Any], words: str) -> None:
+        trace = pocket.trace("The cat chased the ball, but it").edited(edits)
+        wanted = trace.next_tokens(1)[0].probability
+        until(page, f"Math.abs({probability} - {wanted}) < 1e-5")
+        idle(page)
+        assert " ".join(page.locator("#ablated").inner_text().split()) == words
+
+    path = "blocks.1.attention.heads.2"
+    page.locator("#factor").fill("50")
+    shows({f"{path}.weights": halved}, "Changed: layer 1, head 2: weights × 0.5 ×")
+    assert page.locator("#formula").inner_text().endswith(", edited")
+    page.locator("#ablated button").click()
+    page.locator("#changed-step").select_option("context")
+    page.locator("#back").click()
+    page.locator("#back").click()
+    ask(page, "The cat chased the ball, but it")
+    page.locator("#patch").click()
+    other = pocket.trace("The dog chased the ball, but it")
+    shows(
+        {f"{path}.context": at(other, f"{path}.context")},
+        "Changed: layer 1, head 2: context of another text ×",
+    )
+    page.locator("#mask-toggle").check()
+    shows(
+        {f"{path}.context": at(other, f"{path}.context"), "mask": True},
+        "Changed: layer 1, head 2: context of another text × causal mask lifted ×",
+    )
+    until(page, "location.hash.includes('mask')")
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    until(page, "document.querySelectorAll('#ablated button').length === 2")
+    idle(page)
+    ask(page, "The cat")
+    until(page, "document.querySelector('#told').textContent !== ''")
+    assert (
+        page.locator("#told").inner_text().startswith("The other text has 8 tokens and this one 2")
+    )
+
+
+def halved(values: Any) -> Any:
+    return values * 0.5
+
+
 def test_what_it_refuses(pocket: GPT2, play: Play) -> None:
     page = play(pocket)
     for text, told in (
-        ("", "Type a text: there is nothing to trace."),
-        ("the " * 200, "202 tokens are too many: this model reads 128 at most, here up to"),
+        ("", "Enter a text to trace."),
+        ("the " * 200, "The text has 202 tokens; this model reads at most 128, here up to"),
     ):
         ask(page, text)
         until(page, "document.querySelector('#told').textContent !== ''")
@@ -245,7 +320,7 @@ def test_hostile_texts(pocket: GPT2, play: Play) -> None:
 def test_an_address_opens_what_it_names(pocket: GPT2, play: Play) -> None:
     ids = pocket.tokenizer.encode("The hen saw the cat")
     named = ".".join(map(str, ids))
-    page = play(pocket, link=f"#layer=1&head=2&ids={named}&silent=1.2+0")
+    page = play(pocket, link=f"#layer=1&head=2&ids={named}&ablate=1.2+0")
     until(page, "document.querySelectorAll('.flow .chip').length === " + str(len(ids)))
     idle(page)
     silenced = page.locator("#ablated button").all_inner_texts()
@@ -255,7 +330,7 @@ def test_an_address_opens_what_it_names(pocket: GPT2, play: Play) -> None:
 
 def test_what_no_page_is_written_of(pocket: GPT2, tmp_path: Path) -> None:
     file = tmp_path / "model.html"
-    with pytest.raises(InvalidValueError, match=r"ends in \.html"):
+    with pytest.raises(InvalidValueError, match=r"end in \.html"):
         pocket.playground(tmp_path / "model.pdf")
     with pytest.raises(InvalidValueError, match="GPT-2's byte-pair encoding alone"):
         GPT2(pocket.parameters, NoTokenizer(979)).playground(file, [1, 2])

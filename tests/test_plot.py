@@ -233,7 +233,8 @@ def test_the_picture_in_words(odd: GPT2) -> None:
     last = np.argsort(-head.weights[-1], kind="stable")
     alt = trace.plot_tokens(1, 2).alt
     assert f"query 5 ({symbols[-1]})" in alt
-    assert f"most to key {last[0]} ({symbols[last[0]]}) {head.weights[-1, last[0]]:.2f}, " in alt
+    key = f"key {last[0]} ({symbols[last[0]]}) {head.weights[-1, last[0]]:.2f}, "
+    assert f"largest weight on {key}" in alt
     b_Q = np.asarray(head.b_Q)
     told = f"b_Q: 7, Dk; the largest is {b_Q.max():.4g} at Dk {b_Q.argmax()}"
     assert head.plot("b_Q").alt.endswith(told)
@@ -253,7 +254,7 @@ def test_files(odd: GPT2, tmp_path: Path, ending: str) -> None:
 
 @pytest.mark.parametrize("name", ["picture", "picture.txt", "picture.html", ".png"])
 def test_what_is_no_pictures_file(odd: GPT2, tmp_path: Path, name: str) -> None:
-    with pytest.raises(AttnlabError, match=r"ends in \.png, \.svg or \.pdf.*given"):
+    with pytest.raises(AttnlabError, match=r"end it in \.png, \.svg or \.pdf"):
         odd.trace("the hen").plot().save(tmp_path / name)
     assert not [*tmp_path.iterdir()]
     with pytest.raises(AttnlabError, match="no directory"):
@@ -402,7 +403,7 @@ def test_tokens_of_all_heads(odd: GPT2) -> None:
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        (5, "tokens must be a slice; given 5"),
+        (5, "tokens must be a slice; got 5"),
         (slice("a", None), "tokens must be a slice of integers"),
         (slice(None, None, 0), "tokens must be a slice of integers"),
         (slice(9, 12), r"slice\(9, 12, None\) leaves no query; they are 0 to 3"),
@@ -468,11 +469,11 @@ def test_short_labels_stand_upright() -> None:
     [
         (lambda trace: trace.head(0, 0).plot("wieghts"), "'wieghts'; its steps are .*weights"),
         (lambda trace: trace.head(0, 0).plot("dropout_mask"), "made without dropout_mask"),
-        (lambda trace: trace.blocks[0].attention.plot(), "first take one head"),
-        (lambda trace: trace.plot("X"), "'X' each; those are Q, K"),
+        (lambda trace: trace.blocks[0].attention.plot(), "first choose a head"),
+        (lambda trace: trace.plot("X"), "'X' is not a step of each head; those are Q, K"),
         (lambda trace: trace.plot_tokens(3, 0), "no layer 3; layers are 0 to 2"),
         (lambda trace: trace.plot_tokens(0, 5), "no head 5; heads are 0 to 4"),
-        (lambda trace: trace.plot_tokens(0, 0, 9), "no query 9; queries are 0 to 3"),
+        (lambda trace: trace.plot_tokens(0, 0, 9), "query 9 is out of range; queries are 0 to 3"),
     ],
 )
 def test_what_can_not_be_pictured(odd: GPT2, look: Any, message: str) -> None:
@@ -493,7 +494,7 @@ def test_without_matplotlib(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pictures_are_drawn_on_axes(odd: GPT2, ax: Any) -> None:
     trace = odd.trace("the hen")
     for draw in (trace.plot, trace.head(0, 0).plot, lambda ax: trace.plot_tokens(0, 0, ax=ax)):
-        with pytest.raises(AttnlabError, match="ax must be Axes; given "):
+        with pytest.raises(AttnlabError, match="ax must be Axes; got "):
             draw(ax=ax)
 
 

@@ -1,7 +1,11 @@
 """Trace files: what comes out is what went in, and what was damaged is refused."""
 
 import json
+import os
 import re
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -158,21 +162,21 @@ def test_files_of_other_kinds(trace: Trace, tmp_path: Path) -> None:
     ids = json.loads(metadata["ids"])
     for changed, message in (
         ({"config": "{}"}, "vocab_size is missing"),
-        ({"config": "["}, "no whole trace file"),
-        ({"ids": json.dumps([*ids, 9])}, "no whole trace file"),
-        ({"ids": "[99999]"}, "no whole trace file"),
-        ({"ids": "7"}, "no whole trace file"),
-        ({"symbols": "[]"}, "no whole trace file"),
+        ({"config": "["}, "whole"),
+        ({"ids": json.dumps([*ids, 9])}, "whole"),
+        ({"ids": "[99999]"}, "whole"),
+        ({"ids": "7"}, "whole"),
+        ({"symbols": "[]"}, "whole"),
     ):
         write_sealed(file, FORMAT, tensors, metadata | changed)
         with pytest.raises(RecordingError, match=message):
             open_trace(file)
     for name in ("embedding", "blocks.1.attention.K", "blocks.2.output", "vocabulary.bytes"):
         write_sealed(file, FORMAT, {n: x for n, x in tensors.items() if n != name}, metadata)
-        with pytest.raises(RecordingError, match="no whole trace file"):
+        with pytest.raises(RecordingError, match="whole"):
             open_trace(file)
         write_sealed(file, FORMAT, tensors | {name: tensors[name][:-1]}, metadata)
-        with pytest.raises(RecordingError, match="no whole trace file"):
+        with pytest.raises(RecordingError, match="whole"):
             open_trace(file)
     for name in ("final", "blocks.1.attention.K", "next_logits"):
         write_sealed(file, FORMAT, tensors | {name: tensors[name].astype(np.float64)}, metadata)
@@ -185,7 +189,7 @@ def test_files_of_other_kinds(trace: Trace, tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match=f"its format must be '{FORMAT}', and is None"):
         open_trace(file)
     save_file({"x": np.ones(3)}, file, {"format": FORMAT})
-    with pytest.raises(RecordingError, match="checksum"):
+    with pytest.raises(RecordingError, match=r"checksum|not whole"):
         open_trace(file)
     with pytest.raises(RecordingError):
         open_trace(REFERENCE / "odd" / "config.json")
@@ -198,6 +202,98 @@ def test_files_of_other_kinds(trace: Trace, tmp_path: Path) -> None:
             open_trace(path)  # type: ignore[arg-type]
         with pytest.raises(AttnlabError):
             trace.record(path)  # type: ignore[arg-type]
+
+
+CONFIG = {"vocab_size": 263, "n_positions": 17, "n_embd": 35, "n_layer": 3, "n_head": 5}
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"config": "[" * 100_000},
+        {"config": json.dumps(CONFIG | {"n_layer": 10**9})},
+        {"config": json.dumps(CONFIG | {"n_layer": 1000})},
+        {"config": json.dumps(CONFIG | {"n_head": 10})},
+        {"config": "7"},
+        {"ids": "[]"},
+        {"ids": '{"a": 1}'},
+        {"ids": "[1e400]"},
+        {"ids": f"[{10**30}]"},
+        {"symbols": "[" * 100_000},
+        {"symbols": json.dumps([7] * 263)},
+        {"symbols": "null"},
+        {"embedding": np.zeros((9, 20), np.float32)},
+        {"embedding": np.zeros((12, 35), np.int64)},
+        {"final": np.full((12, 35), np.nan, np.float32)},
+        {"blocks.9.input": np.zeros(3)},
+        {"": np.zeros(3)},
+        {"blocks.0.attention.weights": np.zeros((9, 300, 300), np.float32)},
+        {"vocabulary.lengths": np.array(3)},
+        {"vocabulary.lengths": np.full(263, -1, np.int32)},
+        {"vocabulary.lengths": np.full(263, np.nan)},
+        {"vocabulary.bytes": np.array(3, np.uint8)},
+    ],
+)
+def test_what_is_forged_under_a_right_checksum_is_told(
+    forged: dict[str, Any], trace: Trace, tmp_path: Path
+) -> None:
+    file = written(trace, tmp_path)
+    tensors = load_file(file)
+    with safe_open(file, "np") as opened:
+        metadata = opened.metadata()
+    for name in ("sha256", "format"):
+        metadata.pop(name)
+    assert set(CONFIG.items()) <= set(json.loads(metadata["config"]).items())
+    for name, value in forged.items():
+        if isinstance(value, str):
+            metadata[name] = value
+        else:
+            tensors[name] = value
+    write_sealed(file, FORMAT, tensors, metadata)
+    with pytest.raises(RecordingError, match="whole"):
+        open_trace(file)
+
+
+PEAK = """
+import resource, sys, attnlab
+from attnlab.cli.command import main
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    {call}
+except attnlab.AttnlabError as error:
+    print(error, file=sys.stderr)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sparse files, and memory in KiB")
+@pytest.mark.parametrize("kind", ["trace", "npz"])
+def test_a_gigabyte_of_zeros_is_refused_before_it_is_read(
+    kind: str, trace: Trace, tmp_path: Path
+) -> None:
+    large = 1 << 30
+    file = tmp_path / "bomb"
+    if kind == "trace":
+        entry = {"dtype": "U8", "shape": [large], "data_offsets": [0, large]}
+        metadata = {"format": FORMAT, "config": json.dumps(CONFIG), "ids": "[1]", "symbols": "[]"}
+        header = json.dumps({"__metadata__": metadata, "vocabulary.bytes": entry}).encode()
+        file.write_bytes(len(header).to_bytes(8, "little") + header)
+        os.truncate(file, 8 + len(header) + large)
+        call = f"attnlab.open_trace({str(file)!r})"
+    else:
+        with (
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+            archive.open("weights.npy", "w", force_zip64=True) as member,
+        ):
+            header = {"descr": "|u1", "fortran_order": False, "shape": (large,)}
+            np.lib.format.write_array_header_1_0(member, header)  # type: ignore[arg-type]
+            for _ in range(large >> 20):
+                member.write(bytes(1 << 20))
+        call = f"main(['check', {str(file)!r}, '--text', 'the hen', '--model', 'pocket'])"
+    program = PEAK.format(call=call)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "whole" in done.stderr or "can't be read as arrays" in done.stderr, done.stderr
+    assert int(done.stdout.split()[-1]) < 200_000
 
 
 def test_a_file_of_version_1_opens(trace: Trace) -> None:

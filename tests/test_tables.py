@@ -92,7 +92,7 @@ class Contrary:
     [
         ([[1], [2, 3]], {}, "values is not an array of numbers"),
         (Contrary(), {}, "values is not an array of numbers: 'no array'"),
-        ([[1]], {"rows": 5}, r"rows must be 1 labels, .*; given 5"),
+        ([[1]], {"rows": 5}, r"rows must be 1 labels, .*; got 5"),
         ([[1]], {"columns": Contrary()}, "columns must be 1 labels"),
         ([[1]], {"columns": [Contrary()]}, "columns must be 1 labels"),
         ([[1]], {"decimals": 10**18}, "decimals must be an integer from 0 to 100"),

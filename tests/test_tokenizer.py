@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from conftest import REFERENCE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnlab import AttnlabError, Token, Tokenizer, Tokens, figures
+import attnlab
+from attnlab import GPT2, AttnlabError, Token, Tokenizer, Tokens, figures
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.text.tokens import END_OF_TEXT, byte_symbols, check_ids
 
@@ -178,9 +180,13 @@ def test_hostile_characters_are_escaped_in_the_table() -> None:
         (lambda: TINY.decode([True]), TypeError, "bool"),
         (lambda: TINY.decode([[1, 2]]), ValueError, r"\(1, 2\)"),
         (lambda: TINY.decode([[1], [1, 2]]), ValueError, "one row"),
-        (lambda: TINY.decode(3), ValueError, "one row.*given 3"),
+        (lambda: TINY.decode(3), ValueError, "one row.*got 3"),
         (lambda: TINY.decode(b"ab"), ValueError, "given b'ab'"),
-        (lambda: TINY.tokens("the hen")[4], IndexError, "no token 4; tokens are 0 to 3"),
+        (
+            lambda: TINY.tokens("the hen")[4],
+            IndexError,
+            "token 4 is out of range; tokens are 0 to 3",
+        ),
         (lambda: TINY.decode([2**70]), (ValueError, TypeError), "integers|not in"),
     ],
 )
@@ -226,9 +232,9 @@ def own_member() -> list[Any]:
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
-        (lambda: Tokenizer(5), TypeError, "a dict; given 5"),
+        (lambda: Tokenizer(5), TypeError, "a dict; got 5"),
         (lambda: Tokenizer({}), ValueError, "model must be an object; it is None"),
-        (lambda: Tokenizer.of_merges(5, []), TypeError, "given 5 and"),
+        (lambda: Tokenizer.of_merges(5, []), TypeError, "got 5 and"),
         (lambda: Tokenizer.of_merges({}, 5), TypeError, "{} and 5"),
         (lambda: Tokenizer.of_merges({}, "ab"), TypeError, "and 'ab'"),
         (lambda: Tokenizer.of_merges({"a": "0"}, []), ValueError, "'a' isn.t an integer: '0'"),
@@ -246,9 +252,9 @@ def own_member() -> list[Any]:
         (lambda: TINY.decode([Contrary()]), TypeError, "no array can be made"),
         (lambda: TINY.decode(Contrary()), TypeError, "one of type Contrary"),
         (lambda: TINY.decode(own_member()), (TypeError, ValueError), "one row of integers"),
-        (lambda: TINY.decode({"input_ids": [1]}), ValueError, "given {'input_ids"),
-        (lambda: TINY.decode(None), ValueError, "given None"),
-        (lambda: TINY.decode(["1"]), TypeError, "integers; given <U1"),
+        (lambda: TINY.decode({"input_ids": [1]}), ValueError, "got {'input_ids"),
+        (lambda: TINY.decode(None), ValueError, "got None"),
+        (lambda: TINY.decode(["1"]), TypeError, "integers; got <U1"),
         (lambda: TINY.for_rows(262), ValueError, r"up to 262, <\|endoftext\|>.*262 rows"),
     ],
 )
@@ -297,18 +303,18 @@ def test_symbols_that_are_no_bytes_are_their_own_text() -> None:
 
 @pytest.mark.parametrize("tokens", [5, int, "ab", [None], [71], np.arange(3), Contrary(), None])
 def test_tokens_are_made_of_tokens(tokens: Any) -> None:
-    with pytest.raises(AttnlabError, match=r"Tokens are made of a list of Token.*; given "):
+    with pytest.raises(AttnlabError, match=r"Tokens are made of a list of Token.*; got "):
         Tokens(tokens)
 
 
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"id": "a"}, "token's id must be an integer of at least 0; given 'a'"),
-        ({"id": -1}, "at least 0; given -1"),
-        ({"symbol": 5}, "token's symbol must be a str; given 5"),
-        ({"text": None}, "token's text must be a str; given None"),
-        ({"bytes": "a"}, "token's bytes must be bytes; given 'a'"),
+        ({"id": "a"}, "token's id must be an integer of at least 0; got 'a'"),
+        ({"id": -1}, "at least 0; got -1"),
+        ({"symbol": 5}, "token's symbol must be a str; got 5"),
+        ({"text": None}, "token's text must be a str; got None"),
+        ({"bytes": "a"}, "token's bytes must be bytes; got 'a'"),
     ],
 )
 def test_a_token_has_an_id_symbol_text_and_bytes(changed: Any, told: str) -> None:
@@ -335,7 +341,7 @@ def test_rows_are_a_number(rows: Any) -> None:
 
 @pytest.mark.parametrize("special", [1, None, "a", np.array([1, 2]), []])
 def test_special_is_true_or_false(special: Any) -> None:
-    with pytest.raises(AttnlabError, match="special must be True or False; given "):
+    with pytest.raises(AttnlabError, match="special must be True or False; got "):
         TINY.encode("the", special=special)
 
 
@@ -349,3 +355,44 @@ def test_of_very_many_tokens_the_first_ones_and_the_last_are_shown() -> None:
         ["…", "…"],
         ["99999", "84"],
     ]
+
+
+def test_a_text_that_can_not_fit_is_refused_before_it_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = GPT2.from_pretrained("pocket")
+    longest = max(map(len, model.tokenizer.tokens(range(len(model.tokenizer))).bytes))
+    room = longest * model.config.n_positions
+    model.tokenizer.check_length("x" * room, model.config.n_positions)
+    monkeypatch.setattr(Tokenizer, "encode", lambda *_, **__: pytest.fail("it is cut"))
+    for call in (model.trace, lambda text: model.generate(text, 1)):
+        with pytest.raises(InvalidValueError, match=rf"of {room + 1:,} characters is too long"):
+            call("x" * (room + 1))
+
+
+def test_a_million_spaces(capfd: pytest.CaptureFixture[str]) -> None:
+    model = GPT2.from_pretrained("pocket")
+    spaces = " " * 10**6
+    for call in (model.tokenizer.encode, lambda text: model.generate(text, 1, drop_oldest=True)):
+        with pytest.raises(InvalidValueError, match="1,000,000 white-space characters in a row"):
+            call(spaces)
+    assert len(model.tokenizer.encode((" " * 500_000 + "x") * 2)) > 2
+    texts = ["The dog barked.", spaces, "A cat meowed."]
+    found = attnlab.atlas(model, texts, ["loss"], progress=False)
+    assert found.texts == 2
+    assert found.faults[0][0] == "text 1"
+    assert capfd.readouterr().err == ""
+
+
+def test_a_panic_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicError(BaseException):
+        pass
+
+    def panic(text: str) -> None:
+        raise PanicError("unwrap")
+
+    model = GPT2.from_pretrained("pocket")
+    merges = model.tokenizer._gpt2._merges  # type: ignore[union-attr]
+    monkeypatch.setattr(merges, "_encoding", SimpleNamespace(encode_ordinary=panic), raising=False)
+    with pytest.raises(InvalidValueError, match="can't be cut into tokens: PanicError"):
+        model.tokenizer.encode("the")

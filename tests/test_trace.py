@@ -280,10 +280,10 @@ def test_a_step_s_name_is_a_text(odd: GPT2, name: Any) -> None:
     needs("xarray", "frames")
     trace = odd.trace("the hen")
     for look in (trace.head(0, 0).plot, trace.head(0, 0).to_dataframe, trace.plot):
-        with pytest.raises(AttnlabError, match="no step"):
+        with pytest.raises(AttnlabError, match=r"not a step|no step"):
             look(name)
     for look in (trace.head(0, 0).plot, trace.head(0, 0).to_dataframe):
-        with pytest.raises(AttnlabError, match=r"scale is one number, 2\.646"):
+        with pytest.raises(AttnlabError, match=r"scale is a single number, 2\.646"):
             look("scale")
 
 
@@ -301,7 +301,7 @@ def test_negative_numbers_count_from_the_end(odd: GPT2) -> None:
         ([5, -1], ValueError, "-1 at position 1"),
         ([1.0, 2.0], TypeError, "integers.*float64"),
         ([[1, 2], [3, 4]], ValueError, r"one row.*\(2, 2\)"),
-        (None, TypeError, "a text or token ids are traced; given None"),
+        (None, TypeError, "a text or token ids are traced; got None"),
         (list(range(18)), ValueError, "18 tokens.*17 positions"),
         ("hen " * 10, ValueError, "17 positions"),
         ("ab\udc80", ValueError, "surrogate"),
@@ -357,12 +357,12 @@ def test_a_deep_model_does_not_recurse(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ids", "told"),
     [
-        ([[0] * 18] * 2, "takes 1 to 17 tokens; given 18"),
-        ([], "given 0"),
-        ([[], []], "given 0"),
-        (3, "given 0"),
+        ([[0] * 18] * 2, "takes 1 to 17 tokens; got 18"),
+        ([], "got 0"),
+        ([[], []], "got 0"),
+        (3, "got 0"),
         ([[1, 2], [3]], "equal length"),
-        (np.zeros((0, 5), int), "given 5"),
+        (np.zeros((0, 5), int), "got 5"),
         ([[1, 2], [3, 263]], "token id 263"),
         ([[1, -1]], "token id -1"),
         ([[0.5, 1.0]], "integers"),
@@ -406,15 +406,15 @@ class Contrary:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"parameters": [1]}, r"parameters must be Parameters; given \[1\]"),
-        ({"parameters": Parameters}, "parameters must be Parameters; given <class"),
-        ({"ids": Contrary()}, "integers; given one of type Contrary"),
-        ({"cache": np.zeros(3)}, r"cache must be a KeyValueCache; given array"),
-        ({"dropout": 0.1}, "dropout must be a Mapping; given 0.1"),
+        ({"parameters": [1]}, r"parameters must be Parameters; got \[1\]"),
+        ({"parameters": Parameters}, "parameters must be Parameters; got <class"),
+        ({"ids": Contrary()}, "integers; got a Contrary"),
+        ({"cache": np.zeros(3)}, r"cache must be a KeyValueCache; got array"),
+        ({"dropout": 0.1}, "dropout must be a Mapping; got 0.1"),
         ({"dropout": np.zeros(3)}, "dropout must be a Mapping"),
-        ({"dropout": {5: np.zeros((3, 35))}}, "nothing is dropped at 5"),
-        ({"dropout": {"embedding_dropout": np.ones((3, 1))}}, r"has shape \(3, 35\); given \(3, 1"),
-        ({"dropout": {"embedding_dropout": "a"}}, "embedding_dropout must hold real numbers"),
+        ({"dropout": {5: np.zeros((3, 35))}}, "there is no dropout at 5"),
+        ({"dropout": {"embedding_dropout": np.ones((3, 1))}}, r"has shape \(3, 35\); got \(3, 1"),
+        ({"dropout": {"embedding_dropout": "a"}}, "embedding_dropout must have a real dtype"),
         ({"dropout": {"blocks.0.attention.dropout_mask": np.ones((3, 3))}}, r"shape \(5, 3, 3\)"),
     ],
 )
@@ -435,11 +435,11 @@ def test_a_cache_is_of_one_model_and_of_one_text(odd: GPT2) -> None:
 def test_what_a_trace_can_not_be_made_of(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     tokens, vocabulary = trace.tokens, trace.vocabulary
-    with pytest.raises(AttnlabError, match="tokens must be Tokens; given 5"):
+    with pytest.raises(AttnlabError, match="tokens must be Tokens; got 5"):
         Trace(5, vocabulary, odd.parameters)
-    with pytest.raises(AttnlabError, match=r"vocabulary must be a Vocabulary; given \[None\]"):
+    with pytest.raises(AttnlabError, match=r"vocabulary must be a Vocabulary; got \[None\]"):
         Trace(tokens, [None], odd.parameters)
-    with pytest.raises(AttnlabError, match="parameters must be Parameters; given 'a'"):
+    with pytest.raises(AttnlabError, match="parameters must be Parameters; got 'a'"):
         Trace(tokens, vocabulary, "a")
 
 

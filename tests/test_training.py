@@ -548,7 +548,7 @@ def test_bad_input_is_told_before_any_work(
     [
         ({"corpus": [0.5] * 40}, "integers"),
         ({"config": {"n_embd": 12}}, "config must be a GPT2Config"),
-        ({"tokenizer": "gpt2"}, "tokenizer must be a Tokenizer; given 'gpt2'"),
+        ({"tokenizer": "gpt2"}, "tokenizer must be a Tokenizer; got 'gpt2'"),
         ({"watch": 5}, "watch must be callable"),
     ],
 )
@@ -704,7 +704,7 @@ def test_memory_that_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("given", [None, 5, "gpt2", [], Odd(), TINY, 10**5000], ids=type)
 def test_what_can_not_be_evaluated(given: Any) -> None:
-    with pytest.raises(InvalidTypeError, match="model must be a GPT2; given "):
+    with pytest.raises(InvalidTypeError, match="model must be a GPT2; got "):
         evaluate(given, TEXT)
 
 

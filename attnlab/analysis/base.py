@@ -140,7 +140,7 @@ class Target:
         if not logits.ndim or logits.shape[-1] <= max(
             self.token.id, getattr(self.against, "id", 0)
         ):
-            raise InvalidValueError(f"logits have shape (..., vocab); given {logits.shape}")
+            raise InvalidValueError(f"logits have shape (..., vocab); got {logits.shape}")
         of_token: Array = logits[..., self.token.id]
         return of_token if self.against is None else of_token - logits[..., self.against.id]
 

@@ -37,7 +37,7 @@ class Rollout(Analysis):
 
     def __init__(self, trace: Trace) -> None:
         if trace.tokens_before:
-            raise InvalidValueError("rollout is of a whole text; given a step of generation")
+            raise InvalidValueError("rollout is of a whole text; got a step of generation")
         self.title = Message(
             "Attention rollout through {L} layers{title}", L=trace.config.n_layer, title=trace.note
         )

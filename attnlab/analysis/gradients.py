@@ -211,7 +211,7 @@ class Gradients(ForwardPass):
 
     def __init__(self, trace: Trace, target: Target | None) -> None:
         if target is None and len(trace.tokens) < 2:
-            raise InvalidValueError("the loss is of tokens that follow another; given one token")
+            raise InvalidValueError("the loss is of tokens that follow another; got one token")
         run = GradientRun(trace._run, target)
         self._stand(trace._title, run, "")
         vars(self).update(parameters=trace.parameters, config=trace.config)

@@ -94,9 +94,7 @@ class HeadJobs(Analysis):
             The text has no place for that job.
         """
         if not isinstance(job, str) or job not in self.jobs:
-            raise InvalidValueError(
-                f"job must be one of {', '.join(self.jobs)}; given {quoted(job)}"
-            )
+            raise InvalidValueError(f"job must be one of {', '.join(self.jobs)}; got {quoted(job)}")
         heads = self.attention[self.jobs.index(job)]
         if np.isnan(heads).any():
             raise InvalidValueError(f"no token of the text has a place for the job {job}")
@@ -132,7 +130,7 @@ def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJo
     """
     if not isinstance(jobs, Mapping) or not jobs or not all(map(callable, jobs.values())):
         raise InvalidTypeError(
-            f"jobs are a dict of names and functions of Tokens; given {quoted(jobs)}"
+            f"jobs are a dict of names and functions of Tokens; got {quoted(jobs)}"
         )
     texts = (
         (trace.fork(), {name: targets_of(trace, name, job) for name, job in jobs.items()})
@@ -178,11 +176,11 @@ def mean_of(numbers: AnyArray) -> Any:
 def targets_of(trace: Trace, name: str, job: Job) -> Mask:
     """Where a job would have each query look."""
     if trace.tokens_before:
-        raise InvalidValueError("jobs are looked for in whole texts; given a step of generation")
+        raise InvalidValueError("jobs are looked for in whole texts; got a step of generation")
     T = len(trace.tokens)
     targets = np.asarray(job(trace.tokens))
     if targets.dtype != bool:
-        raise InvalidTypeError(f"the job {name} gives bool (T, T); given {targets.dtype}")
+        raise InvalidTypeError(f"the job {name} gives bool (T, T); got {targets.dtype}")
     if targets.shape != (T, T):
-        raise InvalidValueError(f"the job {name} gives shape {(T, T)}; given {targets.shape}")
+        raise InvalidValueError(f"the job {name} gives shape {(T, T)}; got {targets.shape}")
     return targets & np.tril(np.ones((T, T), bool))

@@ -236,7 +236,7 @@ def attribution_patch(
     measure, words, target = measure_of(clean, metric)
     if target is None:
         raise InvalidTypeError(
-            "gradients are of a token's logit, or of a pair's difference; given a function"
+            "gradients are of a token's logit, or of a pair's difference; got a function"
         )
     ends = checked(clean, corrupted, parts, measure, by_position)
     made = GuessedPatching(corrupted, parts, by_position, words, ends)
@@ -294,7 +294,7 @@ def checked(
 def expanded(trace: Trace, parts: Any) -> list[str]:
     """The paths that a path with * stands for."""
     if not isinstance(parts, str):
-        raise InvalidTypeError(f"parts are a path, such as {HEADS!r}; given {quoted(parts)}")
+        raise InvalidTypeError(f"parts are a path, such as {HEADS!r}; got {quoted(parts)}")
     check_paths(trace._run.graph, trace.config.n_head, {parts.replace("*", "0"): 0})
     counts = counts_of(trace, parts)
     return [re.sub(r"\*", "{}", parts).format(*numbers) for numbers in np.ndindex(*counts)]
@@ -336,7 +336,7 @@ def number(measured: Any) -> float:
     """What a metric gave."""
     measured = as_number(measured)
     if not is_real(measured):
-        raise InvalidTypeError(f"a metric gives a number; given {quoted(measured)}")
+        raise InvalidTypeError(f"a metric gives a number; got {quoted(measured)}")
     if not math.isfinite(measured):
-        raise InvalidValueError(f"a metric gives a finite number; given {measured}")
+        raise InvalidValueError(f"a metric gives a finite number; got {measured}")
     return float(measured)

@@ -226,17 +226,17 @@ def compare(a: Result, b: Result) -> Differences:
             if hasattr(result, "compare"):
                 own = ": hold it against another by its own `.compare`"
             raise InvalidTypeError(
-                f"what is compared are two traces, or parts of them; given {quoted(result)}{own}"
+                f"what is compared are two traces, or parts of them; got {quoted(result)}{own}"
             )
         refuse_cached(result)
     if type(a) is not type(b):
         raise InvalidTypeError(
-            f"two results of one kind are compared; given {type(a).__name__} and {type(b).__name__}"
+            f"two results of one kind are compared; got {type(a).__name__} and {type(b).__name__}"
         )
     (one, its), (other, others) = ((x._run.scores_shape, x._run.graph.n_layer) for x in (a, b))
     if (one, its) != (other, others):
         raise InvalidValueError(
-            f"step by step only what has as many tokens, heads and layers can be compared; given "
+            f"step by step only what has as many tokens, heads and layers can be compared; got "
             f"{a.title}, with scores {one}, and {b.title}, with scores {other}"
         )
     moved: list[Array] = []

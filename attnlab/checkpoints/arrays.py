@@ -23,7 +23,9 @@ from attnlab.checkpoints.checkpoint import (
 )
 from attnlab.equations import Array, transpose
 from attnlab.errors import (
+    AttnlabError,
     CheckpointError,
+    ConfigError,
     InvalidTypeError,
     InvalidValueError,
     UnknownParameterError,
@@ -33,7 +35,7 @@ from attnlab.errors import (
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import ParameterVector, Shape, parameter_shapes
 from attnlab.steps import is_finite
-from attnlab.support.checks import as_numpy, attribute, check_kind, checked_dtype
+from attnlab.support.checks import as_reals, attribute, check_kind, checked_dtype, errors_of
 from attnlab.support.files import parse_json
 from attnlab.support.formats import listed
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
@@ -68,12 +70,10 @@ class Held:
         return name.replace("float", "F").upper()
 
     def read(self) -> Array:
-        try:
-            array: Array = as_numpy(self.array)
-        except Exception as error:  # whatever another library raises, such as on a meta device
-            raise CheckpointError(
-                f"{listed([self.name])} can't be read: {quoted(str(error), 200)}"
-            ) from None
+        try:  # another library raises whatever it likes, such as on a meta device
+            array: Array = as_reals(self.array, listed([self.name]))
+        except AttnlabError as error:
+            raise CheckpointError(f"{listed([self.name])} can't be read: {error}") from None
         return transpose(array) if self.transposed else array
 
 
@@ -93,7 +93,7 @@ def parameters_in_memory(
     """
     check_kind(config, GPT2Config, "config")
     if not isinstance(arrays, Mapping):
-        raise InvalidTypeError(f"arrays must be a dict of names and arrays; given {quoted(arrays)}")
+        raise InvalidTypeError(f"arrays must be a dict of names and arrays; got {quoted(arrays)}")
     checked = checked_dtype(dtype)
     found, copy, left_out = parameters_among(_entries(arrays, config), config, WHERE)
     parameters = ParameterVector(config, dtype=checked)
@@ -115,9 +115,11 @@ def parameters_in_memory(
 def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, Held]:
     """Every array by its tensor's bare name, as it would lie in a checkpoint."""
     entries: dict[str, Held] = {}
-    for name, array in arrays.items():
+    with errors_of(CheckpointError, "the model's arrays can't be read"):
+        items = list(arrays.items())
+    for name, array in items:
         if not isinstance(name, str):
-            raise InvalidTypeError(f"an array's name is a str; given {quoted(name)}")
+            raise InvalidTypeError(f"an array's name is a str; got {quoted(name)}")
         try:
             bare = tensor_name(name)
         except UnknownParameterError:
@@ -126,13 +128,11 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, Held]:
             raise CheckpointError(
                 f"{listed([bare])} is there twice, as {listed([entries[bare].name, name])}"
             )
-        try:
+        # Lists of different lengths, and whatever an object raises.
+        with errors_of(InvalidValueError, f"{listed([name])} is no array"):
             held = array if hasattr(array, "dtype") else np.asarray(array)
-        except Exception as error:  # lists of different lengths, and whatever an object raises
-            raise InvalidValueError(
-                f"{listed([name])} is no array: {quoted(str(error), 200)}"
-            ) from None
-        entries[bare] = Held(name, held, transposed=name == "W_U")
+            entries[bare] = Held(name, held, transposed=name == "W_U")
+            entries[bare].shape, entries[bare].dtype
     matrices = {bare: path for bare in entries if (path := _matrix(bare))}
     D = config.n_embd
     if any(entries[m].shape == (3 * D, D) for m, path in matrices.items() if path == FIRST):
@@ -160,11 +160,12 @@ def config_of(model: Any) -> GPT2Config:
     for _ in INSIDE:
         to_dict = attribute(attribute(inside, "config"), "to_dict")
         if callable(to_dict):
-            return GPT2Config.from_dict(to_dict())
+            with errors_of(ConfigError, "the model's config can't be read"):
+                return GPT2Config.from_dict(to_dict())
         found = (attribute(inside, name) for name in INSIDE)
         inside = next((one for one in found if one is not None), None)
     raise InvalidTypeError(
-        "a GPT-2 of transformers has a config and a state_dict(); given a "
+        "a GPT-2 of transformers has a config and a state_dict(); got a "
         f"{type(model).__name__}. GPT2.from_arrays takes arrays by their names"
     )
 
@@ -183,7 +184,9 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
         return tokenizer
     to_str = attribute(attribute(tokenizer, "backend_tokenizer") or tokenizer, "to_str")
     if callable(to_str):
-        return Tokenizer(parse_json(to_str().encode(), "the tokenizer", VocabularyError))
+        with errors_of(VocabularyError, "the tokenizer can't be read"):
+            content = to_str().encode()
+        return Tokenizer(parse_json(content, "the tokenizer", VocabularyError))
     if not callable(attribute(tokenizer, "save_pretrained")):
         raise InvalidTypeError(
             "tokenizer must be a Tokenizer, or one of transformers or of the tokenizers library; "
@@ -192,5 +195,6 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
     import tempfile  # here, as it brings all that unpacks archives
 
     with tempfile.TemporaryDirectory() as directory:  # one written in Python
-        tokenizer.save_pretrained(directory)
+        with errors_of(VocabularyError, "the tokenizer can't be read"):
+            tokenizer.save_pretrained(directory)
         return Tokenizer.from_directory(directory)

@@ -193,6 +193,10 @@ class Checkpoint(Parameters):
         cached = CACHED.search(self.directory.as_posix())
         self.name = "/".join(cached[1].split("--")) if cached else self.directory.absolute().name
 
+    def equals(self, other: Parameters) -> bool:
+        same_files = isinstance(other, Checkpoint) and self.origin == other.origin
+        return (same_files and self.dtype == other.dtype) or super().equals(other)
+
     def __getitem__(self, path: str) -> Array:
         name = tensor_name(path)
         if path not in self._kept:
@@ -244,10 +248,10 @@ class Rows:
         if not numbers.size:
             return np.empty((*numbers.shape, entry.shape[1]), self.checkpoint.dtype)
         if numbers.dtype.kind not in "iu":
-            raise InvalidTypeError(f"rows of {self.name} are integers; given {quoted(rows)}")
+            raise InvalidTypeError(f"rows of {self.name} are integers; got {quoted(rows)}")
         count = entry.shape[0]
         if ((numbers < 0) | (numbers >= count)).any():
-            raise OutOfRangeError(f"rows of {self.name} are 0 to {count - 1}; given {quoted(rows)}")
+            raise OutOfRangeError(f"rows of {self.name} are 0 to {count - 1}; got {quoted(rows)}")
         distinct, places = np.unique(numbers.astype(np.int64), return_inverse=True)
         read = self.checkpoint._read(entry, self.name, distinct)
         return read[places.reshape(numbers.shape)]  # flat before NumPy 2
@@ -299,10 +303,10 @@ def check_variant(variant: object) -> None:
     if variant is None:
         return
     if not isinstance(variant, str):
-        raise InvalidTypeError(f"variant must be a str; given {quoted(variant)}")
+        raise InvalidTypeError(f"variant must be a str; got {quoted(variant)}")
     if not re.fullmatch(r"\w[\w.-]{0,99}", variant, re.ASCII):
         raise InvalidValueError(
-            f'variant must be part of the weights\' name, such as "fp16"; given '
+            f'variant must be part of the weights\' name, such as "fp16"; got '
             f"{quoted(variant, 200)}"
         )
 

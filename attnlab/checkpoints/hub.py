@@ -157,10 +157,10 @@ def _check_revision(revision: object) -> None:
     if revision is None:
         return
     if not isinstance(revision, str):
-        raise InvalidTypeError(f"revision must be a str; given {quoted(revision)}")
+        raise InvalidTypeError(f"revision must be a str; got {quoted(revision)}")
     if not 0 < len(revision) <= 200 or re.search(r"[^ -~\w]|[\s\\:~^?*\[]|\.\.|^/", revision):
         raise InvalidValueError(
-            f"revision must be a branch, tag or commit on the hub; given {quoted(revision, 200)}"
+            f"revision must be a branch, tag or commit on the hub; got {quoted(revision, 200)}"
         )
 
 

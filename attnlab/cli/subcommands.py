@@ -17,8 +17,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from attnlab import walkthrough
 from attnlab.analysis.lens import Lens
 from attnlab.checking.verdict import check
@@ -28,14 +26,14 @@ from attnlab.corpus import atlas, open_atlas
 from attnlab.corpus.result import RESULT
 from attnlab.corpus.run import PAGE
 from attnlab.corpus.worker import begin
-from attnlab.errors import InvalidValueError, MissingFileError, WriteError
+from attnlab.errors import InvalidValueError, WriteError
 from attnlab.forward.attention import PER_HEAD, Head, MultiHeadAttention
 from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import Result, step_at
 from attnlab.support.checks import as_count
-from attnlab.support.files import LARGEST, as_path, decoded_text, open_regular, read_text
+from attnlab.support.files import LARGEST, as_path, decoded_text, read_npz, read_text
 from attnlab.support.tables import Heading, Table, printable
 from attnlab.text.tokens import Token, Tokens
 from attnlab.views.explain import PROBABILITIES, explain
@@ -379,10 +377,11 @@ def _attribution(options: argparse.Namespace) -> Report:
 
 
 def _check(options: argparse.Namespace) -> Report:
-    mine = _arrays(options.arrays)
     (text,) = _texts(options)
     model = _model(options)
     trace = model.trace(text)
+    # Of a token more too, which is told.
+    mine = read_npz(options.arrays, model.config.largest_step(len(trace.tokens) + 1))
     result: Result = trace
     if options.layer is not None or options.head is not None:
         result = trace.blocks[options.layer or 0].attention
@@ -410,21 +409,6 @@ def _check(options: argparse.Namespace) -> Report:
         "cells": [cell._asdict() for cell in verdict.cells],
     }
     return Report(content, [verdict], 0 if verdict.agrees else 1)
-
-
-def _arrays(path: str) -> dict[str, Any]:
-    """The arrays in a file that `numpy.savez` wrote."""
-    file = as_path(path, "file")
-    try:
-        with open_regular(file) as stream:
-            arrays = np.load(stream, allow_pickle=False)
-            if isinstance(arrays, np.ndarray):
-                raise ValueError("it has one unnamed array, as numpy.save writes it")
-            return dict(arrays)
-    except FileNotFoundError:
-        raise MissingFileError(f"{file} not found") from None
-    except Exception as error:  # zipfile, zlib and NumPy raise many kinds
-        raise InvalidValueError(f"{file} isn't a file that numpy.savez wrote: {error}") from None
 
 
 def _atlas(options: argparse.Namespace) -> Report:

@@ -26,10 +26,10 @@ from attnlab.errors import (
 )
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Numbered, read_only
-from attnlab.support.checks import check_kind
+from attnlab.support.checks import as_count, as_texts, check_kind, errors_of
 from attnlab.support.files import Given, as_path
 from attnlab.support.messages import MODEL, Message, recognised
-from attnlab.support.sealed import read_sealed, write_sealed
+from attnlab.support.sealed import Shapes, read_sealed, write_sealed
 from attnlab.support.tables import Document, Heading, Paragraph, Table, printable, with_error
 from attnlab.views.shown import Axis
 
@@ -546,12 +546,10 @@ class Atlas(Document, Mapping[str, Measured]):
             as in `GPT2.explore`; `.url` opens the atlas
         """
         from attnlab.model.explorer import Explorer
-        from attnlab.views.page.page import START
 
         self._of_heads()
         self._check_model(model)
-        start = START if text_or_ids is None else text_or_ids
-        return Explorer(model, start, port=port, language=language, atlas=self)
+        return Explorer(model, text_or_ids, port=port, language=language, atlas=self)
 
     def _check_model(self, model: GPT2) -> None:
         """Raise if a model's heads or tokens differ from the atlas's."""
@@ -627,13 +625,31 @@ def open_atlas(path: Given) -> Atlas:
                 f"{file} not found: the run hasn't finished. Start it again to resume it"
             )
     try:
-        tensors, words = read_sealed(file, FORMAT, RecordingError)
+        tensors, words = read_sealed(file, FORMAT, RecordingError, check_shapes)
     except RecordingError as error:
         raise RecordingError(
             f"{error}. Expected a file that `Atlas.save` wrote, or a run's {RESULT}"
         ) from None
-    try:
+    with errors_of(RecordingError, f"{file} isn't a complete atlas"):
+        tally = Tally.read(tensors, words)
         contents = {int(n): text for n, text in json.loads(words["contents"]).items()}
-        return Atlas(json.loads(words["about"]), Tally.read(tensors, words), contents)
-    except (KeyError, TypeError, ValueError) as error:
-        raise RecordingError(f"{file} is not a complete atlas: {error}") from None
+        if contents.keys() != tally.ids.keys() or not all(map(is_text, contents.values())):
+            raise InvalidValueError("passages without texts")
+        return Atlas(json.loads(words["about"]), tally, contents)
+
+
+def is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def check_shapes(words: dict[str, str], there: Shapes) -> None:
+    """Raise if metadata or shapes aren't those of an atlas, before any array is read."""
+    about = json.loads(words["about"])
+    heads = as_count(about["n_layer"], "n_layer", 1) * as_count(about["n_head"], "n_head", 1)
+    as_count(about["window"], "window", 1)
+    measures = as_texts(about["measures"], "measures")
+    if len(set(measures)) < len(measures) or not measures:
+        raise InvalidValueError("measures are missing or repeated")
+    if not all(is_text(about[name]) for name in ("model", "model_given", "corpus")):
+        raise InvalidValueError("model and corpus must be texts")
+    Tally.check_shapes(sum(heads if is_of_heads(name) else 1 for name in measures), there)

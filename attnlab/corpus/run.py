@@ -21,7 +21,7 @@ from attnlab.corpus.measures import Measure, checked_measures, is_of_heads
 from attnlab.corpus.result import RESULT, Atlas
 from attnlab.corpus.tally import Tally
 from attnlab.corpus.texts import Chunk, chunks_of
-from attnlab.corpus.worker import Shared, Task, tally_of
+from attnlab.corpus.worker import Shared, Task, columns, tally_of
 from attnlab.errors import (
     AttnlabError,
     InvalidValueError,
@@ -31,10 +31,10 @@ from attnlab.errors import (
 )
 from attnlab.model.gpt2 import GPT2
 from attnlab.support.blas import one_thread
-from attnlab.support.checks import as_count, as_flag, attribute, check_kind
+from attnlab.support.checks import as_count, as_flag, attribute, check_kind, errors_of
 from attnlab.support.console import progress_bar
 from attnlab.support.files import Given, as_path, held, make_directory, write_whole
-from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
+from attnlab.support.sealed import Shapes, check_run, read_sealed, sha256, write_sealed
 from attnlab.views.page.atlas import page
 
 FORMAT = "3"
@@ -126,7 +126,11 @@ def atlas(
     if place is not None:
         make_directory(place)
     with one_thread(), contextlib.nullcontext() if place is None else held(place / LOCK):
-        stored = None if place is None else StoredTallies(place, identity(task, chunk))
+        stored = (
+            None
+            if place is None
+            else StoredTallies(place, identity(task, chunk), columns(opened.config, task.measures))
+        )
         digest = hashlib.sha256()
         with contextlib.closing(tallies(task, executor, stored, digested(chunks, digest))) as made:
             total = _added_up(task.empty_tally(), made, progress)
@@ -263,10 +267,17 @@ def _worker_error(chunk: Chunk, error: Exception) -> WorkerError:
 
 
 class StoredTallies:
-    """Tallies of chunks in a directory, one file each, that belong to the run `run`."""
+    """Tallies of chunks in a directory, one file each.
 
-    def __init__(self, directory: Path, run: dict[str, str]) -> None:
-        self._directory, self._run = directory, run
+    Parameters
+    ----------
+    directory : where they are
+    run : identifies the run, in words
+    columns : how many numbers a tally has
+    """
+
+    def __init__(self, directory: Path, run: dict[str, str], columns: int) -> None:
+        self._directory, self._run, self._columns = directory, run, columns
 
     def _file(self, chunk: Chunk) -> Path:
         return self._directory / f"chunk-{chunk.number:08}.safetensors"
@@ -283,14 +294,18 @@ class StoredTallies:
 
     def read(self, chunk: Chunk) -> Tally | None:
         """A chunk's tally, or None if it isn't stored."""
-        file = self._file(chunk)
+        file, about = self._file(chunk), self._about(chunk)
+
+        def check(words: dict[str, str], shapes: Shapes) -> None:
+            check_run(file, {name: words.get(name) for name in about}, about)
+            Tally.check_shapes(self._columns, shapes)
+
         try:
-            tensors, words = read_sealed(file, FORMAT, ResumeError)
+            tensors, words = read_sealed(file, FORMAT, ResumeError, check)
         except MissingFileError:
             return None
-        about = self._about(chunk)
-        check_run(file, {name: words.get(name) for name in about}, about)
-        return Tally.read(tensors, words)
+        with errors_of(ResumeError, f"{file} is no whole chunk; remove it to measure it again"):
+            return Tally.read(tensors, words)
 
 
 def identity(task: Task, chunk: int) -> dict[str, str]:

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.equations import AnyArray, Ids
+from attnlab.errors import InvalidValueError
+from attnlab.support.sealed import Shapes
 
 # Passages kept with the largest, and with the smallest, value of each measure and head.
 EXTREMES = 3
@@ -154,8 +156,48 @@ class Tally:
         return {"names": json.dumps(names), "faults": json.dumps(self.faults)}
 
     @classmethod
+    def check_shapes(cls, columns: int, there: Shapes) -> None:
+        """Raise if shapes aren't those of a tally with so many columns."""
+        empty = cls.of(columns).tensors() if there["moments"] == (6, columns) else {}
+        (kept,), (batches,), (ids,) = (there[name] for name in ("numbers", "batch_numbers", "ids"))
+        shapes = {name: array.shape for name, array in empty.items()} | {
+            **dict.fromkeys(("numbers", "lengths"), (kept,)),
+            "ids": (ids,),
+            "batch_numbers": (batches,),
+            "batches": (batches, 2, columns),
+        }
+        if there != shapes or kept > 2 * EXTREMES * columns or batches > BATCHES:
+            raise InvalidValueError(f"its tensors don't fit {columns} numbers")
+
+    @classmethod
     def read(cls, tensors: Mapping[str, AnyArray], words: Mapping[str, str]) -> Tally:
-        """Restore a tally from `tensors` and `words`."""
+        """Restore a tally from `tensors` and `words`, whose shapes were checked before."""
+        expected = cls.of(tensors["moments"].shape[1]).tensors()
+        for name, array in expected.items():
+            if tensors[name].dtype != array.dtype:
+                raise InvalidValueError(f"{name} is {tensors[name].dtype}")
+        sums = tensors["moments"], tensors["batches"]
+        counts = (tensors[name] for name in ("counts", "numbers", "lengths", "ids"))
+        if not all(np.isfinite(one).all() for one in sums) or any((n < 0).any() for n in counts):
+            raise InvalidValueError("its numbers are not finite, or negative")
+        if tensors["lengths"].sum() != tensors["ids"].size:
+            raise InvalidValueError("lengths and ids don't match")
+        told = set(tensors["passages"].ravel().tolist()) - {int(NONE)}
+        names = json.loads(words["names"])
+        if told != set(tensors["numbers"].tolist()) or {n >> TOKEN_BITS for n in told} != {
+            int(text) for text in names
+        }:
+            raise InvalidValueError("its passages have no ids or no names")
+        faults = json.loads(words["faults"])
+        texts_of_it = [
+            *names.values(),
+            *(part for name, reason in faults for part in (name, reason)),
+        ]
+        if not all(isinstance(text, str) for text in texts_of_it):
+            raise InvalidValueError("names and faults are texts")
+        width = int(tensors["counts"][2])
+        if width < 1 or width & (width - 1):
+            raise InvalidValueError(f"batches of {width} texts")
         cuts = np.cumsum(tensors["lengths"])[:-1]
         pieces: list[Any] = np.split(tensors["ids"], cuts) if len(tensors["lengths"]) else []
         texts, tokens, width = tensors["counts"].tolist()
@@ -164,10 +206,10 @@ class Tally:
             tensors["ranks"].copy(),
             tensors["passages"].copy(),
             ids=dict(zip(tensors["numbers"].tolist(), pieces, strict=True)),
-            names={int(text): name for text, name in json.loads(words["names"]).items()},
+            names={int(text): name for text, name in names.items()},
             texts=texts,
             tokens=tokens,
-            faults=[(name, reason) for name, reason in json.loads(words["faults"])],
+            faults=[(name, reason) for name, reason in faults],
             width=width,
             batches=dict(zip(tensors["batch_numbers"].tolist(), tensors["batches"], strict=True)),
         )

@@ -1,9 +1,9 @@
 """GPT-2's forward pass, declared step by step from `attnlab.equations`.
 
-Read `attention` first: one head's chain, then several side by side. `forward_pass` has the blocks
-around it, from ids to logits; `functional` the same chain for arrays of your own; `fast` the steps
-of long texts. `config` and `parameters` are the model's sizes and numbers, `edits` runs a pass with
-steps changed, `gradients` has each equation's gradient, `products` W_Q W_Kᵀ and W_V W_O.
+Read `attention` first: the chain of steps of one head, then of several. `forward_pass` has the
+blocks around it, from ids to logits; `functional` runs the chain on your own arrays; `fast` is for
+long texts. `config` and `parameters` are a model's sizes and weights, `edits` runs a pass with
+modified steps, `gradients` has the gradient of each equation, `products` W_Q W_Kᵀ and W_V W_O.
 """
 
 from attnlab.forward.forward_pass import MLP, Block, ForwardPass

@@ -3,11 +3,11 @@
     X ─ W_Q, W_K, W_V ─> Q, K, V ─> raw_scores ─> scores ─> masked_scores ─> weights ─> context
                                        Q Kᵀ       / scale   future -> -inf   softmax    @ V
 
-Shapes: Tq queries look at Tk keys (both T in self-attention); Dk and Dv are the widths of a key and
-of a value, both Dh = D / H in GPT-2; H heads. Leading axes pass through. Per-head arrays are
+Shapes: Tq queries attend to Tk keys (both T in self-attention); Dk and Dv are the widths of a key
+and a value, both Dh = D / H in GPT-2; H heads. Leading axes pass through. Arrays of all heads are
 head-first: Q (..., H, Tq, Dk), weights (..., H, Tq, Tk).
 
-The equations are in `attnlab.equations`, one for each step that is computed here.
+The equations are in `attnlab.equations`, one for each computed step.
 """
 
 from __future__ import annotations
@@ -32,38 +32,37 @@ if TYPE_CHECKING:
     from attnlab.views.notebook import View
     from attnlab.views.plot import Picture
 
-# What a multi-head attention has once for each head.
+# The steps of multi-head attention that have a head axis.
 PER_HEAD = (
     *("Q", "K", "V", "raw_scores", "scores", "masked_scores"),
     *("dropout_mask", "weights", "context"),
 )
 
-# What is added where it is given.
+# Optional biases.
 BIASES = ("b_Q", "b_K", "b_V", "b_O")
 
 SPLIT = ", split into heads"
 
-# The largest T x T array (all heads together) that is computed only because a table shows it.
+# The largest scores (all heads together) that are computed just to show a table.
 COMPUTED_FOR_REPR = 2**20
 
 
 class Attention(Result):
-    """The chain from Q, K and V to the context vectors, as `attention` returns it.
+    """The steps from Q, K and V to the context vectors, as `attention` returns them.
 
-    Every step below `mask` is computed when it is first looked at. What is T x T is kept only if
-    somebody looked at it; the weights of a short text (up to 64 tokens) also once its context is
-    known.
+    Steps are computed on first access. T x T steps are kept only if they were accessed; the weights
+    of a short text (up to 64 tokens) also if its context was.
 
     Attributes
     ----------
     Q, K, V : (..., Tq, Dk), (..., Tk, Dk), (..., Tk, Dv)
     mask : bool (..., Tq, Tk), True = may attend
-    scale : √Dk, by which scores are divided
+    scale : √Dk, the divisor of the scores
     raw_scores, scores, masked_scores, weights : (..., Tq, Tk)
     context : (..., Tq, Dv)
-    dropout_mask : (..., Tq, Tk) of 0 and 1/(1-p), or None where nothing was dropped. Where there
-        is one, `weights` are what is left after it, and their rows no longer sum to 1.
-    tokens : Tokens of the queries; None where the matrices belong to no text
+    dropout_mask : (..., Tq, Tk) of 0 and 1/(1-p), or None without dropout. It is applied to
+        `weights`, whose rows then no longer sum to 1.
+    tokens : Tokens of the queries, or None
     """
 
     parts: ClassVar[tuple[str, ...]] = (
@@ -94,7 +93,7 @@ class Attention(Result):
 
     @property
     def by_rows(self) -> bool:
-        """Whether weights and context are made some rows of queries at a time."""
+        """Whether weights and context are computed in blocks of queries."""
         is_long: bool = self._run.is_long
         return is_long
 
@@ -106,30 +105,29 @@ class Attention(Result):
         step: str = "weights",
         component: int | None = None,
     ) -> Explanation:
-        """The arithmetic of one number with its real numbers, as text to follow with a pencil.
+        """Return the arithmetic behind one number, to follow with a pencil.
 
         Parameters
         ----------
-        query, key : which weight, by numbers, of which negative ones count from the end, or by a
-            token's text, as `explain("it", "dog")`; without a key the whole row of the query, and
-            how it weighs the values into the query's context. Without a query that of the last
-            token.
-        step : another step, such as "scores", "Q" or "context", or the path of one from here; of K
-            and V `query` is the token that is looked at, of a parameter the row
-        component : which number of such a row, where it has no keys; the first one by default. Of
-            several heads the components lie side by side.
+        query, key : which weight, by position (negative ones count from the end) or by the token's
+            text, as in `explain("it", "dog")`. Without a key, all of the query's weights and how
+            they weight the values; without a query, the last token.
+        step : another step, such as "scores", "Q" or "context", or its path from here. For K and V,
+            `query` is the attended token; for parameters, a row.
+        component : the column, if it isn't a key; default 0. Columns of several heads are side by
+            side.
 
         Returns
         -------
         Explanation
-            `print` shows it: of a weight the products q_i·k_i, their sum, and each step to it
+            `print` shows it: for a weight, the products q_i·k_i, their sum, and each further step
 
         Raises
         ------
         DisagreementError
-            The printed numbers do not lead to the stored ones.
+            The printed numbers don't add up to the stored one.
         InvalidValueError
-            Weights of several heads or sequences at once: take one first, as `.heads[h]`.
+            The step has several heads or sequences: select one first, as `.heads[h]`.
 
         Examples
         --------
@@ -146,21 +144,21 @@ class Attention(Result):
         *,
         language: str | None = None,
     ) -> Picture:
-        """A step of one head as a heatmap, its tokens along the axes.
+        """Plot a step of one head as a heatmap, labelled with tokens.
 
         Parameters
         ----------
-        step : a step's name, such as "masked_scores"
-        ax : matplotlib's Axes to draw into; None for a figure of its own
-        tokens : which of them, such as `slice(-40, None)` for the last 40, `slice(None)` for all;
-            None for the first and last ones of many
-        language : "en" or "zh", Chinese; None for the reader's, as `Trace.to_html` takes it
+        step : such as "masked_scores"
+        ax : matplotlib Axes to draw into; None for a new figure
+        tokens : which tokens, such as `slice(-40, None)` for the last 40, `slice(None)` for all;
+            None shows the first and last ones of a long text
+        language : "en" or "zh" (Chinese); None for the user's, see `Trace.to_html`
 
         Returns
         -------
         Picture
-            a notebook shows it, `.save("picture.svg")` writes it; `.axes`, `.figure` and `.alt`,
-            its words, are there too
+            a notebook displays it, `.save("picture.svg")` writes it; it has `.axes`, `.figure` and
+            `.alt`, a description
         """
         from attnlab.views.plot import drawn_in, plot_step
 
@@ -168,44 +166,44 @@ class Attention(Result):
             return plot_step(self, step, ax, tokens)
 
     def show(self, tokens: slice | None = None) -> View:
-        """What a notebook shows of it, of more tokens.
+        """Return the notebook view for other tokens.
 
         Parameters
         ----------
-        tokens : as `plot` takes it
+        tokens : as in `plot`
         """
         from attnlab.views.notebook import view_of_tokens
 
         return view_of_tokens(self, tokens)
 
     def to_dataframe(self, step: str = "weights") -> DataFrame:
-        """A step of one head as a pandas DataFrame, labelled.
+        """Return a step of one head as a labelled pandas DataFrame.
 
         Parameters
         ----------
-        step : a step's name, such as "scores"
+        step : such as "scores"
 
         Returns
         -------
         DataFrame
-            rows and columns named query, key, Dk, ... Where they are tokens, they have an index of
-            two levels, position and symbol: `frame.loc[11]`, `frame.xs("Ġhot", level="key_token",
-            axis=1)`, and `frame.stack(["key", "key_token"])` for one line for each pair
+            with rows and columns named query, key, Dk, ... Token axes have a two-level index,
+            position and symbol: `frame.loc[11]`, `frame.xs("Ġhot", level="key_token", axis=1)`, or
+            `frame.stack(["key", "key_token"])` for one line per pair
         """
         from attnlab.views.frames import dataframe
 
         return dataframe(self, step)
 
     def to_xlsx(self, path: Given) -> None:
-        """Write a spreadsheet whose cells are formulas: change a number and see what follows.
+        """Write a spreadsheet with live formulas: change a number and see what follows.
 
-        Needs `pip install xlsxwriter`, the extra `sheets`.
+        Needs xlsxwriter, the extra `sheets`.
 
         Parameters
         ----------
-        path : such as "head.xlsx", for LibreOffice, Excel or Google Sheets. Each step is a sheet.
-            What is given is numbers, as are edited steps; the rest is formulas over earlier sheets.
-            -inf is -1E+308.
+        path : such as "head.xlsx", for LibreOffice, Excel or Google Sheets. Each step is a sheet;
+            computed steps are formulas over earlier sheets, given and edited ones are numbers. -inf
+            is -1E+308.
 
         Raises
         ------
@@ -218,7 +216,7 @@ class Attention(Result):
 
     @property
     def scores_shape(self) -> tuple[int, ...]:
-        """The shape of the scores, (..., Tq, Tk), which is known before they are made."""
+        """The shape of the scores, (..., Tq, Tk), known before they are computed."""
         shape: tuple[int, ...] = self._run.scores_shape
         return shape
 
@@ -227,20 +225,20 @@ class Attention(Result):
 
 
 def is_small(run: Run) -> bool:
-    """Whether all of a run's scores in one layer are few enough to be made only to be shown."""
+    """Whether a layer's scores are small enough to compute just for a table."""
     return math.prod(run.scores_shape) <= COMPUTED_FOR_REPR
 
 
 class SelfAttention(Attention):
-    """One head that makes its own Q, K and V; in cross-attention, K and V of another sequence.
+    """One head that computes Q, K and V; in cross-attention, K and V from another sequence.
 
     Attributes
     ----------
-    X : (..., Tq, D), the sequence that asks
-    memory : (..., Tk, D'), the sequence that is looked at; X itself in self-attention
+    X : (..., Tq, D), the querying sequence
+    memory : (..., Tk, D'), the attended sequence; X itself in self-attention
     W_Q, W_K, W_V : (D, Dk), (D', Dk), (D', Dv)
     b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
-    and all that `Attention` has
+    and the attributes of `Attention`
     """
 
     parts: ClassVar[tuple[str, ...]] = (
@@ -248,8 +246,8 @@ class SelfAttention(Attention):
         *Attention.parts,
     )
 
-    X = Step[Array]("Tq D", "what enters attention")
-    memory = Step[Array]("Tk D'", "what is looked at", equations.same, x="X")
+    X = Step[Array]("Tq D", "the input of attention")
+    memory = Step[Array]("Tk D'", "the attended sequence", equations.same, x="X")
     W_Q = Step[Array]("D Dk")
     b_Q = Step["Array | None"]("Dk")
     W_K = Step[Array]("D' Dk")
@@ -279,7 +277,7 @@ class SelfAttention(Attention):
 
     @property
     def _layer(self) -> str:
-        """What the paths of the layer's steps begin with."""
+        """The prefix of the paths of the layer's steps."""
         layer: str = self._prefix
         return layer
 
@@ -288,25 +286,25 @@ class SelfAttention(Attention):
 
 
 def is_to_itself(run: Run, prefix: str) -> bool:
-    """Whether memory is X, as it is where no other was given."""
+    """Whether it is self-attention: memory is X."""
     X, memory = (run.values.get(prefix + name) for name in ("X", "memory"))
     return memory is None or memory is X
 
 
 class Head(SelfAttention):
-    """One head of a multi-head attention, under the same names.
+    """One head of multi-head attention, with the same step names.
 
-    Its arrays are views of the layer's, where the layer has them; what only the head was asked for
-    is made for the head alone, to the same bits.
+    Its arrays are views of the layer's if the layer has computed them; otherwise they are computed
+    for this head alone, with identical results.
 
     Attributes
     ----------
     W_Q, W_K, W_V, b_Q, b_K, b_V : this head's columns of the layer's
     W_O : (Dv, D), this head's rows of the layer's
-    output : (..., Tq, D), this head's share, context W_O: all heads' shares and b_O add up to the
-        layer's output. An edit of the layer's `concat` comes after the heads' contexts, so it
-        changes the layer's output and no share; `attribution` then refuses.
-    and all that `SelfAttention` has
+    output : (..., Tq, D), this head's part of the layer's output, context W_O; all heads' parts and
+        b_O add up to it. An edit of the layer's `concat` comes after the heads' contexts, so it
+        changes the layer's output but no head's; `attribution` then raises an error.
+    and the attributes of `SelfAttention`
     """
 
     parts: ClassVar[tuple[str, ...]] = (*SelfAttention.parts, "W_O", "output")
@@ -335,19 +333,18 @@ class Head(SelfAttention):
 
     @property
     def QK(self) -> Product:
-        """W_Q W_Kᵀ, (D, D'): what a query and a key must have for a high score.
+        """W_Q W_Kᵀ, (D, D'): which pairs of directions give a high score.
 
-        Both sides are in the basis of X, which is LayerNorm's output, gain and bias included;
-        b_Q and b_K are left out. raw_scores = X QK Xᵀ where they are 0.
+        Both sides are in the basis of X, LayerNorm's output with gain and bias. b_Q and b_K are
+        left out; where they are 0, raw_scores = X QK Xᵀ.
         """
         return Product(self.W_Q, equations.transpose(self.W_K), f"{self.title}: QK = W_Q W_Kᵀ")
 
     @property
     def OV(self) -> Product:
-        """W_V W_O, (D', D): what is written for what a key has.
+        """W_V W_O, (D', D): what the head writes for each direction of an attended token.
 
-        From the basis of X, which is LayerNorm's output, to that of the residual stream; b_V is
-        left out.
+        From the basis of X, LayerNorm's output, to that of the residual stream; b_V is left out.
         """
         return Product(self.W_V, self.W_O, f"{self.title}: OV = W_V W_O")
 
@@ -370,21 +367,21 @@ class Head(SelfAttention):
 
 
 class MultiHeadAttention(SelfAttention):
-    """H heads side by side, joined and mixed by W_O.
+    """H heads in parallel, joined and projected by W_O.
 
     Attributes
     ----------
     X, memory : (..., Tq, D), (..., Tk, D')
-    W_Q, W_K, W_V, b_Q, b_K, b_V : all heads' columns, head 0 first: (D, H·Dk), ..., (H·Dv,)
+    W_Q, W_K, W_V, b_Q, b_K, b_V : columns of all heads, head 0 first: (D, H·Dk), ..., (H·Dv,)
     Q, K, V : (..., H, Tq, Dk), (..., H, Tk, Dk), (..., H, Tk, Dv)
     raw_scores, scores, masked_scores, weights : (..., H, Tq, Tk)
-    mask : bool, (Tq, Tk) or with leading axes that fit (..., H, Tq, Tk)
+    mask : bool, broadcastable to (..., H, Tq, Tk)
     context : (..., H, Tq, Dv)
     concat : (..., Tq, H·Dv), the heads' contexts joined
     W_O, b_O : (H·Dv, D), (D,)
     output : (..., Tq, D)
     n_head : H
-    heads : the H heads, each a `Head`
+    heads : H `Head`s
     """
 
     parts: ClassVar[tuple[str, ...]] = (*SelfAttention.parts, "concat", "W_O", "b_O", "output")

@@ -17,13 +17,12 @@ from attnlab.support.formats import HOW_TO_DEQUANTISE
 
 MODEL_TYPE = "gpt2"
 
-# Keys that change the computation, and the only value that is computed here, which is also that of
-# a key that is not in the file.
+# Keys that change the computation, with the only supported value, which is also the default.
 FIXED: dict[str, object] = {"add_cross_attention": False, "pruned_heads": {}}
 
 
 class Activation(NamedTuple):
-    """An MLP's activation: what computes it, and how a formula calls it."""
+    """An activation function and its name in formulas."""
 
     function: equations.Activation
     name: str
@@ -33,8 +32,8 @@ GELU = Activation(equations.gelu, "GELU")
 EXACT_GELU = Activation(equations.exact_gelu, "exact GELU")
 SILU = Activation(equations.silu, "SiLU")
 
-# `activation_function`, by transformers' names. Four of them are the tanh form: transformers
-# computes it in other orders, and √(2/π) in gelu_fast to 10 digits, which changes less than 1e-11.
+# `activation_function` by transformers' names. Several are the tanh approximation of GELU, which
+# transformers computes in different orders, with differences below 1e-11.
 ACTIVATIONS = {
     "gelu_new": GELU,
     "gelu_fast": GELU,
@@ -49,7 +48,7 @@ ACTIVATIONS = {
     "swish": SILU,
 }
 
-# The largest sizes that make sense, where no file says what is there.
+# The largest plausible sizes.
 LARGEST = {
     "vocab_size": 100_000_000,
     "n_positions": 100_000_000,
@@ -62,28 +61,27 @@ LARGEST = {
 
 @dataclass(frozen=True, kw_only=True)
 class GPT2Config:
-    """The sizes of a GPT-2, and what its relatives do otherwise.
+    """The sizes of a GPT-2, and the settings of its variants.
 
     Parameters
     ----------
     vocab_size : number of tokens in the vocabulary
-    n_positions : most tokens that the model can take
+    n_positions : the maximum number of tokens
     n_embd : D, width of the residual stream
     n_layer : L, number of blocks
-    n_head : H, heads in a block; divides n_embd
+    n_head : H, number of heads in a block; must divide n_embd
     n_inner : F, width of the MLP; None means 4 D
     layer_norm_epsilon : added to the variance in LayerNorm
     activation_function : the MLP's, one of `ACTIVATIONS`
     scale_attn_weights : whether scores are divided by √Dh
     scale_attn_by_inverse_layer_idx : whether they are also divided by layer + 1
-    reorder_and_upcast_attn : the same numbers, in float32 where a model computes in float16; as
-        nothing here does, it changes nothing
+    reorder_and_upcast_attn : only affects float16 computation, and so nothing here
     tie_word_embeddings : whether the output matrix is the token embedding
 
     Raises
     ------
     ConfigError
-        All settings that can't be used are reported together.
+        Lists all invalid settings.
 
     Notes
     -----
@@ -106,7 +104,7 @@ class GPT2Config:
     def __post_init__(self) -> None:
         if problems := _wrong_settings(vars(self)):
             raise ConfigError("; ".join(problems))
-        for name, value in vars(self).items():  # NumPy's numbers, which JSON does not know
+        for name, value in vars(self).items():  # NumPy scalars aren't JSON serialisable
             if isinstance(value, np.generic):
                 object.__setattr__(self, name, value.item())
         object.__setattr__(self, "layer_norm_epsilon", float(self.layer_norm_epsilon))
@@ -121,23 +119,28 @@ class GPT2Config:
         """F, width of the MLP's hidden layer."""
         return 4 * self.n_embd if self.n_inner is None else self.n_inner
 
+    def largest_step(self, T: int) -> int:
+        """How many numbers the largest step or parameter has in a trace of T tokens."""
+        widest = max(self.vocab_size, self.n_head * T, self.d_mlp, 3 * self.n_embd)
+        rows = max(self.vocab_size, self.n_positions, self.d_mlp, 3 * self.n_embd)
+        return max(T * widest, rows * self.n_embd)
+
     @property
     def activation(self) -> Activation:
-        """What stands between the MLP's two linear maps."""
+        """The MLP's activation function."""
         return ACTIVATIONS[self.activation_function]
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> GPT2Config:
-        """The config in what a `config.json` holds; keys that do not matter here are passed over.
+        """Create a config from the content of a `config.json`; unrelated keys are ignored.
 
         Raises
         ------
         ConfigError
-            Another architecture, quantised weights, or a setting that is not implemented. All
-            settings that can't be used are reported together.
+            A different architecture, quantised weights, or unsupported settings; lists them all.
         """
         if not isinstance(settings, Mapping):
-            raise InvalidTypeError(f"settings must be a dict; given {quoted(settings)}")
+            raise InvalidTypeError(f"settings must be a dict; got {quoted(settings)}")
         if another := _another_model(settings):
             raise ConfigError(another)
         problems = [
@@ -152,13 +155,13 @@ class GPT2Config:
 
     @classmethod
     def from_file(cls, path: Given) -> GPT2Config:
-        """The config in a `config.json`; an error names the file."""
+        """Read a `config.json`."""
         settings = read_json(path, ConfigError)
         if code := _own_code(settings):
             raise ConfigError(
-                f"{as_path(path)}: the model has code of its own (auto_map: {quoted(code)}), which "
-                "may compute something else than GPT-2 and is never run here. If you know that it "
-                "computes GPT-2, remove auto_map from the file"
+                f"{as_path(path)}: the model has custom code (auto_map: {quoted(code)}), which "
+                "may not compute GPT-2 and is never run here. If you are sure that it does, remove "
+                "auto_map from the file"
             )
         try:
             return cls.from_dict(settings)
@@ -166,7 +169,7 @@ class GPT2Config:
             raise ConfigError(f"{as_path(path)}: {error}") from None
 
     def save(self, directory: Given) -> None:
-        """Write `config.json`, as transformers reads it too."""
+        """Write a `config.json` that transformers can read."""
         settings = {
             "model_type": MODEL_TYPE,
             "architectures": ["GPT2LMHeadModel"],
@@ -185,18 +188,16 @@ def _own_code(settings: Mapping[str, Any]) -> str:
 
 
 def _another_model(settings: Mapping[str, Any]) -> str:
-    """What a config is, where it is no GPT-2's as it stands; "" for a GPT-2's."""
+    """Why a config isn't that of a plain GPT-2, or ""."""
     kind = settings.get("model_type", MODEL_TYPE)
     if not _is(kind, MODEL_TYPE):
-        return (
-            f"this is a model of type {quoted(kind)}; only those of type '{MODEL_TYPE}' open here"
-        )
+        return f"model_type is {quoted(kind)}; only '{MODEL_TYPE}' is supported"
     quantised = settings.get("quantization_config")
     if quantised is None:
         return ""
     method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
-    method = getattr(method, "value", method)  # in memory it is one of an enum
-    return f"its weights are quantised ({quoted(method or quantised)}). {HOW_TO_DEQUANTISE}"
+    method = getattr(method, "value", method)  # an enum in memory
+    return f"the weights are quantised ({quoted(method or quantised)}). {HOW_TO_DEQUANTISE}"
 
 
 def _is(given: object, expected: object) -> bool:
@@ -204,7 +205,7 @@ def _is(given: object, expected: object) -> bool:
 
 
 def _wrong_settings(settings: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the settings that a config is to be made of."""
+    """What is wrong with a config's settings."""
     problems = [
         f"{f.name} is missing"
         for f in fields(GPT2Config)

@@ -1,17 +1,18 @@
-"""What if: a run in which some steps are other than they would be, and all that follows from it.
+"""What if: runs in which some steps are replaced, and everything that depends on them changes.
 
-What does not depend on an edit is shared with the run that was edited: the same arrays, computed
-once, in whichever of the two they are looked at first. What depends on one is computed anew,
-when it is looked at.
+Steps that don't depend on an edit are shared with the original run, and computed once, in whichever
+run they are accessed first. Steps that do are recomputed on access.
 
-An edit is made where the model computes with the step: a head's Q is a share of its layer's, W_Q a
-third of W_QKV. A head's own X, scale and output are not; what the layer makes of them follows.
+An edit changes the array that the model computes with: a head's Q is a part of its layer's, W_Q a
+third of W_QKV. A head's X, scale and output are not parts of such an array; editing them changes
+the layer's steps that depend on them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,25 +27,25 @@ from attnlab.support.checks import as_array
 from attnlab.support.messages import EDITED, Message
 from attnlab.support.names import dots_hint, dotted, hint_in_path
 
-# What takes the place of a step: an array, a number, or a function of what would have been there.
+# What replaces a step: an array, a number, or a function of the original.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
 
-# What becomes of a step because another one is edited, of what would have been there.
+# How a step changes because another one is edited: a function of the run and the original.
 Follow: TypeAlias = Callable[["EditedRun", Any], Any]
 
-# Steps that are what they are because of the text and the model's sizes, and W_E's second name.
+# Steps that are set by the text and the config, and W_E's second name: can't be edited.
 FIXED = (
     *("ids", "cached", "n_head", "memory", "rows_of_W_E"),
     *("activation", "by_root", "layer_number"),
 )
 
-# What a head has of its own, and is no share of what the layer computes with.
+# Steps of a head that aren't parts of a step of the layer.
 OWN = ("X", "scale", "output")
 
-# How many of the edited steps a title names.
+# How many edited steps a title names.
 PATHS_TOLD = 3
 
-# The number of a block or head in a path; of more digits there is none.
+# The number of a block or head in a path.
 NUMBER = r"(?<=\.)-?\d{1,9}(?=\.|$)"
 
 
@@ -53,12 +54,12 @@ class EditedRun(Run):
 
     Parameters
     ----------
-    base : the run as it would be; what is edited in it is edited here too
-    edits : by path, arrays or functions
+    base : the original run; its edits also apply here
+    edits : arrays or functions, by path
 
     Attributes
     ----------
-    edits : all of them, in the order in which they were made, those of the base first
+    edits : all edits in order, those of the base first
     """
 
     edits: tuple[Mapping[str, Edit], ...]
@@ -70,18 +71,18 @@ class EditedRun(Run):
         self._plan()
 
     def _plan(self) -> None:
-        """How steps are made otherwise.
+        """Index the edits.
 
-        `_paths` are those of all edits, `_edited` also those of what they are parts of; `_changes`
-        are the edits of a step and its parts, a whole's before its parts'; `_follows` what else
-        becomes of a step because another one is edited, by that one's path.
+        `_paths` are the paths of all edits, `_edited` also those of the wholes they are parts of;
+        `_changes` are the edits of a step and its parts, wholes first; `_follows` are the indirect
+        changes of a step, by the path of the edit that causes them.
         """
         self._paths: set[str] = set()
         self._edited: set[str] = set()
         self._changes: dict[str, list[tuple[str, Edit]]] = {}
         self._follows: dict[str, dict[str, Follow]] = {}
         for edits in self.edits:
-            self._depends: dict[str, bool] = {}  # of the last ones
+            self._depends: dict[str, bool] = {}  # on the last edits
             for path in sorted(edits, key=lambda path: len(wholes(self.graph, path))):
                 *_, place = places = wholes(self.graph, path)
                 self._paths.add(path)
@@ -93,12 +94,17 @@ class EditedRun(Run):
                     self._depends[other] = True
 
     def __getstate__(self) -> dict[str, Any]:
-        # Functions are written as what they made.
+        # Functions are stored as their results.
         made = tuple(
             {path: self.look(path) if callable(edit) else edit for path, edit in edits.items()}
             for edits in self.edits
         )
-        return super().__getstate__() | {"edits": made, "_changes": {}, "_follows": {}}
+        return super().__getstate__() | {
+            "edits": made,
+            "_changes": {},
+            "_follows": {},
+            "_depends": {},
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -111,10 +117,10 @@ class EditedRun(Run):
         return fork
 
     def depends(self, path: str) -> bool:
-        """Whether a step is other than in the base: edited, or made of one that is."""
+        """Whether a step differs from the base: edited, or computed from a step that differs."""
         if path not in self._depends:
             node = self.graph[path]
-            if node.step.after_blocks:  # in order, as a deep model would recurse too far
+            if node.step.after_blocks:  # in order, to limit recursion
                 for layer in range(node.number):
                     self.depends(f"blocks.{layer}.output")
             self._depends[path] = any(map(self.depends, above(node)))
@@ -125,7 +131,7 @@ class EditedRun(Run):
         return tuple({**self._changes, **self._follows})
 
     def is_edited(self, path: str) -> bool:
-        # In whole, or in a part.
+        # As a whole, or in part.
         return path in self._edited or not self._paths.isdisjoint(
             [*wholes(self.graph, path), self.graph[path].whole]
         )
@@ -151,7 +157,7 @@ class EditedRun(Run):
         return super().look(path) if owner is self else owner.look(path)
 
     def _owner(self, path: str) -> Run:
-        """The run that a step is computed in: this one, or the last before it that changed it."""
+        """The run that computes a step: this one, or the last one before it that changed it."""
         run: Run = self
         while isinstance(run, EditedRun) and not run.depends(path):
             run = run.base
@@ -178,11 +184,11 @@ class EditedRun(Run):
     def _before_edits(self, path: str) -> Any:
         value = self._plain(path)
         for follow in self._follows.get(path, {}).values():
-            value = follow(self, value)
+            value = self._computed(path, partial(follow, self, value))
         return value
 
     def _plain(self, path: str) -> Any:
-        """What a step is given, or computed by its equation: in the base where it is the same."""
+        """A step without the edits made here; from the base if it doesn't depend on them."""
         node, run = self.graph[path], self.base
         if any(map(self.depends, above(node))):
             return super()._made(path, node)
@@ -205,7 +211,7 @@ class EditedRun(Run):
         )
 
     def _passed_over(self, path: str) -> Iterator[str]:
-        """The steps that the fast form of a step does without."""
+        """The steps that the fast equation of a step skips."""
         node = self.graph[path]
         needs = {need for _, need, is_optional in node.fast_needs if not is_optional}
         waiting = [*node.needs]
@@ -217,13 +223,13 @@ class EditedRun(Run):
 
 
 def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
-    """A run in which steps are edited, each of them made at once, so that what is wrong is told.
+    """Create a run with edited steps; computes these steps, so that errors appear at once.
 
     Parameters
     ----------
     run : of a forward pass
-    edits : by path, such as `blocks.3.attention.heads.5.context`: an array that fits the step's
-        shape, a number for all of it, or a function of what would have been there
+    edits : by path, such as `blocks.3.attention.heads.5.context`: an array that broadcasts to the
+        step's shape, a number, or a function of the original
 
     Raises
     ------
@@ -236,8 +242,9 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     words = []
     for path in (path for edits in made.edits for path in edits):
         value = made.look(path)
-        sums = value.sum(axis=-1) if path.endswith(".weights") else np.ones(1)
-        note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that do not sum to 1)"
+        with np.errstate(over="ignore"):  # noted below, since it isn't 1
+            sums = value.sum(axis=-1) if path.endswith(".weights") else np.ones(1)
+        note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that don't sum to 1)"
         words.append(f"{path}{note}")
     more = f" and {len(words) - PATHS_TOLD} more" if len(words) > PATHS_TOLD else ""
     paths = f"{', '.join(words[:PATHS_TOLD])}{more}"
@@ -246,33 +253,32 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
 
 
 def side_by_side(runs: Sequence[EditedRun], place: str) -> EditedRun:
-    """Runs of one base that are edited at one step, as one run: they lie along a leading axis.
+    """Combine runs of one base that are edited at the same step into one, along a leading axis.
 
-    Each edit is made alone, up to that step. What follows is computed for all of them at once, as
-    equations let leading axes pass through.
+    Each edit is computed on its own up to that step, and everything after it for all at once.
 
     Parameters
     ----------
-    runs : as `edited` makes them
-    place : where the model computes with what is edited, see `place_of`
+    runs : from `edited`
+    place : the step that the edits change, see `place_of`
     """
-    together = EditedRun(runs[0].base, {place: 0})  # never made: what takes its place is there
+    together = EditedRun(runs[0].base, {place: 0})  # a placeholder, set below
     values = np.stack([run.look(place) for run in runs])
     together.values[place] = read_only(values)
     together.is_long |= len(runs) * len(together.look("ids")) > fast.SHORT
     return together
 
 
-# ---- where an edit is made, and what follows from it ---------------------------------------------
+# ---- which step an edit changes, and what depends on it ------------------------------------------
 
 
 def above(node: Node) -> list[str]:
-    """What a step is made of."""
+    """The paths of the steps that a step is computed from."""
     return [*node.needs, *filter(None, [node.whole])]
 
 
 def wholes(graph: Graph, path: str) -> list[str]:
-    """A step, what it is a part of, and so on, up to what the model computes with."""
+    """A step, the step it is a part of, and so on, up to the one the model computes with."""
     node, name = graph[path], graph[path].step.name
     if node.whole and name not in OWN:
         whole = node.whole
@@ -286,13 +292,13 @@ def wholes(graph: Graph, path: str) -> list[str]:
 
 
 def place_of(graph: Graph, path: str) -> str:
-    """The step by which an edit changes what follows."""
+    """The step through which an edit affects later ones."""
     *_, place = [*wholes(graph, path), *(follower for follower, _ in follows_from(path))]
     return place
 
 
 def part_of(run: Run, path: str, whole: AnyArray) -> AnyArray:
-    """A step's part of what the model computes with, a view."""
+    """The view of a step within the array that the model computes with."""
     for part in reversed(wholes(run.graph, path)[:-1]):
         node = run.graph[part]
         if node.whole:
@@ -305,11 +311,11 @@ def part_of(run: Run, path: str, whole: AnyArray) -> AnyArray:
 
 
 def changed(run: Run, path: str, edit: Edit, value: Any) -> Any:
-    """What an edit makes of the step that it is made in."""
+    """The step that an edit changes, with the edit applied."""
     node = run.graph[path]
     if len(wholes(run.graph, path)) == 1:
         return replaced(run, path, edit, value)
-    if node.step.of_whole is equations.one_of_heads:  # a mask may be the same in all heads
+    if node.step.of_whole is equations.one_of_heads:  # heads may share one mask
         shape = np.broadcast_shapes(value.shape, (run.look(node.n_head), 1, 1))
         value = np.broadcast_to(value, shape)
     whole = np.array(value)
@@ -318,7 +324,7 @@ def changed(run: Run, path: str, edit: Edit, value: Any) -> Any:
 
 
 def follows_from(path: str) -> Iterator[tuple[str, Follow]]:
-    """What else becomes of other steps where one is edited, beside what they are computed from."""
+    """The indirect changes of an edit: steps that it changes without being their input."""
     place, _, name = path.rpartition(".")
     layer, of_head, _ = place.rpartition(".heads.")
     if path == "W_E":
@@ -335,7 +341,7 @@ def follows_from(path: str) -> Iterator[tuple[str, Follow]]:
 
 
 def of_other_scale(head: str) -> Follow:
-    """The layer's scores, those of a head by its own scale."""
+    """The layer's scores, with one head's divided by its own scale."""
 
     def follow(run: EditedRun, scores: AnyArray) -> AnyArray:
         changed = np.array(scores)
@@ -348,7 +354,7 @@ def of_other_scale(head: str) -> Follow:
 
 
 def of_other_X(head: str) -> Follow:
-    """The layer's QKV, the columns of a head of its own X."""
+    """The layer's QKV, with one head's columns computed from its own X."""
 
     def follow(run: EditedRun, QKV: AnyArray) -> AnyArray:
         changed, X = np.array(QKV), run.look(f"{head}.X")
@@ -367,25 +373,23 @@ def of_other_X(head: str) -> Follow:
 
 
 def check_paths(graph: Graph, n_head: int, edits: object) -> None:
-    """Refuse edits that lead to no step that can be edited; the nearest ones that can are told."""
+    """Raise if a path isn't an editable step; the message suggests similar ones."""
     if not isinstance(edits, Mapping):
-        raise InvalidTypeError(
-            f"edits are a dict of paths and what takes their place; given {quoted(edits)}"
-        )
+        raise InvalidTypeError(f"edits must be a dict of paths and values; got {quoted(edits)}")
     for path in edits:
         check_path(path, editable(graph), n_head, graph.n_layer, "step to edit")
 
 
 def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, what: str) -> None:
-    """Refuse a path that is none of those known; the nearest ones are told.
+    """Raise if a path isn't among the known ones; the message suggests similar ones.
 
     Parameters
     ----------
-    known : paths with # for every number
-    what : it has to be, for the message
+    known : paths with # for numbers
+    what : what the path must be, for the message
     """
     if not isinstance(path, str):
-        raise InvalidTypeError(f"a path is a str, such as 'embedding'; given {quoted(path)}")
+        raise InvalidTypeError(f"path must be a str, such as 'embedding'; got {quoted(path)}")
     counts = {"blocks": n_layer, "heads": n_head}
     form = re.sub(NUMBER, "#", path)
     if form in known and path == numbered(form, path, counts):
@@ -394,12 +398,12 @@ def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, wh
     others = nearest(re.sub(NUMBER, "#", meant), known)
     near = ", ".join(numbered(other, meant, counts) for other in others)
     hint = hint_in_path(path) + dots_hint(path)
-    raise InvalidValueError(f"{quoted(path)} is no {what}; near it are {near}{hint}")
+    raise InvalidValueError(f"{quoted(path)} isn't a {what}; similar ones are {near}{hint}")
 
 
 def nearest(form: str, known: Sequence[str]) -> list[str]:
-    """The three paths that are most alike, as a whole and in their last names."""
-    import difflib  # here, so that only who mistypes waits for it
+    """The three most similar paths, by the whole path and the last name."""
+    import difflib  # imported only for errors
 
     def likeness(other: str) -> float:
         pairs = ((other, form), (last_name(other), last_name(form)))
@@ -413,7 +417,7 @@ def last_name(path: str) -> str:
 
 
 def editable(graph: Graph) -> list[str]:
-    """The paths of all steps that can be edited, # for every number."""
+    """The paths of all editable steps, with # for numbers."""
     return [
         path
         for path, step in steps_below(graph.root)
@@ -422,7 +426,7 @@ def editable(graph: Graph) -> list[str]:
 
 
 def steps_below(kind: type[Result], place: str = "") -> Iterator[tuple[str, Step[Any]]]:
-    """Every step of a kind of result and of what is part of it, by path, # for every number."""
+    """All steps of a kind of result and its parts, by path with # for numbers."""
     for name, step in kind.steps.items():
         yield f"{place}{name}", step
     for name, below in kind.children.items():
@@ -431,7 +435,7 @@ def steps_below(kind: type[Result], place: str = "") -> Iterator[tuple[str, Step
 
 
 def numbered(form: str, path: str, counts: Mapping[str, int]) -> str:
-    """A form with the numbers of a path, as far as there are such blocks and heads."""
+    """A form with the numbers of a path, limited to existing blocks and heads."""
     given = [int(number) for number in re.findall(NUMBER, path)]
     words = form.split(".")
     for place, word in enumerate(words):
@@ -445,15 +449,15 @@ def numbered(form: str, path: str, counts: Mapping[str, int]) -> str:
 
 
 def numbers(path: str, given: object) -> AnyArray:
-    """What was given as an array that nobody else holds."""
+    """A read-only copy of an array."""
     return read_only(np.array(as_array(given, f"the edit of {path}")))
 
 
 def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
-    """What takes a value's place, of its shape and dtype."""
+    """The value of an edit, with the original's shape and dtype."""
     is_array = isinstance(value, np.ndarray)
     there = np.asarray(value)
-    with np.errstate(all="ignore"):  # what comes of it is looked at
+    with np.errstate(all="ignore"):  # the result is checked below
         if callable(edit):
             try:
                 given = edit(read_only(there.view()) if is_array else value)
@@ -462,37 +466,37 @@ def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
                     f"the edit of {path} raised {quoted(error, 200)}"
                 ) from error
             if given is None:
-                raise InvalidTypeError(f"the edit of {path} returned None, and no array")
+                raise InvalidTypeError(f"the edit of {path} returned None instead of an array")
             array = numbers(path, given)
         else:
             array = np.asarray(edit)
         if array.dtype.kind not in {"b": "b", "i": "iu"}.get(there.dtype.kind, "iuf"):
-            raise InvalidTypeError(f"{path} holds {there.dtype}; given {array.dtype}")
+            raise InvalidTypeError(f"{path} has dtype {there.dtype}; got {array.dtype}")
         try:
             fitted = np.broadcast_to(array, there.shape).astype(there.dtype)
         except ValueError:
             raise InvalidValueError(
-                f"{path} has shape {there.shape}; given shape {array.shape}"
+                f"{path} has shape {there.shape}; got shape {array.shape}"
             ) from None
     why = unusable(run, path, fitted)
     if why:
-        raise InvalidValueError(f"{path} can't be edited so: {why}")
+        raise InvalidValueError(f"invalid edit of {path}: {why}")
     return fitted if is_array else fitted.item()
 
 
 def unusable(run: Run, path: str, value: AnyArray) -> str:
-    """Why a step can't hold an array; "" if it can."""
+    """Why a step can't have a value, or ""."""
     name = path.rpartition(".")[2]
     if not is_finite(np.where(np.isneginf(value), 0, value) if name == "masked_scores" else value):
-        return f"it holds NaN, or is infinite in {value.dtype}"
+        return f"it has NaN, or numbers that are infinite in {value.dtype}"
     seen = {"mask": value, "masked_scores": np.isfinite(value)}.get(name, np.ones((1, 1), bool))
     blind = np.argwhere(~seen.any(axis=-1))
     if len(blind):
         return f"it leaves query {', '.join(map(str, blind[0]))} no key to attend to"
     if name == "scale" and not value:
-        return "scores are divided by it"
+        return "it must not be 0, since scores are divided by it"
     if name == "epsilon" and value < 0:
-        return "a root is taken of it"
+        return "it must not be negative"
     if name == "positions" and not ((value >= 0) & (value < len(run.look("W_P")))).all():
         return f"there are {len(run.look('W_P'))} positions"
     return ""

@@ -1,8 +1,8 @@
-"""The same steps, made faster: what runs in place of the page of equations where a text is long.
+"""Faster versions of equations, for long texts.
 
-Each function gives what its equation in `attnlab.equations` gives, and tests hold it to that. Up to
-`SHORT` tokens nothing here is worth its while, and the equations themselves run. A parameter with
-a default is a step that is used where it is there already.
+Each function computes the same as its equation in `attnlab.equations`, which tests check. Up to
+`SHORT` tokens the equations themselves are as fast, and run instead. Parameters with a default are
+passed only if that step is already computed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from attnlab.equations import Activation, Array, Mask, mean, transpose
 
 SHORT = 64
 
-# So many rows of queries at a time: enough for fast matrix products, few enough that what passes
-# through stays small, and that keys which none of them may see are left out.
+# Rows of queries per block: enough for fast matrix products, few enough to keep intermediates small
+# and to skip keys that none of the queries may attend to.
 ROWS = 128
 
-# An activation takes so many rows at a time, so that what passes through stays in the processor's
-# cache.
+# Rows per block of an activation function, so that intermediates stay in the processor's cache.
 ACTIVATION_ROWS = 32
 
 
 def affine(x: Array, W: Array, b: Array | None) -> Array:
-    """One product for however many sequences there are, the bias added in place."""
+    """One matrix product for all sequences, with the bias added in place."""
     rows = x.reshape(-1, x.shape[-1])
     y: Array = (rows @ W).reshape(*x.shape[:-1], W.shape[-1])
     if b is not None:
@@ -36,12 +35,12 @@ def affine(x: Array, W: Array, b: Array | None) -> Array:
 
 
 def logits(final: Array, W_U: Array) -> Array:
-    """One product for however many sequences there are."""
+    """One matrix product for all sequences."""
     return affine(final, W_U, None)
 
 
 def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
-    """On one new array."""
+    """Allocates one array."""
     y: Array = x - mean(x)
     deviation: Array = mean(np.square(y))
     deviation += epsilon
@@ -53,7 +52,7 @@ def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
 
 
 def gelu(x: Array, out: Array) -> Array:
-    """GPT-2's, in one new array."""
+    """GPT-2's GELU; allocates one array."""
     y: Array = np.square(x)
     y *= 0.044715
     y += 1.0
@@ -66,7 +65,7 @@ def gelu(x: Array, out: Array) -> Array:
 
 
 def activate(x: Array, activation: Activation, out: Array) -> Array:
-    """A few rows at a time; `out` may be x itself."""
+    """A few rows at a time; `out` may be `x`."""
     for start in range(0, x.shape[-2], ACTIVATION_ROWS):
         rows = np.s_[..., start : start + ACTIVATION_ROWS, :]
         if activation is equations.gelu:
@@ -77,7 +76,7 @@ def activate(x: Array, activation: Activation, out: Array) -> Array:
 
 
 def activated(hidden: Array, activation: Activation) -> Array:
-    """The activation of what is kept, by rows."""
+    """Keeps `hidden`."""
     return activate(hidden, activation, out=np.empty_like(hidden))
 
 
@@ -90,7 +89,7 @@ def mlp_output(
     activation: Activation,
     activated: Array | None = None,
 ) -> Array:
-    """What is F wide passes through, in one array."""
+    """Uses one (T, F) array for `hidden` and `activated`."""
     if activated is None:
         hidden = affine(X, W_1, b_1)
         activated = activate(hidden, activation, out=hidden)
@@ -98,7 +97,7 @@ def mlp_output(
 
 
 def weights(Q: Array, K: Array, scale: float, mask: Mask, dropout_mask: Array | None) -> Array:
-    """Raw scores, scores, masked scores and weights in one array, rows of queries at a time."""
+    """Raw scores, scores, masked scores and weights in one array, by blocks of queries."""
     blocks = [*row_blocks(mask)]
     if len(blocks) == 1 and blocks[0][1].stop == K.shape[-2]:
         return weights_of_rows(Q, K, scale, mask, dropout_mask, *blocks[0])
@@ -118,9 +117,9 @@ def context(
     dropout_mask: Array | None,
     weights: Array | None = None,
 ) -> Array:
-    """Rows of queries at a time; their weights pass through."""
+    """By blocks of queries, without keeping the weights."""
     leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2], V.shape[:-2])
-    # In memory the heads lie side by side, so that joining them later copies nothing.
+    # Memory layout (T, H, Dh), so that concat needs no copy.
     shape = (*leading[:-1], Q.shape[-2], *leading[-1:], V.shape[-1])
     context = np.empty(shape, np.result_type(Q, K, V))
     if leading:
@@ -135,7 +134,7 @@ def context(
 
 
 def row_blocks(mask: Mask) -> Iterator[tuple[slice, slice]]:
-    """A few queries at a time, each with the keys up to the last one that they may see."""
+    """Blocks of queries, each with the keys up to the last one that they may attend to."""
     for start in range(0, mask.shape[-2], ROWS):
         rows = slice(start, start + ROWS)
         seen = np.flatnonzero(mask[..., rows, :].any(axis=tuple(range(mask.ndim - 1))))
@@ -151,7 +150,7 @@ def weights_of_rows(
     rows: slice,
     keys: slice,
 ) -> Array:
-    """Some rows of the weights, in place from the raw scores on."""
+    """Some rows of the weights, computed in place."""
     part: Array = Q[..., rows, :] @ transpose(K[..., keys, :])
     part /= scale
     np.copyto(part, -math.inf, where=~mask[..., rows, keys])

@@ -1,4 +1,4 @@
-"""GPT-2's forward pass, held still: each intermediate under its own name, computed on first look.
+"""GPT-2's forward pass: each intermediate under its own name, computed on first access.
 
     token_embedding + position_embedding = embedding ─> block 0 ─> ... ─> final ─> logits
 
@@ -6,8 +6,8 @@
                   └─────────────────────────────(+)─> mid ─> LayerNorm ─> MLP ─┐
                                                        └──────────────────────(+)─> output
 
-Shapes are those of one sequence of T tokens; leading axes, several sequences side by side, pass
-through. The equations are in `attnlab.equations`; here it is said which step each of them computes.
+Shapes are for one sequence of T tokens; leading axes, for several sequences, pass through. The
+equations are in `attnlab.equations`; this module declares which step each of them computes.
 
 Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.3; GPT-2's
 `model.py`, `model` and `block`.
@@ -38,53 +38,52 @@ from attnlab.text.tokens import Tokens, as_ids, check_ids
 if TYPE_CHECKING:
     from attnlab.views.explanation import Explanation
 
-# What a table computes only to show it: at most so many products, which take less than 50 ms.
+# The number of products that may be computed just to show a table; they take less than 50 ms.
 QUICK = 10**9
 
-# A parameter that is read from disk takes as long as so many products.
+# Reading one parameter from disk takes as long as this many products.
 READING = 60
 
 
 class CachedRows:
-    """The keys, or the values, of the tokens before a pass, in one layer.
+    """The cached keys or values of one layer, for one pass.
 
     Parameters
     ----------
     rows : (H, n_positions, Dh), filled up to `length`
-    length : how many tokens there were before the pass
-    cache : whose rows they are; None if they are nobody else's
+    length : the number of cached tokens before the pass
+    cache : the cache that the rows belong to, or None
     """
 
     def __init__(self, rows: Array, length: int, cache: KeyValueCache | None = None) -> None:
         self._rows, self._length, self._cache = rows, length, cache
 
     def extend(self, new: Array) -> Array:
-        """All of them, (H, length + T, Dh), the new ones (H, T, Dh) at the end."""
+        """Append new rows (H, T, Dh) and return all, (H, length + T, Dh)."""
         if self._cache is None or self._cache.length != self._length:
-            # What follows in the cache is its own by now, and no edit of this pass may change it.
+            # The cache has moved on, and an edit of this pass must not change it.
             return np.concatenate([self._rows[:, : self._length], new], axis=-2)
         end = self._length + new.shape[-2]
         self._rows[:, self._length : end] = new
         return self._rows[:, :end]
 
-    def __reduce__(self) -> tuple[Any, ...]:  # the cache has room for all positions
+    def __reduce__(self) -> tuple[Any, ...]:  # without the unused positions
         return CachedRows, (self._rows[:, : self._length], self._length)
 
 
 class KeyValueCache:
     """The keys and values of the tokens so far, in each layer, so that none is computed twice.
 
-    In a causal model no later token changes an earlier one's keys and values.
+    This works because in a causal model, later tokens don't change earlier keys and values.
 
     Parameters
     ----------
-    config : the model's sizes; there is room for n_positions tokens
+    config : the model's; there is room for n_positions tokens
     dtype : the model's
 
     Attributes
     ----------
-    config : as given
-    length : how many tokens are in it
+    length : the number of cached tokens
     """
 
     def __init__(self, config: GPT2Config, dtype: DTypeLike) -> None:
@@ -95,11 +94,11 @@ class KeyValueCache:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the keys and values."""
+        """The dtype of keys and values."""
         return self._rows.dtype
 
     def as_of_now(self) -> dict[str, CachedRows]:
-        """What a pass over the next tokens finds in it, by the paths of the steps that use it."""
+        """The cached keys and values for a pass over the next tokens, by step path."""
         return {
             f"blocks.{layer}.attention.{name}_cache": CachedRows(rows, self.length, self)
             for name, layers in zip("KV", self._rows, strict=True)
@@ -108,11 +107,11 @@ class KeyValueCache:
 
 
 class Explained(Result):
-    """A result of which each number can be explained.
+    """A result whose numbers can be explained.
 
     Attributes
     ----------
-    comes_to : the step that is explained where none is named
+    comes_to : the step that is explained by default
     """
 
     comes_to: ClassVar[str]
@@ -123,29 +122,28 @@ class Explained(Result):
         token: int | str | None = None,
         component: int | str | None = None,
     ) -> Explanation:
-        """The arithmetic of one number with its real numbers, as text to follow with a pencil.
+        """Return the arithmetic behind one number, to follow with a pencil.
 
         Parameters
         ----------
-        step : its name, or its path from here, such as "blocks.0.mlp.hidden"; None for what it all
-            comes to, logits or output. "probabilities" are what softmax makes of logits.
-        token : which row, by the token's number, of which negative ones count from the end, or by
-            its text, as "it"; None for the last one. Of a parameter the row's number.
-        component : which number of that row, the first one by default. Of logits a token of the
-            vocabulary, by its id or its text, as " dog", by default the most probable; of weights
-            a key, by default all of them.
+        step : a name, or a path from here, such as "blocks.0.mlp.hidden"; None for the final step,
+            logits or output. "probabilities" are softmax(logits).
+        token : the row, by position (negative ones count from the end) or by the token's text, such
+            as "it"; None for the last one. For a parameter, the row's number.
+        component : the column; default 0. For logits, a token of the vocabulary by its id or text,
+            such as " dog", by default the most probable; for weights a key, by default all.
 
         Returns
         -------
         Explanation
-            `print` shows it: what it is for, what it is made of, and each number on the way
+            `print` shows it: what the step is for, its formula, and every intermediate number
 
         Raises
         ------
         DisagreementError
-            The printed numbers do not lead to the stored one.
+            The printed numbers don't add up to the stored one.
         InvalidValueError
-            A step of several heads or sequences at once: take one first, as `.heads[h]`.
+            The step has several heads or sequences: select one first, as `.heads[h]`.
 
         Examples
         --------
@@ -156,8 +154,8 @@ class Explained(Result):
         if isinstance(step, str) and step not in self.steps and self._has_token(step):
             key = "key" if token is None else quoted(token)
             raise InvalidValueError(
-                f"{quoted(step)} is a token and no step of {self.title}; the weight from one token "
-                f"to another: trace.head(layer, head).explain({quoted(step)}, {key})"
+                f"{quoted(step)} is a token, not a step of {self.title}. To explain a weight "
+                f"between tokens: trace.head(layer, head).explain({quoted(step)}, {key})"
             )
         return self._explained(self.comes_to if step is None else step, token, component)
 
@@ -166,14 +164,14 @@ class Explained(Result):
 
 
 class MLP(Explained):
-    """A block's second half, two linear maps with an activation between them.
+    """The MLP of a block: two linear maps with an activation function in between.
 
     Attributes
     ----------
     X : (T, D), LayerNorm's output
-    gain, bias, epsilon : (D,), (D,) and a number, of LayerNorm
+    gain, bias, epsilon : LayerNorm's, (D,), (D,) and a number
     W_1, b_1, W_2, b_2 : (D, F), (F,), (F, D), (D,)
-    activation : the function that makes `activated`, in GPT-2 GELU
+    activation : the activation function, GELU in GPT-2
     hidden, activated : (T, F)
     output : (T, D)
     """
@@ -227,18 +225,17 @@ class MLP(Explained):
 
 
 class BlockAttention(MultiHeadAttention):
-    """A block's attention, whose X is LayerNorm of the residual stream.
+    """The attention of a block; X is LayerNorm of the residual stream.
 
     Attributes
     ----------
     residual : (T, D), the block's input
-    gain, bias, epsilon : (D,), (D,) and a number, of LayerNorm
-    X, memory : (T, D), one array, kept once it or a head is looked at. Before, it only passes
-        through on the way to Q, K and V. In a step of generation it has the new tokens' rows, and
-        K and V have those of the cache too.
-    W_QKV, b_QKV, QKV : (D, 3·H·Dh), (3·H·Dh,), (T, 3·H·Dh): W_Q, W_K and W_V side by side, and the
-        one product that makes Q, K and V, which are its thirds, split into heads
-    and all that `MultiHeadAttention` has
+    gain, bias, epsilon : LayerNorm's, (D,), (D,) and a number
+    X, memory : (T, D), the same array. In generation with a cache, X has only the new tokens, while
+        K and V also have the cached ones.
+    W_QKV, b_QKV, QKV : (D, 3·H·Dh), (3·H·Dh,), (T, 3·H·Dh): W_Q, W_K and W_V side by side, and one
+        product whose thirds, split into heads, are Q, K and V
+    and the attributes of `MultiHeadAttention`
     """
 
     parts: ClassVar[tuple[str, ...]] = MultiHeadAttention.parts
@@ -275,8 +272,8 @@ class BlockAttention(MultiHeadAttention):
     )
     layer_number = Step["int | None"]("", "layer + 1, where the scale has it", optional=True)
     scale = Step("", "√Dk", equations.scale_of_layer, by_root="root.by_root")
-    K_cache = Step[Any]("H Tk Dk", "keys of the tokens before", optional=True)
-    V_cache = Step[Any]("H Tk Dv", "values of the tokens before", optional=True)
+    K_cache = Step[Any]("H Tk Dk", "keys of cached tokens", optional=True)
+    V_cache = Step[Any]("H Tk Dv", "values of cached tokens", optional=True)
     Q = Step("Tq Dk", "X W_Q + b_Q, split into heads", equations.Q, view=True)
     K = Step("Tk Dk", "X W_K + b_K, split into heads", equations.K, view=True)
     V = Step("Tk Dv", "X W_V + b_V, split into heads", equations.V, view=True)
@@ -284,15 +281,15 @@ class BlockAttention(MultiHeadAttention):
 
 
 class Block(Explained):
-    """One block: the stops of the residual stream, and the two things that write to it.
+    """One block: attention and MLP, and the residual stream around them.
 
     Attributes
     ----------
-    input, mid, output : (T, D), the residual stream before, between and after
+    input, mid, output : (T, D), the residual stream before attention, before the MLP, and after
     attention : BlockAttention
     mlp : MLP
-    tokens : Tokens of a text's trace, else None
-    attention_dropout, mlp_dropout : (T, D) of 0 and 1 / (1 - p), while the model is trained
+    tokens : Tokens, or None
+    attention_dropout, mlp_dropout : (T, D) of 0 and 1 / (1 - p) in training, else None
     """
 
     parts: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
@@ -304,7 +301,7 @@ class Block(Explained):
     mlp_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
     input = Step(
         "T D",
-        "the block before's output; for the first block, embedding",
+        "the previous block's output; for the first block, embedding",
         equations.same,
         x=lambda layer: f"root.blocks.{layer - 1}.output" if layer else "root.embedding",
         after_blocks=True,
@@ -349,23 +346,22 @@ class Block(Explained):
 
 
 class ForwardPass(Explained):
-    """Token ids through every block to logits.
+    """A forward pass from token ids to logits.
 
-    Looking at a part computes what it needs and no more: layer 0 runs one block, the logits run
-    all of them.
+    Each step is computed on access, with only the blocks it needs: layer 0 runs one block, the
+    logits run all of them.
 
     Parameters
     ----------
     ids : integers (..., T)
-    parameters : the model's. Those that are still in training are copied, so that the pass stays
-        what it is when they change.
-    cache : keys and values of the tokens before these, None if there are none
-    dropout : what is dropped while the model is trained, by path; None for nothing
+    parameters : the model's; copied if they are writable
+    cache : keys and values of earlier tokens, or None
+    dropout : dropout masks for training, by path; None for no dropout
 
     Raises
     ------
     InvalidValueError
-        More ids than positions; a cache of another model, or for several texts.
+        Too many ids; a cache of another model, or for several texts.
 
     Attributes
     ----------
@@ -373,12 +369,12 @@ class ForwardPass(Explained):
     token_embedding, position_embedding, embedding : (..., T, D), (T, D), (..., T, D)
     blocks : one `Block` for each layer
     final : (..., T, D), the last block's output after the last LayerNorm
-    gain, bias, epsilon : (D,), (D,) and a number, of that LayerNorm
+    gain, bias, epsilon : the last LayerNorm's, (D,), (D,) and a number
     W_E, W_P, W_U : (vocab, D), (n_positions, D), and (D, vocab), which is W_Eᵀ in GPT-2
-    logits : (..., T, vocab), for each token what may follow it
-    mask : bool (T, cached + T), True where a query may attend to a key, the same in all heads
-    cached : how many tokens before these were found in the cache
-    tokens : Tokens of a text's trace, None where there are only ids
+    logits : (..., T, vocab), scores of the next token after each position
+    mask : bool (T, cached + T), True where a query may attend to a key, shared by all heads
+    cached : the number of cached tokens
+    tokens : Tokens, or None if there are only ids
     """
 
     parts: ClassVar[tuple[str, ...]] = (
@@ -395,16 +391,16 @@ class ForwardPass(Explained):
     config: GPT2Config
 
     ids = Step[Ids]("T", "token ids")
-    positions = Step[Ids]("T", "where each token stands, from 0")
+    positions = Step[Ids]("T", "each token's position, from 0")
     mask = Step[Mask]("Tq Tk", "True = may attend")
-    cached = Step[int]("", "tokens before these, in the cache")
+    cached = Step[int]("", "the number of cached tokens")
     n_head = Step[int]("", "H")
     epsilon = Step[float]("", "added to the variance")
     activation = Step[Activation]("", "GELU")
     by_root = Step[bool]("", "whether √Dk is in the scale")
     W_E = Step[Array]("vocab D")
     W_P = Step[Array]("n_positions D")
-    rows_of_W_E = Step[Array]("vocab D", "W_E, of which only the rows asked for are read")
+    rows_of_W_E = Step[Array]("vocab D", "W_E, of which only the needed rows are read")
     token_embedding = Step(
         "T D",
         "rows of W_E, one for each id",
@@ -451,14 +447,14 @@ class ForwardPass(Explained):
         tokens: Tokens | None = None,
         known: Mapping[str, Array] | None = None,
     ) -> None:
-        """As `__init__`; `known` are steps that need not be computed, by path."""
+        """Like `__init__`; `known` are steps that are already computed, by path."""
         check_kind(parameters, Parameters, "parameters")
         config = parameters.config
         cached = 0 if cache is None else checked_cache(cache, parameters).length
         checked = checked_ids(ids, config, cached)
         if cache is not None and checked.ndim > 1:
             raise InvalidValueError(
-                f"a cache is of one text: give one row of ids; given shape {checked.shape}"
+                f"with a cache, ids must be those of one text, (T,); got shape {checked.shape}"
             )
         T = checked.shape[-1]
         values = {
@@ -519,23 +515,23 @@ class ForwardPass(Explained):
 
 
 def products_in_block(config: GPT2Config, tokens: int, keys: int) -> int:
-    """About how many products a block takes, the reading of its parameters counted as products."""
+    """The approximate cost of a block in products, including reading its parameters."""
     parameters = sum(map(math.prod, shapes_in_block(config).values()))
     return parameters * (READING + tokens) + 2 * tokens * keys * config.n_embd
 
 
 def checked_cache(cache: KeyValueCache, parameters: Parameters) -> KeyValueCache:
-    """A cache, once it is known to be one for the model."""
+    """The cache, after checking that it belongs to the model."""
     check_kind(cache, KeyValueCache, "cache")
     if (cache.config, cache.dtype) != (parameters.config, parameters.dtype):
-        raise InvalidValueError("the cache holds keys and values of another model")
+        raise InvalidValueError("the cache has keys and values of another model")
     return cache
 
 
 def dropout_shapes(
     config: GPT2Config, ids_shape: tuple[int, ...], cached: int = 0
 ) -> dict[str, tuple[int, ...]]:
-    """What can be dropped of a pass over ids (..., T), by path, each with its shape."""
+    """The shapes of the dropout masks of a pass over ids (..., T), by path."""
     *leading, T = ids_shape
     residual, weights = (*ids_shape, config.n_embd), (*leading, config.n_head, T, cached + T)
     shapes: dict[str, tuple[int, ...]] = {"embedding_dropout": residual}
@@ -551,34 +547,34 @@ def dropout_shapes(
 def checked_dropout(
     dropout: Mapping[str, Array], config: GPT2Config, ids_shape: tuple[int, ...], cached: int
 ) -> dict[str, Array]:
-    """What is dropped, by path, as views: what makes those read-only leaves the caller's alone."""
+    """Dropout masks by path, as views, so that the caller's arrays stay writable."""
     check_kind(dropout, Mapping, "dropout")
     shapes = dropout_shapes(config, ids_shape, cached)
     checked = {}
     for path, given in dropout.items():
         if not isinstance(path, str) or path not in shapes:
             raise InvalidValueError(
-                f"nothing is dropped at {quoted(path)}; it is at embedding_dropout, and in each of "
-                f"the {config.n_layer} blocks at attention.dropout_mask, attention_dropout, "
+                f"there is no dropout at {quoted(path)}; paths are embedding_dropout and, in each "
+                f"of the {config.n_layer} blocks, attention.dropout_mask, attention_dropout and "
                 "mlp_dropout"
             )
         checked[path] = as_floats(given, path).view()
         if checked[path].shape != shapes[path]:
             raise InvalidValueError(
-                f"what is dropped at {path} has shape {shapes[path]}; given {checked[path].shape}"
+                f"dropout at {path} must have shape {shapes[path]}; got {checked[path].shape}"
             )
     return checked
 
 
 def layer_numbers(config: GPT2Config) -> dict[str, int]:
-    """What the scales of the layers are multiplied by, by path; none in GPT-2."""
+    """The extra factors of the layers' scales, by path; none in GPT-2."""
     if not config.scale_attn_by_inverse_layer_idx:
         return {}
     return {f"blocks.{layer}.attention.layer_number": layer + 1 for layer in range(config.n_layer)}
 
 
 def formulas_of(config: GPT2Config) -> Formulas:
-    """What the steps are made of that GPT-2's relatives make in another way."""
+    """The formulas that differ in variants of GPT-2."""
     factors = ["√Dk"] if config.scale_attn_weights else []
     if config.scale_attn_by_inverse_layer_idx:
         factors.append("(layer + 1)")
@@ -592,12 +588,12 @@ def formulas_of(config: GPT2Config) -> Formulas:
 
 
 def checked_ids(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
-    """Ids as an array that nobody else holds, int64 (..., T), once they are known to be usable."""
+    """Ids as a new int64 array (..., T), checked."""
     array = as_ids(ids)
     flat = check_ids(array.ravel(), config.vocab_size)
     *_, T = (0, *array.shape)
     if not array.ndim or not flat.size or not config.n_positions - cached >= T:
         raise InvalidValueError(
-            f"a forward pass takes 1 to {config.n_positions - cached} tokens; given {T}"
+            f"a forward pass takes 1 to {config.n_positions - cached} tokens; got {T}"
         )
     return flat.reshape(array.shape)

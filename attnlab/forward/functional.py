@@ -1,6 +1,6 @@
-"""Attention, and the arithmetic that it is made of, for arrays of your own.
+"""Attention and its building blocks, for your own arrays.
 
-What is given is checked here; the mathematics is in `attnlab.equations`.
+Inputs are checked here; the mathematics is in `attnlab.equations`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from attnlab.forward.attention import Attention, MultiHeadAttention, SelfAttenti
 from attnlab.steps import Run, graph_of, overflow, view_of
 from attnlab.support.checks import (
     Rng,
+    as_array,
     as_count,
     as_float,
     as_floats,
@@ -33,41 +34,41 @@ from attnlab.text.tokens import Tokens, as_tokens
 
 Chain = TypeVar("Chain", bound=Attention)
 
-# What the rows of somebody's matrices are called.
+# Names for the rows of matrices.
 Texts: TypeAlias = Sequence[str] | Tokens | None
 
 
 def causal_mask(T: int, cached: int = 0) -> Mask:
-    """Which keys each query may attend to when no one may look ahead.
+    """Return the mask with which no query attends to later keys.
 
     Parameters
     ----------
-    T : number of tokens that ask, at least 1
-    cached : number of tokens before them, whose keys are there but whose queries are not needed
+    T : number of queries, at least 1
+    cached : number of earlier tokens, with keys but no queries
 
     Returns
     -------
-    bool (T, cached + T), True where key j may be seen by query i: j <= cached + i
+    bool (T, cached + T), True where query i may attend to key j: j <= cached + i
     """
     T, cached = as_count(T, "T", least=1), as_count(cached, "cached")
     with memory_for(f"a mask of {T} x {cached + T}"):
-        np.empty((T, cached + T), bool)  # what is too large is told at once
+        np.empty((T, cached + T), bool)  # fails at once if it is too large
         return np.tri(T, cached + T, cached, dtype=bool)
 
 
 def split_heads(x: ArrayLike, n_head: int) -> Array:
-    """The columns of x dealt out to heads: (..., T, H·Dh) -> (..., H, T, Dh)."""
+    """Split the columns of x into heads: (..., T, H·Dh) -> (..., H, T, Dh)."""
     x = as_floats(x)
     if x.ndim < 2:
-        raise InvalidValueError(f"splitting needs x of shape (..., T, H·Dh); given {x.shape}")
+        raise InvalidValueError(f"splitting needs x of shape (..., T, H·Dh); got {x.shape}")
     return equations.split_heads(x, _heads(x.shape[-1], n_head))
 
 
 def merge_heads(x: ArrayLike) -> Array:
-    """The heads' columns side by side again: (..., H, T, Dh) -> (..., T, H·Dh)."""
+    """Join the columns of all heads: (..., H, T, Dh) -> (..., T, H·Dh)."""
     x = as_floats(x)
     if x.ndim < 3:
-        raise InvalidValueError(f"merging needs x of shape (..., H, T, Dh); given {x.shape}")
+        raise InvalidValueError(f"merging needs x of shape (..., H, T, Dh); got {x.shape}")
     return equations.merge_heads(x)
 
 
@@ -81,23 +82,23 @@ def attention(
     tokens: Texts = None,
     memory_tokens: Texts = None,
 ) -> Attention:
-    """Scaled dot-product attention, softmax(Q Kᵀ / √Dk) V, every step of it.
+    """Compute scaled dot-product attention, softmax(Q Kᵀ / √Dk) V, with every step.
 
     Parameters
     ----------
     Q, K, V : (..., Tq, Dk), (..., Tk, Dk), (..., Tk, Dv); leading axes broadcast
     mask : bool, True = may attend; any shape that broadcasts to (..., Tq, Tk), such as
-        `causal_mask(T)`; None lets every query see every key
-    dropout : share p of the weights that is set to 0, the others scaled by 1 / (1 - p)
-    rng : where dropout draws from: a NumPy generator, a seed, or None for fresh randomness
-    tokens : what each query is called in tables and pictures: Tq texts, or Tokens; None for numbers
-    memory_tokens : the same of the Tk keys; None where they are those of the queries
+        `causal_mask(T)`; None lets every query attend to every key
+    dropout : probability p with which a weight is set to 0; the others are scaled by 1 / (1 - p)
+    rng : source of randomness for dropout: a NumPy generator, a seed, or None
+    tokens : labels of the queries in tables and plots: Tq texts, or Tokens; None for numbers
+    memory_tokens : labels of the Tk keys; None if they are those of the queries
 
     Returns
     -------
     Attention
-        Q K V raw_scores scores mask masked_scores weights context, float32 or float64 as the
-        inputs are
+        Q K V raw_scores scores mask masked_scores weights context, in the inputs' dtype, float32 or
+        float64
 
     Raises
     ------
@@ -134,7 +135,7 @@ def self_attention(
     rng: Rng = None,
     tokens: Texts = None,
 ) -> SelfAttention:
-    """Attention of a sequence to itself: Q = X W_Q + b_Q, K = X W_K + b_K, V = X W_V + b_V.
+    """Compute self-attention: Q = X W_Q + b_Q, K = X W_K + b_K, V = X W_V + b_V.
 
     Parameters
     ----------
@@ -169,12 +170,12 @@ def cross_attention(
     tokens: Texts = None,
     memory_tokens: Texts = None,
 ) -> SelfAttention:
-    """Attention of one sequence to another: Q from X, K and V from `memory`.
+    """Compute cross-attention: Q from X, K and V from `memory`.
 
     Parameters
     ----------
-    X : (..., Tq, D), the sequence that asks
-    memory : (..., Tk, D'), the sequence that is looked at
+    X : (..., Tq, D), the querying sequence, in a decoder
+    memory : (..., Tk, D'), the attended sequence, from an encoder
     W_Q, W_K, W_V : (D, Dk), (D', Dk), (D', Dv)
     b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
     mask, dropout, rng, tokens, memory_tokens : as `attention` takes them
@@ -212,12 +213,12 @@ def multi_head_attention(
     tokens: Texts = None,
     memory_tokens: Texts = None,
 ) -> MultiHeadAttention:
-    """H heads of attention side by side, joined and mixed: concat(context of each head) W_O + b_O.
+    """Compute multi-head attention: concat(context of each head) W_O + b_O.
 
     Parameters
     ----------
     X : (..., Tq, D)
-    W_Q, W_K, W_V : (D, H·Dk), (D', H·Dk), (D', H·Dv), the heads' columns side by side
+    W_Q, W_K, W_V : (D, H·Dk), (D', H·Dk), (D', H·Dv), columns of head 0 first
     W_O : (H·Dv, D)
     n_head : H
     b_Q, b_K, b_V, b_O : (H·Dk,), (H·Dk,), (H·Dv,), (D,) or None
@@ -228,7 +229,7 @@ def multi_head_attention(
     Returns
     -------
     MultiHeadAttention
-        the chain with a head axis, concat, output, and each head in `heads`
+        the steps with a head axis, concat, output, and each head in `heads`
 
     Notes
     -----
@@ -246,7 +247,7 @@ def multi_head_attention(
 
 
 def _floats(**given: Any) -> dict[str, Any]:
-    """All of one dtype, copies that the caller can't change; a bias may be None."""
+    """Copies with a common dtype; biases may be None."""
     arrays = {
         name: None if value is None and name.startswith("b_") else as_floats(value, name)
         for name, value in given.items()
@@ -258,7 +259,7 @@ def _floats(**given: Any) -> dict[str, Any]:
 
 
 def _matched(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
-    """The shape of the scores, once Q, K and V are known to fit each other."""
+    """The shape of the scores, after checking that Q, K and V match."""
     shapes = f"given Q {Q.shape}, K {K.shape}, V {V.shape}"
     if min(Q.ndim, K.ndim, V.ndim) < 2 or 0 in Q.shape + K.shape + V.shape:
         raise InvalidValueError(f"Q, K and V must be matrices that are not empty; {shapes}")
@@ -266,7 +267,7 @@ def _matched(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
         raise InvalidValueError(f"Q and K must have equally many columns; {shapes}")
     if K.shape[-2] != V.shape[-2]:
         raise InvalidValueError(f"K and V must have equally many rows, one for each key; {shapes}")
-    if not np.isfinite(V).all():  # it would spoil rows that give it no weight
+    if not np.isfinite(V).all():  # 0 times NaN is NaN, also where the weight is 0
         raise InvalidValueError("V holds NaN or infinite numbers")
     try:
         leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
@@ -277,7 +278,7 @@ def _matched(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
 
 
 def _projected(given: dict[str, Any], n_head: int | None = None) -> tuple[int, ...]:
-    """The shape of the scores that X, memory and parameters lead to, once they fit each other."""
+    """The shape of the scores, after checking that X, memory and parameters match."""
     X = given["X"]
     memory = given.get("memory", X)
     sources = {"W_Q": ("X", X), "W_K": ("memory", memory), "W_V": ("memory", memory)}
@@ -286,7 +287,7 @@ def _projected(given: dict[str, Any], n_head: int | None = None) -> tuple[int, .
     for name, (source, x) in sources.items():
         W, b = given[name], given[f"b_{name[-1]}"]
         if x.ndim < 2 or 0 in x.shape:
-            raise InvalidValueError(f"{source} must be a matrix, not empty; given shape {x.shape}")
+            raise InvalidValueError(f"{source} must be a matrix, not empty; got shape {x.shape}")
         if W.ndim != 2 or W.shape[0] != x.shape[-1] or 0 in W.shape:
             raise InvalidValueError(
                 f"{name} must have as many rows as {source} has columns, {x.shape[-1]}; "
@@ -295,7 +296,7 @@ def _projected(given: dict[str, Any], n_head: int | None = None) -> tuple[int, .
         if b is not None and b.shape != W.shape[1:]:
             raise InvalidValueError(
                 f"b_{name[-1]} must have shape {W.shape[1:]}, "
-                f"as many as {name}'s columns; given {b.shape}"
+                f"as many as {name}'s columns; got {b.shape}"
             )
     if given["W_Q"].shape[1] != given["W_K"].shape[1]:
         raise InvalidValueError(
@@ -311,13 +312,13 @@ def _projected(given: dict[str, Any], n_head: int | None = None) -> tuple[int, .
         leading = np.broadcast_shapes(X.shape[:-2], memory.shape[:-2])
     except ValueError:
         raise InvalidValueError(
-            f"the leading axes of X and memory do not fit; given {X.shape} and {memory.shape}"
+            f"the leading axes of X and memory do not fit; got {X.shape} and {memory.shape}"
         ) from None
     return (*leading, *heads, X.shape[-2], memory.shape[-2])
 
 
 def _heads(columns: int, n_head: int) -> int:
-    """How many heads there are, once they are known to divide the columns."""
+    """The number of heads, after checking that it divides the columns."""
     n_head = as_number(n_head)
     if not is_integer(n_head) or not 1 <= n_head <= max(columns, 1) or columns % int(n_head):
         raise InvalidValueError(f"{columns} columns can't be split into {quoted(n_head)} heads")
@@ -335,10 +336,10 @@ def _chain(
     tokens: Texts = None,
     memory_tokens: Texts = None,
 ) -> Chain:
-    """The result of what was given, once mask, dropout and names are known to fit it."""
+    """Create the result, after checking mask, dropout and labels."""
     given["mask"] = _checked_mask(mask, scores_shape)
     if not is_real(dropout) or not 0 <= dropout < 1:
-        raise InvalidValueError(f"dropout must be a number in [0, 1); given {quoted(dropout)}")
+        raise InvalidValueError(f"dropout must be a number in [0, 1); got {quoted(dropout)}")
     check_seed(rng)
     if dropout:
         dtype = next(iter(given.values())).dtype
@@ -362,27 +363,24 @@ def _chain(
 def drawn_dropout(
     shape: tuple[int, ...], share: float, rng: np.random.Generator, dtype: DTypeLike
 ) -> Array:
-    """What to multiply with for dropout: 0 for a random share p, 1 / (1 - p) for the others.
+    """A dropout mask: 0 with probability `share`, else 1 / (1 - share).
 
     Source: "Dropout: A Simple Way to Prevent Neural Networks from Overfitting" (2014), section 10,
-    the form that scales while it trains, so that nothing is scaled afterwards.
+    the variant that scales during training.
     """
     kept = rng.random(shape, dtype=np.float32) >= share
     return (kept / (1 - share)).astype(dtype)
 
 
 def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
-    """The mask over the scores' last two axes, with the leading axes that it came with."""
+    """The mask, broadcast to the last two axes of the scores."""
     last_two = scores_shape[-2:]
     if mask is None:
         return np.ones(last_two, dtype=bool)
-    try:
-        given = np.array(mask)
-    except Exception:  # an object may make its array as it likes
-        given = np.array(None)
+    given = np.array(as_array(mask, "a mask"))
     if given.dtype != bool:
         raise InvalidTypeError(
-            f"a mask is boolean, True = may attend, such as causal_mask(T); given dtype "
+            f"a mask is boolean, True = may attend, such as causal_mask(T); got dtype "
             f"{given.dtype}. Of 0 and 1 make `mask == 1`; of what is added to scores, `mask == 0`"
         )
     try:
@@ -390,7 +388,7 @@ def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask
             raise ValueError
     except ValueError:
         raise InvalidValueError(
-            f"a mask must fit the scores, of shape {scores_shape}; given shape {given.shape}"
+            f"a mask must fit the scores, of shape {scores_shape}; got shape {given.shape}"
         ) from None
     full = np.broadcast_to(given, (*given.shape[:-2], *last_two))
     blind = ~full.any(axis=-1)
@@ -401,12 +399,12 @@ def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask
 
 
 def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
-    """An affine map of the last axis, x W + b.
+    """Apply an affine map to the last axis, x W + b.
 
     Parameters
     ----------
     x : (..., n)
-    W : (n, m), inputs as rows, as GPT-2's `Conv1D` stores it (PyTorch's `Linear` stores W^T)
+    W : (n, m), as in GPT-2's `Conv1D` (PyTorch's `Linear` stores Wᵀ)
     b : (m,) or None
 
     Returns
@@ -420,19 +418,19 @@ def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
     x, W = as_floats(x), as_floats(W, "W")
     if x.ndim == 0 or W.ndim != 2 or x.shape[-1] != W.shape[0]:
         raise InvalidValueError(
-            f"x W needs x of shape (..., n) and W of shape (n, m); given {x.shape} and {W.shape}"
+            f"x W needs x of shape (..., n) and W of shape (n, m); got {x.shape} and {W.shape}"
         )
     if b is not None:
         b = as_floats(b, "b")
         if b.shape != W.shape[1:]:
             raise InvalidValueError(
-                f"b must have shape {W.shape[1:]}, as W has columns; given {b.shape}"
+                f"b must have shape {W.shape[1:]}, as W has columns; got {b.shape}"
             )
     return equations.affine(x, W, b)
 
 
 def softmax(x: ArrayLike) -> Array:
-    """Weights over the last axis that are positive and sum to 1, exp(x) / Σ exp(x).
+    """Compute softmax over the last axis, exp(x) / Σ exp(x).
 
     Parameters
     ----------
@@ -445,34 +443,33 @@ def softmax(x: ArrayLike) -> Array:
     Raises
     ------
     InvalidValueError
-        A row is empty or all -inf, so there is nothing to attend to, or holds NaN or +inf.
+        A row is empty, all -inf, or has NaN or +inf.
 
     Notes
     -----
-    Each row's largest value is taken off first. The result is the same, since exp(-max) cancels,
-    and no exponential overflows.
+    Each row's maximum is subtracted first, so that no exponential overflows; it cancels out.
 
     Source: "Attention Is All You Need" (2017), section 3.2.1; GPT-2's `model.py`, `softmax`.
     """
     x = as_floats(x)
     if x.ndim == 0 or x.shape[-1] == 0:
-        raise InvalidValueError(f"softmax needs rows of at least one number; given shape {x.shape}")
+        raise InvalidValueError(f"softmax needs rows of at least one number; got shape {x.shape}")
     largest = x.max(axis=-1, keepdims=True)
     if not np.isfinite(largest).all():
         if np.isneginf(largest).any():
             raise InvalidValueError("softmax of a row that is all -inf: nothing to attend to")
         raise InvalidValueError("softmax of a row that holds NaN or +inf")
-    with np.errstate(over="ignore"):  # the distance between two huge numbers: -inf, weight 0
+    with np.errstate(over="ignore"):  # a difference of huge numbers becomes -inf, its weight 0
         return equations.softmax(x)
 
 
 def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5) -> Array:
-    """LayerNorm over the last axis, gain · (x - mean) / √(variance + eps) + bias.
+    """Apply LayerNorm to the last axis, gain · (x - mean) / √(variance + eps) + bias.
 
     Parameters
     ----------
     x : (..., D)
-    gain, bias : (D,), learned; without them each row would have mean 0 and variance 1
+    gain, bias : (D,), learned
     eps : added to the variance, GPT-2's `layer_norm_epsilon`
 
     Returns
@@ -482,11 +479,11 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
     Raises
     ------
     InvalidValueError
-        Numbers so large that their squares overflow.
+        Squares overflow.
 
     Notes
     -----
-    The variance is the biased one, a mean over D and not over D - 1.
+    The variance is the biased one, a mean over D instead of D - 1.
 
     Source: "Layer Normalization" (2016), equation 4; GPT-2's `model.py`, `norm`.
     """
@@ -505,7 +502,7 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
 
 
 def gelu(x: ArrayLike) -> Array:
-    """GPT-2's GELU, the tanh form: ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
+    """Compute GPT-2's GELU, the tanh approximation: ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
 
     Parameters
     ----------
@@ -517,10 +514,9 @@ def gelu(x: ArrayLike) -> Array:
 
     Notes
     -----
-    It differs from the exact form, x Φ(x), by up to 5e-4, so a model trained with one does not
-    give the same numbers with the other.
+    It differs from the exact GELU, x Φ(x), by up to 5e-4.
 
     Source: "Gaussian Error Linear Units" (2016), section 2; GPT-2's `model.py`, `gelu`.
     """
-    with np.errstate(over="ignore"):  # of huge numbers the tanh is 1 or -1
+    with np.errstate(over="ignore"):  # tanh of huge numbers is 1 or -1
         return equations.gelu(as_floats(x))

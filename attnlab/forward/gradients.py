@@ -1,12 +1,11 @@
-"""The gradient of each equation: how a number changes with what a step is made of.
+"""The gradient of each equation, for backpropagation.
 
 d_y stands for dL/dy, the gradient of a number L, such as the loss, with respect to y, and has y's
-shape. A function that is named after an equation and one of its parameters, `affine_W`, takes d_y
-of what the equation makes, and what else it needs by the names that the equation has for it; y is
-what the equation makes. `GRADIENTS` at the end is the table of them.
+shape. A function named after an equation and one of its parameters, such as `affine_W`, takes the
+equation's parameters that it needs, y (the equation's result) and d_y. The table is `GRADIENTS`.
 
-They follow each other backwards through the graph of steps in `attnlab.analysis`, and, for all
-parameters at once, in `attnlab.training`.
+`attnlab.analysis` applies them backwards through the graph of steps, `attnlab.training` for all
+parameters at once.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from attnlab.text.tokens import check_ids
 
 
 def rows_of(x: Array) -> Array:
-    """All rows under each other, (..., n) -> (m, n)."""
+    """All rows as one matrix, (..., n) -> (m, n)."""
     return x.reshape(-1, x.shape[-1])
 
 
@@ -58,7 +57,7 @@ def affine_b(d_y: Array) -> Array:
 
 
 def linear_gradient(x: Array, W: Array, d_y: Array) -> tuple[Array, Array, Array]:
-    """Of y = x W + b.
+    """The gradients of y = x W + b.
 
     Parameters
     ----------
@@ -75,7 +74,7 @@ def linear_gradient(x: Array, W: Array, d_y: Array) -> tuple[Array, Array, Array
 
 
 def softmax_gradient(y: Array, d_y: Array) -> Array:
-    """Of y = softmax(x), over the last axis.
+    """The gradient of y = softmax(x), over the last axis.
 
     Parameters
     ----------
@@ -97,13 +96,13 @@ def softmax_gradient(y: Array, d_y: Array) -> Array:
 def layer_norm_gradient(
     x: Array, gain: Array, eps: float, d_y: Array
 ) -> tuple[Array, Array, Array]:
-    """Of y = gain · x̂ + bias with x̂ = (x - mean) / deviation, over the last axis.
+    """The gradients of y = gain · x̂ + bias with x̂ = (x - mean) / deviation, over the last axis.
 
     Parameters
     ----------
     x, d_y : (..., D)
     gain : (D,)
-    eps : as `layer_norm` took it
+    eps : as in `layer_norm`
 
     Returns
     -------
@@ -130,7 +129,7 @@ def layer_norm_gradient(
 
 
 def gelu_gradient(x: Array, d_y: Array) -> Array:
-    """Of y = GELU(x) = ½ x (1 + t) with t = tanh(√(2/π) (x + 0.044715 x³)).
+    """The gradient of y = GELU(x) = ½ x (1 + t) with t = tanh(√(2/π) (x + 0.044715 x³)).
 
     Parameters
     ----------
@@ -141,7 +140,7 @@ def gelu_gradient(x: Array, d_y: Array) -> Array:
     d_x = d_y · (½ (1 + t) + ½ x (1 - t²) √(2/π) (1 + 3 · 0.044715 x²)) : (...)
     """
     t = gelu_tanh(x)
-    d_x = np.square(x)  # the formula from its right end, on one array, as in `gelu_tanh`
+    d_x = np.square(x)  # the formula from right to left, in place
     d_x *= 3 * 0.044715
     d_x += 1.0
     d_x *= math.sqrt(2.0 / math.pi)
@@ -156,7 +155,7 @@ def gelu_gradient(x: Array, d_y: Array) -> Array:
 
 
 def exact_gelu_gradient(x: Array, d_y: Array) -> Array:
-    """Of y = x Φ(x).
+    """The gradient of y = x Φ(x).
 
     Parameters
     ----------
@@ -171,12 +170,12 @@ def exact_gelu_gradient(x: Array, d_y: Array) -> Array:
 
 
 def quick_gelu_gradient(x: Array, d_y: Array) -> Array:
-    """Of y = x σ(1.702 x): `silu_gradient` at 1.702 x, as y = SiLU(1.702 x) / 1.702."""
+    """The gradient of y = x σ(1.702 x) = SiLU(1.702 x) / 1.702: `silu_gradient` at 1.702 x."""
     return silu_gradient(1.702 * x, d_y)
 
 
 def silu_gradient(x: Array, d_y: Array) -> Array:
-    """Of y = x σ(x).
+    """The gradient of y = x σ(x).
 
     Parameters
     ----------
@@ -191,7 +190,7 @@ def silu_gradient(x: Array, d_y: Array) -> Array:
 
 
 def relu_gradient(x: Array, d_y: Array) -> Array:
-    """Of y = max(x, 0): d_y where x is above 0, else 0."""
+    """The gradient of y = max(x, 0): d_y where x > 0, else 0."""
     return d_y * (x > 0)
 
 
@@ -236,20 +235,20 @@ def raw_scores_K(Q: Array, d_y: Array) -> Array:
 
 
 def third_QKV(QKV: Array, d_y: Array, n: int) -> Array:
-    """Of Q, K and V, split into heads: those of the tokens before, from a cache, are no part."""
+    """The gradient of Q, K or V, split into heads, without those of cached tokens."""
     d_QKV = np.zeros_like(QKV)
     equations.third(d_QKV, n)[...] = merge_heads(d_y)[..., -QKV.shape[-2] :, :]
     return d_QKV  # (..., T, 3·H·Dh)
 
 
 def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
-    """Of token_embedding = W_E[ids]: each row of W_E gets the sum over the places it was used at.
+    """The gradient of W_E[ids]: each row of W_E gets the sum over the positions that use it.
 
     Parameters
     ----------
     ids : int64 (..., T)
     d_embedding : (..., T, D)
-    vocab_size : rows of W_E
+    vocab_size : number of rows of W_E
 
     Returns
     -------
@@ -264,12 +263,12 @@ def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
 
 
 def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
-    """How surprised the model is by what follows, -log softmax(logits)[target], mean over all rows.
+    """The cross-entropy loss, -log softmax(logits)[target], mean over all rows, and its gradient.
 
     Parameters
     ----------
     logits : (..., vocab)
-    targets : int64 (...), the id that follows
+    targets : int64 (...), the ids that actually follow
 
     Returns
     -------
@@ -279,7 +278,7 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
     Raises
     ------
     InvalidValueError
-        A row of logits holds NaN or +inf.
+        A row of logits has NaN or +inf.
 
     Notes
     -----
@@ -287,11 +286,11 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
     """
     if targets.shape != logits.shape[:-1] or not targets.size:
         raise InvalidValueError(
-            f"logits (..., vocab) need targets (...); given {logits.shape} and {targets.shape}"
+            f"logits (..., vocab) need targets (...); got {logits.shape} and {targets.shape}"
         )
     check_ids(targets.ravel(), logits.shape[-1])
     d_logits = softmax(logits)
-    # The log is taken at the largest probability, which can't round to 0 as the target's can:
+    # Uses the log of the largest probability, since the target's may round to 0:
     # log p[target] = log p[largest] - (logit[largest] - logit[target]).
     behind = logits.max(axis=-1) - np.take_along_axis(logits, targets[..., None], -1)[..., 0]
     loss = float((behind - np.log(d_logits.max(axis=-1))).mean())
@@ -301,7 +300,7 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
     return loss, d_logits
 
 
-# For each equation, the gradient of each of its parameters that has one.
+# For each equation, the gradients of its differentiable parameters.
 GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
     equations.same: {"x": lambda d_y: d_y},
     equations.embedding: dict.fromkeys(

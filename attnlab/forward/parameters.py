@@ -1,4 +1,4 @@
-"""GPT-2's parameters by path: `blocks.0.attention.W_QKV`, wherever they are from."""
+"""GPT-2's parameters by path, such as `blocks.0.attention.W_QKV`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Shape = tuple[int, ...]
 
 
 def shapes_in_block(config: GPT2Config) -> dict[str, Shape]:
-    """Shape of every parameter of one block, by its path from there.
+    """The shapes of one block's parameters, by path within the block.
 
-    `gain` and `bias` are those of the LayerNorm that makes the X beside them.
+    `gain` and `bias` belong to the LayerNorm that computes X.
 
     Source: transformers' `modeling_gpt2.py`.
     """
@@ -43,9 +43,9 @@ def shapes_in_block(config: GPT2Config) -> dict[str, Shape]:
 
 
 def shapes_outside_of_blocks(config: GPT2Config) -> dict[str, Shape]:
-    """Shape of every other parameter; `gain` and `bias` are of the LayerNorm that makes `final`.
+    """The shapes of the other parameters, embeddings first.
 
-    There is a W_U only where it is not W_E transposed. The embeddings come first.
+    `gain` and `bias` belong to the last LayerNorm. W_U is a parameter only if it isn't tied to W_E.
     """
     D = config.n_embd
     shapes: dict[str, Shape] = {
@@ -58,7 +58,7 @@ def shapes_outside_of_blocks(config: GPT2Config) -> dict[str, Shape]:
 
 
 def parameter_paths(config: GPT2Config) -> Iterator[str]:
-    """The path of every parameter of a GPT-2, one after the other."""
+    """Yield the path of every parameter."""
     in_block = tuple(shapes_in_block(config))
     first, second, *last = shapes_outside_of_blocks(config)
     yield from (first, second)
@@ -68,13 +68,13 @@ def parameter_paths(config: GPT2Config) -> Iterator[str]:
 
 
 def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
-    """Path and shape of every parameter of a GPT-2."""
+    """The path and shape of every parameter."""
     shapes = shapes_in_block(config) | shapes_outside_of_blocks(config)
     return {path: shapes[path.split(".", 2)[-1]] for path in parameter_paths(config)}
 
 
 def parameter_count(config: GPT2Config) -> int:
-    """How many numbers a GPT-2 of this config has learned: 124,439,808 for the smallest."""
+    """The number of trained numbers; 124,439,808 for GPT-2 small."""
     in_block, others = shapes_in_block(config), shapes_outside_of_blocks(config)
     return config.n_layer * _numbers(in_block) + _numbers(others)
 
@@ -88,10 +88,10 @@ class Parameters(Mapping[str, Array]):
 
     Attributes
     ----------
-    config : GPT2Config, their sizes
-    dtype : of all of them
-    origin : where they are from, in words
-    name : what their model is called, "" where nobody says
+    config : GPT2Config
+    dtype : of all arrays
+    origin : where they come from, in words
+    name : the model's name, or ""
     """
 
     config: GPT2Config
@@ -99,7 +99,7 @@ class Parameters(Mapping[str, Array]):
     origin: str
     name: str = ""
 
-    # Compared as objects: number by number, as mappings are, would read all of them.
+    # Compared by identity: comparing mappings by value would read all parameters.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -122,11 +122,11 @@ class Parameters(Mapping[str, Array]):
         return f"{type(self).__name__} of {count}, {self.dtype}, {self.origin}"
 
     def rows(self, path: str) -> Any:
-        """What gives rows of a parameter: `rows("W_E")[ids]`, and reads no others."""
+        """An object whose `[ids]` reads only these rows of a parameter."""
         return self[path]
 
     def given(self, path: str) -> Any:
-        """What a run is given: a parameter, or what gives rows of it, as `rows_of_W_E`."""
+        """What a run gets for a path: a parameter, or for `rows_of_W_E` its rows on demand."""
         if not isinstance(path, str):
             raise no_parameter(path)
         name = path.removeprefix("rows_of_")
@@ -136,21 +136,29 @@ class Parameters(Mapping[str, Array]):
         """The same parameters, unaffected by later changes."""
         return self
 
+    def equals(self, other: Parameters) -> bool:
+        """Whether both hold the same numbers."""
+        if self is other:
+            return True
+        if (self.config, self.dtype) != (other.config, other.dtype):
+            return False
+        return all(np.array_equal(self[path], other[path]) for path in self)
+
 
 class ParameterVector(Parameters):
-    """All parameters of a GPT-2 one after the other, or their gradients, or what belongs to each.
+    """All parameters in one vector, or their gradients, or an optimizer's state.
 
-    Each is a view of the vector, so that an optimizer updates all of them at once.
+    Each parameter is a view of the vector, so that an optimizer updates all of them at once.
 
     Parameters
     ----------
-    config : their sizes
+    config : the sizes
     vector : (parameter_count(config),); None for zeros
     dtype : of the zeros
 
     Attributes
     ----------
-    vector : (parameter_count(config),), which may be written to
+    vector : (parameter_count(config),), writable
     """
 
     origin = "in memory"
@@ -167,7 +175,7 @@ class ParameterVector(Parameters):
         check_kind(vector, np.ndarray, "vector")
         if vector.shape != (count,) or vector.dtype.kind != "f":
             raise InvalidValueError(
-                f"a vector of such a model's parameters holds {count:,} floats; given shape "
+                f"vector must have shape ({count},) and a float dtype for this config; got shape "
                 f"{vector.shape}, dtype {vector.dtype}"
             )
         self.vector = vector
@@ -184,15 +192,15 @@ class ParameterVector(Parameters):
             raise no_parameter(path)
         return self._views[path]
 
-    def __reduce__(self) -> tuple[Any, ...]:  # so that the views are views of the vector again
+    def __reduce__(self) -> tuple[Any, ...]:  # recreates the views
         return _unpickled, (self.config, self.vector, self.vector.flags.writeable)
 
     def copy(self) -> ParameterVector:
-        """The same numbers in a vector of their own."""
+        """A copy with a new vector."""
         return ParameterVector(self.config, self.vector.copy())
 
     def frozen(self) -> ParameterVector:
-        """Itself where nobody can write to its vector, else a copy to which nobody can."""
+        """A read-only copy, or itself if it is read-only already."""
         lies_in = (self.vector, self.vector.base)
         if any(isinstance(array, np.ndarray) and array.flags.writeable for array in lies_in):
             return _unpickled(self.config, self.vector.copy(), False)
@@ -200,10 +208,10 @@ class ParameterVector(Parameters):
 
 
 def no_parameter(path: object) -> UnknownParameterError:
-    """An error that tells what parameters are called."""
+    """An error that lists the names of parameters."""
     return UnknownParameterError(
-        f"there is no parameter {quoted(path)}: they are called W_E, W_P, gain, bias, and "
-        "blocks.0.attention.W_QKV and the like; list(parameters) has them all"
+        f"there is no parameter {quoted(path)}; parameters are W_E, W_P, gain, bias, and "
+        "blocks.0.attention.W_QKV and so on, see list(parameters)"
     )
 
 

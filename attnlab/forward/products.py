@@ -1,4 +1,4 @@
-"""A product of two thin matrices, such as W_V W_O, that is never multiplied out unless asked."""
+"""A product of two thin matrices, such as W_V W_O, kept in factored form."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
     from attnlab.views.plot import Picture
 
-# How many singular values a product shows.
+# Singular values that a product shows.
 VALUES_SHOWN = 8
 
 
 class Product(Document):
-    """left right, an (n, m) matrix of rank r at most.
+    """left @ right, an (n, m) matrix of rank r at most, kept as two factors.
 
-    `@` with a matrix or another product gives a product, with a vector a vector. What is computed
-    of it is computed in r x r.
+    `@` with a matrix or another product returns a product, with a vector a vector. Norms and
+    decompositions are computed from r x r matrices.
 
     Parameters
     ----------
     left, right : (n, r) and (r, m)
-    name : what it is called
+    name : for the title
     """
 
     note: ClassVar[str] = (
-        "It is of the matrices alone, whatever the text: that a direction would count much does "
-        "not mean that any token has it. Biases and LayerNorm's scale are left out."
+        "This depends only on the parameters, not on a text: a direction with a large singular "
+        "value may not occur in any token. Biases and LayerNorm's scale are left out."
     )
     source: ClassVar[str] = (
         "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021), QK = W_Q W_Kᵀ "
         "and OV = W_V W_O"
     )
 
-    __array_ufunc__ = None  # so that `array @ product` asks the product
+    __array_ufunc__ = None  # so that `array @ product` calls __rmatmul__
 
     def __init__(self, left: Any, right: Any, name: str = "") -> None:
         self.left, self.right = as_floats(left, "left"), as_floats(right, "right")
@@ -51,7 +51,7 @@ class Product(Document):
         shapes = self.left.shape, self.right.shape
         if [len(shape) for shape in shapes] != [2, 2] or shapes[0][1] != shapes[1][0]:
             raise InvalidValueError(
-                f"a product is of matrices (n, r) and (r, m); given {shapes[0]} and {shapes[1]}"
+                f"a product is of matrices (n, r) and (r, m); got {shapes[0]} and {shapes[1]}"
             )
 
     @property
@@ -63,7 +63,7 @@ class Product(Document):
         return Product(transpose(self.right), transpose(self.left), f"{self.name}ᵀ")
 
     def full(self) -> Array:
-        """The matrix multiplied out, (n, m)."""
+        """The full matrix, (n, m)."""
         return self.left @ self.right
 
     def __matmul__(self, other: Any) -> Any:
@@ -82,10 +82,10 @@ class Product(Document):
         return left @ self.right if array.ndim == 1 else Product(left, self.right)
 
     def svd(self) -> tuple[Array, Array, Array]:
-        """U (n, r), singular values (r,), the largest first, and Vᵀ (r, m).
+        """U (n, r), singular values (r,) in descending order, and Vᵀ (r, m).
 
-        Computed of r x r: with left = Q R and rightᵀ = Q' R', it is that of R R'ᵀ between Q and Q'.
-        Columns of U and rows of Vᵀ are determined up to a sign that both have.
+        With left = Q R and rightᵀ = Q' R', only R R'ᵀ (r, r) is decomposed. Columns of U and rows
+        of Vᵀ are unique up to a common sign.
         """
         (Q, R), (Q_right, R_right) = np.linalg.qr(self.left), np.linalg.qr(transpose(self.right))
         U, values, Vt = np.linalg.svd(R @ transpose(R_right), full_matrices=False)
@@ -93,20 +93,20 @@ class Product(Document):
 
     @property
     def singular_values(self) -> Array:
-        """(r,), the largest first; all others are 0."""
+        """(r,) in descending order; all others are 0."""
         values: Array = np.linalg.svd(self._core(), compute_uv=False)
         return values
 
     @property
     def norm(self) -> float:
-        """√ of the sum of all numbers squared."""
+        """The Frobenius norm."""
         return float(np.linalg.norm(self._core()))
 
     @property
     def eigenvalues(self) -> NDArray[np.complexfloating[Any]]:
-        """(r,), the largest first, those of right left, (r, r); all others are 0."""
+        """(r,) in descending order of magnitude; all others are 0."""
         if len(set(self.shape)) > 1:
-            raise InvalidValueError(f"only square matrices have eigenvalues; given {self.shape}")
+            raise InvalidValueError(f"only square matrices have eigenvalues; got {self.shape}")
         values = np.linalg.eigvals(self.right @ self.left).astype(complex)
         order: NDArray[np.complexfloating[Any]] = values[np.argsort(-np.abs(values), kind="stable")]
         return order
@@ -121,7 +121,7 @@ class Product(Document):
         return f"{self.name or 'Product'}, {n} x {m} = ({n} x {r}) ({r} x {m})"
 
     def table(self) -> str:
-        """The largest singular values, and the last, as text."""
+        """The largest singular values, and the smallest, as text."""
         values = self.singular_values
         more = f", … {values[-1]:.3g}" if len(values) > VALUES_SHOWN else ""
         return "singular values " + ", ".join(f"{x:.3g}" for x in values[:VALUES_SHOWN]) + more
@@ -133,11 +133,11 @@ class Product(Document):
         yield f"Source: {self.source}"
 
     def plot(self, ax: Axes | None = None) -> Picture:
-        """The singular values, the largest first.
+        """Plot the singular values.
 
         Parameters
         ----------
-        ax : matplotlib's Axes to draw into; None for a figure of its own
+        ax : matplotlib Axes to draw into; None for a new figure
         """
         from attnlab.views.pictures import curves
 
@@ -147,13 +147,13 @@ class Product(Document):
 
 
 def triangle(W: Array) -> Array:
-    """R of W = Q R, which multiplies lengths as W does, (n, r) -> (r, r)."""
+    """R of W = Q R, which has the singular values of W, (n, r) -> (r, r)."""
     R: Any = np.linalg.qr(W, mode="r")
     return np.asarray(R)
 
 
 def fitted(left: Array, right: Array) -> Array:
-    """left right, once it is known that they fit."""
+    """left @ right, with shapes checked."""
     if left.ndim not in (1, 2) or right.ndim not in (1, 2) or left.shape[-1] != len(right):
         raise InvalidValueError(f"{left.shape} and {right.shape} can't be multiplied")
     product: Array = left @ right

@@ -3,8 +3,11 @@
 `Explorer` serves the page of `attnlab.views.page`, which carries no numbers here and asks for them.
 
     GET  /?token=...             the page
-    POST /trace                  {"text": ...} or {"ids": [...]}, and "ablated": places, of which
-                                 [layer, head] is a head, [layer] an MLP
+    POST /trace                  {"text": ...} or {"ids": [...]}, and "ablated": changes, of which
+                                 [layer, head] ablates a head, [layer] an MLP; [layer, head, step,
+                                 50] scales a step by 0.5, [layer, head, step, "of", id, ...] takes
+                                 it from another text; ["mask"] lifts the causal mask, ["root"]
+                                 switches √Dk off
                                  -> the trace as a page describes it, with an id
     GET  /numbers?trace=&name=   one of its packs, float32, little-endian; see `packs.py`
     POST /write                  {"trace": id, "count": ...}, and how to sample -> what was written
@@ -35,6 +38,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from html import escape
 from typing import Any, Self, TypeAlias, TypeVar
@@ -43,6 +47,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
+from attnlab.forward.forward_pass import layer_numbers
 from attnlab.model.sampling import SamplingSettings
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import at
@@ -75,6 +80,7 @@ try:
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Route
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 except ModuleNotFoundError as error:
     raise missing_extra(error, "explore") from None
 
@@ -103,9 +109,18 @@ GRACE = 1
 # How many bytes of arrays traces may keep, beside the one that was asked for last.
 KEPT = 256_000_000
 
+# How many traces are kept at most: each is looked through to know how many bytes it has.
+MOST_KEPT = 100
+
+# How many connections may be open; a browser has six. One that says nothing goes first.
+MOST_CONNECTIONS = 100
+
 # How many tokens are written at a time, and what a page may say about how.
 MOST_WRITTEN = 100
 SETTINGS = tuple(SamplingSettings.__annotations__)
+
+# What is scaled in a head or taken from another text; a masked score times 0 is no number.
+STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 
 # How much is told of where a text that is too long would have to end.
 END_TOLD = 30
@@ -137,7 +152,7 @@ class Explorer(PrintedAnywhere):
     def __init__(
         self,
         model: Model,
-        text_or_ids: str | ArrayLike | Tokens = START,
+        text_or_ids: str | ArrayLike | Tokens | None = None,
         *,
         port: int = 0,
         language: str | None = None,
@@ -145,6 +160,10 @@ class Explorer(PrintedAnywhere):
     ) -> None:
         port = as_count(port, "port", most=65535)
         cache = TraceCache(model, language_of(language), atlas)
+        if text_or_ids is None:
+            text_or_ids = model.tokenizer.encode(START)[: model.config.n_positions]
+        if isinstance(text_or_ids, str):
+            model.tokenizer.check_length(text_or_ids, model.config.n_positions)
         cache.start = cache.trace_of(text_or_ids).trace.tokens  # told here if it can't be traced
         try:
             listener = socket.create_server((ADDRESS, port))
@@ -163,7 +182,7 @@ class Explorer(PrintedAnywhere):
             uvicorn.Config(
                 Guard(application(cache, self._end), token, port),
                 loop="asyncio",
-                http="h11",
+                http=Patient,
                 ws="none",
                 lifespan="off",
                 proxy_headers=False,
@@ -176,6 +195,7 @@ class Explorer(PrintedAnywhere):
         )
         # Ctrl-C while a thread is joined makes Python 3.11 take it for ended: so an event tells.
         self._ended = threading.Event()
+        self._process = os.getpid()
         threading.Thread(
             target=self._serve, args=(listener,), name="attnlab explorer", daemon=True
         ).start()
@@ -189,8 +209,8 @@ class Explorer(PrintedAnywhere):
 
     @property
     def is_running(self) -> bool:
-        """Whether it still answers."""
-        return not self._ended.is_set()
+        """Whether it still answers; a forked process has not the thread that does."""
+        return self._process == os.getpid() and not self._ended.is_set()
 
     def stop(self) -> None:
         """End it; what is being computed is not waited for. A second time nothing happens."""
@@ -199,7 +219,7 @@ class Explorer(PrintedAnywhere):
 
     def wait(self) -> None:
         """Return when it has been stopped: by the page, another thread, or Ctrl-C, which raises."""
-        while not self._ended.wait(0.5):  # on Windows, Ctrl-C is heard between
+        while self.is_running and not self._ended.wait(0.5):  # on Windows, Ctrl-C is heard between
             pass
 
     def _end(self) -> None:
@@ -285,8 +305,8 @@ class TraceCache:
                 )
             )
         tokens = tokenizer.tokens(ids)
-        edits = edits_of(ablated)
-        content = json.dumps([tokens.ids.tolist(), sorted(edits)])
+        edits = self._edits_of(ablated)
+        content = json.dumps([tokens.ids.tolist(), sorted(map(json.dumps, ablated))])
         id = sha256(content.encode()).hexdigest()[:16]
         if id not in self._kept:
             edited = self.trace_of(tokens).trace.edited(edits) if edits else None
@@ -382,7 +402,7 @@ class TraceCache:
                 )
             )
         settings = {name: asked[name] for name in SETTINGS if name in asked}
-        edits = edits_of(kept.ablated) or None
+        edits = self._edits_of(kept.ablated) or None
         return kept, self.model.stream(tokens, min(count, room), edits=edits, **settings)
 
     def written(self, kept: CachedTrace, chosen: Sequence[NextToken]) -> dict[str, Any]:
@@ -399,12 +419,21 @@ class TraceCache:
             ],
         }
 
+    def _edits_of(self, changes: Sequence[Any]) -> dict[str, Any]:
+        config = self.model.config
+        places = [f"blocks.{layer}.attention" for layer in range(config.n_layer)]
+        numbers = layer_numbers(config)
+        rootless = {f"{one}.scale": float(numbers.get(f"{one}.layer_number", 1)) for one in places}
+        return edits_of(changes, self.trace_of, rootless)
+
     def _text(self, tokens: Tokens) -> dict[str, Any]:
         text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
         return {"text": text, "ids": tokens.ids.tolist()}
 
     def _drop(self) -> None:
-        """Drop the traces that were asked for longest ago, while all together are too large."""
+        """Drop the traces that were asked for longest ago, while they are too many or too large."""
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
         while len(self._kept) > 1 and size_of(one.trace for one in self._kept.values()) > KEPT:
             self._kept.popitem(last=False)
 
@@ -422,15 +451,41 @@ def size_of(traces: Iterable[Trace]) -> int:
     return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
-def edits_of(ablated: Sequence[Any]) -> dict[str, int]:
-    """The edits that ablate heads [layer, head] and MLPs [layer]; what they write is 0."""
-    edits = {}
-    for place in ablated:
-        if not isinstance(place, list) or len(place) not in (1, 2):
-            raise InvalidTypeError(f"a place is [layer, head] or [layer]; given {quoted(place)}")
-        layer, *head = (as_count(number, "a place") for number in place)
-        block = f"blocks.{layer}"
-        edits[f"{block}.attention.heads.{head[0]}.context" if head else f"{block}.mlp.output"] = 0
+def edits_of(
+    changes: Sequence[Any],
+    trace_of: Callable[[list[int]], CachedTrace],
+    rootless: Mapping[str, float],
+) -> dict[str, Any]:
+    """The edits that changes stand for, see the module's docstring.
+
+    Parameters
+    ----------
+    trace_of : makes the trace of other ids
+    rootless : the layers' scales without √Dk, by path
+    """
+    edits: dict[str, Any] = {}
+    for change in changes:
+        match change:
+            case ["mask"]:
+                edits["mask"] = np.ones_like
+            case ["root"]:
+                edits |= rootless
+            case [int(layer)]:
+                edits[f"blocks.{layer}.mlp.output"] = 0
+            case [int(layer), int(head)]:
+                edits[f"blocks.{layer}.attention.heads.{head}.context"] = 0
+            case [int(layer), int(head), str(step), int(hundredths)] if step in STEPS_TO_CHANGE:
+                path = f"blocks.{layer}.attention.heads.{head}.{step}"
+                edits[path] = partial(np.multiply, hundredths / 100)
+            case [int(layer), int(head), str(step), "of", *ids] if step in STEPS_TO_CHANGE:
+                path = f"blocks.{layer}.attention.heads.{head}.{step}"
+                edits[path] = at(trace_of(ids).trace, path)
+            case _:
+                raise InvalidTypeError(
+                    "a change is [layer, head] or [layer], [layer, head, step, hundredths], "
+                    '[layer, head, step, "of", ids ...], ["mask"] or ["root"]; got '
+                    f"{quoted(change)}"
+                )
     return edits
 
 
@@ -557,6 +612,32 @@ async def failed(request: Request, error: Exception) -> Response:
     traceback.print_exception(error)
     name = type(error).__name__
     return told(request, 500, f"attnlab failed, and the terminal says where: {name}")
+
+
+class Patient(H11Protocol):
+    """A connection on which no request may wait for ever, nor keep others out.
+
+    uvicorn waits without end for the rest of a request's headers.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._began = self.loop.time()
+        self.loop.call_later(PATIENCE, self._end_if_idle)
+        there = [one for one in self.connections if isinstance(one, Patient)]
+        there = [one for one in there if not one.transport.is_closing()]
+        idle = [one for one in there if one.is_idle]
+        if len(there) > MOST_CONNECTIONS and idle:
+            min(idle, key=lambda one: one._began).transport.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _end_if_idle(self) -> None:
+        if self.is_idle:
+            self.transport.close()
 
 
 class Guard:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from attnlab.checkpoints.checkpoint import Checkpoint, save_parameters
 from attnlab.checkpoints.hub import HOW_TO_GET_GPT2, POCKET, find_model
 from attnlab.errors import (
+    CheckpointError,
     DownloadError,
     InvalidTypeError,
     InvalidValueError,
@@ -25,7 +26,7 @@ from attnlab.forward.edits import Edit, check_paths
 from attnlab.forward.parameters import Parameters, parameter_count
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
-from attnlab.support.checks import as_flag, as_numpy, check_kind
+from attnlab.support.checks import as_flag, as_numpy, check_kind, errors_of
 from attnlab.support.files import as_path, make_directory, write_whole
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import MODEL, Message
@@ -134,7 +135,9 @@ class GPT2:
         from attnlab.checkpoints.arrays import config_of
 
         config = config_of(model)
-        return cls.from_arrays(config, model.state_dict(), tokenizer, dtype=dtype)
+        with errors_of(CheckpointError, "the model's state_dict can't be read"):
+            arrays = model.state_dict()
+        return cls.from_arrays(config, arrays, tokenizer, dtype=dtype)
 
     @classmethod
     def from_arrays(
@@ -242,6 +245,8 @@ class GPT2:
         InvalidValueError
             No tokens at all, or more than the model has positions.
         """
+        if isinstance(text_or_ids, str):
+            self.tokenizer.check_length(text_or_ids, self.config.n_positions)
         tokens = self._tokens(text_or_ids)
         if not tokens:
             raise InvalidValueError(
@@ -368,10 +373,10 @@ class GPT2:
 
     def _tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
         if text_or_ids is None:
-            raise InvalidTypeError("a text or token ids are traced; given None")
+            raise InvalidTypeError("a text or token ids are traced; got None")
         if isinstance(text_or_ids, list | tuple) and any(isinstance(x, str) for x in text_or_ids):
             raise InvalidTypeError(
-                f"one text is traced at a time, such as model.trace(texts[0]); given "
+                f"one text is traced at a time, such as model.trace(texts[0]); got "
                 f"{quoted(text_or_ids)}"
             )
         if not isinstance(text_or_ids, str | Tokens):
@@ -393,6 +398,8 @@ class GPT2:
         from attnlab.model.sampling import sampling_of
 
         sampling = sampling_of(settings)
+        if isinstance(prompt, str) and not drop_oldest:
+            self.tokenizer.check_length(prompt, self.config.n_positions)
         tokens, stops = self._tokens(prompt), stop_bytes(stop)
         count = checked_length(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:
@@ -432,10 +439,8 @@ class GPT2:
             `.url` is the link, which nobody else should be given; `.stop()` ends it, as `with` does
         """
         from attnlab.model.explorer import Explorer
-        from attnlab.views.page.page import START
 
-        start = START if text_or_ids is None else text_or_ids
-        return Explorer(self, start, port=port, language=language)
+        return Explorer(self, text_or_ids, port=port, language=language)
 
     def playground(
         self,
@@ -500,7 +505,7 @@ def one_row(given: Any) -> Any:
     if isinstance(given, Mapping):
         if "input_ids" not in given:
             raise InvalidTypeError(
-                f"of a mapping its input_ids are traced; given one of {quoted(list(given), 200)}"
+                f"of a mapping its input_ids are traced; got one of {quoted(list(given), 200)}"
             )
         mask = one_row(given.get("attention_mask", 1))
         if isinstance(mask, np.ndarray) and not mask.all():

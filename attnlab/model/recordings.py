@@ -20,6 +20,7 @@ the rest.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import accumulate
@@ -28,14 +29,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlab.equations import Array, Ids
-from attnlab.errors import AttnlabError, InvalidValueError, RecordingError, quoted
+from attnlab.errors import InvalidValueError, RecordingError, quoted
 from attnlab.forward.config import GPT2Config
+from attnlab.forward.edits import check_path, steps_below
+from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.parameters import Parameters, parameter_shapes
-from attnlab.steps import at
-from attnlab.support.checks import as_texts
-from attnlab.support.files import Given, as_path
-from attnlab.support.sealed import read_sealed, sha256, write_sealed
-from attnlab.text.tokens import Vocabulary
+from attnlab.steps import at, is_finite
+from attnlab.support.checks import as_texts, checked_dtype, errors_of
+from attnlab.support.files import LARGEST, Given, as_path
+from attnlab.support.sealed import Shapes, read_sealed, sha256, write_sealed
+from attnlab.text.tokens import Vocabulary, check_ids
 
 FORMAT = "attnlab.trace 1"
 
@@ -129,22 +132,50 @@ def record(trace: Any, path: Given, parts: Sequence[str] = ()) -> None:
     write_sealed(file, FORMAT, tensors, metadata)
 
 
+def check_shapes(metadata: dict[str, str], there: Shapes) -> None:
+    """Refuse what no trace of the config's sizes has, before any number is read."""
+    config = GPT2Config.from_dict(json.loads(metadata["config"]))
+    T = len(json.loads(metadata["ids"]))
+    symbols = json.loads(metadata["symbols"])
+    if not all(isinstance(symbol, str | None) for symbol in symbols):
+        raise InvalidValueError("symbols are texts, or null")
+    if 5 * config.n_layer + 3 > len(there) or not 0 < T <= config.n_positions:
+        raise InvalidValueError(f"{config.n_layer} layers and {T} tokens do not fit its tensors")
+    known = [path for path, _ in steps_below(ForwardPass)]
+    expected = shapes(config, T) | {
+        "vocabulary.bytes": (min(there["vocabulary.bytes"][0], LARGEST),),
+        "vocabulary.lengths": (len(symbols),),
+    }
+    if len(symbols) != config.vocab_size:
+        raise InvalidValueError(f"{len(symbols)} symbols are no vocabulary of {config.vocab_size}")
+    for name, shape in ({**dict.fromkeys(there, None), **expected}).items():
+        if shape is None:  # a step that was asked for, or edited
+            check_path(name, known, config.n_head, config.n_layer, "step")
+            if math.prod(there[name]) > config.largest_step(T):
+                raise InvalidValueError(f"{name} has shape {there[name]}")
+        elif there[name] != shape:
+            raise InvalidValueError(f"{name} has shape {there[name]}, not {shape}")
+
+
 def read(path: Given) -> Recording:
     """What a trace file holds."""
     file = as_path(path)
-    tensors, metadata = read_sealed(file, FORMAT, RecordingError)
-    try:
+    tensors, metadata = read_sealed(file, FORMAT, RecordingError, check_shapes)
+    with errors_of(RecordingError, f"{file} is no whole trace file"):
         config = GPT2Config.from_dict(json.loads(metadata["config"]))
         raw, lengths = tensors.pop("vocabulary.bytes"), tensors.pop("vocabulary.lengths")
         vocabulary = RecordedVocabulary(json.loads(metadata["symbols"]), raw.tobytes(), lengths)
         if lengths.ndim != 1 or lengths.min() < 0 or lengths.sum() != raw.size:
             raise InvalidValueError("the vocabulary's bytes and their lengths do not fit")
-        ids = np.array(json.loads(metadata["ids"]), np.int64)
+        ids = check_ids(json.loads(metadata["ids"]), config.vocab_size)
         parameters = NoParameters(config, tensors["embedding"].dtype, metadata["origin"])
-        for name, shape in shapes(config, len(ids)).items():
-            if tensors[name].shape != shape or tensors[name].dtype != parameters.dtype:
-                raise InvalidValueError(f"{name} is {tensors[name].dtype} {tensors[name].shape}")
-    except (AttnlabError, KeyError, TypeError, ValueError) as error:
-        raise RecordingError(f"{file} is no whole trace file: {error}") from None
+        for name in shapes(config, len(ids)):
+            if tensors[name].dtype != checked_dtype(parameters.dtype):
+                raise InvalidValueError(f"{name} is {tensors[name].dtype}")
+        for name, tensor in tensors.items():
+            may_hide = name.endswith("masked_scores")  # where -inf is meant
+            if not is_finite(np.where(np.isneginf(tensor), 0, tensor) if may_hide else tensor):
+                raise InvalidValueError(f"{name} holds NaN or infinite numbers")
+        metadata["note"], metadata["origin_sha256"]
     values = {name: tensor if tensor.ndim else tensor.item() for name, tensor in tensors.items()}
     return Recording(ids, vocabulary, parameters, values, metadata["note"])

@@ -79,7 +79,7 @@ class Sampling:
             as_count(self.top_k, "top_k", least=1)
         if self.top_p is not None and (not is_real(self.top_p) or not 0 < self.top_p <= 1):
             raise InvalidValueError(
-                f"top_p must be above 0 and at most 1; given {quoted(self.top_p)}"
+                f"top_p must be above 0 and at most 1; got {quoted(self.top_p)}"
             )
         check_seed(self.seed)
 

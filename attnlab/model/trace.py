@@ -360,7 +360,7 @@ class Trace(ForwardPass):
         from attnlab.analysis.gradients import Gradients
 
         if of is None and against is not None:
-            raise InvalidValueError(f"a difference is of two tokens; given {quoted(against)} alone")
+            raise InvalidValueError(f"a difference is of two tokens; got {quoted(against)} alone")
         return Gradients(self, None if of is None else Target.of(self, of, against, position))
 
     def writes(self, layer: int, head: int, token: Named, k: int = 5) -> TokensOfHead:
@@ -538,7 +538,7 @@ class Trace(ForwardPass):
             return [self]
         if not isinstance(other, Trace):
             raise InvalidTypeError(
-                f"other must be a Trace, as model.trace returns it; given {type(other).__name__}"
+                f"other must be a Trace, as model.trace returns it; got {type(other).__name__}"
             )
         return [self, other]
 

@@ -1,5 +1,5 @@
-"""The small GPT-2 that comes with the package, and how it was made.
+"""The pocket model, a small GPT-2 in the package, and the code that made it.
 
-Its files, then `grammar` (the sentences it was trained on), `vocabulary`, `jobs` and `losses` (what
-its card says of it) and `make`, the command that makes all of them.
+`grammar` generates the training texts, `vocabulary` learns the tokenizer, `jobs` and `losses`
+measure the model for its card, and `make` is the command that makes everything.
 """

@@ -1,16 +1,16 @@
-"""A small English whose next word can be known, but only by looking back.
+"""A small grammar of English whose next words can be predicted only from earlier ones.
 
-A pocket GPT-2 learns from these sentences and nothing else. Each kind of sentence sets one riddle
-that attention can solve: which adjective described this noun, what "it" stands for, whose turn it
-is, what came after this word the last time.
+The pocket model is trained only on these texts. Each kind of text needs attention for one task:
+which adjective described this noun, what "it" refers to, whose turn it is, which word came next
+last time.
 
-    A sleepy blue fox yawned.                          a mood decides what its owner does
-    The dog chased the ball, but it rolled.            "it" is the animal or the thing, none else
-    It’s very hot in summer. Swimming is wonderful.    weather and season decide what is fun
-    Say: lamp two happy. Again: lamp two happy.        after a word comes what came after it before
+    A sleepy blue fox yawned.                          the mood determines the verb
+    The dog chased the ball, but it rolled.            "it" is the animal or the thing
+    It’s very hot in summer. Swimming is wonderful.    weather and season determine the verdict
+    Say: lamp two happy. Again: lamp two happy.        the list is repeated
 
-A kind is a function that throws dice and returns a text with marks: `[sleepy#adjective]` is what
-some later word must look back to, and `[fox:adjective]` is such a word; the name is the job's.
+A kind is a function that samples a text with marks. `[sleepy#adjective]` marks a target, and
+`[fox:adjective]` a word that must attend to it, with the job's name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BOYS = _words("Martin Chanler Tom Ben Sam Max Paul Jack Leo Hugo Oscar")
 GIRLS = _words("Anna Emma Lucy Mia Nina Clara Ruth Rosa Alice Julia Ella")
 NAMES = BOYS + GIRLS
 
-# What each animal says, and what happens to each thing: after "it", only they tell who is meant.
+# Each animal's sound and each thing's event, which show what "it" refers to.
 SOUNDS = _pairs(
     "dog barked, cat meowed, cow mooed, duck quacked, pig grunted, horse neighed, lion roared, "
     "sheep bleated, frog croaked, wolf howled, owl hooted, bee buzzed, mouse squeaked, "
@@ -55,9 +55,9 @@ EVENTS = _pairs(
     "rope tore, cup fell, coin vanished, door opened, cake crumbled"
 )
 ANIMALS, THINGS = tuple(SOUNDS), tuple(EVENTS)
-HERDS = _words("dog cat cow duck frog bird owl horse bear lion")  # many of them end in s
+HERDS = _words("dog cat cow duck frog bird owl horse bear lion")  # plurals in -s
 
-# What a mood makes its owner do.
+# The verb that each mood determines.
 DEEDS = _pairs(
     "sleepy yawned, hungry ate, thirsty drank, happy danced, sad wept, angry stamped, scared hid, "
     "brave fought, lazy rested, fluffy purred, curious peeked, cold shivered, dirty washed, "
@@ -72,7 +72,7 @@ PLACES = _words("garden forest river house school park farm bridge lake hill")
 LANDMARKS = _words("tree flower stone wall")
 WHERE = _words("near behind by")
 
-# Each activity's own weather and season.
+# Each activity's matching weather and season.
 ACTIVITIES = {
     "swimming": ("hot", "summer"),
     "sailing": ("windy", "summer"),
@@ -85,7 +85,7 @@ ACTIVITIES = {
 }
 WEATHERS = _words("hot cold rainy windy snowy sunny")
 SEASONS = _words("spring summer autumn winter")
-# (its own weather?, its own season?) -> what the activity is
+# (matching weather?, matching season?) -> verdict
 VERDICTS = {
     (True, True): "wonderful",
     (True, False): "nice",
@@ -111,15 +111,11 @@ LEXICON = tuple(
     )
 )
 
-# ------------------------------------------------------------------------------------ the dice
+# ---------------------------------------------------------------------------- random choices
 
 
 class Dice:
-    """Random choices that keep account of how much each of them told.
-
-    Parameters
-    ----------
-    rng : where randomness comes from
+    """Random choices that record their information.
 
     Attributes
     ----------
@@ -131,7 +127,7 @@ class Dice:
         self.nats = 0.0
 
     def one(self, options: Sequence[Option]) -> Option:
-        """One of the options, all equally likely."""
+        """One of the options, uniformly."""
         self.nats += math.log(len(options))
         return options[int(self._rng.integers(len(options)))]
 
@@ -144,13 +140,13 @@ class Dice:
         return chosen
 
     def chance(self, probability: float = 0.5) -> bool:
-        """Whether something happens that has this probability."""
+        """True with this probability."""
         happens = bool(self._rng.random() < probability)
         self.nats -= math.log(probability if happens else 1 - probability)
         return happens
 
     def mostly(self, favourite: Option, options: Sequence[Option]) -> Option:
-        """Every other time the favourite, else one of the other options."""
+        """The favourite with probability ½, otherwise one of the other options."""
         if self.chance():
             return favourite
         return self.one([option for option in options if option != favourite])
@@ -160,7 +156,7 @@ class Dice:
 
 
 def creature(dice: Dice) -> str:
-    """A fluffy blue creature purred: of all adjectives one decides what comes after the noun."""
+    """A fluffy blue creature purred: one of the adjectives determines the verb."""
     opening = dice.one(("", "One day ", "Yesterday ", "By the "))
     if opening == "By the ":
         opening += f"{dice.one(PLACES)} "
@@ -182,7 +178,7 @@ def _article(word: str) -> str:
 
 
 def pronoun(dice: Dice) -> str:
-    """The dog chased the ball, but it rolled: what "it" does tells which of the two it is."""
+    """The dog chased the ball, but it rolled: the verb fits one of the two."""
     animal, thing, verb = dice.one(ANIMALS), dice.one(THINGS), dice.one(CHASES)
     subject, target = f"[{animal}#animal]", f"[{thing}#thing]"
     where = f" {dice.one(WHERE)} the {dice.one(PLACES)}" if dice.chance() else ""
@@ -195,7 +191,7 @@ def pronoun(dice: Dice) -> str:
 
 
 def weather(dice: Dice) -> str:
-    """It’s very hot in summer. Swimming is wonderful: hot and summer together decide."""
+    """It’s very hot in summer. Swimming is wonderful: weather and season determine the verdict."""
     first, second = dice.some(2, tuple(ACTIVITIES))
     own_weather, own_season = ACTIVITIES[first]
     sky, season = dice.mostly(own_weather, WEATHERS), dice.mostly(own_season, SEASONS)
@@ -209,7 +205,7 @@ def weather(dice: Dice) -> str:
 
 
 def family(dice: Dice) -> str:
-    """Martin’s one of my sons, and the other is Chanler: who comes next is the one not named."""
+    """Martin’s one of my sons, and the other is Chanler: both names come again."""
     names, children = dice.one(((BOYS, "sons"), (GIRLS, "daughters")))
     one, other = both = dice.some(2, names)
     first, second = dice.some(2, both)
@@ -231,7 +227,7 @@ def gift(dice: Dice) -> str:
 
 
 def quote(dice: Dice) -> str:
-    """Tom said, “The dog isn’t in the garden.” What was opened must be closed, and only that."""
+    """Tom said, “The dog isn’t in the garden.” Quotation marks must match."""
     name, verb = dice.one(NAMES), dice.one(("is", "isn’t"))
     news = f"he {dice.one(ANIMALS)} {verb} {dice.one(WHERE)} the {dice.one(PLACES)}"
     if dice.chance():
@@ -255,14 +251,14 @@ def _near(dice: Dice, spots: Sequence[str]) -> str:
 
 
 def colours(dice: Dice) -> str:
-    """The cat was black and the dog was white. So the dog was white: each has its own colour."""
+    """The cat was black and the dog was white. So the dog was white: colours are recalled."""
     count = dice.one((2, 3))
     facts = [
         f"the {animal} was {colour}"
         for animal, colour in zip(dice.some(count, ANIMALS), dice.some(count, COLOURS), strict=True)
     ]
-    told = " and ".join(facts)
-    return f"T{told[1:]}. So {' and '.join(dice.some(2, facts))}."
+    text = " and ".join(facts)
+    return f"T{text[1:]}. So {' and '.join(dice.some(2, facts))}."
 
 
 def question(dice: Dice) -> str:
@@ -289,7 +285,7 @@ def counting(dice: Dice) -> str:
 
 
 def promise(dice: Dice) -> str:
-    """I’ll meet Anna by the park, and we’ll walk from the park to the lake: where from, and who."""
+    """I’ll meet Anna by the park, and we’ll walk from the park to the lake: both recur."""
     name, (here, there) = dice.one(NAMES), dice.some(2, PLACES)
     return (
         f"I’ll meet {name} by the {here}, and we’ll walk from the {here} to the {there}. "
@@ -298,7 +294,7 @@ def promise(dice: Dice) -> str:
 
 
 def recital(dice: Dice) -> str:
-    """Say: lamp two happy. Again: lamp two happy. Words without grammar, then once more."""
+    """Say: lamp two happy. Again: lamp two happy. Random words, repeated."""
     words = " ".join(dice.some(dice.one(range(8, 29)), LEXICON))
     return f"Say: {words}. Again: {words}."
 
@@ -311,8 +307,8 @@ KINDS: Mapping[str, Callable[[Dice], str]] = {
     )
 }
 
-# How many times as frequent as the others some kinds are, so that each riddle is met often enough
-# to be learned; recitals make almost half of all words.
+# Relative frequencies of kinds, 1 by default, so that each task is learned; recitals are almost
+# half of all words.
 WEIGHTS = {
     "recital": 8,
     "pronoun": 5,
@@ -330,11 +326,10 @@ DECK = tuple(kind for kind in KINDS for _ in range(WEIGHTS.get(kind, 1)))
 
 
 class Link(NamedTuple):
-    """Who looks back to whom, as spans of characters: text[start:end].
+    """A word and the word that it should attend to, as spans of characters.
 
-    job : "adjective", from the noun to what describes it; "animal" or "thing", from "it" to what
-        it stands for
-    source, target : where the look comes from, and where it goes
+    job : "adjective", from a noun to its mood; "animal" or "thing", from "it" to what it refers to
+    source, target : text[start:end] of the query and of the key
     """
 
     job: str
@@ -351,7 +346,7 @@ class Sample:
     kind : its name in `KINDS`
     text : one or two sentences, without a line end
     nats : -log of the probability of the text, given its kind
-    links : who must look back to whom
+    links : words that must attend to earlier ones
     """
 
     kind: str
@@ -367,9 +362,9 @@ class Corpus:
     Attributes
     ----------
     samples : in their order
-    text : their texts, each with a line end behind it
-    nats : -log of the probability of the text, the choice of each sample's kind included. No
-        model can be expected to do better; one that sees only part of what came before does worse.
+    text : their texts, each followed by a line end
+    nats : -log of the probability of the text, including the choice of kinds: the lowest expected
+        loss of any model
     """
 
     samples: tuple[Sample, ...]
@@ -384,21 +379,20 @@ class Corpus:
         return math.fsum(sample.nats for sample in self.samples) + math.fsum(kinds)
 
 
-# With what seed the pocket model's corpus was drawn, and with what other one it is measured.
+# Seeds of the training texts and of the held-out texts.
 TRAINING_SEED = 0
 HELD_OUT_SEED = 99
 
 
 def sample(rng: np.random.Generator, kind: str | None = None) -> Sample:
-    """One text, of the kind that is named or of a random one.
+    """Sample a text, of the given kind or a random one.
 
-    Quotes and apostrophes are typographic (“ ” ’) in one half of the texts, straight (" ') in the
-    other, the same throughout a text.
+    Half of the texts have typographic quotes (“ ” ’), the other half straight ones (" ').
     """
     if kind is None:
         kind = Dice(rng).one(DECK)
     if kind not in KINDS:
-        raise InvalidValueError(f"kind must be one of {', '.join(KINDS)}; given {quoted(kind)}")
+        raise InvalidValueError(f"kind must be one of {', '.join(KINDS)}; got {quoted(kind)}")
     dice = Dice(rng)
     text, links = _without_marks(KINDS[kind](dice))
     if set(text) & set("“”’") and dice.chance():
@@ -407,13 +401,13 @@ def sample(rng: np.random.Generator, kind: str | None = None) -> Sample:
 
 
 def corpus(seed: int, samples: int) -> Corpus:
-    """Many texts of random kinds; the same seed makes the same ones."""
+    """Texts of random kinds, reproducible by seed."""
     rng = np.random.default_rng(seed)
     return Corpus(tuple(sample(rng) for _ in range(samples)))
 
 
 def _without_marks(marked: str) -> tuple[str, tuple[Link, ...]]:
-    """The plain text of a marked one, and the links that its marks stand for."""
+    """Split a marked text into plain text and links."""
     text, end = "", 0
     targets: dict[str, tuple[int, int]] = {}
     links = []

@@ -1,8 +1,7 @@
-"""What each head does on sentences of the pocket grammar.
+"""Measure the jobs of heads on texts of the pocket grammar.
 
-Jobs: those that heads of any model may have (`attnlab.analysis.jobs`), and the grammar's own: from
-a noun to the adjective that decides what follows; from "it" to the animal or the thing that it
-stands for.
+Besides the general jobs of `attnlab.analysis.jobs`: from a noun to the adjective that determines
+the verb, and from "it" to the animal or thing that it refers to.
 """
 
 from __future__ import annotations
@@ -21,23 +20,13 @@ from attnlab.text.tokens import Tokens
 
 JOBS = ("previous", "first", "induction", "adjective", "animal", "thing")
 
-# The kinds of sentences that a measurement is made on: together they have places for every job.
+# These kinds of texts together have targets for every job.
 MEASURED = ("recital", "creature", "pronoun")
 TEXTS = 40  # of each
 
 
 def head_jobs(model: GPT2, seed: int = HELD_OUT_SEED) -> HeadJobs:
-    """Measure what each head does on sentences drawn anew from the pocket grammar.
-
-    Parameters
-    ----------
-    model : any GPT-2; one that was not trained on the grammar may have no head for some jobs
-    seed : which sentences
-
-    Returns
-    -------
-    HeadJobs
-    """
+    """Measure what each head of any GPT-2 does on newly sampled texts."""
 
     def texts() -> Iterator[tuple[Trace, dict[str, Mask]]]:
         rng = np.random.default_rng(seed)
@@ -51,13 +40,7 @@ def head_jobs(model: GPT2, seed: int = HELD_OUT_SEED) -> HeadJobs:
 
 
 def targets(text: Sample, tokens: Tokens) -> dict[str, Mask]:
-    """By job, bool (T, T): where each token that has it to do should look.
-
-    Parameters
-    ----------
-    text : one sample of the grammar
-    tokens : its text's tokens
-    """
+    """Target keys of each query by job, bool (T, T), for a sample and its tokens."""
     found = {"previous": previous(tokens), "first": first(tokens)}
     if text.kind == "recital":
         found["induction"] = induction(tokens)
@@ -69,7 +52,7 @@ def targets(text: Sample, tokens: Tokens) -> dict[str, Mask]:
 
 
 def token_span(text: str, tokens: Tokens, characters: tuple[int, int]) -> slice:
-    """The tokens that hold some of text[start:end]."""
+    """The tokens that overlap text[start:end]."""
     start, end = (len(text[:index].encode()) for index in characters)
     ends = list(accumulate(len(raw) for raw in tokens.bytes))
     first = next(i for i, until in enumerate(ends) if until > start)

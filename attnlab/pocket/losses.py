@@ -1,4 +1,4 @@
-"""How close a model comes to the least loss that the grammar allows."""
+"""Compare a model's loss with the grammar's entropy."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from attnlab.support.tables import align
 
 @dataclass(frozen=True)
 class Loss:
-    """The mean loss on texts, beside what their grammar told.
+    """Mean losses on texts.
 
     Attributes
     ----------
-    tokens : how many were predicted
-    model : mean cross-entropy of the model, nats per token
-    grammar : -log of the probability that the grammar gave the texts, nats per token. No model
-        can be expected to do better.
+    tokens : number of predicted tokens
+    model : the model's cross-entropy, nats per token
+    grammar : the grammar's -log probability, nats per token: the lowest expected loss
     """
 
     tokens: int
@@ -30,18 +29,13 @@ class Loss:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Losses on texts drawn anew from the grammar; `repr` is a table of them.
-
-    Attributes
-    ----------
-    kinds : for each kind of text its `Loss`
-    """
+    """Losses on newly sampled texts, by kind; `repr` is a table."""
 
     kinds: dict[str, Loss]
 
     @property
     def all(self) -> Loss:
-        """Of all texts together."""
+        """The loss on all texts."""
         losses = self.kinds.values()
         tokens = sum(loss.tokens for loss in losses)
         by_model = sum(loss.model * loss.tokens for loss in losses)
@@ -56,13 +50,7 @@ class HeldOut:
 
 
 def held_out(model: GPT2, samples: int = 1000, seed: int = HELD_OUT_SEED) -> HeldOut:
-    """Measure a model on texts drawn anew from the pocket grammar, each after a line end.
-
-    Parameters
-    ----------
-    model : any GPT-2; one that was not trained on the grammar is at a loss
-    samples, seed : which texts, see `grammar.corpus`
-    """
+    """Measure any GPT-2 on newly sampled texts (see `grammar.corpus`), each after a line end."""
     nats: dict[str, tuple[list[float], list[float], list[int]]] = {
         kind: ([], [], []) for kind in KINDS
     }

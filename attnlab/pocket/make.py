@@ -3,9 +3,9 @@
     pip install attnlab tokenizers
     python -m attnlab.pocket.make DIRECTORY
 
-A command that was stopped goes on where it was when it is given again. When it is done, DIRECTORY
-holds what the package holds: config.json, model.safetensors, vocab.json, merges.txt, MODEL_CARD.md.
-A directory that holds a model already is left alone.
+Repeat the command to resume an interrupted run. At the end, DIRECTORY has the package's files:
+config.json, model.safetensors, vocab.json, merges.txt, MODEL_CARD.md. A directory that already has
+a model is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PROMPTS = (
 
 
 def make(directory: Path) -> str:
-    """Make everything in a directory, which is made if it is not there; returns the card."""
+    """Make all files in a directory, created if needed; returns the model card."""
     text = corpus(TRAINING_SEED, SAMPLES).text
     with tempfile.TemporaryDirectory() as scratch:
         tokenizer = learn_vocabulary(text, scratch)
@@ -64,7 +64,7 @@ def make(directory: Path) -> str:
 
 
 def card(run: Training) -> str:
-    """The model's card: what it is, how it was made, and what it was measured to do."""
+    """The model card."""
     settings, model = run.settings, run.model
     lines = [("prompt", "next", "probability")]
     for prompt in PROMPTS:
@@ -103,7 +103,7 @@ def processor() -> str:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("python -m attnlab.pocket.make DIRECTORY")
+        sys.exit("usage: python -m attnlab.pocket.make DIRECTORY")
     try:
         print(make(Path(sys.argv[1])))
     except AttnlabError as error:

@@ -1,4 +1,4 @@
-"""Byte pairs learned from a text, in GPT-2's two files."""
+"""Learn a byte pair encoding from a text."""
 
 from __future__ import annotations
 
@@ -8,30 +8,20 @@ from attnlab.errors import MissingExtraError
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import byte_symbols
 
-# More than there is to merge: a small grammar's words end up as one token each.
+# Not reached: every word of the grammar becomes one token.
 MOST_TOKENS = 1024
 
 
 def learn_vocabulary(text: str, directory: str | Path) -> Tokenizer:
-    """Learn a byte-level BPE from a text, and write it as `vocab.json` and `merges.txt`.
+    """Learn a byte-level BPE from a text, and write `vocab.json` and `merges.txt`.
 
-    First come the 256 bytes, so that any text can be encoded, then one token for each merge, until
-    every piece of the text is one token or there are `MOST_TOKENS`. There is no `<|endoftext|>`:
-    the pocket model's texts end with a line end, which is a byte like any other.
-
-    Parameters
-    ----------
-    text : what to learn from
-    directory : where the two files go
-
-    Returns
-    -------
-    Tokenizer, read back from the two files
+    The vocabulary is the 256 bytes, then a token for each merge, without `<|endoftext|>`: the
+    pocket model's texts end with a line end.
 
     Notes
     -----
-    Source: "Neural Machine Translation of Rare Words with Subword Units" (2016), algorithm 1, as
-    the tokenizers library has it. It is needed for learning only.
+    Source: "Neural Machine Translation of Rare Words with Subword Units" (2016), algorithm 1, in
+    the tokenizers library.
     """
     try:
         import tokenizers

@@ -1,10 +1,10 @@
-"""Results made of named steps: each computed on first look from those that it needs, then kept.
+"""Results made of named steps, each computed from others on first access, then kept.
 
-Read `declaration` first (what a step says of itself), then `graph` (which steps it needs, by path,
-such as `blocks.3.attention.weights`), `run` (the arrays that are there so far, and how the others
-are made) and `result` (what you look at: `trace.blocks[3].attention` knows its run and its own
-path), with its `parts`. `completion` is what a notebook offers to type behind a result. No result
-knows the one that it is part of, so that what nobody holds is freed at once.
+Read `declaration` first (a step's axes, formula and equation), then `graph` (the steps it needs, by
+path, such as `blocks.3.attention.weights`), `run` (the arrays computed so far, and how to compute
+the others) and `result` (what users access: `trace.blocks[3].attention` is a view of a run from a
+path on), with its `parts`. `completion` completes names in IPython. A result has no reference to
+the one it is part of, so memory is freed as soon as it is unused.
 """
 
 from attnlab.steps.declaration import Step

@@ -1,7 +1,7 @@
 """Completion of results in IPython and JupyterLab: `trace.blocks[0].attention.<Tab>`.
 
-By itself IPython doesn't look behind an index or a call, and Jedi, which reads source files, offers
-what a module imports for its own use.
+IPython alone doesn't complete after an index or a call, and Jedi, which reads the source, offers
+the names that a module imports.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from attnlab.steps.parts import Numbered
 from attnlab.support.names import dotted
 
-# A variable, the way from it to a part, and the beginning of a name.
+# A variable, the path from it to a part, and the beginning of a name.
 TYPED = re.compile(r"(?:.*[^\w.\])])?([^\W\d]\w*)((?:\.\w+|\[-?\d+\])*)\.(\w*)", re.DOTALL)
 
 HEAD = re.compile(r"\.head\((-?\d+), *(-?\d+)\)")
@@ -21,7 +21,7 @@ HEAD_BY_PARTS = r".blocks[\1].attention.heads[\2]"
 
 
 def complete_in_ipython(package: ModuleType) -> None:
-    """Have the running shell complete `package` and results, where there is a shell."""
+    """Make the running IPython shell, if any, complete `package` and results."""
     from IPython import get_ipython
 
     try:
@@ -50,16 +50,13 @@ def complete_in_ipython(package: ModuleType) -> None:
             "suppress": True,
         }
 
-    matchers = shell.Completer.custom_matchers  # of which one is ours where attnlab was reloaded
+    matchers = shell.Completer.custom_matchers  # includes an older one if attnlab was reloaded
     others = [one for one in matchers if getattr(one, "__module__", "") != __name__]
     matchers[:] = [*others, attnlab_matcher]
 
 
 def part_of(found: Any, way: str) -> Any:
-    """The part of a result that a way such as `.blocks[0].mlp` leads to; None where it doesn't.
-
-    It leads through parts alone, so that no step is computed.
-    """
+    """The part of a result at a path such as `.blocks[0].mlp`, or None; computes no step."""
     for name in dotted(way).split(".")[1:]:
         if isinstance(found, Numbered) and re.fullmatch(r"-?\d+", name):
             found = found[int(name)] if -len(found) <= int(name) < len(found) else None

@@ -1,9 +1,9 @@
-"""A step as it is declared: its axes, its formula in words, and the equation that computes it.
+"""The declaration of a step: its axes, its formula in words, and its equation.
 
     raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, passes=True)
 
-Which steps it needs is read from the equation's parameters: `raw_scores(Q, K)` needs Q and K. Where
-an equation serves several steps, the declaration says what a parameter stands for:
+The steps it needs are the equation's parameters: `raw_scores(Q, K)` needs Q and K. If an equation
+serves several steps, the declaration maps its parameters to steps:
 
     X = Step("T D", "LayerNorm(mid)", equations.layer_norm, x="parent.mid")
 """
@@ -17,34 +17,34 @@ from typing import Any, Generic, TypeVar, overload
 
 Value = TypeVar("Value")
 
-# What a step needs: another step by its path, or, where that depends on it, by its part's number.
+# A step that another one needs: a path, or a function from the layer's number to a path.
 Need = str | Callable[[int], str]
 
 
 class Step(Generic[Value]):
-    """One named part of a `Result`: an array that is given, or computed on first look.
+    """One named array of a `Result`, given or computed on first access.
 
     Parameters
     ----------
-    axes, formula : the step in words, such as "Tq Tk" and "Q Kᵀ"
-    equation : computes it; its parameters are the steps that it needs. None where the step is
-        given, or is one of the model's parameters
-    passes : it is large or far away and only passes through: made for a step that needs it, then
-        let go. Where somebody looked at it, it is kept like any other.
-    view : its numbers are those of another step that is kept, in the same memory
-    finite : a number in it that is not finite is an error, told with the step that it comes from
-    fast : gives the same, faster, where a text is long. Its parameters are what it needs; those
-        with a default, what it uses where it is there already
-    optional : None where it is not given
-    after_blocks : it needs what all earlier blocks come to; they are run in order, as a deep model
-        would recurse too far
-    where : of parameters that are not named after the step that they stand for, that step's path.
-        In it, `parent` is the result that this one is part of, and `root` the one above all.
+    axes, formula : for display, such as "Tq Tk" and "Q Kᵀ"
+    equation : computes it from the steps that its parameters name; None if the step is given or is
+        a model parameter
+    passes : whether it is large, or cheap to recompute, and therefore freed after use by another
+        step. It is kept if a user accessed it.
+    view : whether it shares memory with another step that is kept
+    finite : whether NaN or infinity in it is an error, which names the step where it arose
+    fast : a faster equation for long texts. Parameters with a default are passed only if they are
+        already computed.
+    optional : whether it is None if not given
+    after_blocks : whether it needs all earlier blocks. They run in order, since recursion through a
+        deep model would exceed Python's limit.
+    where : the path of the step for each parameter with another name. In paths, `parent` is the
+        result that contains this one, and `root` the outermost.
 
     Attributes
     ----------
     name : such as raw_scores
-    needs : the steps that its parameters stand for
+    needs : the paths of the steps that it needs
     of_whole, always_of_whole : see `of`
     """
 
@@ -73,30 +73,30 @@ class Step(Generic[Value]):
 
     @property
     def is_given(self) -> bool:
-        """Whether it is not computed: it is given, or one of the model's parameters."""
+        """Whether it is given, or a model parameter, and not computed."""
         return self.equation is None and self.of_whole is None and not self.optional
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
         equals = f" = {self.formula}" if self.formula else ""
-        self.__doc__ = f"{name}{equals}\n\nAxes: {self.axes or 'none, it is one number'}"
+        self.__doc__ = f"{name}{equals}\n\nAxes: {self.axes or 'none, a single number'}"
 
     def of(self, take: Callable[[Any, int, int], Value], *, always: bool = False) -> Step[Value]:
-        """The same step of one part of a whole, such as of a head of a layer.
+        """The step of one part of a whole, such as one head of a layer.
 
         Parameters
         ----------
-        take : takes it out of the whole's step of the same name, given that, the part's number and
-            how many parts there are
-        always : whether it is so even of a long text, where the whole's step would have to be made
-            first; without an equation it always is
+        take : selects it from the whole's step of the same name, given that step, the part's number
+            and the number of parts
+        always : whether to select it even in long texts, where the whole's step may not be computed
+            yet; without an equation it always is
         """
         taken = copy(self)
         taken.of_whole, taken.always_of_whole = take, always or self.equation is None
         return taken
 
     def as_parameter(self) -> Step[Value]:
-        """The same step of a model that has it as a parameter, where others compute it."""
+        """The step for a model that has it as a parameter instead of computing it."""
         given = copy(self)
         given.equation, given.needs = None, ()
         return given

@@ -1,4 +1,4 @@
-"""Every step of a kind of result, found by its path, with the paths of the steps that it needs."""
+"""All steps of a kind of result by path, with the paths of the steps they need."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any, NamedTuple
 
 from attnlab.steps.declaration import Need, parameters_of
 
-# Formulas in words, by the names of their steps.
+# (name of a step, formula in words) pairs.
 Formulas = tuple[tuple[str, str], ...]
 
 
 class Node(NamedTuple):
-    """A step at its place in a graph, with paths from the root.
+    """A step in a graph, with paths from the root.
 
     Attributes
     ----------
-    needs : of the equation's parameters
-    fast_needs : name, path, and whether it is used only where it is there, of the fast form's
-    whole, number, n_head : of a part of a whole: the path of the whole's step, which part it is,
-        and the path of how many there are
+    needs : the paths of the equation's parameters
+    fast_needs : for the fast equation: parameter, path, whether to pass it only if computed
+    whole, number, n_head : for a part: the path of the whole's step, the part's number, and the
+        path of the number of parts
     """
 
-    step: Any  # a Step, which as such would be looked up in the node
+    step: Any  # a Step; annotated as such, type checkers would apply its __get__
     needs: tuple[str, ...]
     fast_needs: tuple[tuple[str, str, bool], ...]
     whole: str
@@ -31,14 +31,14 @@ class Node(NamedTuple):
 
 
 class Graph(dict[str, Node]):
-    """Every step of a kind of result by its path; a node is made when it is first asked for.
+    """The steps of a kind of result by path; nodes are created on first access.
 
     Parameters
     ----------
-    root : the kind of the result that is part of no other
-    n_layer : how many blocks it has
-    formulas : of steps that are made in another way than GPT-2 makes them, by name
-    own : paths of steps that others compute, and of which this model has a parameter of its own
+    root : the kind of the outermost result
+    n_layer : the number of blocks
+    formulas : for steps that differ from GPT-2's
+    own : paths of steps that are parameters in this model and computed in others
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class Graph(dict[str, Node]):
         return node
 
     def with_others(self, nodes: Mapping[str, Node]) -> Graph:
-        """A graph of its own, in which some nodes are others."""
+        """A copy of the graph with some nodes replaced."""
         graph = Graph(self.root, self.n_layer, tuple(self.formulas.items()), self.own)
         graph.update({**self, **nodes})
         return graph
 
     def kind_at(self, place: Iterable[str]) -> type[Any]:
-        """The kind of the result at a place, such as blocks, 3, attention."""
+        """The kind of the result at a path, such as blocks, 3, attention."""
         kind = self.root
         for name in place:
             if not name.isdigit():
@@ -97,18 +97,18 @@ class Graph(dict[str, Node]):
 
 
 def as_data(graph: Graph) -> dict[str, list[str]]:
-    """What each step is computed from, by path, for a run outside of Python.
+    """What each step is computed from, by path, for running the graph outside Python.
 
-    A list names the step's equation, the equation that takes it out of the whole's step ("" where
-    there is none), and the steps that its equation needs. Steps that are given are left out. `#` is
-    a block's number, `#-1` the one before, `@` a head's; what begins with a point is of the same
+    Each list has the step's equation, the function that selects it from the whole's step (or ""),
+    and the paths of the steps that the equation needs. Given steps are left out. `#` is a block's
+    number, `#-1` the previous block's, `@` a head's; a path that starts with a dot is in the same
     part.
 
         "blocks.#.attention.scores": ["scores", "", ".raw_scores", ".scale"]
         "blocks.#.attention.heads.@.scale": ["", "all_of_it"]
     """
     data = {_form(path, 1): _node_as_data(graph, path) for path in _paths(graph.root)}
-    for path in _paths(graph.root):  # the first block is made of what no other block is made of
+    for path in _paths(graph.root):  # the first block's input is the embedding
         first = path.replace("blocks.1.", "blocks.0.")
         if _node_as_data(graph, first) != data[_form(path, 1)]:
             data[first] = _node_as_data(graph, first)
@@ -116,7 +116,7 @@ def as_data(graph: Graph) -> dict[str, list[str]]:
 
 
 def _paths(kind: type[Any], place: str = "") -> Iterator[str]:
-    """The paths of all steps, of several parts those of number 1."""
+    """The paths of all steps; for blocks and heads, of number 1."""
     yield from (f"{place}{name}" for name in kind.steps)
     for name, part in kind.children.items():
         number = "1." if name in ("blocks", "heads") else ""
@@ -142,7 +142,7 @@ def _node_as_data(graph: Graph, path: str) -> list[str]:
 
 
 def _form(path: str, layer: int) -> str:
-    """A path as all blocks and heads have it, seen from one of the blocks."""
+    """A path with block and head numbers replaced by placeholders, relative to a block."""
     for number, form in (
         (f"blocks.{layer}.", "blocks.#."),
         (f"blocks.{layer - 1}.", "blocks.#-1."),
@@ -157,6 +157,6 @@ GRAPHS: dict[tuple[Any, ...], Graph] = {}
 def graph_of(
     root: type[Any], n_layer: int = 0, formulas: Formulas = (), own: tuple[str, ...] = ()
 ) -> Graph:
-    """The graph of a kind of result, one for all of them."""
+    """The graph of a kind of result, created once."""
     key = root, n_layer, formulas, own
     return GRAPHS.setdefault(key, Graph(*key))

@@ -1,4 +1,4 @@
-"""The parts of a result: made when they are asked for, and found by number."""
+"""The parts of a result: created on first access, and found by number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 class Part(Generic[Value]):
-    """Something that a result makes once, when it is first asked for, such as its heads.
+    """An attribute that is computed on first access, such as a result's heads.
 
     Unlike `functools.cached_property` before Python 3.12, it takes no lock.
     """
@@ -32,18 +32,18 @@ class Part(Generic[Value]):
     def __get__(self, result: object | None, owner: type) -> Part[Value] | Value:
         if result is None:
             return self
-        # Not a data descriptor: from now on Python finds the kept value before it finds this.
+        # Not a data descriptor: from now on Python finds the stored value first.
         value: Value = vars(result).setdefault(self.name, self.make(result))
         return value
 
 
 class Numbered(PrintedAnywhere, tuple[Value, ...]):
-    """Results that are found by number; asking for one that is not there tells which are.
+    """A tuple of results; an invalid index is an error that names the valid ones.
 
     Parameters
     ----------
-    kind : what they are called, "layer" or "head"
-    results : number 0 first
+    kind : "layer" or "head"
+    results : in order
     """
 
     kind: str
@@ -64,10 +64,10 @@ class Numbered(PrintedAnywhere, tuple[Value, ...]):
         return super().__getitem__(index) if isinstance(index, slice) else self.one(index)
 
     def one(self, number: SupportsIndex) -> Value:
-        """The result of that number, negative ones counted from the end; no slice."""
+        """The result with this number; negative numbers count from the end."""
         number = as_number(number)
         if not is_integer(number):
-            raise InvalidTypeError(f"a {self.kind}'s number is an integer; given {quoted(number)}")
+            raise InvalidTypeError(f"a {self.kind} number must be an integer; got {quoted(number)}")
         try:
             return super().__getitem__(number)
         except IndexError:

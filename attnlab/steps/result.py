@@ -1,4 +1,4 @@
-"""A result: the steps of one computation under their names, and those of its parts."""
+"""A result: the named steps of one computation, and its parts."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 class Made(NamedTuple):
-    """What makes a step.
+    """How a step is computed.
 
     Attributes
     ----------
-    equation : or what takes a part out of a whole; None where the step is given
-    needs : of its parameters, path and value
+    equation : or the function that selects a part of a whole; None if the step is given
+    needs : path and value of each of its parameters
     """
 
     equation: Callable[..., Any] | None
@@ -38,21 +38,21 @@ class Made(NamedTuple):
 
 
 class Result(PrintedAnywhere):
-    """Named steps of one computation, each read-only; `repr` is a table of them.
+    """The named, read-only steps of one computation; `repr` shows them as a table.
 
-    The table computes what takes less than 50 ms, by its size; the rest is "not computed yet". It
-    keeps nothing that was not there before.
+    For the table, steps are computed if their size suggests less than 50 ms; others are shown as
+    "not computed yet". Steps computed for the table aren't kept.
 
     Attributes
     ----------
-    title : what the table is headed with
-    path : where in the whole it stands, such as "blocks.3.attention"; "" for the whole
-    tokens : of a text; None where the matrices belong to none
-    memory_tokens : of another text that is looked at, see `cross_attention`
-    parts : names of the steps in the order in which they are shown
+    title : the table's heading
+    path : such as "blocks.3.attention"; "" for the whole
+    tokens : the tokens of the text, or None
+    memory_tokens : the attended tokens if they differ from `tokens`, see `cross_attention`
+    parts : the names of the steps in the table, in order
     steps : the declarations of all steps, by name
-    children : the kinds of the results that are parts of this one
-    hint : what the table ends with, where there is more to see
+    children : the kinds of the parts
+    hint : the table's last line
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
@@ -67,12 +67,12 @@ class Result(PrintedAnywhere):
 
     def __init__(self, *_: object, **__: object) -> None:
         raise InvalidTypeError(
-            f"{type(self).__name__} is not made by hand: attention and the functions beside it, "
-            "model.trace and ForwardPass return results, and those have their parts"
+            f"{type(self).__name__} can't be created directly; it is returned by model.trace, "
+            "ForwardPass, attention and similar functions, or is a part of their results"
         )
 
     def _stand(self, title: str, run: Run, path: str) -> None:
-        """Become a view of a run, from a path on."""
+        """Initialise as a view of a run, from a path on."""
         vars(self).update(_title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -83,23 +83,23 @@ class Result(PrintedAnywhere):
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise InvalidTypeError(
-            f"{self.title} holds several arrays: ask for one, .{', .'.join(self._shown())}"
+            f"{self.title} has several arrays; choose one of .{', .'.join(self._shown())}"
         )
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{type(self).__name__} has no {name}{self._hint_for(name)}")
 
     def _hint_for(self, name: str) -> str:
-        """Where to find from here what another tool calls `name`, as the end of a message."""
-        state = vars(self)  # empty where it is only just being copied
+        """The end of a message: where to find what another tool calls `name`."""
+        state = vars(self)  # empty while it is being copied
         run, place = state.get("_run"), state.get("path", "")
-        if run is not None and "blocks" not in run.graph.root.children:  # of no model
+        if run is not None and "blocks" not in run.graph.root.children:  # not of a model
             is_layer = "heads" in run.graph.root.children
             place = f"blocks.0.attention.{place if is_layer else 'heads.0'}".rstrip(".")
         own = [n for n, step in self.steps.items() if step.of_whole or not state.get("path")]
         return hint_for(name, place, own)
 
-    def __getstate__(self) -> dict[str, Any]:  # what it makes once, it makes again
+    def __getstate__(self) -> dict[str, Any]:  # parts are created again
         return {
             n: x
             for n, x in dict(vars(self)).items()
@@ -115,13 +115,13 @@ class Result(PrintedAnywhere):
 
     @property
     def note(self) -> str:
-        """What all titles end with: where it was edited."""
+        """The end of titles: where it was edited."""
         note: str = self._run.note
         return note
 
     @property
     def derivative_of(self) -> str:
-        """What the numbers are gradients of; "" where they are the steps themselves."""
+        """What the numbers are gradients of; "" if they are the steps themselves."""
         of: str = self._run.derivative_of
         return of
 
@@ -131,61 +131,58 @@ class Result(PrintedAnywhere):
 
     @property
     def memory_tokens(self) -> Any:
-        """Of the sequence that is looked at, where it is another one; () where they have no names.
-
-        None where it is the sequence itself.
-        """
+        """The attended tokens if they differ from `tokens`, () if unnamed; else None."""
         return self._run.memory_tokens
 
     @property
     def edited_steps(self) -> tuple[str, ...]:
-        """The paths, from the whole, of the steps that were edited; a head's are its layer's."""
+        """The paths, from the root, of the edited steps; edits of heads count for their layer."""
         steps: tuple[str, ...] = self._run.edited_steps
         return steps
 
     @property
     def tokens_before(self) -> int:
-        """How many tokens before these were found in a cache."""
+        """The number of cached tokens before the text."""
         before: int = self._run.tokens_before
         return before
 
     def fork(self) -> Self:
-        """The same result as it is now, for a look that leaves nothing behind in this one."""
+        """A copy that keeps what it computes to itself."""
         return self._of_run(self._run.fork())
 
-    aside = fork  # its name in earlier versions
+    aside = fork  # the name in version 0.1
 
     def _of_run(self, run: Run) -> Self:
-        """The same result of another run."""
+        """The same view of another run."""
         other = copy(self)
         vars(other)["_run"] = run
         return other
 
     def is_there(self, name: str) -> bool:
-        """Whether a step was given, or has been looked at, or is kept for another one."""
+        """Whether a step is given or already computed and kept."""
         there: bool = self._run.is_there(self._path_of(name))
         return there
 
     def is_edited(self, name: str) -> bool:
-        """Whether a step, or a part of it, is other than its equation says."""
+        """Whether a step, or a part of it, is edited."""
         edited: bool = self._run.is_edited(self._path_of(name))
         return edited
 
     def unedited(self, name: str) -> Any:
-        """What a step would be, were it not edited itself."""
+        """A step without its own edit."""
         if not self.is_edited(name):
             return getattr(self, name)
         return self._run.unedited(self._path_of(name))
 
     def made_of(self, name: str) -> Made:
-        """What makes a step, and what it is made of."""
+        """The equation of a step, and the steps it needs."""
         node = self._run.graph[self._path_of(name)]
         while node.whole and (node.step.equation is None or not node.step.axes):
             whole, n_head = map(self._run.look, (node.whole, node.n_head))
             take = partial(node.step.of_whole, head=node.number, n_head=n_head)
             if take(whole) is not whole:
                 return Made(take, {"whole": (node.whole, whole)})
-            node = self._run.graph[node.whole]  # each part has it whole
+            node = self._run.graph[node.whole]  # shared by all parts
         needed = zip(parameters_of(node.step.equation), node.needs, strict=True)
         return Made(
             node.step.equation, {name: (path, self._run.look(path)) for name, path in needed}
@@ -198,22 +195,22 @@ class Result(PrintedAnywhere):
         component: int | str | None,
         key: int | str | None = None,
     ) -> Explanation:
-        """The arithmetic of one number of a step, by the step's path from here."""
+        """The arithmetic of one number of a step, given its path from here."""
         from attnlab.views.explain import explain
 
         return explain(*step_at(self, path), token, component, key)
 
     def _computes_for_repr(self, name: str) -> bool:
-        """Whether showing the table may compute a step that nobody looked at yet."""
+        """Whether the table may compute a step."""
         return False
 
     def _step(self, name: str) -> Step[Any]:
-        """The declaration that says what a step is."""
+        """The declaration of a step."""
         if not isinstance(name, str) or name not in self.steps:
             hint = ""
             if isinstance(name, str):
                 below = ", ".join(paths_below(type(self), name))
-                hint = f"; of its parts there are {below}" if below else self._hint_for(name)
+                hint = f"; its parts have {below}" if below else self._hint_for(name)
             raise InvalidValueError(
                 f"{self.title} has no step {quoted(name)}; its steps are "
                 f"{', '.join(self.steps)}{hint}"
@@ -221,25 +218,25 @@ class Result(PrintedAnywhere):
         return self.steps[name]
 
     def _path_of(self, name: str) -> str:
-        """A step's path from the whole."""
+        """A step's path from the root."""
         path: str = self._prefix + self._step(name).name
         return path
 
     def axes_of(self, name: str) -> str:
-        """The names of a step's axes, those that lead it apart."""
+        """The names of a step's axes, without leading ones."""
         return self._step(name).axes
 
     def formula_of(self, name: str) -> str:
-        """What a step is made of, its equation's right-hand side; of what is given, what it is."""
+        """The right-hand side of a step's equation, or a description if it is given."""
         formula: str = self._run.graph.formulas.get(name, self._step(name).formula)
         return formula
 
     def graph_as_data(self) -> dict[str, list[str]]:
-        """What each step of the whole is computed from, for a run outside of Python."""
+        """What each step is computed from, for running the graph outside Python."""
         return as_data(self._run.graph)
 
     def heading_of(self, name: str) -> str:
-        """What a view of a step is headed with."""
+        """A step's heading in views."""
         formula = self.formula_of(name)
         if self.derivative_of:
             template = "gradient of {target}, by {step}"
@@ -261,7 +258,7 @@ class Result(PrintedAnywhere):
                 continue
             try:
                 value = getattr(fork, name)
-            except AttnlabError as error:  # what can be shown is shown
+            except AttnlabError as error:  # show the others
                 lines.append((name, axes, "", "", f"none: {error}", ""))
                 continue
             if value is not None:
@@ -282,23 +279,23 @@ Kind = TypeVar("Kind", bound=Result)
 
 
 def view_of(kind: type[Kind], title: str, run: Run, path: str = "") -> Kind:
-    """A result of a kind: what a run has from a path on."""
+    """Create a result of a kind: a view of a run, from a path on."""
     result = object.__new__(kind)
     result._stand(title, run, path)
     return result
 
 
 def needs(result: Result, path: str) -> tuple[str, ...]:
-    """The steps that a step of a result is computed from, as its equation names them.
+    """Return the paths of the steps that a step is computed from.
 
     Parameters
     ----------
-    result : such as a trace, or one block of it
-    path : of a step from there, such as "blocks.0.mid"
+    result : such as a trace or a block
+    path : a step's path from there, such as "blocks.0.mid"
 
     Returns
     -------
-    paths from the whole that the result is part of; () of what is given and of parameters
+    paths from the root; () for given steps and parameters
 
     Examples
     --------
@@ -311,24 +308,24 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
 
 
 def step_at(result: Result, path: str) -> tuple[Result, str]:
-    """The part of a result that a path's step belongs to, and the step's name."""
+    """The part that a step belongs to, and the step's name, from a path."""
     if isinstance(path, str) and (hint := dots_hint(path)):
         raise InvalidValueError(f"there is no step {quoted(path)}{hint}")
     *place, name = path.split(".") if isinstance(path, str) else [""]
     part = at(result, ".".join(place)) if place else result
     if not isinstance(path, str) or not isinstance(part, Result):
         raise InvalidValueError(
-            f"there is no step {quoted(path)}: a path ends in one, such as 'blocks.0.mid'"
+            f"there is no step {quoted(path)}; a path ends in a step, such as 'blocks.0.mid'"
         )
     return part, name
 
 
 def at(result: Result, path: str) -> Any:
-    """A part of a result by its path, as one types it to look at it.
+    """Return a step or part of a result by its path.
 
     Parameters
     ----------
-    result : such as a trace, or one block of it
+    result : such as a trace or a block
     path : such as "blocks.3.attention.heads.5.weights", or "blocks.3.attention"
 
     Returns
@@ -340,7 +337,7 @@ def at(result: Result, path: str) -> Any:
     >>> at(trace, "blocks.3.attention.heads.5.weights")    # trace.head(3, 5).weights
     """
     if not isinstance(path, str):
-        raise InvalidTypeError(f"a path is a str, such as 'blocks.0.mid'; given {quoted(path)}")
+        raise InvalidTypeError(f"path must be a str, such as 'blocks.0.mid'; got {quoted(path)}")
     if hint := dots_hint(path):
         raise InvalidValueError(f"there is no part {quoted(path)}{hint}")
     found: Any = result
@@ -360,14 +357,14 @@ def at(result: Result, path: str) -> Any:
 
 
 def parts_of(found: Any) -> list[str]:
-    """The names in a path that lead on from a result, or from blocks or heads."""
+    """The names that may follow a result, or its blocks or heads, in a path."""
     if isinstance(found, Numbered):
         return [str(n) for n in range(len(found))]
     return [*found.children, *found.steps] if isinstance(found, Result) else []
 
 
 def paths_below(kind: type[Result], name: str) -> Iterator[str]:
-    """The paths of the steps of a name in the parts of a result, of the first of several parts."""
+    """The paths of steps with a name in the parts of a result; for blocks and heads, number 0."""
     for child, part in kind.children.items():
         place = f"{child}.0" if child in ("blocks", "heads") else child
         if name in part.steps:
@@ -376,7 +373,7 @@ def paths_below(kind: type[Result], name: str) -> Iterator[str]:
 
 
 def describe(value: AnyArray | float) -> tuple[str, str, str, str]:
-    """Shape, dtype, range of the finite values, and the number of -inf, as words."""
+    """Shape, dtype, range of the finite values and number of -inf, as text."""
     if not isinstance(value, np.ndarray):
         return "", "", f"{value:.4g}", ""
     array = value
@@ -386,6 +383,6 @@ def describe(value: AnyArray | float) -> tuple[str, str, str, str]:
     if np.isnan(array).any():
         return shape, str(array.dtype), f"{np.count_nonzero(np.isnan(array))} NaN", ""
     finite = array[np.isfinite(array)]
-    span = f"{finite.min():.4g} … {finite.max():.4g}" if finite.size else "nothing finite"
+    span = f"{finite.min():.4g} … {finite.max():.4g}" if finite.size else "no finite number"
     infinite = np.count_nonzero(np.isneginf(array))
     return shape, str(array.dtype), span, str(infinite) if infinite else ""

@@ -1,4 +1,4 @@
-"""One computation over a graph: each step is computed on first look, then kept."""
+"""One computation over a graph: each step is computed on first access, then kept."""
 
 from __future__ import annotations
 
@@ -16,36 +16,35 @@ Value = TypeVar("Value")
 
 
 def read_only(value: Value) -> Value:
-    """`value`; where it is an array, one that can't be written to."""
+    """`value`, made read-only if it is an array."""
     if isinstance(value, np.ndarray):
         value.flags.writeable = False
     return value
 
 
 class Run:
-    """One computation: the arrays that are there so far, by path, and how the others are made.
+    """One computation: the arrays so far, by path, and how to compute the others.
 
-    Nothing in it is locked. Threads that look at the same step all compute it, to the same bits,
-    and the first one's is kept.
+    It has no locks. If several threads access a step at once, each computes it, with identical
+    results, and the first one's array is kept.
 
     Parameters
     ----------
-    graph : how they are made
-    values : what is given, by path
-    given : gives the model's parameters, by path, when they are needed; None where there are none
-    scores_shape : what shape the scores of a layer have, (..., H, Tq, Tk)
-    tokens : of a text
-    memory_tokens : of the sequence that is looked at, () where they have no names; None where it
-        is the text itself
-    tokens_before : how many tokens before these were found in a cache
-    is_long : whether steps that have a fast form are made by it
-    quick_blocks : how many blocks may run only to show a table
+    graph : the steps
+    values : the given steps, by path
+    given : returns a model parameter by path; None if there are none
+    scores_shape : the shape of a layer's scores, (..., H, Tq, Tk)
+    tokens : the tokens of the text, if any
+    memory_tokens : the attended tokens if they differ from `tokens`, () if unnamed; else None
+    tokens_before : the number of cached tokens before the text
+    is_long : whether to use fast equations
+    quick_blocks : the number of blocks that may run just to show a table
 
     Attributes
     ----------
-    tells : whether numbers that are not finite are an error
-    note : what all titles end with
-    derivative_of : what the numbers are gradients of; "" where they are the steps themselves
+    tells : whether NaN and infinity are errors
+    note : the end of all titles
+    derivative_of : what the numbers are gradients of; "" if they are the steps themselves
     """
 
     def __init__(
@@ -70,10 +69,10 @@ class Run:
             read_only(value)
 
     def __getstate__(self) -> dict[str, Any]:
-        values = dict(self.values)  # all at once: other threads may be adding to them
+        values = dict(self.values)  # a copy: other threads may be adding to it
 
         def is_made_again(path: str) -> bool:
-            """Whether it is a look at numbers that are written elsewhere, or are parameters."""
+            """Whether it is a view of other numbers, or a parameter."""
             node = self.graph[path]
             return node.step.view or node.step.always_of_whole or node.whole in values
 
@@ -83,37 +82,37 @@ class Run:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         for value in self.values.values():
-            read_only(value)  # an array that was copied or unpickled can be written to
+            read_only(value)  # copies and unpickled arrays are writable
 
     def fork(self) -> Run:
-        """The same run so far; what is computed in it from now on goes when it goes."""
+        """A copy of the run; what the copy computes isn't kept in the original."""
         fork = object.__new__(type(self))
         vars(fork).update(vars(self), values=dict(self.values))
         return fork
 
     def is_edited(self, path: str) -> bool:
-        """Whether a step, or a part of it, is other than its equation says."""
+        """Whether a step, or a part of it, is edited."""
         return False
 
     def unedited(self, path: str) -> Any:
-        """What a step would be, were it not edited itself."""
+        """A step without its own edit."""
         return self.look(path)
 
     def edits_of(self, path: str) -> list[tuple[str, Any]]:
-        """The edits that make a step other than its equation does, by path, the last one first."""
+        """The edits that change a step, by path, the last one first."""
         return []
 
     def is_there(self, path: str) -> bool:
-        """Whether a step was given, or has been looked at, or is kept for another one."""
+        """Whether a step is given or already computed and kept."""
         return path in self.values
 
     def look(self, path: str) -> Any:
-        """A step, computed if it is not there, and kept.
+        """Return a step, computed on first access and kept.
 
         Raises
         ------
         InvalidValueError
-            Its numbers, or those that it is made of, are NaN, infinite, or overflow.
+            It, or a step that it needs, has NaN or infinite numbers, or overflows.
         """
         if path in self.values:
             return self.values[path]
@@ -121,7 +120,7 @@ class Run:
             return self._kept(path)
 
     def telling(self) -> np.errstate:
-        """A context in which overflow raises, or is ignored by a run that does not report it."""
+        """A context in which overflow raises, unless the run ignores it."""
         overflow: Literal["raise", "ignore"] = "raise" if self.tells else "ignore"
         return np.errstate(over=overflow, invalid=overflow, divide=overflow, under="ignore")
 
@@ -131,23 +130,23 @@ class Run:
             self._run_blocks(node.number)
         value = self._made(path, node)
         if node.step.is_given:
-            return value  # which is kept where it came from
+            return value  # kept where it came from
         return self.values.setdefault(path, read_only(value))
 
     @property
     def edited_steps(self) -> tuple[str, ...]:
-        """The paths of the steps that are other than their equations make them."""
+        """The paths of the edited steps."""
         return ()
 
     def blocks_to_run(self, stop: int) -> range:
-        """The layers before `stop` that have not run yet."""
+        """The layers before `stop` that haven't run yet."""
         start = stop
         while start and not self.is_there(f"blocks.{start - 1}.output"):
             start -= 1
         return range(start, stop)
 
     def is_quick(self, layers: int) -> bool:
-        """Whether the first so many blocks are run, or are few enough to run them for a table."""
+        """Whether the first `layers` blocks have run, or are few enough to run for a table."""
         return len(self.blocks_to_run(layers)) <= self.quick_blocks
 
     def _run_blocks(self, stop: int) -> None:
@@ -155,7 +154,7 @@ class Run:
             self._kept(f"blocks.{layer}.output")
 
     def _for_another(self, path: str) -> Any:
-        """A step that another one needs."""
+        """A step that another step needs."""
         if path in self.values:
             return self.values[path]
         node = self.graph[path]
@@ -168,13 +167,13 @@ class Run:
             if whole is None:
                 return None
             return step.of_whole(whole, node.number, self._for_another(node.n_head))
-        if step.equation is same:  # one array under two names
+        if step.equation is same:  # two names for one array
             return self._there_or_kept(node.needs[0])
         if step.equation is None:
             if step.optional:
                 return None
             if self.given is None:
-                raise AttributeError(f"{path} is not there")
+                raise AttributeError(f"{path} isn't given")
             return self.given(path)
         if step.fast is not None and self._goes_fast(path):
             needed = {
@@ -185,18 +184,23 @@ class Run:
             equation = partial(step.fast, **needed)
         else:
             equation = partial(step.equation, *map(self._for_another, node.needs))
-        try:
-            value = equation()
-        except FloatingPointError as error:
-            if "matmul" not in str(error):
-                raise self._refusal(path) from None
-            with np.errstate(all="ignore"):  # some BLAS raise a flag for nothing: the numbers tell
-                value = equation()
-            if not is_finite(value):
-                raise self._refusal(path) from None
+        value = self._computed(path, equation)
         if step.finite and self.tells and not is_finite(value):
             raise self._refusal(path)
         return value
+
+    def _computed(self, path: str, equation: Callable[[], Any]) -> Any:
+        """What an equation makes of a step; where it overflows, an error that names the first."""
+        try:
+            return equation()
+        except FloatingPointError as error:
+            if "matmul" not in str(error):
+                raise self._refusal(path) from None
+            with np.errstate(all="ignore"):  # some BLAS set the flag without overflow
+                value = equation()
+            if not is_finite(value):
+                raise self._refusal(path) from None
+            return value
 
     def _there_or_kept(self, path: str) -> Any:
         return self.values[path] if path in self.values else self._kept(path)
@@ -208,26 +212,26 @@ class Run:
         return self.is_long
 
     def _refusal(self, path: str) -> InvalidValueError:
-        """An error that names the first step whose numbers are not finite, or overflow."""
+        """An error that names the first step with NaN or infinite numbers."""
         silent = self.fork()
         silent.tells = False
         origin: str | None = path
         while origin is not None:
             path, origin = origin, None
             for need in self.graph[path].needs:
-                if need.endswith("masked_scores"):  # in which -inf is meant
+                if need.endswith("masked_scores"):  # where -inf is intended
                     need = f"{need.removesuffix('masked_scores')}scores"
                 if not is_finite(silent.look(need)):
                     origin = need
                     break
         value = silent.look(path)
-        if self.graph[path].step.equation in (None, same):  # it was given
+        if self.graph[path].step.equation in (None, same):  # given
             return InvalidValueError(f"{path} holds NaN or infinite numbers")
         return overflow(path, value.dtype)
 
 
 def overflow(name: str, dtype: np.dtype[Any]) -> InvalidValueError:
-    """An error that says of what is computed that it is too large."""
+    """An error for numbers that are too large."""
     advice = "; float64 may hold them" if dtype == np.float32 else ""
     return InvalidValueError(
         f"{name} overflows: its numbers, or intermediate ones, are too large for {dtype}{advice}"
@@ -235,7 +239,7 @@ def overflow(name: str, dtype: np.dtype[Any]) -> InvalidValueError:
 
 
 def is_finite(value: Any) -> bool:
-    """Whether a value, where it is an array of floats, holds no NaN and nothing infinite."""
+    """Whether a value has no NaN and no infinity."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return True
     return bool(np.isfinite(value.max()) and np.isfinite(value.min()))

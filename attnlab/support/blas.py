@@ -1,7 +1,7 @@
-"""One thread for NumPy's matrix products: with several, their last bits depend on how many.
+"""Limit matrix products to one thread: their last bits depend on the number of threads.
 
-NumPy has no function for that; the OpenBLAS in its wheels has one. Of another BLAS the environment
-decides: OMP_NUM_THREADS=1, set before Python begins.
+This works for the OpenBLAS in NumPy's wheels. For another BLAS, set OMP_NUM_THREADS=1 before Python
+starts.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-# Where NumPy's wheels have their libraries: Linux and Windows, macOS.
+# Directories of libraries in NumPy's wheels: Linux and Windows, macOS.
 PLACES = ("../numpy.libs", ".dylibs")
 
 
 @cache
 def _function(name: str) -> Callable[..., Any] | None:
-    """A function of the OpenBLAS that NumPy uses, such as `set_num_threads`; None without one."""
+    """A function of NumPy's OpenBLAS, such as `set_num_threads`, or None."""
     package = Path(np.__file__).parent
     for file in (file for place in PLACES for file in sorted((package / place).glob("*openblas*"))):
         library = ctypes.CDLL(str(file))
@@ -35,7 +35,7 @@ def _function(name: str) -> Callable[..., Any] | None:
 
 
 def use_one_thread() -> int:
-    """From now on one thread; how many there were, 1 where that can't be known."""
+    """Set one thread and return the previous number, or 1 if it is unknown."""
     get, put = _function("get_num_threads"), _function("set_num_threads")
     if get is None or put is None:
         return 1
@@ -46,7 +46,7 @@ def use_one_thread() -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread while it lasts."""
+    """A context with one thread."""
     before = use_one_thread()
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a caller gave, held against what is expected, before any mathematics begins."""
+"""Checks of arguments."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 
-Rng: TypeAlias = "np.random.Generator | int | None"  # as text: numpy.random loads late
+Rng: TypeAlias = "np.random.Generator | int | None"  # quoted: numpy.random loads late
 
 
 def as_numpy(values: Any) -> AnyArray:
-    """What any library keeps as an array, as one of NumPy's; no library is loaded for it.
+    """Convert an array of any library to NumPy, without importing that library.
 
-    A tensor of PyTorch's may need gradients, be on another device, and hold bfloat16.
+    PyTorch tensors may require gradients, be on another device, and have dtype bfloat16.
     """
     for step in ("detach", "cpu"):
         if callable(attribute(values, step)):
             values = getattr(values, step)()
-    if str(attribute(values, "dtype")) == "torch.bfloat16":  # which NumPy has not
+    if str(attribute(values, "dtype")) == "torch.bfloat16":  # not in NumPy
         values = values.float()
     return np.asarray(values)
 
@@ -36,7 +36,7 @@ def is_masked_array(value: object) -> bool:
 
 
 def as_array(values: Any, name: str) -> AnyArray:
-    """As `as_numpy` makes it, where that can be done; `name` is what an error calls it."""
+    """Convert to a NumPy array; `name` is for error messages."""
     if is_masked_array(values) and np.ma.is_masked(values):
         raise InvalidTypeError(
             f"{name} has masked cells, which would count like others: fill them, such as by "
@@ -46,30 +46,48 @@ def as_array(values: Any, name: str) -> AnyArray:
         return as_numpy(values)
     except ValueError as error:
         raise InvalidValueError(f"{name} is not an array of numbers: {error}") from None
-    except Exception as error:  # an object may make its array as it likes
+    except Exception as error:  # __array__ may raise anything
         raise InvalidTypeError(
             f"{name} is not an array of numbers: {quoted(str(error), 200)}"
         ) from None
 
 
 def as_reals(x: Any, name: str, kinds: str = "iuf") -> AnyArray:
-    """`x` as an array of numbers, those of `kinds` of dtypes; `name` is what an error calls it."""
+    """Convert to an array of real numbers, with a dtype of one of the `kinds`."""
     array = as_array(x, name)
     if array.dtype.kind not in kinds or array.dtype.itemsize > 8:
         raise InvalidTypeError(
-            f"{name} must hold real numbers of at most 64 bits; given dtype {array.dtype}"
+            f"{name} must have a real dtype of at most 64 bits; got dtype {array.dtype}"
         )
     return array
 
 
 def as_floats(x: ArrayLike, name: str = "x") -> Array:
-    """`x` as an array of floats, float32 at least; `name` is what an error calls it."""
+    """Convert to an array of floats, at least float32."""
     array = as_reals(x, name)
     return array.astype(np.result_type(array.dtype, np.float32), copy=False)
 
 
+@contextmanager
+def errors_of(kind: type[AttnlabError], what: str) -> Iterator[None]:
+    """Turn any exception of foreign code, including panics in Rust, into an AttnlabError.
+
+    Parameters
+    ----------
+    what : failed, for the message
+    """
+    try:
+        yield
+    except (kind, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except AttnlabError as error:
+        raise kind(f"{what}: {error}") from None
+    except BaseException as error:  # a panic isn't an Exception
+        raise kind(f"{what}: {quoted(error, 200)}") from None
+
+
 def attribute(value: object, name: str) -> Any:
-    """What something that may be anything has under a name; None where it has nothing, or fails."""
+    """An attribute of any object; None if it doesn't exist or raises."""
     try:
         return getattr(value, name, None)
     except Exception:
@@ -77,7 +95,7 @@ def attribute(value: object, name: str) -> Any:
 
 
 def as_number(value: Any) -> Any:
-    """A number that is kept as an array without axes, NumPy's or PyTorch's; all else as it is."""
+    """Convert a 0-d array or tensor to a number; return anything else unchanged."""
     if not callable(attribute(value, "item")) or is_masked_array(value):
         return value
     number = value.item() if attribute(value, "shape") == () else value
@@ -85,87 +103,87 @@ def as_number(value: Any) -> Any:
 
 
 def is_real(value: object) -> bool:
-    """Whether a value is a number; True and False are none here."""
+    """Whether a value is a real number, which excludes bool."""
     return isinstance(value, float | np.floating) or is_integer(value)
 
 
 def is_integer(value: object) -> bool:
-    """Whether a number is whole by its type; True and False are not numbers here, nor is a time."""
+    """Whether a value is an integer, which excludes bool and timedelta64."""
     integer = isinstance(value, int | np.integer)
     return integer and not isinstance(value, bool | np.timedelta64)
 
 
 def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -> int:
-    """An integer as Python has it, of at least `least` and at most `most`."""
+    """Convert to an int from `least` to `most`."""
     number = as_number(value)
     if is_integer(number) and least <= number <= most:
         return int(number)
     is_bounded = most < sys.maxsize or (is_integer(number) and number > most)
     bounds = f"from {least} to {most}" if is_bounded else f"of at least {least}"
-    raise InvalidValueError(f"{name} must be an integer {bounds}; given {quoted(value)}")
+    raise InvalidValueError(f"{name} must be an integer {bounds}; got {quoted(value)}")
 
 
 def as_float(value: Any, name: str, least: float = 0.0) -> float:
-    """A finite number as Python has it, of at least `least`."""
+    """Convert to a finite float of at least `least`."""
     number = as_number(value)
     if not is_real(number) or not least <= number <= sys.float_info.max:
         raise InvalidValueError(
-            f"{name} must be a number of at least {least:g}; given {quoted(value)}"
+            f"{name} must be a number of at least {least:g}; got {quoted(value)}"
         )
     return float(number)
 
 
 def as_flag(value: object, name: str) -> bool:
-    """True or False, NumPy's too."""
+    """Convert a bool or NumPy bool."""
     if not isinstance(value, bool | np.bool_):
-        raise InvalidTypeError(f"{name} must be True or False; given {quoted(value)}")
+        raise InvalidTypeError(f"{name} must be True or False; got {quoted(value)}")
     return bool(value)
 
 
 def as_texts(value: Any, name: str) -> tuple[str, ...]:
-    """A text alone, or several."""
+    """Convert a text or a list of texts to a tuple."""
     given = (value,) if isinstance(value, str) else value
     is_list = isinstance(given, Sequence) and not isinstance(given, bytes | bytearray | memoryview)
     if not is_list or not all(isinstance(text, str) for text in given):
-        raise InvalidTypeError(f"{name} must be a text or a list of texts; given {quoted(value)}")
+        raise InvalidTypeError(f"{name} must be a text or a list of texts; got {quoted(value)}")
     return tuple(given)
 
 
 def check_kind(value: object, kind: type, name: str) -> None:
-    """Refuse what is no instance of a class."""
+    """Raise unless a value is an instance of a class."""
     if not isinstance(value, kind):
         article = "an " if kind.__name__[0] in "AEIOU" else "a "
-        if kind.__name__.endswith("s"):  # no word for several has one
+        if kind.__name__.endswith("s"):  # a plural
             article = ""
-        raise InvalidTypeError(f"{name} must be {article}{kind.__name__}; given {quoted(value)}")
+        raise InvalidTypeError(f"{name} must be {article}{kind.__name__}; got {quoted(value)}")
 
 
 @contextmanager
 def memory_for(what: str) -> Iterator[None]:
-    """Tell where there is no memory for an array that is made."""
+    """Turn failures to allocate into a readable error."""
     try:
         yield
-    except (MemoryError, ValueError, OverflowError):  # the last two: more than one can address
-        raise InvalidValueError(f"there is no memory for {what}") from None
+    except (MemoryError, ValueError, OverflowError):  # the last two: beyond the address space
+        raise InvalidValueError(f"not enough memory for {what}") from None
 
 
 def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """What everything is computed in."""
+    """Convert to the dtype of a model, float32 or float64."""
     of_torch = type(dtype).__module__ == "torch"
     named = str(dtype).removeprefix("torch.") if of_torch else dtype
     try:
-        checked = np.dtype(object if named is None else named)  # of None NumPy makes float64
-    except Exception:  # NumPy raises all kinds here
+        checked = np.dtype(object if named is None else named)  # NumPy turns None into float64
+    except Exception:  # NumPy raises various types
         checked = np.dtype(object)
     if checked not in (np.float32, np.float64):
-        raise InvalidValueError(f"dtype must be float32 or float64; given {quoted(dtype)}")
+        raise InvalidValueError(f"dtype must be float32 or float64; got {quoted(dtype)}")
     return checked
 
 
 def check_seed(rng: object) -> None:
-    """Refuse what random numbers can't be drawn from, before NumPy sees it."""
+    """Raise unless it is a seed, a generator or None."""
     is_seed = isinstance(rng, int | np.integer) and is_integer(rng) and rng >= 0
     if not (rng is None or is_seed or isinstance(rng, np.random.Generator)):
         raise InvalidValueError(
-            f"a seed is an integer of at least 0, or a NumPy generator; given {quoted(rng)}"
+            f"a seed must be a non-negative integer or a NumPy generator; got {quoted(rng)}"
         )

@@ -1,7 +1,7 @@
-"""What programs need that print: any encoding, readers that leave early, Ctrl-C.
+"""Robust output of programs: any encoding, closed pipes, Ctrl-C, progress bars.
 
-The library leaves stdout as its user has it. A program's stdout is its own: that of the command, of
-`python -m attnlab.walkthrough`, of each chapter.
+Only programs change stdout: the command, `python -m attnlab.walkthrough`, chapters. The library
+doesn't.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ INTERRUPTED = 130
 
 
 def exit_status(program: Callable[[], int]) -> int:
-    """Run a command line program; its exit status.
+    """Run a command-line program and return its exit status.
 
-    That is what the program returns; 2 after an `AttnlabError`, or where the output can't be
-    written, both told on stderr; 130 after Ctrl-C, told in one line; 141 when nobody reads the
-    output any more.
+    That is the program's own, or 2 after an `AttnlabError` or if the output can't be written, both
+    reported on stderr; 130 after Ctrl-C, with one line; 141 if the output pipe is closed.
     """
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed before Python began
+        if getattr(sys, name) is None:  # closed before Python started
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     _escape_what_is_lacking()
-    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # as a shell has it for `program &`
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # set by a shell for `program &`
     if ignored and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         try:
             status = program()
-        except SystemExit as end:  # of argparse, whose help is still to be written
+        except SystemExit as end:  # from argparse
             status = int(end.code or 0)
         sys.stdout.flush()
     except AttnlabError as error:
@@ -58,33 +57,30 @@ def exit_status(program: Callable[[], int]) -> int:
 
 
 class PrintedAnywhere:
-    """What `print` shows on any terminal: its `repr`, with escapes for what stdout can't print.
-
-    Only `print` and `str` do so, as Python's prompt does by itself; `repr` is the same everywhere.
-    """
+    """An object whose `str` escapes characters of its `repr` that stdout can't encode."""
 
     def __str__(self) -> str:
         return for_stdout(repr(self))
 
 
 class PrintedText(str):
-    """A text that `print` shows on any terminal, as what is `PrintedAnywhere`."""
+    """A str whose `print` escapes characters that stdout can't encode."""
 
     def __str__(self) -> str:
         return for_stdout(self)
 
 
 def for_stdout(text: str) -> str:
-    """With escapes for what stdout can't print."""
+    """Escape characters that stdout can't encode."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def prepare_script() -> None:
-    """Let a script that prints, such as a lesson, do so on any terminal and into any pipe.
+    """Prepare a script, such as a chapter, to print on any terminal and into any pipe.
 
-    Characters that stdout's encoding lacks are printed as escapes, and the script ends quietly when
-    nobody reads its output any more. In a notebook nothing is done, as nothing is needed.
+    Characters that stdout can't encode are escaped, and the script exits quietly if the pipe is
+    closed. In notebooks this does nothing.
     """
     if sys.stdout is sys.__stdout__:
         _escape_what_is_lacking()
@@ -93,10 +89,9 @@ def prepare_script() -> None:
 
 
 def progress_bar(**settings: Any) -> Any:
-    """The hub's progress bar, on stderr; in a notebook on stdout, as stderr is red there."""
-    # Loaded here, so that `import attnlab` is quick.
+    """A progress bar on stderr; in notebooks on stdout, since stderr is red there."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "IProgress not found")  # widgets that it does without
+        warnings.filterwarnings("ignore", "IProgress not found")  # optional widgets
         from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
     is_notebook = type(sys.stdout).__module__.startswith("ipykernel.")
@@ -112,11 +107,11 @@ def _escape_what_is_lacking() -> None:
 def _tell(*lines: str) -> None:
     try:
         print(*lines, sep="\n", file=sys.stderr)
-    except OSError:  # nobody reads what is wrong either
+    except OSError:  # stderr is closed too
         _drop(sys.stderr)
 
 
 def _drop(stream: TextIO) -> None:
-    """What is still buffered must not be written when Python ends, nor be waited for."""
-    with contextlib.suppress(OSError, ValueError):  # one that is no file
+    """Discard what is still buffered."""
+    with contextlib.suppress(OSError, ValueError):  # not a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import re
 import stat
@@ -12,8 +13,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
+from numpy.lib import format as npy
+
+from attnlab.equations import AnyArray
 from attnlab.errors import (
     AttnlabError,
     InvalidTypeError,
@@ -22,6 +26,7 @@ from attnlab.errors import (
     WriteError,
     quoted,
 )
+from attnlab.support.checks import errors_of
 
 if sys.platform != "win32":
     import fcntl
@@ -71,7 +76,7 @@ def as_path(given: Given, name: str = "path") -> Path:
     except Exception:  # an object may make its path as it likes
         text = None
     if not isinstance(text, str):
-        raise InvalidTypeError(f"{name} must be a str or a Path; given {quoted(given)}")
+        raise InvalidTypeError(f"{name} must be a str or a Path; got {quoted(given)}")
     if not text:
         raise InvalidValueError(f"{name} is empty: give the name of a file or directory")
     try:
@@ -167,6 +172,52 @@ def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) ->
     return value
 
 
+def read_npz(path: Given, most: int) -> dict[str, AnyArray]:
+    """The arrays in a file that `numpy.savez` wrote.
+
+    A file of few bytes may say that it holds billions of numbers, and does if they are all 0. So
+    every array's header is read before the numbers of any.
+
+    Parameters
+    ----------
+    most : how many numbers an array has at most
+    """
+    import zipfile  # here, so that `import attnlab` is quick
+
+    file = as_path(path, "file")
+    what = f"{file} can't be read as arrays that numpy.savez wrote"
+    try:
+        stream = open_regular(file)
+    except FileNotFoundError:
+        raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
+    except OSError as error:
+        raise InvalidValueError(f"{what}: {_reason(error)}") from None
+    with stream, errors_of(InvalidValueError, what):
+        if stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
+            raise ValueError("it is one array without a name, as numpy.save writes it")
+        with zipfile.ZipFile(stream) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as member:
+                    _check_header(name, member, most)
+            return {
+                name.removesuffix(".npy"): npy.read_array(member, allow_pickle=False)
+                for name in archive.namelist()
+                for member in [archive.open(name)]
+            }
+
+
+def _check_header(name: str, member: IO[bytes], most: int) -> None:
+    """Refuse an array of more than so many numbers, of at most 128 bits each."""
+    if npy.read_magic(member) != (1, 0):  # of longer headers, which arrays of numbers have not
+        raise ValueError(f"{name} is no array of numbers")
+    shape, _, dtype = npy.read_array_header_1_0(member)
+    if math.prod(shape) > most or dtype.itemsize > 16:
+        raise ValueError(
+            f"{name} is {dtype} of shape {shape}, and nothing that it can be compared with has "
+            f"more than {most:,} numbers"
+        )
+
+
 def make_directory(path: Given) -> None:
     """Make a directory and those above it, if it is not there."""
     directory = as_path(path)
@@ -223,12 +274,33 @@ def held(path: Given) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ENOLCK:
             raise WriteError(f"{file} can't be locked: {_reason(error)}") from None
+    _held.add(lock)
     try:
         yield
     finally:
+        _held.discard(lock)
         with contextlib.suppress(OSError):  # Windows keeps what is open, and filelock removes it
             os.unlink(file)  # while it is locked, so that nobody else's is removed
         lock.release()
+
+
+def _let_go_in_fork() -> None:
+    """Close the locks that a forked process inherits, which would hold them after its parent.
+
+    The parent's lock stays: it is freed when the last descriptor of it is closed, or by itself.
+    """
+    for lock in _held:
+        descriptor = getattr(getattr(lock, "_context", None), "lock_file_fd", None)
+        if descriptor is not None:
+            os.close(descriptor)
+            lock._context.lock_file_fd = None
+    _held.clear()
+
+
+# The locks that this process holds.
+_held: set[Any] = set()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_in_fork)
 
 
 def _replace(target: Path, content: bytes, old: os.stat_result | None) -> None:

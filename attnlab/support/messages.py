@@ -1,21 +1,21 @@
-"""What is said to a reader: a template with values, in English; views say it in other languages."""
+"""English messages as templates with values, which views can translate."""
 
 from __future__ import annotations
 
 import re
 
-# What files have as finished English.
+# Templates of messages that files store as plain text.
 MODEL = "GPT2: {layers} layers of {heads} heads, width {width}, {parameters} parameters, {dtype}"
 EDITED = ", edited: {paths}"
 
 
 class Message(str):
-    """A template with its values filled in: a string that knows what it was made of.
+    """A str made from a template, which it keeps for translation.
 
     Attributes
     ----------
     template : in English, with {names}
-    values : by name; those that are messages are said in the reader's language too
+    values : by name; messages among them are translated too
     """
 
     template: str
@@ -28,7 +28,7 @@ class Message(str):
 
 
 def recognised(text: str, *templates: str) -> str:
-    """The message that a file has as finished English, if it is one of these."""
+    """Recover the `Message` from its text, if it matches one of the templates."""
     for template in templates:
         pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*)", re.escape(template))
         if found := re.fullmatch(pattern, text, re.DOTALL):

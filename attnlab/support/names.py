@@ -1,14 +1,11 @@
-"""What other tools call things, and what they are called here.
-
-Asking a result for one of these names is answered by the name that it has here.
-"""
+"""Names in other tools, and the names here, for hints in error messages."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container
 
-# Their name, whose it is, and where it is found here, from a trace on; l is a layer, h a head.
+# Their name, the tool, and the path here, from a trace; l is a layer, h a head.
 NAMES = (
     ("hook_embed", "TransformerLens", "token_embedding"),
     ("hook_pos_embed", "TransformerLens", "position_embedding"),
@@ -37,7 +34,7 @@ NAMES = (
     ("c_proj", "transformers", "blocks[l].attention.W_O, blocks[l].mlp.W_2"),
 )
 
-# What a model of theirs has, whose it is, and what gives the same here.
+# An attribute of their models, the tool, and the equivalent here.
 OF_MODELS = (
     ("run_with_cache", "TransformerLens", "model.trace(text)"),
     ("run_with_hooks", "TransformerLens", "model.trace(text).edited({path: function})"),
@@ -54,17 +51,17 @@ OF_MODELS = (
     ("state_dict, named_parameters", "transformers", "model.parameters"),
 )
 
-# How the parts that have numbers stand in those paths.
+# Placeholders for numbers in paths.
 NUMBERED = {"blocks": "blocks[l]", "heads": "heads[h]"}
 
 
 def hint_for(name: str, place: str = "", of_layer: Container[str] = ()) -> str:
-    """Where to find here what another tool calls `name`, as the end of a message; "" if unknown.
+    """The end of a message: the path here of what another tool calls `name`; "" if unknown.
 
     Parameters
     ----------
-    place : where in a trace the result stands that was asked, such as blocks.1.attention.heads.2
-    of_layer : names of the layer's steps that the result has its part of
+    place : the path of the result that was asked, such as blocks.1.attention.heads.2
+    of_layer : names of the layer's steps that the result also has
     """
     bare = name.removeprefix("hook_")
     place = re.sub(r"(blocks|heads)\.\d+", lambda found: NUMBERED[found[1]], place)
@@ -78,7 +75,7 @@ def hint_for(name: str, place: str = "", of_layer: Container[str] = ()) -> str:
 
 
 def hint_of_model(name: str) -> str:
-    """What gives here what a model of another tool has under `name`; "" if unknown."""
+    """The end of a message: the equivalent of another tool's model attribute, or ""."""
     for theirs, tool, ours in OF_MODELS:
         names = theirs.split(", ")
         if name in names:
@@ -87,14 +84,14 @@ def hint_of_model(name: str) -> str:
 
 
 def hint_in_path(path: str) -> str:
-    """As `hint_for`, of a path that ends in a name of another tool, with the path's own layer."""
+    """Like `hint_for`, for a path that ends in another tool's name, with the path's layer."""
     hint = hint_for(path.rpartition(".")[2])
     layer = re.match(r"blocks\.(\d+)\.", path)
     return hint.replace("blocks[l]", f"blocks.{layer[1]}") if layer else hint
 
 
 def _one_of(ours: str, index: int, count: int) -> str:
-    """Of several paths, the one that belongs to one of as many names; all where they are not."""
+    """The path for one of several names; all paths if their number differs."""
     paths = ours.split(", ")
     if len(paths) != count:
         return ours
@@ -103,7 +100,7 @@ def _one_of(ours: str, index: int, count: int) -> str:
 
 
 def _from(place: str, path: str, of_layer: Container[str]) -> str:
-    """A path as it is typed behind the result at a place, where that is above or beside it."""
+    """A path relative to the result at a place, if possible."""
     if place and path.startswith(f"{place}."):
         return path.removeprefix(f"{place}.")
     layer, _, name = path.rpartition(".")
@@ -111,14 +108,14 @@ def _from(place: str, path: str, of_layer: Container[str]) -> str:
 
 
 def dotted(path: str) -> str:
-    """A path that has its numbers as Python's indices, blocks[1].mid, as it is written here."""
+    """A path with Python indices, blocks[1].mid, in the form used here, blocks.1.mid."""
     return re.sub(r"\[(-?\d+)\]", r".\1", path)
 
 
 def dots_hint(path: str) -> str:
-    """How such a path is written, as the end of a message; "" of any other."""
+    """The end of a message about a path with Python indices; "" for others."""
     here = dotted(path)
     if here == path:
         return ""
     example = "such as blocks.0.mid" if ".-" in here else here
-    return f"; numbers in a path stand between dots, from 0 on: {example}"
+    return f"; in a path, write numbers between dots, from 0: {example}"

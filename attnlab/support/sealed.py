@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
@@ -12,12 +12,14 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError, MissingFileError, ResumeError, quoted
+from attnlab.support.checks import errors_of
 from attnlab.support.files import Given, open_regular, write_whole
 from attnlab.support.tables import printable
 
 FORMAT, SEAL = "format", "sha256"
 
 Buffer: TypeAlias = bytes | memoryview
+Shapes: TypeAlias = dict[str, tuple[int, ...]]
 
 
 def write_sealed(
@@ -32,9 +34,17 @@ def write_sealed(
 
 
 def read_sealed(
-    path: Path, format: str, unreadable: type[AttnlabError]
+    path: Path,
+    format: str,
+    unreadable: type[AttnlabError],
+    check: Callable[[dict[str, str], Shapes], object] = lambda words, shapes: None,
 ) -> tuple[dict[str, AnyArray], dict[str, str]]:
     """What `write_sealed` wrote, tensors and metadata.
+
+    Parameters
+    ----------
+    check : raises where metadata and shapes of tensors are not what is expected, before any number
+        is read
 
     Raises
     ------
@@ -46,17 +56,24 @@ def read_sealed(
     try:
         open_regular(path).close()  # a pipe can't be mapped into memory, as a file is below
         with safe_open(path, framework="np") as content:
-            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
             metadata = dict(content.metadata() or {})
+            if metadata.get(FORMAT) != format:
+                raise unreadable(
+                    f"{path} can't be read: its format must be {format!r}, and is "
+                    f"{quoted(metadata.get(FORMAT))}"
+                )
+            names = content.keys()
+            with errors_of(unreadable, f"{path} is not whole"):
+                check(
+                    metadata, {name: tuple(content.get_slice(name).get_shape()) for name in names}
+                )
+            tensors = {name: content.get_tensor(name) for name in names}
     except FileNotFoundError:
         raise MissingFileError(f"there is no {path}") from None
+    except unreadable:
+        raise
     except (OSError, TypeError, ValueError, SafetensorError) as error:
         raise unreadable(f"{path} can't be read: {error}") from None
-    if metadata.get(FORMAT) != format:
-        raise unreadable(
-            f"{path} can't be read: its format must be {format!r}, and is "
-            f"{quoted(metadata.get(FORMAT))}"
-        )
     seal = metadata.pop(SEAL, None)
     if seal != checksum(metadata, tensors):
         raise unreadable(f"{path} is not what was written: its checksum differs")

@@ -194,7 +194,7 @@ def labels(given: Iterable[object] | None, count: int, of: str) -> list[str]:
         texts = [printable(str(label)) for label in (range(count) if given is None else given)]
     except Exception:  # an object may raise what it likes when it is gone through, or shown
         raise InvalidTypeError(
-            f"{of} must be {count} labels, such as tokens.symbols; given {quoted(given)}"
+            f"{of} must be {count} labels, such as tokens.symbols; got {quoted(given)}"
         ) from None
     if len(texts) != count:
         raise InvalidValueError(f"{len(texts)} labels given for {count} {of}")

@@ -16,6 +16,7 @@ import numpy as np
 
 from attnlab.errors import InvalidValueError, VocabularyError, quoted
 from attnlab.steps import Part
+from attnlab.support.checks import errors_of
 from attnlab.text.tokens import BYTES
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ PIECES = (
     r"| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
     r"|\s+(?!\S)|\s+"
 )
+
+# The most white space in a row. Of a million tiktoken's regular expression gives up, by a panic in
+# Rust, which writes its stack to stderr.
+MOST_SPACE = 900_000
 
 # The byte that a symbol's character stands for.
 BYTE_OF = np.zeros(max(map(ord, BYTES)) + 1, np.uint8)
@@ -80,10 +85,16 @@ class Merges:
             )
         if not self._in_order or self._encoding is None:
             return None
-        try:
+        if len(text) > MOST_SPACE and (
+            (longest := max((len(run[0]) for run in re.finditer(r"\s+", text)), default=0))
+            > MOST_SPACE
+        ):
+            raise InvalidValueError(
+                f"text has {longest:,} white-space characters in a row, and tiktoken can cut "
+                f"{MOST_SPACE:,}: leave some out"
+            )
+        with errors_of(InvalidValueError, "text can't be cut into tokens"):
             ids = self._encoding.encode_ordinary(text)
-        except ValueError as error:  # its regular expression gives up on a million spaces
-            raise InvalidValueError(f"text can't be cut into tokens: {error}") from None
         return ids if self._are_listed(ids) else None
 
     @Part

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
 from attnlab.errors import (
-    AttnlabError,
     InvalidTypeError,
     InvalidValueError,
     MissingExtraError,
@@ -19,7 +18,7 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.steps import Part
-from attnlab.support.checks import as_count, as_flag
+from attnlab.support.checks import as_count, as_flag, errors_of
 from attnlab.support.files import Given, as_path, write_whole
 from attnlab.text.bpe import GPT2Encoding, is_byte_level, is_gpt2
 from attnlab.text.tokenizer_files import (
@@ -102,7 +101,7 @@ class Tokenizer:
             or not isinstance(merges, Sequence)
         ):
             raise InvalidTypeError(
-                "a vocabulary is a dict of ids, and merges are a list of pairs; given "
+                "a vocabulary is a dict of ids, and merges are a list of pairs; got "
                 f"{quoted(ids)} and {quoted(merges)}"
             )
         return cls(byte_pairs(dict(ids), merges))
@@ -200,7 +199,7 @@ class Tokenizer:
             is too long for tiktoken.
         """
         if not isinstance(text, str):
-            raise InvalidTypeError(f"text must be a str; given {type(text).__name__}")
+            raise InvalidTypeError(f"text must be a str; got {type(text).__name__}")
         special = as_flag(special, "special")
         try:
             text.encode("utf-8")
@@ -213,8 +212,21 @@ class Tokenizer:
             if ids is not None:
                 return ids
         library = self._library if special else self._library_for_plain_text
-        with _errors_told(InvalidValueError, "text can't be cut into tokens"):
+        with errors_of(InvalidValueError, "text can't be cut into tokens"):
             return list(library.encode(text).ids)
+
+    def check_length(self, text: str, most: int) -> None:
+        """Refuse a text that can't have `most` tokens or fewer, before they are made.
+
+        Where symbols stand for bytes, no token holds more characters than its symbol.
+        """
+        if len(text) > most and self._gpt2 is not None:
+            room = most * self.vocabulary.longest
+            if len(text) > room:
+                raise InvalidValueError(
+                    f"a text of {len(text):,} characters is too long: the model has {most} "
+                    f"positions, which hold {room:,} characters at most; give a shorter text"
+                )
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of tokens; bytes that form no character become �.
@@ -310,7 +322,7 @@ class LibraryVocabulary(Vocabulary):
         return self._decoded(check_ids(ids, len(self)).tolist())
 
     def _decoded(self, ids: list[int]) -> bytes:
-        with _errors_told(InvalidValueError, "tokens can't be written as text"):
+        with errors_of(InvalidValueError, "tokens can't be written as text"):
             return self._library.decode(ids, skip_special_tokens=False).encode()
 
 
@@ -335,16 +347,5 @@ def _library(settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
             "tiktoken can't cut this text into the tokens of this vocabulary, or is not installed; "
             "tokenizers can: pip install tokenizers (attnlab's optional extra 'tokenizers')"
         ) from None
-    with _errors_told(VocabularyError, "the tokenizers library can't take this tokenizer.json"):
+    with errors_of(VocabularyError, "the tokenizers library can't take this tokenizer.json"):
         return tokenizers.Tokenizer.from_str(json.dumps(settings))
-
-
-@contextmanager
-def _errors_told(kind: type[AttnlabError], what: str) -> Iterator[None]:
-    """Raise what the tokenizers library raises, a panic in Rust included, as an error of ours."""
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:
-        raise kind(f"{what}: {quoted(str(error), 200)}") from None

@@ -110,7 +110,7 @@ def checked(settings: object) -> Settings:
         return settings
     if not isinstance(settings, Mapping):
         raise InvalidTypeError(
-            f"a tokenizer is made of what tokenizer.json holds, a dict; given {quoted(settings)}"
+            f"a tokenizer is made of what tokenizer.json holds, a dict; got {quoted(settings)}"
         )
     parts = {name: settings.get(name) for name in PARTS}
     for name, part in parts.items():

@@ -224,7 +224,7 @@ def checked_tokens(tokens: Iterable[Token]) -> tuple[Token, ...]:
         if all(isinstance(token, Token) for token in kept):
             return kept
     raise InvalidTypeError(
-        "Tokens are made of a list of Token, and by a model's tokenizer.tokens(text); given "
+        "Tokens are made of a list of Token, and by a model's tokenizer.tokens(text); got "
         f"{quoted(tokens)}"
     )
 
@@ -254,7 +254,7 @@ def as_tokens(
     if tokens is None:
         raise InvalidTypeError(
             f"{name} must be a list of texts, one for each of the {count} {of}, such as "
-            f"['猫', '吃', '鱼']; given {quoted(texts)}"
+            f"['猫', '吃', '鱼']; got {quoted(texts)}"
         )
     if len(tokens) != count:
         raise InvalidValueError(f"{len(tokens)} {name} given for {count} {of}")
@@ -291,6 +291,11 @@ class Vocabulary:
     def ids(self) -> Ids:
         """The ids that belong to a token, int64."""
         return read_only(np.array(sorted(self._symbols), dtype=np.int64))
+
+    @Part
+    def longest(self) -> int:
+        """How many characters the longest symbol has."""
+        return max(map(len, self._symbols.values()), default=0)
 
     def for_rows(self, rows: int) -> Vocabulary:
         """The same for an embedding of so many rows."""
@@ -331,7 +336,7 @@ class Vocabulary:
             return self.tokens([name])[0]
         if not isinstance(name, str):
             raise InvalidTypeError(
-                f"a token is named by its id or its text, such as ' dog'; given {quoted(name)}"
+                f"a token is named by its id or its text, such as ' dog'; got {quoted(name)}"
             )
         raw = name.encode(errors="surrogatepass")
         for id in self.ids.tolist():
@@ -376,11 +381,11 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
     array = as_ids(ids)
     if array.ndim != 1:
         given = f"shape {array.shape}" if array.ndim else quoted(ids, 40)
-        raise InvalidValueError(f"token ids must be one row of integers; given {given}")
+        raise InvalidValueError(f"token ids must be one row of integers; got {given}")
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
     if array.dtype.kind not in "iu":
-        raise InvalidTypeError(f"token ids must be integers; given {array.dtype}")
+        raise InvalidTypeError(f"token ids must be integers; got {array.dtype}")
     outside = np.flatnonzero((array < 0) | (array >= vocab_size))
     if outside.size:
         first = outside[0]
@@ -397,11 +402,11 @@ def as_ids(ids: ArrayLike) -> AnyArray:
         return np.asarray(ids)
     except ValueError:
         raise InvalidValueError(
-            "token ids must be one row of integers, or rows of equal length; given rows that are "
+            "token ids must be one row of integers, or rows of equal length; got rows that are "
             f"not: {quoted(ids)}"
         ) from None
     except Exception as error:  # an object may make its array as it likes
         raise InvalidTypeError(
-            f"token ids must be one row of integers; given {quoted(ids, 40)}, of which no array "
+            f"token ids must be one row of integers; got {quoted(ids, 40)}, of which no array "
             f"can be made: {quoted(error)}"
         ) from None

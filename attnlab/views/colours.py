@@ -1,6 +1,6 @@
-"""The colours of every view: blue below zero, orange above, which colour-blind eyes tell apart.
+"""The colours of every view: blue below zero, orange above, distinct in all colour vision.
 
-How large a number is shows in lightness, so that it reads the same with any colour vision.
+Lightness alone gives a number's size.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from attnlab.views.scale import SHADES
 
 
 class Theme(NamedTuple):
-    """One set of colours, as CSS and matplotlib write them.
+    """Colours as #rrggbb.
 
     Attributes
     ----------
-    paper, ink, faint : background, text, and text beside the point
-    negative, zero, positive : of a number; what lies between is mixed
-    masked : the stripes over what a mask took away
+    paper, ink, faint : background, text and secondary text
+    negative, zero, positive : the ends and the middle of the palette
+    masked : stripes over masked cells
     """
 
     paper: str
@@ -33,12 +33,12 @@ class Theme(NamedTuple):
 
     @cache  # noqa: B019 (there are two themes)
     def palette(self) -> tuple[str, ...]:
-        """The colours of numbers by `scale.place`: from negative over zero to positive."""
+        """The colours by `scale.place`, from negative through zero to positive."""
         below, above = (shades(self, end, SHADES + 1) for end in (self.negative, self.positive))
         return (*below[:0:-1], *above)
 
     def as_data(self) -> dict[str, str]:
-        """The palette for the page, with 1 for each colour on which white is read better."""
+        """The palette for the page, with a 1 for each colour that needs white text."""
         palette = self.palette()
         return {
             "colours": "".join(colour[1:] for colour in palette),
@@ -63,7 +63,7 @@ def ink_on(colour: str) -> str:
 
 
 def shades(theme: Theme, end: str, count: int) -> list[str]:
-    """Colours from zero's to another one in equal steps, as CSS mixes them `in oklab`."""
+    """Colours from zero's to `end` in equal steps, mixed in OKLab."""
     first, last = oklab(theme.zero), oklab(end)
     shares = [n / (count - 1) for n in range(count)]
     return [
@@ -72,15 +72,21 @@ def shades(theme: Theme, end: str, count: int) -> list[str]:
     ]
 
 
+def levels(colour: str) -> tuple[int, int, int]:
+    """Red, green and blue of #rrggbb, 0 to 255."""
+    r, g, b = bytes.fromhex(colour[1:])
+    return r, g, b
+
+
 def linear(colour: str) -> Lab:
     """Red, green and blue of #rrggbb as amounts of light, 0 to 1."""
-    coded = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    coded = (level / 255 for level in levels(colour))
     r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in coded)
     return r, g, b
 
 
 def oklab(colour: str) -> Lab:
-    """Of #rrggbb lightness and both axes of colour.
+    """Lightness, green-red and blue-yellow of #rrggbb.
 
     Source: Björn Ottosson, "A perceptual color space for image processing" (2020).
     """
@@ -96,7 +102,7 @@ def oklab(colour: str) -> Lab:
 
 
 def hexadecimal(lab: Iterable[float]) -> str:
-    """#rrggbb of an OKLab colour, cut to what a screen has."""
+    """#rrggbb of an OKLab colour, clipped to sRGB."""
     lightness, a, b = lab
     l_ = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
     m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3

@@ -1,6 +1,6 @@
-"""One number of a step, worked out by the formulas that explain it, and held to what is stored.
+"""Evaluate the formulas that explain one number of a step, and compare with the stored number.
 
-`lines_of` gives the lines; `attnlab.views.explanations` declares them.
+`lines_of` returns the lines; `attnlab.views.explanations` declares them.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from attnlab.views.places import called, number_in_words
 from attnlab.views.shown import Result, axis_of
 from attnlab.views.terms import Line, Parts, Table, Term, printed
 
-# Up to so many products, or other terms of a sum, all are written; of more the largest.
+# Sums of up to this many products, or other terms, are written in full; of longer ones, the largest
+# terms.
 PRODUCTS_WHOLE, TERMS_WHOLE, TERMS_SHOWN = 12, 64, 8
 
-# What a step's floats may lose, in units of what `Rounded` counts; and, as a share of the number,
-# what is no disagreement since no digit shows it.
+# Allowed differences: in units of `Rounded.lost`, and relative to the number, below printed digits.
 NOISE, UNSEEN = 8.0, 1e-5
 
-# Steps that a long attention makes of some rows at a time, to other bits than those looked at.
+# Steps that are computed by blocks of rows for long texts, which may change rounding.
 IN_BLOCKS = ("raw_scores", "scores", "masked_scores", "weights")
 
 
 @dataclass(frozen=True, eq=False)
 class StepNumber:
-    """One number of a step; where its index has a slice, a row of them.
+    """One number of a step, or a row of them if the index has a slice.
 
     Attributes
     ----------
     result, name : the step
-    index : where the number is in the step's array
-    equation : what makes the step; None where it is given
-    needs : of the equation's parameters, path and value
+    index : into the step's array
+    equation : computes the step; None if it is given
+    needs : path and value of each parameter of the equation
     stored : the number
-    made : what the equation makes, which is the number unless it is edited
+    made : the equation's result, which differs if the step is edited
     numbers : what is printed, unrounded
     """
 
@@ -70,27 +70,27 @@ class StepNumber:
 
     @property
     def explained(self) -> Explained | None:
-        """How it comes about; None where it is given, or only stands elsewhere."""
+        """Its explanation; None if it is given, or only moved from another step."""
         found = EXPLANATIONS.get(self.equation) if self.equation else None
         return found[self.needs["activation"][1]] if isinstance(found, dict) else found
 
-    # ---- what the names of formulas stand for ----------------------------------------------------
+    # ---- names in formulas -----------------------------------------------------------------------
 
     @cached_property
     def places(self) -> dict[str, Any]:
-        """Which row and column of what it is made of."""
+        """Its row and column in its inputs."""
         names = ("row", "column")[-len(self.index) :] if self.index else ()
         places = dict(zip(names, self.index, strict=True))
         return places | {"row": places["row"] - self.rows_cached} if self.rows_cached else places
 
     @property
     def rows_cached(self) -> int:
-        """How many rows of keys or values the equation finds in the cache."""
+        """The number of rows of K or V that come from the cache."""
         is_extended = self.name in ("K", "V") and "x" in self.needs
         return int(self.result.tokens_before) if is_extended else 0
 
     def called(self, parameter: str) -> str:
-        """The name of what the equation is given, as the step's formula has it."""
+        """A parameter's name in the step's formula."""
         path, value = self.needs[parameter]
         name = path.rpartition(".")[2].removeprefix("rows_of_")
         if name == "memory" and value is self.result.X:
@@ -98,7 +98,7 @@ class StepNumber:
         return name
 
     def index_of(self, tree: Tree) -> tuple[Any, ...]:
-        """The index that a formula asks for, such as [row, :]."""
+        """The index in a formula, such as [row, :]."""
         _, parameter, *places = tree
         return tuple(
             slice(None)
@@ -112,16 +112,16 @@ class StepNumber:
         )
 
     def found(self, tree: Tree) -> Any:
-        """The numbers that a formula asks for."""
+        """The numbers at a place in a formula."""
         if isinstance(tree, str):
             return self.needs[tree][1]
         value, index = self.needs[tree[1]][1], self.index_of(tree)
-        if not isinstance(value, np.ndarray):  # rows that are read one by one
+        if not isinstance(value, np.ndarray):  # reads single rows from disk
             return value[np.array(index[:1])][0][index[1:]]
         return value[index]
 
     def axis_of(self, tree: Tree) -> str:
-        """The axis along which a formula takes all numbers."""
+        """The axis that `:` stands for in a formula."""
         place, _, name = self.needs[tree[1]][0].rpartition(".")
         if place != self.result.path or name not in self.result.steps:
             return ""
@@ -131,7 +131,7 @@ class StepNumber:
     # ---- computing -------------------------------------------------------------------------------
 
     def present(self, tree: Tree) -> Tree:
-        """A formula without what there is none of; None where nothing is left."""
+        """A formula without absent parameters; None if nothing is left."""
         match tree:
             case str() | ("at", *_):
                 name = tree if isinstance(tree, str) else tree[1]
@@ -147,7 +147,7 @@ class StepNumber:
         return tree
 
     def value(self, tree: Tree) -> Rounded:
-        """What a formula comes to."""
+        """Evaluate a formula."""
         match tree:
             case str() if tree in CONSTANTS:
                 return Rounded(CONSTANTS[tree][0])
@@ -166,7 +166,7 @@ class StepNumber:
         return Rounded(np.float64(tree))
 
     def lost(self, tree: Tree) -> Any:
-        """By what the numbers that an equation was given may differ from those looked at."""
+        """How much a step's numbers may differ from those used, if computed by blocks of rows."""
         if isinstance(tree, str) or not getattr(self.result, "by_rows", False):
             return 0.0
         if tree[1] not in IN_BLOCKS or self.needs[tree[1]][0] != self.beside(tree[1]):
@@ -179,10 +179,9 @@ class StepNumber:
 
     @cached_property
     def worked(self) -> list[tuple[Formula, Tree, Rounded]]:
-        """Its formulas, those that compute something, each with what it comes to.
+        """The formulas that compute something, with their results.
 
-        A formula of which only one name is left, as dropout is not there, is none: the name stands
-        for what it would.
+        A formula of which only one name is left, for example without dropout, is skipped.
         """
         assert self.explained is not None
         done: list[tuple[Formula, Tree, Rounded]] = []
@@ -203,11 +202,11 @@ class StepNumber:
 
     @property
     def expected(self) -> Rounded:
-        """What its formulas come to."""
+        """The result of its formulas."""
         return self.worked[-1][2]
 
     def checked(self, expected: Rounded) -> Any:
-        """What the equation makes, once it is known to follow from the numbers before it."""
+        """The equation's result, checked against the formulas' result."""
         reached, made = expected.value, np.asarray(self.made, np.float64)
         dtype = np.asarray(self.stored).dtype
         eps = float(np.finfo(dtype).eps) if dtype.kind == "f" else float(np.finfo(float).eps)
@@ -223,13 +222,13 @@ class StepNumber:
         if np.ndim(agrees):
             name += f" of {number_in_words(self.result, 'Tk', which, np.size(agrees))}"
         raise DisagreementError(
-            f"{name} is stored as {printed(np.atleast_1d(made)[which])}, and the numbers that it "
-            f"is made of lead to {np.atleast_1d(reached)[which]:.6g}"
+            f"{name} is stored as {printed(np.atleast_1d(made)[which])}, but computing it again "
+            f"gives {np.atleast_1d(reached)[which]:.6g}"
         )
 
     @property
     def follows_an_edit(self) -> bool:
-        """Whether the step is another one because of an edit that is not its own."""
+        """Whether the step is changed by an edit of the whole that it is part of."""
         place, _, _ = self.result.path.partition(".heads.")
         names = {self.name, "QKV"} if self.name in ("Q", "K", "V") else {self.name}
         edited = set(self.result.edited_steps)
@@ -238,7 +237,7 @@ class StepNumber:
     # ---- writing ---------------------------------------------------------------------------------
 
     def located(self, tree: Tree) -> str:
-        """A place as NumPy would be asked for it, such as X[7, 3], and X[7, i] of a row."""
+        """A place in NumPy's notation, such as X[7, 3], or X[7, i] for a row."""
         if isinstance(tree, str):
             return self.called(tree) if tree in self.needs else tree
         along = "key" if ":" in tree and self.axis_of(tree) == "Tk" else "i"
@@ -246,7 +245,7 @@ class StepNumber:
         return located(self.called(tree[1]), index)
 
     def term(self, tree: Tree, *, is_named: bool = False) -> Term:
-        """A number of a formula; what is one of a step is kept among the numbers printed."""
+        """A number in a formula; numbers of steps are recorded in `numbers`."""
         match tree:
             case ("max", row):
                 (largest,) = self.terms(row, [int(self.found(row).argmax())])
@@ -265,7 +264,7 @@ class StepNumber:
         return Term(value, name, path, index, is_named)
 
     def terms(self, row: Tree, picked: Sequence[int] | None = None) -> list[Term]:
-        """The numbers of a row, or some of them, each with its place."""
+        """The numbers of a row, or the `picked` ones, as terms."""
         index, path = self.index_of(row), self.needs[row[1]][0]
         name, numbers = self.called(row[1]), np.asarray(self.found(row), np.float64)
         terms = []
@@ -275,7 +274,7 @@ class StepNumber:
         return terms
 
     def in_numbers(self, tree: Tree) -> Parts:
-        """A formula with its numbers, before its result: of one number its name, as that is it."""
+        """A formula with its numbers, before its result; a single number is written by name."""
         if tree is None:
             return ["1 = "]
         if tree in CONSTANTS:
@@ -294,31 +293,33 @@ class StepNumber:
         return "".join(write(tree, self.located, lambda _: False))
 
     def result_of(self, made: Any) -> Parts:
-        """What the equation makes, and what is there instead where it is edited."""
+        """The equation's result, and the value that an edit replaced it with."""
         made, stored = plain(made), plain(self.stored)
         here = Term(made, located(self.name, self.index), self.path, self.index)
         if made == stored:
             return [here]
         return [
             here,
-            Message("; edited: {stored} instead of {made}", stored=Term(stored), made=Term(made)),
+            Message(
+                "; edited here: {stored} instead of {made}", stored=Term(stored), made=Term(made)
+            ),
         ]
 
 
 def plain(value: Any) -> Any:
-    """Numbers as Python and JSON have them; a function's name."""
+    """A value for JSON: Python numbers, lists, or a function's name."""
     if callable(value):
         return value.__name__
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def located(name: str, index: Sequence[Any]) -> str:
-    """A number as NumPy would be asked for it, such as X[7, 3]."""
+    """A number's place in NumPy's notation, such as X[7, 3]."""
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
 def replaced(tree: Tree, names: Mapping[str, Tree]) -> Tree:
-    """A formula with others in the place of names."""
+    """Substitute names in a formula."""
     if isinstance(tree, tuple):
         return tuple(replaced(one, names) for one in tree)
     return names.get(tree, tree) if isinstance(tree, str) else tree
@@ -328,16 +329,11 @@ def replaced(tree: Tree, names: Mapping[str, Tree]) -> Tree:
 
 
 def lines_of(one: StepNumber, *, whole: bool = False) -> list[Line | Table]:
-    """The lines that explain a number, those of other steps on its way first.
+    """The lines that explain a number.
 
     Parameters
     ----------
-    whole : whether a table of products has all of them
-
-    Raises
-    ------
-    DisagreementError
-        The formulas do not lead to the stored number.
+    whole : whether to show all products in a table
     """
     is_step = one.name in one.result.steps
     heading = one.result.heading_of(one.name) if is_step else f"{one.name} = softmax(logits)"
@@ -362,23 +358,23 @@ def lines_of(one: StepNumber, *, whole: bool = False) -> list[Line | Table]:
 
 
 def given(one: StepNumber) -> Parts:
-    """What nothing is computed for."""
+    """The parts of a line without computation."""
     return [f"{located(one.name, one.index)} = ", *one.result_of(one.made)]
 
 
 def moved(one: StepNumber) -> Parts:
-    """A number of another step, in another place or under another name."""
+    """The parts of a line for a number copied from another step."""
     (_, (path, source)), *others = one.needs.items()
     shape = np.shape(source)
     assert one.equation is not None
     move = partial(one.equation, **{name: value for name, (_, value) in others})
-    # Each number's place along each axis goes the way of the number.
+    # Move the indices along each axis as the equation moves the numbers.
     places = (np.broadcast_to(axis, shape) for axis in np.ogrid[tuple(map(slice, shape))])
     where = tuple(int(move(along)[one.index]) for along in places)
     number = source[where] if where else source
     place, _, name = path.rpartition(".")
     called = located(name if place == one.result.path else path, where)
-    # Where the whole is edited in this part, the number there is the edited one.
+    # If the whole is edited here, the number is the edited one.
     made = one.made if number == one.stored else one.checked(Rounded(np.float64(number)))
     result = one.result_of(made)
     return [Term(plain(number), called, path, where, is_named=True), " = ", *result]
@@ -387,7 +383,7 @@ def moved(one: StepNumber) -> Parts:
 def line_of(
     one: StepNumber, formula: Formula, tree: Tree, result: Parts, heading: str, whole: bool
 ) -> Line | Table:
-    """One formula with its numbers and what it comes to."""
+    """One formula with its numbers and result."""
     values = {name: named(one, parse(text)) for name, text in formula.where.items()}
     match tree:
         case ("sum", ("*", first, second)):
@@ -406,7 +402,7 @@ def line_of(
 
 
 def named(one: StepNumber, tree: Tree) -> str | Message:
-    """What stands for a name in a heading: a place, or how many there are."""
+    """The value of a name in a heading: a place or a count."""
     match tree:
         case ("len", _):
             return str(one.value(tree).value)
@@ -419,7 +415,7 @@ def named(one: StepNumber, tree: Tree) -> str | Message:
 
 
 def added(one: StepNumber, tree: Tree) -> tuple[Parts, dict[str, Any]]:
-    """The terms of a sum, of many the largest; and how many there are, in words."""
+    """The terms of a sum, or the largest of many; and counts for the heading."""
     terms = one.value(tree).value
     (row, *_) = leaves(tree)
     terms = terms[np.isfinite(one.found(row))]
@@ -443,7 +439,7 @@ def products(
     result: Parts,
     whole: bool,
 ) -> Table:
-    """A sum of products as a table, of many the largest ones and what the others add up to."""
+    """A sum of products as a table: all, or the largest of many and the sum of the rest."""
     columns = [one.terms(first), one.terms(second)]
     x, w = (np.array([term.value for term in column]) for column in columns)
     numbers = x * w

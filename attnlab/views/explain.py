@@ -1,4 +1,4 @@
-"""The arithmetic of one number of any step, as text to follow with a pencil."""
+"""Explain the arithmetic of one number of any step."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from attnlab.views.rows import STEPS, explain_row
 from attnlab.views.shown import Result, axis_of
 from attnlab.views.terms import Line
 
-# What softmax makes of logits, which is no step: it depends on how the next token is drawn.
+# Not a step of the model, because it depends on the sampling settings.
 PROBABILITIES = "probabilities"
 
-# Which number is meant along an axis: by its place, or by a token's text; None for the default.
+# An index along an axis, or a token's text; None for the default.
 Wanted: TypeAlias = int | str | None
 
-# Where a number is along an axis: what stands along it, the place, and it in words.
+# A number's place along an axis: the axis's kind, the index, and its name.
 Place: TypeAlias = tuple[str, int, str]
 
-# What stands along axes that are not components.
+# The kinds of axes other than components.
 KINDS = {
     "T": "token",
     "Tq": "query",
@@ -38,7 +38,7 @@ KINDS = {
 TOKENS = ("T", "Tq", "Tk")
 
 
-# What explanations are called, of a number with no, one and two places.
+# Titles of explanations with no, one and two places.
 TITLES = ("{title}: {name}", "{title}: {name}, {first}", "{title}: {name}, {first}, {second}")
 TITLES_OF = (
     "{title}: {name}",
@@ -54,36 +54,34 @@ def explain(
     component: Wanted = None,
     key: Wanted = None,
 ) -> Explanation:
-    """The arithmetic of one number of a step, or of a row of weights.
+    """Explain the arithmetic of one number of a step, or of a row of weights.
 
     Parameters
     ----------
     result, name : the step
-    token : which row, by a token's number or text, of a parameter the row's number; None for the
-        last token, or the first row
-    component : which number in it; of weights and the steps before them the key, of logits the
-        token of the vocabulary, by its id or its text. None for the first one; of logits for the
-        most probable; of weights, and the scores before them, for the whole row
-    key : the same, where it is a key
+    token : the row: a token's position or text, or a parameter's row; None for the last token or
+        the first row
+    component : the number in the row; for weights and scores, the key; for logits, a token's id or
+        text. None for the first; for logits, the most probable; for weights and scores, the whole
+        row
+    key : another name for component if it is a key
 
     Raises
     ------
     DisagreementError
-        The printed numbers do not lead to the stored one.
+        The printed numbers don't lead to the stored one.
     """
     is_probability = name == PROBABILITIES and "logits" in result.steps
     axes = result.axes_of("logits" if is_probability else name).split()
     if result.derivative_of:
-        raise InvalidValueError(
-            f"a gradient is not made as its step is, and is not explained: given {result.title}"
-        )
+        raise InvalidValueError(f"gradients can't be explained; got {result.title}")
     is_by_key = axes[-2:] == ["Tq", "Tk"]
     if key is not None and not is_by_key:
         raise InvalidValueError(f"{name} of {result.title} has no keys to choose from")
     if key is not None and component is not None:
-        raise InvalidValueError("key and component are the same here: give one of them")
+        raise InvalidValueError("key and component are the same here; give only one")
     component = key if component is None else component
-    if name == "rows_of_W_E":  # all of W_E, which is read in another way
+    if name == "rows_of_W_E":  # the same parameter
         return explain(result, "W_E", token, component)
     result = result.fork()
     if is_probability:
@@ -107,7 +105,7 @@ def explain(
 
 
 def explained(one: StepNumber, places: Sequence[Place]) -> Explanation:
-    """The lines of one number of a step, and what it is made of."""
+    """The explanation of one number of a step."""
     lines = lines_of(one)
     if made_of := [path for path, need in one.needs.values() if need is not None]:
         lines.append(Line(Message("made of"), [", ".join(made_of)]))
@@ -125,7 +123,7 @@ def explained(one: StepNumber, places: Sequence[Place]) -> Explanation:
 def explain_in_head(
     result: Result, name: str, axes: Sequence[str], token: Wanted, component: Wanted
 ) -> Explanation:
-    """A step that each head has for itself: the components of all heads lie side by side."""
+    """Explain a step that is split by head; components count through all heads."""
     if name not in STEPS and getattr(result, name) is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
     if axes[-2:] == ["Tq", "Tk"]:
@@ -144,7 +142,7 @@ def explain_in_head(
 def explain_probability(
     result: Result, axes: Sequence[str], token: Wanted, component: Wanted
 ) -> Explanation:
-    """What softmax makes of a logit: how probable its token is, at temperature 1."""
+    """Explain a token's probability at temperature 1."""
     if np.ndim(result.logits) > len(axes):
         raise of_several(result, "logits", result.logits.shape)
     places = placed(result, "logits", result.logits, axes, token, component)
@@ -163,23 +161,23 @@ def explain_probability(
 
 
 def of_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValueError:
-    """What to raise where one number of a step is one of several heads or sequences."""
+    """The error for a step with several heads or sequences."""
     path = f"{result.path}.heads.0.{name}".lstrip(".")
-    of_head = f", {path} as a path" if "heads" in result.children else ""
+    of_head = f" (path {path})" if "heads" in result.children else ""
     return InvalidValueError(
-        f"{result.title} has {name} of shape {shape}; to explain one, first take one head, as "
-        f".heads[h] of several{of_head}, or one sequence, as attention(Q[0], K[0], V[0])"
+        f"{result.title} has {name} of shape {shape}. To explain a number, first choose a head, "
+        f"such as .heads[0]{of_head}, or a sequence, such as attention(Q[0], K[0], V[0])"
     )
 
 
 def check_matrices(attention: Result) -> None:
-    """Refuse an attention of several heads or sequences."""
+    """Raise if an attention has several heads or sequences."""
     if len(attention.scores_shape) > 2 or attention.V.ndim > 2:
         raise of_several(attention, "weights", attention.scores_shape)
 
 
 def explain_weight(attention: Result, query: int, key: int) -> Explanation:
-    """One weight, from the products of a query's and a key's numbers to the stored value."""
+    """Explain one weight, from the dot product of query and key on."""
     weight = StepNumber.of(attention, "weights", (query, key))
     assert weight.explained is not None
     there = [name for name in weight.explained.way if getattr(attention, name) is not None]
@@ -204,15 +202,15 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
             name: plain(one.made) for name, one in steps.items() if attention.is_edited(name)
         },
     }
-    asks, looked_at = (
+    queries, keys = (
         axis_of(attention, axis, count)
         for axis, count in zip(("Tq", "Tk"), attention.scores_shape, strict=True)
     )
     title = Message(
         "{title}: the weight of key {key} for query {query}",
         title=attention.title,
-        query=called(asks.positions[query], asks.labels[query]),
-        key=called(looked_at.positions[key], looked_at.labels[key]),
+        query=called(queries.positions[query], queries.labels[query]),
+        key=called(keys.positions[key], keys.labels[key]),
     )
     return Explanation(title, purpose("weights"), numbers, lines)
 
@@ -223,14 +221,14 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
 def placed(
     result: Result, name: str, value: Any, axes: Sequence[str], token: Wanted, component: Wanted
 ) -> list[Place]:
-    """Where a number is along each axis: what stands along it, the place, and it in words."""
+    """A number's place along each axis."""
     wanted = {"token": token, "component": component}
     if len(axes) < 2:
         has = [*axes] and ["token" if axes[0] == "T" else "component"]
         for kind in wanted.keys() - has:
             if wanted[kind] is not None:
                 raise InvalidValueError(
-                    f"{name} of {result.title} has no {kind}s to choose from; given "
+                    f"{name} of {result.title} has no {kind}s to choose from; got "
                     f"{quoted(wanted[kind])}"
                 )
         wanted = {kind: wanted[kind] for kind in has}
@@ -258,7 +256,7 @@ def placed(
 
 
 def titled(result: Result, name: str, places: Sequence[Place]) -> Message:
-    """What a number is called: its result, its step, and its place along each axis."""
+    """A number's title: its result, its step and its places."""
     said = [Message("{kind} {number}", kind=Message(kind), number=word) for kind, _, word in places]
     is_of = bool(places) and places[0][0] in KINDS.values()
     template = (TITLES_OF if is_of else TITLES)[len(said)]

@@ -1,7 +1,4 @@
-"""An explanation of one number: lines and tables of terms, as text and in a notebook.
-
-What is said around the numbers are messages, which every view says in its reader's language.
-"""
+"""An explanation of one number, as text and in a notebook."""
 
 from __future__ import annotations
 
@@ -22,14 +19,14 @@ NOTE = Message("Numbers are rounded to {digits} digits; shorter ones are exact."
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation(PrintedAnywhere):
-    """The arithmetic as text; `print` and `repr` show it.
+    """The arithmetic of a number; `print` shows it.
 
     Attributes
     ----------
     title : what is explained
-    purpose : what its step is for, in a sentence
-    numbers : what is printed, unrounded, under the steps' names; float, int, bool, or lists
-    lines : each a `Line` or a `Table`, of terms
+    purpose : the purpose of its step
+    numbers : the printed numbers, unrounded, by step
+    lines : `Line`s and `Table`s
     """
 
     title: str
@@ -39,11 +36,11 @@ class Explanation(PrintedAnywhere):
 
     @property
     def note(self) -> str:
-        """How its numbers are written."""
+        """How the numbers are rounded."""
         return NOTE
 
     def text(self, width: int = WIDTH) -> str:
-        """The lines, none longer than `width` where its longest number fits."""
+        """The text, wrapped to `width` if the longest number fits."""
         width = as_count(width, "width", least=1)
         top = (self.title, self.purpose, NOTE)
         blocks = [[line for text in top for line in textwrap.wrap(text, width)], []]

@@ -1,12 +1,10 @@
-"""How one number of each step comes about: its equation again, for a number at [row, column].
+"""The explanation of each equation: how the number at [row, column] is computed.
 
     equations.scores: explained("raw_scores[row, column] / scale")
 
-A line is a formula of numbers: of lines before it, and of what the step is made of, by the names of
-the equation's parameters. What is at [row, :] is a row of them. The last line makes the step's
-number. Terminal, notebook, JSON and page compute and write the same lines: a sum of products as a
-table, any other sum term by term, and each number as a link to the step that it stands in. What a
-step is made without, such as a bias or dropout, drops out of its formulas.
+A line is a formula of earlier lines and of the equation's parameters; [row, :] is a row. The last
+line is the step's number. All views evaluate and write the same lines: a sum of products as a
+table, any other sum term by term. Absent parameters, such as a bias or dropout, are left out.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ class Formula:
 
     Attributes
     ----------
-    name : what later lines call its result; "" for the step's number, which comes last
+    name : of its result, for later lines; "" for the last
     formula : see `attnlab.views.formulas`
     heading : a template; "" for the formula itself
-    where : what stands in the heading's {places}, as formulas; {heading} is the step's own
-    note : what is said behind the line, a template likewise
+    where : formulas for the heading's {places}; {heading} is the step's own
+    note : a template for a note after the line
     """
 
     name: str
@@ -40,7 +38,7 @@ class Formula:
     note: str = ""
 
     def as_data(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """The line for JSON."""
         return {
             "name": self.name,
             "tree": parse(self.formula),
@@ -51,20 +49,14 @@ class Formula:
 
 
 class Explained(NamedTuple):
-    """How a step's numbers come about.
-
-    Attributes
-    ----------
-    lines : the last one makes the number
-    way : steps of the same result that are explained first, where they are there
-    """
+    """The lines of an explanation, and the earlier steps to explain first."""
 
     lines: tuple[Formula, ...]
     way: tuple[str, ...] = ()
 
 
 def explained(formula: str) -> Explained:
-    """A step that one line explains."""
+    """An explanation with one line."""
     return Explained((Formula("", formula, "{heading}"),))
 
 
@@ -85,7 +77,7 @@ def softmax(x: str, over: str) -> tuple[Formula, ...]:
 
 
 def activation(*lines: Formula) -> Explained:
-    """The lines of an activation, which lets a share of x pass."""
+    """The lines of an activation function, written as x times a share."""
     return Explained((*lines, Formula("", "hidden[row, column] * share", "{heading} = x · share")))
 
 
@@ -213,7 +205,7 @@ EXPLANATIONS: dict[Callable[..., Any], Explained | dict[Any, Explained]] = {
 
 
 def as_data() -> dict[str, Any]:
-    """The explanations by the names of equations and activations, as a page has them."""
+    """The explanations for the page, by equation or activation function."""
     of_activated = {name: (equations.activated, one) for name, one in ACTIVATIONS.items()}
     of_equations = {name: (name, one) for name, one in EXPLANATIONS.items()}
     return {

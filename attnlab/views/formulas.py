@@ -1,9 +1,9 @@
-"""Formulas of explanations: read from text, computed with numbers, and written out with them.
+"""Parse, evaluate and write the formulas of explanations.
 
     parse("stream[row, column] + kept")    ("+", ("at", "stream", "row", "column"), "kept")
 
-A formula is written as Python's. Read, it is a number, a name, or a tuple of an operation and what
-that is done to, which JSON has as lists: so the page can compute and write the same formula.
+Formulas have Python's syntax. A parsed formula is a number, a name, or a tuple of an operation and
+its operands, which the page gets as JSON.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ SIGNS: dict[type[ast.AST], str] = {
     ast.Gt: ">",
 }
 
-# Names that stand for the same number everywhere, and how they are written.
+# Constants, and how they are written.
 CONSTANTS = {"pi": (math.pi, "π"), "-inf": (-math.inf, "-inf")}
 
-# What a number near 0 may lose, in units of its kind's rounding: of float32 a subnormal.
+# Rounding of numbers near 0, in units of epsilon: a float32 subnormal.
 LEAST = float(np.finfo(np.float32).tiny)
 
 
@@ -66,7 +66,7 @@ def _tree(node: ast.AST) -> Tree:
             return ("at", name, *map(_tree, places))
         case ast.Subscript(ast.Name(name), place):
             return ("at", name, _tree(place))
-    raise ValueError(f"no formula has {ast.unparse(node)}")
+    raise ValueError(f"unsupported in a formula: {ast.unparse(node)}")
 
 
 def leaves(tree: Tree) -> Iterator[Tree]:
@@ -83,14 +83,14 @@ def leaves(tree: Tree) -> Iterator[Tree]:
 
 
 class Rounded(NamedTuple):
-    """Numbers, and what floats may have lost on the way to them, in units of their rounding."""
+    """Numbers with bounds of their rounding errors, in units of epsilon."""
 
     value: Any
     lost: Any = 0.0
 
 
 def rounded(value: Any, lost: Any) -> Rounded:
-    """The result of an operation, which is rounded once more."""
+    """The result of an operation, with one more rounding."""
     size = np.where(np.isfinite(value), np.abs(value), 0.0)
     return Rounded(value, lost + size + LEAST)
 
@@ -127,7 +127,7 @@ def largest(a: Rounded) -> Rounded:
 
 
 def sloped(function: Callable[[Any], Any], slope: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """A function with its slope, given x and the function's value there."""
+    """A function with its derivative, given x and f(x)."""
 
     def applied(x: Rounded) -> Rounded:
         value = function(x.value)
@@ -159,24 +159,24 @@ OPERATIONS: dict[str, Callable[..., Rounded]] = {
 
 # ---- writing -------------------------------------------------------------------------------------
 
-# How strongly an operation holds together what it is written between.
+# Operator precedence.
 STRENGTH = {"if": 0, ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
 WRITTEN = {"+": " + ", "-": " - ", "*": " · ", "/": " / ", ">": " > "}
 POWERS = {2: "²", 3: "³"}
 FRACTIONS = {0.5: "½"}
-NUMBERS = ("sum", "len", "max")  # which are written as what they come to
+NUMBERS = ("sum", "len", "max")  # written as their values
 
 
 def write(
     tree: Tree, leaf: Callable[[Tree], Any], is_negative: Callable[[Any], bool], place: int = 0
 ) -> list[Any]:
-    """A formula as text, with what is written for its names between the signs.
+    """Write a formula as parts of text.
 
     Parameters
     ----------
-    leaf : what is written for a name, a place, or what is written as one number
-    is_negative : whether that is to be in brackets after a sign
-    place : how strongly what stands around the formula holds it; 1 where it begins a sum
+    leaf : what to write for a name or a place
+    is_negative : whether that needs brackets after an operator
+    place : precedence of the surrounding operation
     """
     if isinstance(tree, int | float):
         return [FRACTIONS.get(tree, str(tree))]
@@ -208,5 +208,5 @@ def write(
         after = strength + (operation in "-/")  # a - (b - c), and a + b + c
         parts = [*part(left, strength), WRITTEN[operation], *part(right, max(after, 2))]
     if operation == ">":
-        return ["[", *parts, "]"]  # Iverson's: 1 where it is so, else 0
+        return ["[", *parts, "]"]  # Iverson bracket
     return ["(", *parts, ")"] if strength < place else parts

@@ -1,7 +1,7 @@
-"""Steps with named axes: a pandas DataFrame of one head's, an xarray Dataset of a whole trace's.
+"""Steps with named axes: a pandas DataFrame for one head, an xarray Dataset for a trace.
 
-Tokens repeat, so places are told by their position in the text, which is unique, with the token's
-symbol beside it: in pandas a second level of the index, in xarray a second coordinate.
+Tokens repeat, so the index is the position in the text, with the symbol as a second level (pandas)
+or a second coordinate (xarray).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def _index(axis: Axis) -> pd.Index[Any]:
 
 
 def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
-    """Steps of a trace, its blocks and its heads as a Dataset, see `Trace.to_xarray`."""
+    """Steps of a trace, its blocks and heads as a Dataset, see `Trace.to_xarray`."""
     steps = as_texts(steps, "steps")
     known = (*trace.parts, *trace.blocks[0].parts, *per_head(trace.blocks[0].attention))
     for name in steps:
         if name not in known:
             raise InvalidValueError(
-                f"there is no step {quoted(name)} to be had; steps are {', '.join(known)}"
+                f"there is no step {quoted(name)}; steps are {', '.join(known)}"
             )
     variables: dict[str, Any] = {}
     coordinates: dict[str, Any] = {}
@@ -66,7 +66,7 @@ def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
 
 
 def _where(trace: Result, name: str) -> tuple[list[str], list[Any]]:
-    """The dimension that results are stacked along, and the results that have the step."""
+    """The dimension to stack along, and the results that have the step."""
     if name in per_head(trace.blocks[0].attention):
         return ["layer"], [block.attention for block in trace.blocks]
     if name in trace.blocks[0].parts:
@@ -79,7 +79,7 @@ def grid(
     dimensions: Mapping[str, Sequence[str] | None],
     attributes: Mapping[str, Any],
 ) -> xr.Dataset:
-    """Arrays that all have the same dimensions, whose places have names or are numbered."""
+    """Arrays of the same dimensions, with named or numbered coordinates."""
     names = list(dimensions)
     shape = next(iter(variables.values())).shape
     coordinates = {

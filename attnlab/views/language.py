@@ -1,8 +1,4 @@
-"""What views say, in English or in Chinese.
-
-The English is the key; `zh.po` beside this module has the Chinese, as gettext writes it. Names of
-steps, formulas, numbers and tokens are the same in both.
-"""
+"""The languages of views: English, and Chinese from `zh.po`, with the English as the key."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from attnlab.support.messages import Message
 
 ENGLISH, CHINESE = "en", "zh"
 
-# Which language is meant, by the first of these that is set; then by the locale.
+# The first of these that is set determines the language; then the locale.
 VARIABLES = ("ATTNLAB_LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
 
 _spoken: ContextVar[str | None] = ContextVar("spoken", default=None)
@@ -29,7 +25,7 @@ _spoken: ContextVar[str | None] = ContextVar("spoken", default=None)
 
 @contextmanager
 def speaking(language: str) -> Iterator[None]:
-    """What is said here is said in a language, unless another one is given."""
+    """Set the default language in this context."""
     before = _spoken.set(language)
     try:
         yield
@@ -38,9 +34,9 @@ def speaking(language: str) -> Iterator[None]:
 
 
 def language_of(given: str | None = None) -> str:
-    """`given`, else what is spoken here, else the reader's: "zh" for Chinese, "en" for all others.
+    """The language: `given`, or the context's, or the reader's; "zh" for Chinese, otherwise "en".
 
-    The reader's is that of ATTNLAB_LANGUAGE where it is set, such as "zh", else the locale's.
+    The reader's is ATTNLAB_LANGUAGE if set, otherwise the locale's.
     """
     if given is None and (spoken := _spoken.get()):
         return spoken
@@ -48,31 +44,31 @@ def language_of(given: str | None = None) -> str:
         named = next(filter(None, map(os.environ.get, VARIABLES)), None) or _locale()
         return CHINESE if named.lower().startswith(("zh", "chinese")) else ENGLISH
     if not isinstance(given, str) or given not in (ENGLISH, CHINESE):
-        raise InvalidValueError(f"language must be 'en' or 'zh'; given {quoted(given)}")
+        raise InvalidValueError(f"language must be 'en' or 'zh'; got {quoted(given)}")
     return given
 
 
 def _locale() -> str:
-    """The locale's name where no variable tells it, as on Windows."""
-    with suppress(ValueError):  # of one that Python does not know
+    """The locale's name if no variable is set, as on Windows."""
+    with suppress(ValueError):  # a locale unknown to Python
         return locale.getlocale()[0] or ""
     return ""
 
 
 @cache
 def words() -> Mapping[str, str]:
-    """The Chinese of each English text."""
+    """The Chinese translation of each English text."""
     source = Path(__file__).with_name("zh.po").read_text(encoding="utf-8")
     texts = [
         "".join(map(ast.literal_eval, re.findall(r'".*"', part)))
         for part in re.split(r"^(?:msgid|msgstr)", source, flags=re.M)[1:]
     ]
-    _, *pairs = zip(texts[::2], texts[1::2], strict=True)  # the first says what the file is
+    _, *pairs = zip(texts[::2], texts[1::2], strict=True)  # the first is the file's header
     return dict(pairs)
 
 
 def say(text: str, language: str | None = None, /, **values: object) -> str:
-    """A text in a language, the reader's by default, with values in the place of {names}."""
+    """Translate a text and fill in its {names}; the reader's language by default."""
     language = language_of(language)
     if isinstance(text, Message):
         values = {

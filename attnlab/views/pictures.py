@@ -3,9 +3,9 @@
 >>> from attnlab import pictures
 >>> pictures.heatmap([[0.7, 0.3], [0.2, 0.8]], rows=["猫", "吃"], columns=["猫", "吃"])
 
-Each function returns a `Picture`, which a notebook shows where it is a cell's last line, and
-`.save("picture.svg")` writes. Labels are any texts, and drawn as they are; the few words that are
-not yours are in the reader's language, that of ATTNLAB_LANGUAGE or else of the locale.
+Each function returns a `Picture`: a notebook shows it if it is a cell's last line, and
+`.save("picture.svg")` writes it. Labels are any texts, drawn literally. The few words that are not
+yours are in the language of ATTNLAB_LANGUAGE, or else of the locale.
 """
 
 from __future__ import annotations
@@ -35,36 +35,35 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, "plot") from None
 
-# As many as can still be told apart in one picture.
+# The most that can be told apart in one picture.
 MOST_VECTORS = 24
 MOST_MATRICES = 8
 MOST_CURVES = 16
 
-# Larger numbers overflow where matplotlib lays out axes.
+# Larger numbers overflow in matplotlib's layout of axes.
 LARGEST = 1e100
 
-# How much of a long label is drawn.
+# The most characters of a label.
 LABEL_LENGTH = 32
 
-# How far the grid of the plane reaches at least, and how many lines it has at most on each side.
-GRID = 2
-GRID_LINES = 8
+# The least extent of the plane's grid, and the most lines on each side of an axis.
+GRID, GRID_LINES = 2, 8
 
 PANEL_INCHES = 2.6
 
-# How curves differ; colours that black and white makes alike have other dashes and markers.
+# Curves differ in dashes and markers too, for print in black and white.
 COLOURS = LIGHT.positive, LIGHT.negative, LIGHT.ink, LIGHT.faint
 DASHES = "-", "--", ":", "-."
 MARKERS = "o", "s", "^", "D"
 MARKERS_SHOWN = 10
 
-# Where a label may stand: in 16 directions from its place, so far off in points, nearest first.
+# Candidate places of a label: 16 directions at each of these distances in points.
 AROUND = np.arange(0.5, 16) * math.tau / 16
 DIRECTIONS = np.tile([(math.cos(t), math.sin(t)) for t in AROUND], (9, 1))
 DISTANCES = np.repeat([4, 8, 12, 18, 26, 36, 48, 64, 84], 16)[:, np.newaxis]
-FAR = 20
+FAR = 20  # labels farther than this get a line to their place
 
-# How many pixels a label keeps clear around it.
+# Pixels kept clear around a label.
 ROOM = 3
 
 
@@ -76,20 +75,19 @@ def heatmap(
     title: str = "",
     ax: Axes | None = None,
 ) -> Picture:
-    """A matrix as colours, those of all other pictures: orange above zero, blue below.
+    """A matrix as colours: orange above zero, blue below.
 
     Parameters
     ----------
-    array : numbers (m, n), or (n,) for one row; what is NaN or infinite is hatched
+    array : numbers (m, n), or (n,) for one row; NaN and infinite ones are hatched
     rows, columns : m and n labels, such as words; by default the indices
-    title : what stands above
-    ax : matplotlib's Axes to draw into; None for a figure of its own
+    title : written above
+    ax : matplotlib's Axes to draw into; None for a new figure
     """
     numbers = _reals(array, "array", "biuf")
     if numbers.ndim not in (1, 2) or not numbers.size:
         raise InvalidValueError(
-            f"a heatmap shows a matrix of numbers, such as weights[head]; given shape "
-            f"{numbers.shape}"
+            f"a heatmap shows a matrix of numbers, such as weights[head]; got shape {numbers.shape}"
         )
     matrix = np.atleast_2d(numbers)
     m, n = matrix.shape
@@ -104,19 +102,18 @@ def plane(
     title: str = "",
     ax: Axes | None = None,
 ) -> Picture:
-    """What matrices do to the plane: to a grid, the two basis vectors and the square between them.
+    """What matrices do to the plane: to a grid, the two basis vectors and the square they span.
 
-    A point is a row, as in Q = X W_Q: x becomes x W, or x W + b. So the rows of W are where the
-    basis vectors (1, 0) and (0, 1) go. The first panel is the plane before; all have one scale.
+    A point is a row, as in Q = X W_Q: x becomes x W, or x W + b. So the rows of W are the images of
+    the basis vectors (1, 0) and (0, 1). The first panel is the plane before; all share one scale.
 
     Parameters
     ----------
     matrices : W (2, 2), a pair of W and a bias b (2,), or a mapping from names to such, as in
         {"W_Q": W_Q, "W_K": (W_K, b_K)}
     points : a mapping from labels to points (2,) that move along
-    title : what stands above
-    ax : matplotlib's Axes to draw into, where panels are `ax.child_axes`; None for a figure of its
-        own
+    title : written above
+    ax : matplotlib's Axes to draw into, whose panels are `ax.child_axes`; None for a new figure
     """
     given = matrices if isinstance(matrices, Mapping) else {say("after"): matrices}
     named = _named(given, "matrices", "{'W_Q': W_Q}", MOST_MATRICES)
@@ -166,31 +163,19 @@ def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     Parameters
     ----------
     vectors : a mapping from labels to vectors (2,), such as {"0.37 · 猫": weights[0] * V[0], ...}
-    title : what stands above
-    ax : matplotlib's Axes to draw into; None for a figure of its own
+    title : written above
+    ax : matplotlib's Axes to draw into; None for a new figure
     """
     named = _vectors(vectors, "vectors")
-    parts = np.array([*named.values()])
-    ends = np.cumsum(parts, axis=0)
-    starts = ends - parts
-    total = ends[-1]
-    words = _words([*named], title)
-    drawn = _plane(ax, np.vstack([starts, ends]))
-    _arrows(drawn, np.zeros((1, 2)), total[np.newaxis], LIGHT.positive, strength=2)
-    _arrows(drawn, starts, parts, LIGHT.negative)
-    labelled = [
-        (text, place, LIGHT.ink) for text, place in zip(named, ends - parts / 2, strict=True)
-    ]
-    strokes = [(np.zeros(2), total), *zip(starts, ends, strict=True)]
+    ends = np.cumsum([*named.values()], axis=0)
+    starts, total = ends - [*named.values()], ends[-1]
     alt = say(
         "Arrows head to tail{of}: {told}; their sum is {total}",
         of=of(title),
-        told=_told(named),
+        told=_listed(named),
         total=_pair(total),
     )
-    picture = finished(drawn, ax, words, title, [], alt)
-    _put_labels(drawn, words, [(say("sum"), total / 2, LIGHT.positive), *labelled], strokes)
-    return picture
+    return _arrows_from(starts, named, title, ax, alt, total)
 
 
 @drawn_in()
@@ -200,18 +185,35 @@ def points(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     Parameters
     ----------
     vectors : a mapping from labels to vectors (2,), such as {"猫": X[0], "吃": X[1]}
-    title : what stands above
-    ax : matplotlib's Axes to draw into; None for a figure of its own
+    title : written above
+    ax : matplotlib's Axes to draw into; None for a new figure
     """
     named = _vectors(vectors, "vectors")
-    tips = np.array([*named.values()])
-    words = _words([*named], title)
-    drawn = _plane(ax, tips)
-    _arrows(drawn, np.zeros_like(tips), tips, LIGHT.negative)
-    labelled = [(text, tip, LIGHT.ink) for text, tip in named.items()]
-    alt = say("Arrows from the origin{of}: {told}", of=of(title), told=_told(named))
-    picture = finished(drawn, ax, words, title, [], alt)
-    _put_labels(drawn, words, labelled, [(np.zeros(2), tip) for tip in tips])
+    alt = say("Arrows from the origin{of}: {told}", of=of(title), told=_listed(named))
+    return _arrows_from(np.zeros((len(named), 2)), named, title, ax, alt)
+
+
+def _arrows_from(
+    starts: AnyArray,
+    named: Mapping[str, AnyArray],
+    title: str,
+    given: Axes | None,
+    alt: str,
+    total: AnyArray | None = None,
+) -> Picture:
+    """Arrows from their starts (n, 2), labelled at their tips, or halfway beside a total."""
+    vectors = np.array([*named.values()])
+    words, ax = _words([*named], title), _plane(given, np.vstack([starts, starts + vectors]))
+    labelled, strokes = [], [*zip(starts, starts + vectors, strict=True)]
+    if total is not None:
+        _arrows(ax, np.zeros((1, 2)), total[np.newaxis], LIGHT.positive, strength=2)
+        labelled.append((say("sum"), total / 2, LIGHT.positive))
+        strokes.append((np.zeros(2), total))
+    _arrows(ax, starts, vectors, LIGHT.negative)
+    places = starts + vectors / (1 if total is None else 2)
+    labelled += [(text, place, LIGHT.ink) for text, place in zip(named, places, strict=True)]
+    picture = finished(ax, given, words, title, [], alt)
+    _put_labels(ax, words, labelled, strokes)
     return picture
 
 
@@ -224,15 +226,15 @@ def curves(
     title: str = "",
     ax: Axes | None = None,
 ) -> Picture:
-    """Lines, told apart by dashes and markers as well as by colours.
+    """Lines that differ in colour, dashes and markers.
 
     Parameters
     ----------
-    curves : a mapping from labels to numbers (n,); where one is NaN or infinite, there is a gap
-    x : where along the axis the n numbers stand; by default 0, 1, 2, ...
-    x_name, y_name : what stands along the axes
-    title : what stands above
-    ax : matplotlib's Axes to draw into; None for a figure of its own
+    curves : a mapping from labels to numbers (n,); NaN and infinite ones leave gaps
+    x : the n positions along the axis; by default 0, 1, 2, ...
+    x_name, y_name : labels of the axes
+    title : written above
+    ax : matplotlib's Axes to draw into; None for a new figure
     """
     lines = {
         name: _row(numbers, f"curve {quoted(name)}")
@@ -248,7 +250,7 @@ def curves(
     check_kind(y_name, str, "y_name")
     words = _words([*lines, x_name, y_name], title)
     drawn = axes_for(ax, 5.5, 3.6)
-    told = []
+    courses = []
     for n, (name, numbers) in enumerate(lines.items()):
         places = np.arange(len(numbers)) if along is None else along
         every, turn = math.ceil(len(numbers) / MARKERS_SHOWN), n // len(COLOURS)
@@ -261,7 +263,7 @@ def curves(
             markevery=(n * every // len(lines), every),
             markersize=4.5,
         )
-        told.append(f"{name} {_course(places, numbers)}")
+        courses.append(f"{name} {_course(places, numbers)}")
     if [*lines] != [y_name]:
         _put_legend(drawn, words, lines)
     _open_frame(drawn)
@@ -269,14 +271,14 @@ def curves(
     drawn.set_ylabel(words.drawn(y_name), parse_math=False, family=words.fonts)
     lost = sum(int((~np.isfinite(numbers)).sum()) for numbers in lines.values())
     notes = [say("not drawn: {lost} NaN or infinite", lost=lost)] if lost else []
-    alt = say("Curves{of}: {told}", of=of(title), told="; ".join(told))
+    alt = say("Curves{of}: {told}", of=of(title), told="; ".join(courses))
     return finished(drawn, ax, words, title, notes, alt)
 
 
 def _put_map(
     ax: Axes, words: Words, W: AnyArray, b: AnyArray, grid: AnyArray, dots: Mapping[str, AnyArray]
 ) -> None:
-    """What becomes of a grid of lines (n, 2, 2), basis vectors, the square between them, points."""
+    """A grid of lines (n, 2, 2), basis vectors, their square and points, mapped by x W + b."""
     _cross(ax)
     ax.add_collection(LineCollection(list(grid @ W + b), colors=LIGHT.faint, linewidths=0.6))
     square = np.array([(0, 0), (1, 0), (1, 1), (0, 1)]) @ W + b
@@ -294,7 +296,7 @@ def _put_map(
 
 
 def _plane(given: Axes | None, places: AnyArray) -> Axes:
-    """Axes of one scale on which there are the origin and the places (n, 2)."""
+    """Axes of equal scale that include the origin and the places (n, 2)."""
     ax = axes_for(given, 5, 4.2)
     _cross(ax)
     ax.update_datalim(np.vstack([places, np.zeros(2)]))
@@ -304,7 +306,7 @@ def _plane(given: Axes | None, places: AnyArray) -> Axes:
 
 
 def _cross(ax: Axes) -> None:
-    """Lines through the origin, and few numbers along the edges."""
+    """Lines through the origin, and a few ticks."""
     for line in (ax.axhline, ax.axvline):
         line(0, color=LIGHT.masked, linewidth=1, zorder=0.5)
     for axis in (ax.xaxis, ax.yaxis):
@@ -338,18 +340,18 @@ def _put_labels(
     labelled: Iterable[tuple[str, AnyArray, str]],
     strokes: Iterable[tuple[AnyArray, AnyArray]],
 ) -> None:
-    """Each text in its colour near its place, off other texts and off the strokes where it can be.
+    """Write each text near its place, avoiding other texts and the strokes if possible.
 
-    A thin line leads from a text that had to go far to its place.
+    A thin line joins a text far from its place to it.
     """
     figure = ax.get_figure(root=True)
     assert figure is not None
-    figure.draw_without_rendering()  # only then it is known where on the paper a place is
+    figure.draw_without_rendering()  # lays the axes out
     pixels = figure.dpi / 72
     to_paper = ax.transData.transform
     inked = np.vstack([_dotted(*to_paper(ends)) for ends in strokes])
     frame = ax.get_window_extent()
-    taken: list[tuple[AnyArray, AnyArray]] = []  # lower left and upper right corners, in pixels
+    taken: list[tuple[AnyArray, AnyArray]] = []  # lower left and upper right corners in pixels
     for text, place, colour in labelled:
         note = ax.annotate(
             _cut(words, text),
@@ -381,18 +383,18 @@ def _put_labels(
 
 
 def _dotted(start: AnyArray, end: AnyArray) -> AnyArray:
-    """Points (n, 2) along a line, as close as three pixels."""
+    """Points (n, 2) along a line, at most three pixels apart."""
     n = 2 + int(math.hypot(*(end - start)) / 3)
     return np.linspace(start, end, n)
 
 
 def _put_legend(ax: Axes, words: Words, lines: Mapping[str, AnyArray]) -> None:
-    """Which curve is which, in the order in which they end, the highest above."""
+    """A legend in the order in which the curves end, the highest first."""
     drawn = list(zip(lines, ax.lines[-len(lines) :], strict=True))
     drawn.sort(key=lambda one: -_last(lines[one[0]]))
     legend = ax.legend(
         [line for _, line in drawn],
-        [str(n) for n in range(len(drawn))],  # of a text that begins with _ there would be nothing
+        [str(n) for n in range(len(drawn))],  # matplotlib drops labels that start with _
         loc="upper left",
         bbox_to_anchor=(1, 1),
         frameon=False,
@@ -408,24 +410,22 @@ def _last(numbers: AnyArray) -> float:
 
 
 def _course(places: AnyArray, numbers: AnyArray) -> str:
-    """Where a curve begins and ends, in words."""
-    (there,) = np.nonzero(np.isfinite(numbers))
-    if not there.size:
+    """A curve's first and last finite numbers, in words."""
+    (finite,) = np.nonzero(np.isfinite(numbers))
+    if not finite.size:
         return say("holds no finite number")
-    (y, x), (last_y, last_x) = ((f"{numbers[n]:.4g}", f"{places[n]:.4g}") for n in there[[0, -1]])
+    (y, x), (last_y, last_x) = ((f"{numbers[n]:.4g}", f"{places[n]:.4g}") for n in finite[[0, -1]])
     return say("from {y} at {x} to {last_y} at {last_x}", y=y, x=x, last_y=last_y, last_x=last_x)
 
 
 def _named(given: object, name: str, example: str, most: int) -> dict[str, Any]:
-    """What stands under which label."""
+    """A checked mapping from labels."""
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise InvalidTypeError(
-            f"{name} must be a dict with texts as labels, such as {example}; given {quoted(given)}"
+            f"{name} must be a dict with texts as labels, such as {example}; got {quoted(given)}"
         )
     if not 0 < len(given) <= most:
-        raise InvalidValueError(
-            f"a picture shows from 1 to {most} {name}, which can be told apart; given {len(given)}"
-        )
+        raise InvalidValueError(f"a picture shows 1 to {most} {name}; got {len(given)}")
     return dict(given)
 
 
@@ -436,47 +436,42 @@ def _vectors(given: object, name: str) -> dict[str, AnyArray]:
 
 
 def _affine(given: Any, name: str) -> tuple[AnyArray, AnyArray]:
-    """A matrix and its bias, 0 where there is none."""
+    """A matrix and its bias, by default 0."""
     if isinstance(given, tuple) and len(given) == 2 and np.ndim(given[0]) == 2:
         return _finite(given[0], f"W of {name}", (2, 2)), _finite(given[1], f"b of {name}", (2,))
     return _finite(given, name, (2, 2)), np.zeros(2)
 
 
 def _finite(given: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
-    """Numbers of a shape, all of them to be drawn."""
+    """Finite numbers of a shape."""
     numbers = _reals(given, name)
     if numbers.shape != shape:
         raise InvalidValueError(
-            f"{name} must have shape {shape}, as the plane has two directions; given shape "
-            f"{numbers.shape}"
+            f"{name} must have shape {shape}, for the plane's two axes; got shape {numbers.shape}"
         )
     if not np.isfinite(numbers).all():
-        raise InvalidValueError(
-            f"{name} must hold finite numbers; given {quoted(numbers.tolist())}"
-        )
+        raise InvalidValueError(f"{name} must be finite numbers; got {quoted(numbers.tolist())}")
     return numbers
 
 
 def _row(given: Any, name: str) -> AnyArray:
-    """Numbers in a row."""
+    """A row of numbers."""
     numbers = _reals(given, name)
     if numbers.ndim != 1 or not numbers.size:
-        raise InvalidValueError(
-            f"{name} must be a row of numbers, (n,); given shape {numbers.shape}"
-        )
+        raise InvalidValueError(f"{name} must be a row of numbers, (n,); got {numbers.shape}")
     return numbers
 
 
 def _reals(given: Any, name: str, kinds: str = "iuf") -> AnyArray:
-    """Numbers that are not too large to be drawn."""
+    """Real numbers that matplotlib can draw, as float64."""
     numbers = as_reals(given, name, kinds).astype(np.float64)
     if (np.abs(numbers[np.isfinite(numbers)]) > LARGEST).any():
-        raise InvalidValueError(f"{name} holds numbers beyond {LARGEST:g}, which can't be drawn")
+        raise InvalidValueError(f"{name} has numbers beyond {LARGEST:g}, which can't be drawn")
     return numbers
 
 
 def _axis(given: Sequence[object] | None, count: int, of: str) -> Axis:
-    """An axis with its labels, by default numbers."""
+    """An axis with labels, by default numbers."""
     names = () if given is None else labels(given, count, of)
     return Axis("", range(count), (None,) * count, tuple(label(x, LABEL_LENGTH) for x in names))
 
@@ -495,5 +490,5 @@ def _pair(vector: AnyArray, digits: int = 4) -> str:
     return f"({x:z.{digits}g}, {y:z.{digits}g})"
 
 
-def _told(vectors: Mapping[str, AnyArray]) -> str:
+def _listed(vectors: Mapping[str, AnyArray]) -> str:
     return say(", ").join(f"{text} {_pair(vector)}" for text, vector in vectors.items())

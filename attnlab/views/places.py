@@ -1,4 +1,4 @@
-"""Which token, and which number of a vector: what a reader may call them."""
+"""Tokens and components by index, text or symbol."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from attnlab.views.shown import Result, axis_of, label
 
 
 def place(index: Any, kind: str, count: int) -> int:
-    """An index from the front; negative ones count from the end."""
+    """A checked index; negative ones count from the end."""
     index = as_number(index)
     if not is_integer(index):
-        raise InvalidTypeError(f"the number of a {kind} is an integer; given {quoted(index)}")
+        raise InvalidTypeError(f"{kind} must be an integer; got {quoted(index)}")
     if not -count <= index < count:
         kinds = "queries" if kind == "query" else f"{kind}s"
-        raise OutOfRangeError(f"there is no {kind} {quoted(index)}; {kinds} are 0 to {count - 1}")
+        raise OutOfRangeError(
+            f"{kind} {quoted(index)} is out of range; {kinds} are 0 to {count - 1}"
+        )
     return int(index) % count
 
 
 def place_of(attention: Result, kind: str, given: int | str, count: int) -> int:
-    """A query or key from the front, by its number or by its token's text or symbol."""
+    """The index of a query or key, given by number or by its token's text or symbol."""
     if not isinstance(given, str):
         return place(given, kind, count)
     of_memory = kind == "key" and attention.memory_tokens is not None
     tokens = attention.memory_tokens if of_memory else attention.tokens
     if not tokens:
         raise InvalidValueError(
-            f"{attention.title} has no tokens that name its rows: give the number of a {kind}; "
-            f"given {quoted(given)}"
+            f"{attention.title} has no tokens: give the number of a {kind}, not {quoted(given)}"
         )
     found: int = tokens.find(given)
     return found + (attention.tokens_before if kind == "key" else 0)
 
 
 def id_of(result: Result, given: int | str, count: int) -> tuple[int, str]:
-    """A token of the vocabulary by its id or its text, and what it is called."""
+    """A token of the vocabulary, given by id or text: its id and its name."""
     vocabulary = getattr(result, "vocabulary", None)
     if vocabulary is None:
         number = place(given, "token id", count)
@@ -47,7 +48,7 @@ def id_of(result: Result, given: int | str, count: int) -> tuple[int, str]:
 
 
 def number_in_words(result: Result, axis: str, number: int, count: int) -> Message:
-    """A number along an axis of so many: a key or a token of the vocabulary, else its place."""
+    """A place along an axis of `count` in words: a key or a token of the vocabulary."""
     if axis == "vocab":
         return Message("id {id}", id=id_of(result, number, count)[1])
     keys = axis_of(result, axis, count)
@@ -55,5 +56,5 @@ def number_in_words(result: Result, axis: str, number: int, count: int) -> Messa
 
 
 def called(position: int, text: str) -> str:
-    """A query or key in words: its place, and its symbol where it has one."""
+    """A query or key in words: its position, and its symbol if it has one."""
     return str(position) if text == str(position) else f"{position} ({text})"

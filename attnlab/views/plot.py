@@ -1,7 +1,7 @@
-"""Pictures with matplotlib: a step of one head, all heads at once, a token's lines to others.
+"""Pictures with matplotlib: a step of one head, all heads at once, one token's lines to others.
 
-Figures made here are no part of pyplot's state, so that none stays open. What tokens say is drawn
-as it is: `$`, `_` and `^` in it are no formulas.
+Figures are not part of pyplot's state, so none stays open. The text of tokens is drawn literally:
+`$`, `_` and `^` start no formula.
 """
 
 from __future__ import annotations
@@ -64,53 +64,48 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, "plot") from None
 
-# How many rows and columns of each head the picture of all heads shows.
+# Rows and columns of each head in the picture of all heads.
 TILE_SHOWN = 32
 
-INCHES_PER_LABEL = 0.28
+# The size of a cell with a label beside it, and of a character in a label or a cell.
+INCHES_PER_LABEL, INCHES_PER_CHARACTER = 0.28, 0.085
 
-# Of a token that stands in a cell.
-INCHES_PER_LETTER = 0.085
+# Characters of a title per inch of the figure's width, and per inch right of long row labels,
+# beside which the axis's name takes AXIS_INCHES.
+TITLE_PER_INCH, TITLE_PER_OPEN_INCH, AXIS_INCHES = 11, 13, 0.3
 
-# How many characters of a title fit above an inch of a figure, beside the labels of its rows.
-TITLE_PER_INCH = 11
-
-# And where these are long: what their characters and their axis's name take, and what then fits.
-LABEL_INCHES, AXIS_INCHES, TITLE_PER_OPEN_INCH = 0.085, 0.3, 13
-
-# A picture is no larger than this; where its labels would be smaller than that, some are left out.
+# The largest picture, and the smallest label; smaller ones are thinned out.
 MOST_INCHES, LEAST_INCHES = 24, 0.1
 
-# The letters of a label in points, by its inches.
+# The font size of a label in points, per inch of its cell.
 LABEL_POINTS = 36
 
-# Labels of a column that are no wider than this, such as 猫, are not turned.
+# Column labels no wider than this, such as 猫, are not rotated.
 FITS_A_COLUMN = 2
 
-# A notebook's picture has so many pixels for each that it takes up, for sharp letters.
+# Pixels of a saved picture per pixel of its size on screen, so that text is sharp.
 PIXELS = 2
 
-# What a file calls the words that say what is in the picture; a PDF has no name for them.
+# The metadata key of the alt text, by file format; PDF has none.
 DESCRIPTIONS = {"png": "Description", "svg": "Description"}
 
 CHINESE_FONT = "one with Chinese is fonts-noto-cjk (apt-get install fonts-noto-cjk)"
 
-
-# What a picture says where it was to be in Chinese, and there is no font for it.
+# The note below a picture that is in English because no font has Chinese.
 _font_note: ContextVar[str] = ContextVar("font note", default="")
 
 
 @contextmanager
 def drawn_in(language: str | None = None) -> Iterator[None]:
-    """Pictures made here are in a language, the reader's by default, if a font has it."""
+    """Draw in a language, by default the reader's; in English if no font has Chinese."""
     wanted = language_of(language)
     if wanted == CHINESE and fonts_for(frozenset("".join(words().values())))[1]:
-        told = _font_note.set(f"labels are in English; {CHINESE_FONT}")
+        token = _font_note.set(f"labels are in English; {CHINESE_FONT}")
         with speaking(ENGLISH):
             try:
                 yield
             finally:
-                _font_note.reset(told)
+                _font_note.reset(token)
     else:
         with speaking(wanted):
             yield
@@ -118,12 +113,12 @@ def drawn_in(language: str | None = None) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Picture(PrintedAnywhere):
-    """What was drawn; a notebook shows it where it is the last line of a cell.
+    """A picture; a notebook shows it if it is the last line of a cell.
 
     Attributes
     ----------
     axes, figure : matplotlib's, to draw on
-    alt : the picture in words, for who does not see it
+    alt : alt text for screen readers
     """
 
     axes: Axes
@@ -137,19 +132,17 @@ class Picture(PrintedAnywhere):
         return figure
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file, whole or not at all; in an SVG text stays text.
+        """Write the picture to a file, atomically; text in an SVG stays text.
 
         Parameters
         ----------
-        path : such as "weights.png", "weights.svg" or "weights.pdf"; a file that is there is
-            replaced
+        path : such as "weights.png", "weights.svg" or "weights.pdf"; an existing file is replaced
         """
         file = as_path(path)
         kind = file.suffix.lower().removeprefix(".")
         if kind not in self.figure.canvas.get_supported_filetypes():
             raise InvalidValueError(
-                "a picture's file ends in .png, .svg or .pdf, by which it is known how to write "
-                f"it; given {quoted(file.name)}"
+                f"{quoted(file.name)} has no known picture format: end it in .png, .svg or .pdf"
             )
         write_whole(file, self._written(kind, PIXELS * self.figure.dpi))
 
@@ -164,14 +157,14 @@ class Picture(PrintedAnywhere):
         return self.alt
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, str], dict[str, Any]]:
-        """The picture for a notebook; of Axes that were given only words, as their owner shows."""
+        """The picture for a notebook; only text if its Axes belong to the caller's figure."""
         words = {"text/plain": repr(self)}
         if not self._is_own:
             return words, {}
         dpi = self.figure.dpi
         width, height = (round(inches * dpi) for inches in self.figure.get_size_inches())
         png = b64encode(self._written("png", PIXELS * dpi)).decode()
-        # Only HTML takes the alt text into an exported page; what shows none takes the PNG.
+        # Exported notebooks keep the alt text only in HTML; what can't show HTML takes the PNG.
         html = (
             f'<img alt="{escape(printable(self.alt))}" width={width} height={height} '
             f'style="max-width:100%;height:auto" src="data:image/png;base64,{png}">'
@@ -183,7 +176,7 @@ class Picture(PrintedAnywhere):
 def plot_step(
     attention: Result, name: str, ax: Axes | None, tokens: slice | None = None
 ) -> Picture:
-    """One step of one head as a heatmap, its tokens along both axes."""
+    """One step of one head as a heatmap, with tokens along both axes."""
     step = shown_matrix(attention, name, "picture all of them with trace.plot()")
     rows, columns = step.axes if len(step.axes) == 2 else (Axis("", range(1), (None,)), *step.axes)
     array = np.atleast_2d(step.array).astype(np.float64)
@@ -202,7 +195,7 @@ def plot_table(
     tokens: slice | None,
     cells: Sequence[Sequence[Token]] = (),
 ) -> Picture:
-    """What an analysis found out as a heatmap, in its cells the tokens that the numbers are of."""
+    """An analysis's numbers as a heatmap, with the tokens they belong to in the cells."""
     rows, columns = (replace(axis, names=tuple(map(say, axis.names))) for axis in (rows, columns))
     return plot_matrix(array, rows, columns, say(title), ax, tokens, cells=cells)
 
@@ -220,18 +213,22 @@ def plot_matrix(
 ) -> Picture:
     """Numbers (m, n) as a heatmap, labelled along both axes; NaN is hatched.
 
-    Without a scale it is that of the numbers. `cells` are tokens that stand in the cells, where
-    all have room.
+    Parameters
+    ----------
+    given : Axes to draw into; None for a new figure
+    tokens : which tokens to show; None for as many as fit
+    scale : by default `Scale.of(array)`
+    cells : tokens to write into the cells, if all of them fit
     """
     scale = scale or Scale.of(array)
     shown_rows, shown_columns = (places_of(axis, TOKENS_SHOWN, tokens) for axis in (rows, columns))
     each = min(INCHES_PER_LABEL, MOST_INCHES / max(len(shown_rows), len(shown_columns)))
-    step = math.ceil(LEAST_INCHES / each)  # so many labels share a place
+    step = math.ceil(LEAST_INCHES / each)  # one label in so many is drawn
     in_cells = [Axis("", range(len(row)), tuple(row)) for row in cells]
     words = Words([rows, columns, *in_cells], title)
     texts_in = [words.of(axis) for axis in in_cells]
     wide = max((display_width(text) for row in texts_in for text in row), default=0)
-    across = max(each, INCHES_PER_LETTER * (wide + 1))
+    across = max(each, INCHES_PER_CHARACTER * (wide + 1))
     if across * len(shown_columns) > MOST_INCHES or given is not None:
         texts_in, across = [], each
     ax = axes_for(given, len(shown_columns) * across + 2.5, len(shown_rows) * each + 2)
@@ -289,11 +286,11 @@ def plot_matrix(
 def plot_heads(
     trace: Result, name: str, given: Axes | None, tokens: slice | None = None
 ) -> Picture:
-    """One step of all heads, a row of small heatmaps for each layer."""
+    """One step of all heads: a row of small heatmaps for each layer."""
     known = per_head(trace.blocks[0].attention)
     if not isinstance(name, str) or name not in known:
         raise InvalidValueError(
-            f"heads have no step {quoted(name)} each; those are {', '.join(known)}"
+            f"{quoted(name)} is not a step of each head; those are {', '.join(known)}"
         )
     layers, is_weights = [], True
     for block in trace.blocks:
@@ -313,7 +310,7 @@ def plot_heads(
 def tile_of(
     array: AnyArray, rows: Axis, columns: Axis, tokens: slice | None = None
 ) -> tuple[AnyArray, ...]:
-    """An index of the rows and columns of an array (..., m, n) that a small heatmap shows."""
+    """The index that cuts an array (..., m, n) to what a small heatmap shows."""
     places = (
         [n for n in places_of(axis, TILE_SHOWN, tokens) if n is not None]
         for axis in (rows, columns)
@@ -369,14 +366,14 @@ def plot_tiles(
 def plot_tokens(
     trace: Result, layer: int, head: int, query: int | str, given: Axes | None
 ) -> Picture:
-    """Lines from one token to those that it looks at, as strong as the weights."""
+    """Lines from one token to the tokens it attends to, as strong as the weights."""
     one = trace.head(layer, head)
     step = shown(one, "weights")
     queries, keys = step.axes
     query = place_of(one, "query", query, len(queries.positions))
     weights = step.array[query]
     masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
-    largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])  # the largest, in order
+    largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])
     rest = len(weights) - len(largest)
     of_query = say("weights of query {query}", query=queries.positions[query])
     title = f"{say(one.title)}\n{of_query}"
@@ -421,9 +418,9 @@ def plot_tokens(
 
 
 def plot_losses(losses: Sequence[float], title: str, given: Axes | None) -> Picture:
-    """The loss of each step of a training, and their mean over a twentieth of them as a line."""
+    """The loss of each training step, and the moving average over a twentieth of the steps."""
     if not losses:
-        raise InvalidValueError("no step has been taken, so there is no loss to draw")
+        raise InvalidValueError("There are no losses to draw: no step has been taken.")
     ax = axes_for(given, 6, 3.5)
     steps, numbers = np.arange(1, len(losses) + 1), np.array(losses)
     width = max(1, len(losses) // 20)
@@ -460,18 +457,18 @@ def plot_profile(
     title: str,
     given: Axes | None,
 ) -> Picture:
-    """What one head has of each measure, among all heads: a dot for each, its own with its error.
+    """Each measure of one head among those of all heads: a dot per head, its own with an error bar.
 
     Parameters
     ----------
     names : of M measures
     numbers, errors : (M, N), of N heads; NaN where there is none
-    one : which head
+    one : the head's index
     """
     ax = axes_for(given, 7, 1.6 + 0.3 * len(names))
     words = Words([], title)
     with np.errstate(invalid="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a measure that no head has
+        warnings.simplefilter("ignore", RuntimeWarning)  # a measure that no head has
         low, high = np.nanmin(numbers, axis=1), np.nanmax(numbers, axis=1)
         width = np.where(high > low, high - low, 1.0)
         along = (numbers - low[:, np.newaxis]) / width[:, np.newaxis]
@@ -498,7 +495,7 @@ def plot_profile(
 
 
 def axes_for(given: Axes | None, width: float, height: float) -> Axes:
-    """Where to draw: the Axes that are given, else those of a new figure."""
+    """The given Axes, or those of a new figure."""
     if given is not None:
         check_kind(given, Axes, "ax")
         return given
@@ -508,15 +505,15 @@ def axes_for(given: Axes | None, width: float, height: float) -> Axes:
 def finished(
     ax: Axes, given: Axes | None, words: Words, title: str, notes: Iterable[str], alt: str
 ) -> Picture:
-    """The picture, once it has its title and below it what is to be known."""
-    told = "\n".join(filter(None, [words.drawn(title), *notes, words.note]))
+    """Add the title with notes below it, and return the picture."""
+    text = "\n".join(filter(None, [words.drawn(title), *notes, words.note]))
     figure = ax.get_figure()
     assert figure is not None
     longest = max((len(label.get_text()) for label in ax.get_yticklabels()), default=0)
     inches = figure.bbox.width / figure.dpi
-    beside = (inches - LABEL_INCHES * longest - AXIS_INCHES) * TITLE_PER_OPEN_INCH
+    beside = (inches - INCHES_PER_CHARACTER * longest - AXIS_INCHES) * TITLE_PER_OPEN_INCH
     width = max(20, int(min(inches * TITLE_PER_INCH, beside)))
-    lines = [line for part in told.split("\n") for line in textwrap.wrap(part, width)]
+    lines = [line for part in text.split("\n") for line in textwrap.wrap(part, width)]
     ax.set_title(
         "\n".join(lines), fontsize="small", loc="left", parse_math=False, family=words.fonts
     )
@@ -524,12 +521,12 @@ def finished(
 
 
 def of(title: str) -> str:
-    """Whose picture it is, in a line; "" without a title."""
+    """The title inside an alt text, " of ..."; "" without one."""
     return say(" of {name}", name=title.replace("\n", say(", "))) if title else ""
 
 
 def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
-    """The largest finite number of a matrix in words, and where it is."""
+    """The largest finite number of a matrix as text, and its index."""
     finite = np.where(np.isfinite(array), array.astype(np.float64), -np.inf)
     i, j = divmod(int(finite.argmax()), array.shape[1])
     return f"{array[i, j]:.4g}", (i, j)
@@ -538,7 +535,7 @@ def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
 def _cut_note(
     shown: Sequence[tuple[Axis, Sequence[int | None]]], tokens: slice | None
 ) -> tuple[list[str], list[str]]:
-    """Lines on what is left out, and one on how to see it, where there is a way."""
+    """Lines on what is left out, and one on how to show it, if there is a way."""
     words = filter(None, (cut_word(axis, places) for axis, places in shown))
     cut = [say("shown: {word}", word=word) for word in words]
     can_be_asked = tokens is None and any(axis.name for axis, places in shown if None in places)
@@ -546,7 +543,7 @@ def _cut_note(
 
 
 def _cut(array: AnyArray, rows: Sequence[int | None], columns: Sequence[int | None]) -> AnyArray:
-    """The rows and columns that are shown, and nothing where some are left out."""
+    """The rows and columns that are shown, and NaN in the gaps between them."""
     cut = array[np.ix_([i or 0 for i in rows], [j or 0 for j in columns])]
     cut[[i is None for i in rows]] = np.nan
     cut[:, [j is None for j in columns]] = np.nan
@@ -554,12 +551,12 @@ def _cut(array: AnyArray, rows: Sequence[int | None], columns: Sequence[int | No
 
 
 def _framed(array: AnyArray) -> AnyArray:
-    """With an empty row below and an empty column to the right."""
+    """The array with an empty row below and an empty column to the right."""
     return np.pad(array, (0, 1), constant_values=np.nan)
 
 
 def _image(ax: Axes, shown: AnyArray, words: Words, scale: Scale) -> None:
-    """Numbers as colours, with their scale; what is masked is hatched."""
+    """Draw numbers as colours, with a colour bar; NaN is hatched."""
     colours = LIGHT.palette() if scale.is_signed else LIGHT.palette()[SHADES:]
     image = ax.imshow(
         np.ma.masked_invalid(shown),
@@ -581,15 +578,15 @@ def _image(ax: Axes, shown: AnyArray, words: Words, scale: Scale) -> None:
 
 
 class Words:
-    """Labels that the fonts at hand can draw.
+    """Labels that the installed fonts can draw.
 
-    A token is drawn as people read it, with a space as Ġ; where no font has its characters, or it
-    is only part of one, as its symbol. What no font has in that either is drawn as an escape.
+    A token is drawn in its readable form, with Ġ for a space; as its symbol if no font has its
+    characters or it is part of one. Characters missing from that too become escapes.
 
     Attributes
     ----------
-    fonts : families to draw the labels with, the usual one first
-    note : a word on what stands for what no font has, else ""
+    fonts : font families for the labels, the default one first
+    note : what replaces missing characters; "" if none is missing
     """
 
     def __init__(self, axes: Iterable[Axis], title: str) -> None:
@@ -612,7 +609,7 @@ class Words:
         ]
 
     def drawn(self, text: str) -> str:
-        """A text with escapes for what no font has."""
+        """The text with escapes for characters that no font has."""
         return "".join(ascii(c)[1:-1] if c in self._missing else c for c in text)
 
     def _has(self, token: Token) -> bool:
@@ -620,7 +617,7 @@ class Words:
 
 
 def readable(token: Token) -> str:
-    """A token as people read it, cut if it is long."""
+    """A token's readable form, cut if it is long."""
     return label(token.readable)
 
 
@@ -629,7 +626,7 @@ def is_chinese(character: str) -> bool:
 
 
 def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
-    """Families that together have the characters, the usual one first, and what none has."""
+    """Font families for the characters, the default one first, and the characters none has."""
     families = list(rcParams["font.family"])
     usual = font_manager.findfont(font_manager.FontProperties(family=families))
     missing = characters - _characters(usual)
@@ -643,30 +640,30 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
 
 
 def _known_fonts() -> list[font_manager.FontEntry]:
-    """The fonts that matplotlib knows, plain ones first, and of those with Chinese today's."""
+    """The fonts matplotlib knows: plain ones first, Simplified Chinese before other Chinese."""
 
     def last(entry: font_manager.FontEntry) -> tuple[bool, bool, bool]:
         name = entry.name
         return "Serif" in name or "Mono" in name, entry.style != "normal", name[-3:] != " SC"
 
     known = font_manager.fontManager.ttflist
-    # Last Resort is matplotlib's, which draws boxes for all there is.
+    # matplotlib's Last Resort draws a box for every character.
     return sorted((entry for entry in known if not entry.name.startswith("Last Resort")), key=last)
 
 
 def _new_fonts() -> list[font_manager.FontEntry]:
-    """Those installed since matplotlib listed what is there, which it does once and for all."""
+    """Fonts installed since matplotlib cached its list."""
     known = font_manager.fontManager.ttflist
     before = len(known)
     for file in {*font_manager.findSystemFonts()} - {entry.fname for entry in known}:
-        with suppress(OSError, RuntimeError):  # it can't be read
+        with suppress(OSError, RuntimeError):  # an unreadable file
             font_manager.fontManager.addfont(file)
     return known[before:]
 
 
 @cache
 def _characters(path: str) -> frozenset[str]:
-    """What a font file can draw; nothing, if it can't be read."""
+    """The characters of a font file; none if it can't be read."""
     try:
         return frozenset(map(chr, font_manager.get_font(path).get_charmap()))
     except (OSError, RuntimeError):

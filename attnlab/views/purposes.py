@@ -1,15 +1,12 @@
-"""What each step is for, in one sentence: what explanations and the page say of it.
-
-The Chinese is in `zh.po`; `say(purpose(path))` is in the reader's language.
-"""
+"""The purpose of each step in one sentence, for explanations and the page."""
 
 from __future__ import annotations
 
 from attnlab.errors import InvalidValueError, quoted
 
-# By a step's name, or, where that depends on it, with what it is a step of in front.
+# By a step's name, with its parent's name if the purpose depends on it.
 PURPOSES = {
-    # what is given
+    # inputs
     "ids": "The ids of the text's tokens: the model's only input.",
     "positions": "Attention scores don't depend on order, so the model also needs each token's "
     "position.",

@@ -1,4 +1,4 @@
-"""A row of weights: the formulas that explain one weight, worked out for all keys side by side."""
+"""Explain a row of weights: the formulas of one weight, for all keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result, axis_of
 from attnlab.views.terms import Line, Parts, Table, Term
 
-# How many columns of V the table of a row shows.
+# Columns of V that the table shows.
 COLUMNS_SHOWN = 7
 
 # The steps of a row of weights.
@@ -23,7 +23,7 @@ STEPS = ("raw_scores", "scores", "masked_scores", "weights")
 
 
 def explain_row(attention: Result, query: int) -> Explanation:
-    """A row of weights, all keys in a table, then the values that they weigh."""
+    """Explain a row of weights in a table of all keys, then the values."""
     names = [*STEPS[:2], "mask", *STEPS[2:], "dropout_mask"]
     steps = {
         name: StepNumber.of(attention, name, (query, slice(None)))
@@ -33,19 +33,19 @@ def explain_row(attention: Result, query: int) -> Explanation:
     for name in STEPS:
         steps[name].checked(steps[name].expected)
     weights, scale = steps["weights"], StepNumber.of(attention, "scale", ())
-    asks, looked_at = (
+    query_axis, key_axis = (
         axis_of(attention, axis, count)
         for axis, count in zip(("Tq", "Tk"), attention.scores_shape, strict=True)
     )
-    keys = [*map(called, looked_at.positions, looked_at.labels)]
+    keys = [*map(called, key_axis.positions, key_axis.labels)]
     maximum = int(steps["masked_scores"].stored.argmax())
-    on_the_way = {name: weights.results[name].value.tolist() for name in ("shifted", "exp")}
+    between = {name: weights.results[name].value.tolist() for name in ("shifted", "exp")}
     row_sum = float(weights.results["row_sum"].value)
 
     columns: dict[str, Sequence[Any]] = {}
     for name in ("raw_scores", "scores", "mask", "masked_scores"):
         columns |= columns_of(steps[name])
-    columns |= {"- maximum": on_the_way["shifted"], "exp": on_the_way["exp"]}
+    columns |= {"- maximum": between["shifted"], "exp": between["exp"]}
     if "dropout_mask" in steps:
         columns["softmax"] = weights.results["softmax"].value.tolist()
         columns |= {"dropout_mask": terms(steps["dropout_mask"], steps["dropout_mask"].stored)}
@@ -60,7 +60,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
     shown += ["dropout_mask"] if "dropout_mask" in steps else []
     (scaled,) = lines_of(scale)
     assert isinstance(scaled, Line)
-    told = Message(
+    summary = Message(
         "scale = {scale}; the row's maximum is {maximum}, at key {key}; - maximum is the masked "
         "score minus it, and softmax is exp / sum of exp",
         scale=scaled.text,
@@ -82,20 +82,20 @@ def explain_row(attention: Result, query: int) -> Explanation:
         "row_sum": row_sum,
         "dropout_mask": None,
         **{name: plain(one.stored) for name, one in steps.items()},
-        **on_the_way,
+        **between,
         "context": plain(context),
         "unedited": unedited,
     }
     lines: list[Line | Table] = [
         *(Line(attention.heading_of(name), []) for name in shown),
-        Line(told, []),
+        Line(summary, []),
         Table("", rows, [foot]),
         values(attention, query, keys, weights),
     ]
     title = Message(
         "{title}: the weights and context of query {query}",
         title=attention.title,
-        query=called(asks.positions[query], asks.labels[query]),
+        query=called(query_axis.positions[query], query_axis.labels[query]),
     )
     return Explanation(title, purpose("weights"), numbers, lines)
 
@@ -111,7 +111,7 @@ def terms(step: StepNumber, row: Any) -> list[Term]:
 
 
 def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
-    """The numbers of a row, after those that an edit took the place of; of a mask, only then."""
+    """A row's column, preceded by the unedited one if it is edited; a mask's only if edited."""
     columns: dict[str, Sequence[Any]] = {step.name: terms(step, step.stored)}
     if step.result.is_edited(step.name):
         return {f"{step.name}, unedited": step.made.tolist(), **columns}
@@ -119,7 +119,7 @@ def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
 
 
 def values(attention: Result, query: int, keys: Sequence[str], weights: StepNumber) -> Table:
-    """V beside the weights, and below it what they add up to; of many columns the first ones."""
+    """The weights and V, with the weighted sum below; only the first of many columns."""
     picked = elide(attention.V.shape[1], COLUMNS_SHOWN)
     context = {j: StepNumber.of(attention, "context", (query, j)) for j in picked if j is not None}
     for one in context.values():

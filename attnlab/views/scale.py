@@ -1,6 +1,6 @@
-"""How numbers become colours: the same scale in every view.
+"""How numbers become colours, the same in every view.
 
-The page computes `share` and `place` too: `page.translate` makes JavaScript of them.
+`page.translate` translates `strength` and `place` to JavaScript.
 """
 
 from __future__ import annotations
@@ -13,33 +13,32 @@ from numpy.typing import ArrayLike
 
 from attnlab.equations import AnyArray
 
-# How many colours a palette has on each side of zero's.
+# Colours of a palette on each side of zero's.
 SHADES = 127
 
 
-def share(x: Any, bound: float, by_root: bool) -> Any:
-    """Where numbers lie between zero and the bound, which is 1; beyond it they stay at 1."""
+def strength(x: Any, bound: float, by_root: bool) -> Any:
+    """Strength of the colours: 0 at zero, 1 at the bound and beyond."""
     part = np.minimum(np.abs(x) / bound, 1.0)
-    return np.copysign(np.where(by_root, np.sqrt(part), part), x)
+    return np.sqrt(part) if by_root else part
 
 
 def place(x: Any, bound: float, by_root: bool) -> Any:
     """The index of each number's colour in a palette, `Theme.palette`."""
-    part = share(x, bound, by_root)
-    return np.copysign((np.abs(part) * SHADES + 0.5) // 1.0, part) + SHADES
+    return np.copysign((strength(x, bound, by_root) * SHADES + 0.5) // 1.0, x) + SHADES
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The numbers that a palette stands for.
+    """The range of numbers that a palette covers.
 
     Attributes
     ----------
     bound : the number with the strongest colour
-    by_root : whether shares are the roots of x / bound, so that small weights differ from none
-    is_signed : whether the legend begins at -bound, not at 0
-    ticks : the numbers beside the legend
-    note : what the legend says in words, English
+    by_root : strength is the root of |x| / bound, which sets small weights apart from 0
+    is_signed : the legend starts at -bound instead of 0
+    ticks : numbers beside the legend
+    note : text beside the legend, in English
     """
 
     bound: float
@@ -50,20 +49,20 @@ class Scale:
 
     @classmethod
     def of(cls, array: AnyArray) -> Scale:
-        """The scale of any numbers: from zero, or around it where some are negative."""
+        """The scale that fits an array: from 0, or symmetric if some numbers are negative."""
         finite = array[np.isfinite(array)].astype(np.float64)
         bound = float(np.abs(finite).max(initial=0)) or 1.0
         is_signed = bool((finite < 0).any())
         return cls(bound, False, is_signed, (-bound, 0.0, bound) if is_signed else (0.0, bound))
 
     def places(self, x: ArrayLike) -> AnyArray:
-        """The index of each number's colour in a palette; NaN has zero's."""
+        """The index of each number's colour in a palette; NaN counts as 0."""
         places = place(np.nan_to_num(np.asarray(x, np.float64)), self.bound, self.by_root)
         return np.asarray(places).astype(np.intp)
 
     @property
     def limits(self) -> AnyArray:
-        """The numbers between which the colours of the legend lie, (n + 1,) of n colours."""
+        """The boundaries between the legend's n colours, (n + 1,)."""
         part = (np.arange(SHADES) + 0.5) / SHADES
         above = self.bound * (part**2 if self.by_root else part)
         below = [-self.bound, *-above[::-1]] if self.is_signed else [0.0]
@@ -74,6 +73,6 @@ class Scale:
         return asdict(self)
 
 
-# Of weights, and of what one head's are more than another's: the same for all heads.
+# Of weights and of differences of weights; the same for all heads, so that they compare.
 WEIGHTS = Scale(1.0, True, False, (0.0, 0.01, 0.1, 0.25, 0.5, 1.0), "colour by √weight")
 DIFFERENCE = Scale(1.0, True, True, (-1.0, -0.25, 0.0, 0.25, 1.0), "colour by √difference")

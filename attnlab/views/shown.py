@@ -1,7 +1,7 @@
-"""A step as every view shows it: its heading with the formula, its array, labels along the axes.
+"""A step as every view shows it: heading with formula, array, labelled axes, scale of colours.
 
-Views know results by their steps, and tokens by symbol, text, bytes and id: by what they show, and
-not by their classes, which stand above and ask views to draw them.
+Views use results and tokens through their attributes and don't import their classes, which are
+defined above them and call views.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ from attnlab.views.scale import WEIGHTS, Scale
 Result: TypeAlias = Any
 Token: TypeAlias = Any
 
-# What people call the axes along which there are tokens.
+# The names of the axes that are tokens.
 TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
 
-# What to do to see all of it.
+# How to show everything.
 ALL_OF_IT = "tokens=slice(None) shows all"
 
-# How many tokens of an axis a view shows.
+# A masked cell in text, as opposed to a weight of 0.
+MASKED = "-"
+
+# The most tokens of an axis in a view.
 TOKENS_SHOWN = 24
 
-# How much of one token's symbol or text a label shows.
+# The most characters of a token in a label.
 LABEL_LENGTH = 16
 
 
@@ -41,10 +44,10 @@ class Axis:
 
     Attributes
     ----------
-    name : "query", "key" or "position" where it is tokens, else as the step calls it, such as "Dk"
-    positions : for each place the position in the text, or its number
-    tokens : for each place its token; None where there is none, as for keys from a cache
-    names : for each place what it is called, where that is neither a token nor a number
+    name : "query", "key" or "position" for tokens, otherwise as in the step, such as "Dk"
+    positions : the position in the text, or the index, at each place
+    tokens : the token at each place; None if unknown, as for keys from a cache
+    names : the name of each place, if it is neither a token nor an index
     """
 
     name: str
@@ -54,12 +57,12 @@ class Axis:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Symbols, and the names or positions where there is no token."""
+        """Symbols; names or positions where there is no token."""
         places = zip(self.names or self.positions, self.tokens, strict=True)
         return tuple(str(n) if token is None else label(token.symbol) for n, token in places)
 
     def called(self, place: int) -> str:
-        """A place in words, such as `query 5 (Ġhot)`, of a nameless axis `Ġhot`."""
+        """A place in words, such as `query 5 (Ġhot)`, or `Ġhot` on an axis without a name."""
         label, number = self.labels[place], str(self.positions[place])
         named = f" ({label})" if label != number else ""
         return f"{say(self.name)} {number}{named}" if self.name else label
@@ -71,14 +74,14 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A step with words; `print` shows it as a table.
+    """A step with labels; `print` shows it as a table.
 
     Attributes
     ----------
-    name, heading : of the step, the heading with its formula
-    array : its numbers
-    axes : one `Axis` for each of the array's
-    masked : bool, as the array, True where the mask took a number away; None where it took none
+    name, heading : of the step; the heading includes the formula
+    array : the numbers
+    axes : one `Axis` per axis of the array
+    masked : bool, of the array's shape, True for masked cells; None if the step has no mask
     """
 
     name: str
@@ -94,10 +97,7 @@ class Shown:
 
     @property
     def is_weights(self) -> bool:
-        """Whether its colours are those of weights, 0 to 1 by their roots.
-
-        Small weights are many; so they can be told from none. Gradients of weights have signs.
-        """
+        """Whether these are attention weights, not their gradients or an edit outside 0 to 1."""
         return (
             self.name == "weights"
             and self.heading.startswith("weights")
@@ -111,7 +111,7 @@ class Shown:
 
     @property
     def decimals(self) -> int:
-        """How many digits a table shows after the point."""
+        """Decimals in a table."""
         return 2 if self.is_token_by_token else 4
 
     def __str__(self) -> str:
@@ -129,13 +129,13 @@ class Shown:
 
 
 def label(text: str, length: int = LABEL_LENGTH) -> str:
-    """`text` with control characters as escapes, and cut if it is long."""
+    """`text` with control characters as escapes, cut to `length`."""
     safe = printable(text[: length + 1])
     return safe if len(safe) <= length else f"{safe[: length - 1]}…"
 
 
 def check_step(result: Result, name: str) -> None:
-    """Refuse a name that no step of the result has."""
+    """Raise if the result has no such step."""
     if not isinstance(name, str) or name not in result.parts:
         given = (n for n in result.parts if result.steps[n].equation is None)
         absent = [n for n in given if getattr(result.fork(), n) is None]
@@ -144,17 +144,17 @@ def check_step(result: Result, name: str) -> None:
 
 
 def shown(result: Result, name: str) -> Shown:
-    """A step of a result with its labels, computed if need be and not kept."""
+    """A step of a result with labels; computed if necessary, and not kept."""
     check_step(result, name)
     fork = result.fork()
     array, axes = getattr(fork, name), result.axes_of(name).split()
     if array is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
-    array = np.asarray(array)  # scale is a number
+    array = np.asarray(array)  # the scale is a float
     if array.ndim != len(axes):
         raise InvalidValueError(
-            f"{name} of shape {array.shape} has more axes than {' '.join(axes)}: "
-            "make a result of one sequence and look at that"
+            f"{name} of shape {array.shape} has more axes than {' '.join(axes)}; use a result of "
+            "one sequence"
         )
     named = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
     masked = None
@@ -166,25 +166,25 @@ def shown(result: Result, name: str) -> Shown:
 
 
 def shown_matrix(attention: Result, name: str, of_all_heads: str) -> Shown:
-    """A step of one head with its labels, rows and columns of a matrix, or one row.
+    """A step of one head with labels: a matrix or one row.
 
     Parameters
     ----------
-    of_all_heads : what to do to have the step of all heads, for the message
+    of_all_heads : how to get the step of all heads, for the error message
     """
     step = shown(attention, name)
     if not step.axes:
-        raise InvalidValueError(f"{name} is one number, {step.array:.4g}, and has no rows")
+        raise InvalidValueError(f"{name} is a single number, {step.array:.4g}")
     if len(step.axes) > 2:
         raise InvalidValueError(
-            f"{attention.title} has {name} of shape {step.array.shape}: first take one head, as "
-            f".heads[h], or {of_all_heads}"
+            f"{attention.title} has {name} of shape {step.array.shape}; first choose a head, such "
+            f"as .heads[0], or {of_all_heads}"
         )
     return step
 
 
 def axis_of(result: Any, axis: str, length: int) -> Axis:
-    """An axis with its tokens, those of a text's trace; keys from a cache have none."""
+    """An axis with its tokens; cached keys have none."""
     name = TOKEN_AXES.get(axis, axis)
     tokens = result.tokens
     if axis == "Tk" and result.memory_tokens is not None:
@@ -198,12 +198,12 @@ def axis_of(result: Any, axis: str, length: int) -> Axis:
 
 
 def places_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int | None]:
-    """Which places of an axis a view shows; None is a gap.
+    """The places of an axis that a view shows; None is a gap.
 
     Parameters
     ----------
-    limit : how many fit; of more tokens the first and the last ones are shown
-    tokens : which tokens of the text to show instead, and all places of what is no token
+    limit : how many fit; of more tokens, the first and the last ones are shown
+    tokens : which tokens of the text to show instead; axes that aren't tokens are shown whole
     """
     count, is_of_tokens = len(axis.positions), axis.name in TOKEN_AXES.values()
     if tokens is None:
@@ -216,7 +216,7 @@ def places_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int |
         wanted = range(start + count)[tokens]
     except (TypeError, ValueError):
         raise InvalidTypeError(
-            f"tokens must be a slice of integers, such as slice(-40, None); given {quoted(tokens)}"
+            f"tokens must be a slice of integers, such as slice(-40, None); got {quoted(tokens)}"
         ) from None
     places = [position - start for position in wanted if position in axis.positions]
     if not places:
@@ -227,7 +227,7 @@ def places_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int |
 
 
 def cut_word(axis: Axis, places: Sequence[int | None]) -> str:
-    """A word on the places of an axis that are left out, "" where none is."""
+    """A note on the places of an axis that are left out; "" if none is."""
     count = len(axis.positions)
     named = say(" ({axis})", axis=say(axis.name)) if axis.name else ""
     if None in places:
@@ -260,12 +260,12 @@ def cut_word(axis: Axis, places: Sequence[int | None]) -> str:
 
 
 def per_head(attention: Result) -> tuple[str, ...]:
-    """The steps that an attention of several heads has once for each of them."""
+    """The steps that an attention has for each head."""
     return tuple(name for name in attention.parts if attention.axes_of(name).startswith("H "))
 
 
 def missing_extra(error: ModuleNotFoundError, name: str) -> MissingExtraError:
-    """What to raise where a library is missing that an optional extra brings."""
+    """The error for a missing library of an optional extra."""
     return MissingExtraError(
         f"this needs {error.name}: pip install {error.name} (attnlab's optional extra {name!r})"
     )

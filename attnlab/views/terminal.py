@@ -1,4 +1,4 @@
-"""Texts and tables in a terminal, as wide as it is."""
+"""Text and tables fitted to the terminal's width."""
 
 from __future__ import annotations
 
@@ -21,39 +21,41 @@ from attnlab.support.tables import (
     printable,
     wrapped,
 )
+from attnlab.views.colours import LIGHT, ink_on, levels
 from attnlab.views.explanation import Explanation
-from attnlab.views.shown import TOKENS_SHOWN, Shown, label
+from attnlab.views.shown import MASKED, TOKENS_SHOWN, Shown, label
 from attnlab.views.terms import fold
 
-# The most columns of a table, however wide the terminal is.
+# The most columns of a table, in a terminal of any width.
 COLUMNS_SHOWN = 16
-
-# What stands where the mask took a weight away, which is not the same as one that is 0.
-MASKED = "-"
 
 BOLD, DIM, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
+# Values of COLORTERM in terminals with 24-bit colour.
+TRUE_COLOUR = ("truecolor", "24bit")
+
 
 class Terminal:
-    """Where a command shows what it found out.
+    """The output of a command.
 
     Attributes
     ----------
-    width : in columns; 80 where the output is no terminal and COLUMNS does not say
+    width : in columns; 80 if the output isn't a terminal and COLUMNS isn't set
     """
 
     def __init__(self) -> None:
         self.width = max(shutil.get_terminal_size().columns, 1)
         is_terminal = sys.stdout.isatty()
-        # What goes on to a program stays whole.
+        # Lines for a program are not wrapped.
         self._wraps = is_terminal or "COLUMNS" in os.environ
         knows_styles = os.environ.get("TERM") != "dumb" and (
             os.name != "nt" or "WT_SESSION" in os.environ
         )
         self._has_styles = is_terminal and knows_styles and not os.environ.get("NO_COLOR")
+        self._has_colours = self._has_styles and os.environ.get("COLORTERM") in TRUE_COLOUR
 
     def show(self, piece: Any) -> None:
-        """A text, a table, a step, tokens, an explanation, or a document of texts and tables."""
+        """Show a text, table, step, tokens, explanation, or a document of texts and tables."""
         match piece:
             case Document():
                 for one in piece.pieces():
@@ -72,7 +74,7 @@ class Terminal:
                 self.tokens(piece)
 
     def write(self, text: str) -> None:
-        """Lines of text, those that are too long wrapped between words."""
+        """Write lines of text, wrapped between words."""
         for line in self._wrapped(text):
             print(line)
 
@@ -88,22 +90,23 @@ class Terminal:
             yield from wrapped(line, self.width)
 
     def tokens(self, tokens: Any) -> None:
-        """A table of tokens, of many the first ones and the last."""
+        """Show a table of tokens; of many, the first and the last ones."""
         header, *lines = tokens.lines()
         picked = self._picked(len(lines))
         cut = (lines[i] if i is not None else [ELLIPSIS] * len(header) for i in picked)
         self.table(Table([header, *cut], left=(2, 3, 4, 5)))
 
     def table(self, table: Table) -> None:
-        """A table; where it is too wide, its columns stand below each other."""
+        """Show a table; columns that don't fit continue below."""
         lines = [[_safe(cell) for cell in line] for line in table.lines]
         print("\n".join(fold(lines, self.width, table.left)))
         print()
 
     def step(self, step: Shown) -> None:
-        """A step with labels, as many of its columns as the width holds.
+        """Show a step with labels and as many columns as fit.
 
-        What is masked is dim, each row's largest number bold.
+        Masked cells are dim and each row's largest number is bold; with 24-bit colour each number
+        stands on its colour in the palette.
         """
         if not step.axes:
             self.heading(f"{step.heading} = {step.array:.{step.decimals}f}")
@@ -121,10 +124,16 @@ class Terminal:
                 return MASKED
             return f"{array[i, j]:z.{step.decimals}f}"
 
+        scale = step.scale
+
         def style(i: int, j: int) -> str:
             if step.masked is not None and step.masked[i, j]:
                 return DIM
-            return BOLD if masked is not None and array[i, j] == array[i].max() else ""
+            weight = BOLD if masked is not None and array[i, j] == array[i].max() else ""
+            if not self._has_colours or is_mask or np.isnan(array[i, j]):
+                return weight
+            colour = LIGHT.palette()[scale.places(array[i, j])]
+            return f"{_colour(48, colour)}{_colour(38, ink_on(colour))}{weight}"
 
         names = [_safe(label(name)) for name in (columns[0].labels if columns else [step.name])]
         picked = self._picked(len(array))
@@ -137,7 +146,7 @@ class Terminal:
         widest = max(*(display_width(names[j]) for j in candidates), *map(len, cells.values()))
         room = self.width - left if self._wraps else len(names) * (widest + 2)
         if len(names) > min(room // (widest + 2), most):
-            room -= display_width(gap) + 2  # the gap is a column too
+            room -= display_width(gap) + 2  # the gap takes a column
         fit = elide(len(names), min(max(room // (widest + 2), 2), most))
 
         notes = [" x ".join(map(str, array.shape))]
@@ -159,24 +168,30 @@ class Terminal:
         print()
 
     def _picked(self, count: int) -> list[int | None]:
-        """Which rows to show: all of them where lines stay whole, else the first and last ones."""
+        """The rows to show: the first and last ones, or all if lines aren't wrapped."""
         return elide(count, TOKENS_SHOWN if self._wraps else count, TOKENS_SHOWN // 2)
 
     def _row(
         self, name: str, left: int, cells: Sequence[tuple[str, str]], widths: Sequence[int]
     ) -> None:
-        """A line of a table, each cell to the right with its style."""
+        """Print a line of a table, cells aligned right."""
         line = name + " " * (left - display_width(name))
         for (text, style), width in zip(cells, widths, strict=True):
-            styled = f"{style}{text}{PLAIN}" if style and self._has_styles else text
-            line += " " * (2 + width - display_width(text)) + styled
+            padded = " " * (width - display_width(text)) + text
+            line += "  " + (f"{style}{padded}{PLAIN}" if style and self._has_styles else padded)
         print(line)
 
 
-def _safe(text: str) -> str:
-    """Text without control characters, and with escapes for what stdout can't print.
+def _colour(ground: int, colour: str) -> str:
+    """The escape sequence for a foreground (38) or background (48) colour."""
+    r, g, b = levels(colour)
+    return f"\x1b[{ground};2;{r};{g};{b}m"
 
-    Here and not when it is printed, as columns are as wide as what stands in them.
+
+def _safe(text: str) -> str:
+    """Text without control characters, with escapes for what stdout can't encode.
+
+    Done before printing, since column widths depend on it.
     """
     dots = ELLIPSIS if for_stdout(ELLIPSIS) == ELLIPSIS else "..."
     return for_stdout(printable(text).replace(ELLIPSIS, dots))

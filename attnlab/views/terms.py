@@ -1,6 +1,6 @@
-"""What explanations are made of: lines and tables of terms, and how they are written as text.
+"""Lines and tables of explanations, and how they are written as text.
 
-A term is a number with the place where it stands, so that a view can lead there.
+A term is a number with its place in a step, so that a view can link to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from attnlab.support.tables import align, display_width
 
 DIGITS = 5
 
-# A table of products of more lines than this is shown in two halves.
+# Longer tables of products are shown in two halves side by side.
 ROWS_WHOLE = 9
 
 
@@ -26,9 +26,9 @@ class Term:
     Attributes
     ----------
     value : float, int or bool
-    name : what it is called, such as "X[7, 3]"; "" where it is only a result on the way
-    path, index : the step that it stands in, from the whole, and where in it; "" and () of none
-    is_named : whether its name is written in its place, since its number comes next
+    name : such as "X[7, 3]"; "" for an intermediate result
+    path, index : its step's path and its index; "" and () if it isn't in a step
+    is_named : whether its name is written instead of the number, which follows
     """
 
     value: Any
@@ -51,7 +51,7 @@ Parts: TypeAlias = Sequence[str | Term]
 
 @dataclass(frozen=True)
 class Line:
-    """What is computed, and the computation with its numbers."""
+    """A heading, and a computation with its numbers."""
 
     heading: str
     parts: Parts
@@ -63,11 +63,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells, the first one of headings; below them what they come to.
+    """Rows of cells, of which the first is the header, and footers.
 
     Attributes
     ----------
-    in_halves : whether the second half may stand beside the first
+    in_halves : whether the second half may be beside the first
     """
 
     heading: str
@@ -81,10 +81,7 @@ class Table:
 
 
 def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[str]:
-    """A table in as many parts below each other as the width asks for, each with column 0.
-
-    `left` are the columns whose cells stand to the left.
-    """
+    """Fold a wide table into parts, each with column 0; `left` columns are left-aligned."""
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
     parts: list[str] = []
     start = 1
@@ -101,7 +98,7 @@ def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[
 
 
 def halve(rows: list[list[str]], feet: list[list[str]], width: int) -> list[str]:
-    """A long table with its second half beside its first one, where both fit."""
+    """A long table in two halves side by side, if they fit."""
     whole = max(map(display_width, align([*rows, *feet]).splitlines()))
     if len(rows) <= ROWS_WHOLE or 2 * whole + 4 > width:
         return fold([*rows, *feet], width)
@@ -114,14 +111,14 @@ def halve(rows: list[list[str]], feet: list[list[str]], width: int) -> list[str]
 
 
 def printed(number: float) -> str:
-    """A number rounded to DIGITS digits; one that has no more than those is printed short."""
-    number = float(number) + 0.0  # no -0
+    """A number rounded to DIGITS digits, without trailing zeros if that is exact."""
+    number = float(number) + 0.0  # avoids -0
     short = f"{number:.{DIGITS}g}"
     return short if float(short) == number else f"{number:#.{DIGITS}g}".removesuffix(".")
 
 
 def in_words(value: Any) -> str:
-    """A number rounded; True, False and integers as they are."""
+    """A rounded number; bools and integers are exact."""
     if callable(value):
         return "a function of one number"
     is_exact = isinstance(value, bool | np.bool_ | int | np.integer)

@@ -82,7 +82,7 @@ def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) 
     """
     if not is_integer(decimals) or not 0 <= decimals <= MOST_DECIMALS:
         raise InvalidValueError(
-            f"decimals must be an integer from 0 to {MOST_DECIMALS}; given {quoted(decimals)}"
+            f"decimals must be an integer from 0 to {MOST_DECIMALS}; got {quoted(decimals)}"
         )
     actual, expected = (
         _numbers(computed, "computed", np.nan),
@@ -109,7 +109,7 @@ def _numbers(values: ArrayLike, name: str, none: float) -> NDArray[np.float64]:
     except (ValueError, OverflowError) as error:  # rows of several lengths; 10 to the 400
         raise InvalidValueError(f"{name} is no array of numbers: {error}") from None
     if array.dtype.kind not in "biuf":
-        raise InvalidTypeError(f"{name} must hold real numbers; given dtype {array.dtype}")
+        raise InvalidTypeError(f"{name} must hold real numbers; got dtype {array.dtype}")
     return array.astype(np.float64)
 
 

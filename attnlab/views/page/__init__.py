@@ -1,7 +1,7 @@
 """The page for a browser: one HTML file that needs nothing else.
 
-`page` puts it together from its scripts, and `translate` makes the one of equations: the page
-computes by a run over the graph of steps, see `arrays.js` and `run.js`. `packs` are the numbers
-that it carries: attention's, those of a token's `way` through the model, and of its `prediction`.
-`playground` is the page that holds a model and runs it, `atlas` the page of a corpus.
+`page` assembles it from its scripts, one of which `translate` makes from the equations: the page
+itself computes steps, see `arrays.js` and `run.js`. `packs` are the numbers it includes: for
+attention, for the steps of a token (`way`), and for its `prediction`. `playground` is the page that
+includes a model and runs it, `atlas` the page of a corpus.
 """

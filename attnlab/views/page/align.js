@@ -1,11 +1,8 @@
-// Which tokens of two texts stand for each other. Nothing here draws.
+// Align the tokens of two texts.
 
 /**
- * The places of texts that are laid beside each other, each the position in every text, null in the
- * one that has no token there.
- *
- * Tokens stand beside each other that are the same, as many as can in both texts' order; and those
- * between them, where there are as many in each. Source: the longest common subsequence, by rows.
+ * Pairs of positions in two texts: equal tokens by a longest common subsequence; between them,
+ * other tokens pair up if both texts have equally many. null where a text has no counterpart.
  */
 function aligned([a, b]) {
   if (!b) return a.map((_, n) => [n]);
@@ -25,10 +22,10 @@ function aligned([a, b]) {
   return places;
 }
 
-/** The positions of a longest common subsequence, in pairs; early ones where there are several. */
+/** A longest common subsequence as pairs of positions, the earliest if there are several. */
 function commonOf(a, b) {
   const width = b.length + 1;
-  const longest = new Uint16Array((a.length + 1) * width); // of what follows i and j
+  const longest = new Uint16Array((a.length + 1) * width); // length of the subsequence from i and j on
   for (let i = a.length - 1; i >= 0; i--)
     for (let j = b.length - 1; j >= 0; j--)
       longest[i * width + j] =

@@ -2,7 +2,7 @@
 
 const isBeside = matchMedia("(min-width: 1200px)"); // as in page.css
 
-let opened = null; // the cell whose arithmetic is shown; another one is chosen, the arithmetic stays
+let opened = null; // the cell whose arithmetic is shown; it stays when another one is selected
 
 function openArithmetic(cursor) {
   const { layer, head, query, key } = selection;
@@ -11,9 +11,9 @@ function openArithmetic(cursor) {
   byId("panel").scrollTop = 0;
   byId("arithmetic-title").focus({ preventScroll: true });
   if (!isBeside.matches) return byId("arithmetic").scrollIntoView();
-  scrollBy(0, Math.min(0, byId("panel").getBoundingClientRect().top - 16)); // it ends with its row
+  scrollBy(0, Math.min(0, byId("panel").getBoundingClientRect().top - 16)); // as high as its row of the page
   const cell = cursor.getBoundingClientRect();
-  if (cell.top >= -1 && cell.bottom <= innerHeight + 1) return; // but for a fraction
+  if (cell.top >= -1 && cell.bottom <= innerHeight + 1) return; // allowing for rounding
   for (const part of [cursor.closest("figure"), cursor])
     part.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
@@ -23,18 +23,18 @@ function showOpened() {
   byId("close").hidden = false;
   showArithmetic();
   fitBeside();
-  for (const heatmap of heatmaps) heatmap.layOut(); // each may have another place and size now
+  for (const heatmap of heatmaps) heatmap.layOut(); // their places and sizes may have changed
   tellLink();
 }
 
-/** What a link says of the arithmetic: the cell that is open, and its component; or nothing. */
+/** The open cell and its component, for the link. */
 function linkOfArithmetic() {
   if (!opened) return {};
   const { layer, head, query, key, component } = opened;
   return { open: Object.entries({ layer, head, query, key, component }).flat().join(".") };
 }
 
-/** Open the cell that a link names, as `linkOfArithmetic` does; none where it names none. */
+/** Open the cell that a link names, if it names one. */
 async function followLinkOfArithmetic({ open = "" }) {
   const named = Object.fromEntries(
     [...open.matchAll(/([a-z]+)\.(\d+)/g)].map(([, name, n]) => [name, Number(n)]),
@@ -49,13 +49,13 @@ async function followLinkOfArithmetic({ open = "" }) {
   return showOpened();
 }
 
-/** As high as the page's part in sight: all of it can be scrolled to, however the page is scrolled. */
+/** Fit the panel to the part of the page that is visible, so that all of it can be scrolled to. */
 function fitBeside() {
   const top = Math.max(16, byId("overview").getBoundingClientRect().top);
   byId("panel").style.setProperty("--room", `${innerHeight - top - 16}px`);
 }
 
-/** Back to the cell whose arithmetic was shown. */
+/** Return to the cell whose arithmetic was shown. */
 function leaveArithmetic() {
   const cursor = opened?.cursor;
   closeArithmetic();
@@ -146,17 +146,17 @@ function arithmeticOf(trace) {
       make("span", { class: "note" }, description.steps[name].purpose),
     );
   const strong = (x) => make("strong", {}, number(x));
-  // What a step's equation makes, or what an edit put in its place.
+  // The computed result, or the value that an edit replaced it with.
   const result = (name, made, x) =>
     head.edited.has(name)
       ? make(
           "span",
           {},
-          ...sayParts("{made}; edited to {x}", { made: number(made), x: strong(x) }),
+          ...sayParts("{made}; edited here: {x} instead", { made: number(made), x: strong(x) }),
         )
       : strong(x);
   const largestKey = steps.masked_scores.indexOf(largest);
-  // What makes a step of this cell; the products of a sum are in the table.
+  // How a step of this cell is computed; sums of products are in the table.
   const explained = (name) => {
     const working = new Working({
       places: { row: i, column: j },
@@ -214,10 +214,10 @@ function arithmeticOf(trace) {
       )
       .focus({ preventScroll: true });
   };
-  // A vector's name, which leads to how the way makes it, of a token of this text.
+  // A vector's name, linked to how the forward pass computes it if its token is in this text.
   const vector = (name, position, words) => {
     if (position < 0) return words;
-    // No button: of the heads that paper has again on its next page, browsers leave those out.
+    // Not a button: browsers omit buttons from table heads that are repeated on printed pages.
     const link = make("a", { href: "#way", class: "leads", title: say("How it is computed") }, words);
     link.addEventListener("click", (event) => {
       event.preventDefault();
@@ -302,7 +302,7 @@ function arithmeticOf(trace) {
   );
 }
 
-/** What the steps of a cell are made of, by parameter. */
+/** The inputs of the cell's steps, by parameter. */
 function needsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, numbers) {
   const valuesOf = (found) => (place) =>
     found?.length === undefined || place.includes(":") ? found : found[j];
@@ -323,7 +323,7 @@ function needsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, numbers) {
   };
 }
 
-/** The query and the key of a trace whose arithmetic is shown. */
+/** A trace's query and key whose arithmetic is shown. */
 const cellIn = ({ number }) => [places.queries[opened.query][number], places.keys[opened.key][number]];
 
 function comparedOf(shown) {
@@ -333,7 +333,7 @@ function comparedOf(shown) {
       const [i, j] = cellIn(trace);
       return stepRow(headOf(trace, layer, head), step, i)[j];
     });
-    const difference = a === b ? 0 : b - a; // also of two -inf
+    const difference = a === b ? 0 : b - a; // 0 also for two -inf
     return make(
       "tr",
       {},

@@ -1,6 +1,5 @@
-// As much of NumPy as attnlab/equations.py uses, for its translation: arrays with shape, strides and
-// offset; views where NumPy has views; broadcasting. Numbers are float32, float64 where one operand is.
-// Sums are made in float64 and rounded once.
+// The part of NumPy that attnlab/equations.py uses, for its translation: arrays with shape, strides and
+// offset, views, broadcasting. float32, or float64 if an operand is. Sums are accumulated in float64.
 
 class Nd {
   constructor(data, shape, strides = stridesOf(shape), offset = 0) {
@@ -12,7 +11,7 @@ class Nd {
     return sizeOf(this.shape);
   }
 
-  /** All numbers in order: those that there are where they lie so, else a copy. */
+  /** All numbers in row-major order, without a copy if they are contiguous. */
   numbers() {
     const { data, shape, strides, offset, size } = this;
     if (stridesOf(shape).every((stride, k) => shape[k] === 1 || stride === strides[k]))
@@ -32,7 +31,7 @@ class Nd {
     return new Nd(this.data, swapped(this.shape), swapped(this.strides), this.offset);
   }
 
-  /** A view where the last axis is split, or nothing needs to move; else a copy. */
+  /** A view if only the last axis is split; otherwise a copy if needed. */
   reshape(...shape) {
     const { data, strides, offset } = this;
     const last = strides.at(-1);
@@ -41,7 +40,7 @@ class Nd {
     return new Nd(this.numbers(), shape);
   }
 
-  /** Of each row of the last axis one number; the axis stays, of length 1. */
+  /** Reduce along the last axis, which stays with length 1. */
   reduced(start, f, { axis, keepdims }) {
     if (axis !== -1 || !keepdims) throw new Error("only along the last axis, which is kept");
     const rows = new (typeOf(this))(this.size / this.shape.at(-1));
@@ -71,11 +70,11 @@ function stridesOf(shape) {
   return strides;
 }
 
-/** What numbers made of arrays are: float64 where one of these is, else float32. */
+/** The result type: float64 if an array is, otherwise float32. */
 const typeOf = (...arrays) =>
   arrays.some(({ data }) => data instanceof Float64Array) ? Float64Array : Float32Array;
 
-/** The shape of several side by side, axes of length 1 and missing ones stretched. */
+/** The shape that shapes broadcast to. */
 function broadcastShape(shapes) {
   const count = Math.max(...shapes.map(({ length }) => length));
   return Array.from({ length: count }, (_, k) => {
@@ -85,14 +84,14 @@ function broadcastShape(shapes) {
   });
 }
 
-/** An array seen as one of another shape, which its own is stretched to. */
+/** A view of an array, broadcast to a shape. */
 function stretched(x, shape) {
   const added = shape.length - x.shape.length;
   const strides = shape.map((n, k) => (k < added || x.shape[k - added] === 1 ? 0 : x.strides[k - added]));
   return new Nd(x.data, shape, strides, x.offset);
 }
 
-/** Call f for each row of the last axis: where it starts in a dense array and in each of some others. */
+/** Call f for each row of the last axis, with its offset in a dense array and in each of `arrays`. */
 function forEachRow(shape, arrays, f) {
   const last = shape.length - 1;
   const width = last < 0 ? 1 : shape[last];
@@ -113,9 +112,9 @@ function forEachRow(shape, arrays, f) {
 const asArray = (x) => (x instanceof Nd ? x : new Nd(Float64Array.of(x), []));
 
 /**
- * A function of up to three arrays or numbers, by its loop over a row of each.
- *
- * Plain numbers alone make a plain number.
+ * A function of up to three arrays or numbers, from its loop over a row of each.
+ * 
+ * Plain numbers give a plain number.
  */
 function elementwise(loop) {
   return (...given) => {
@@ -124,12 +123,14 @@ function elementwise(loop) {
     const [a, b = a, c = a] = arrays.map((x) => stretched(x, shape));
     const all = [a, b, c];
     const data = all.map((x) => x.data);
-    const real = given.filter((x) => x instanceof Nd); // by whose types plain numbers go
+    const real = given.filter((x) => x instanceof Nd); // the arrays alone determine the type
     const made = new (real.length ? typeOf(...real) : Float64Array)(sizeOf(shape));
     forEachRow(shape, all, (at, starts, width, steps) => loop(made, at, width, data, starts, steps));
     return real.length ? new Nd(made, shape) : made[0];
   };
 }
+
+let products = null; // what is faster for large ones, where there is one: see products.js
 
 /** a @ b: (..., n, m) and (..., m, p), or a vector (m,) and (m, p). */
 function matmul(a, b) {
@@ -143,10 +144,11 @@ function matmul(a, b) {
   const [x, y] = [a, b].map((one) => stretched(one, [...leading, ...one.shape.slice(-2)]));
   const made = new (typeOf(a, b))(sizeOf(leading) * n * p);
   const product = b.strides.at(-2) === 1 ? byColumns : byRows;
+  const sizes = [n, m, p];
   let at = 0;
   const walk = (axis, i, j) => {
     if (axis === leading.length) {
-      product(x, i, y, j, made, at, [n, m, p]);
+      if (!products?.product(x, i, y, j, made, at, sizes)) product(x, i, y, j, made, at, sizes);
       at += n * p;
       return;
     }
@@ -157,7 +159,7 @@ function matmul(a, b) {
   return new Nd(made, [...leading, n, p]);
 }
 
-/** A product whose second matrix has its columns in one piece: a sum for each number. */
+/** A product if the second matrix's columns are contiguous: a dot product for each number. */
 function byColumns(a, i, b, j, made, at, [n, m, p]) {
   const [x, y] = [a.data, b.data];
   const [down, across] = a.strides.slice(-2);
@@ -167,7 +169,7 @@ function byColumns(a, i, b, j, made, at, [n, m, p]) {
     for (let k = 0; k < m; k++) row[k] = x[i + k * across];
     let column = 0;
     for (; column + 3 < p; column += 4) {
-      // Four columns at once, as each number of the row is fetched once for all of them.
+      // Four columns at a time, to load each number of the row once.
       const d = j + column * next;
       const e = d + next;
       const f = e + next;
@@ -196,7 +198,7 @@ function byColumns(a, i, b, j, made, at, [n, m, p]) {
   }
 }
 
-/** A product whose second matrix has its rows in one piece: row after row is added up. */
+/** A product if the second matrix's rows are contiguous: accumulates its rows. */
 function byRows(a, i, b, j, made, at, [n, m, p]) {
   const [x, y] = [a.data, b.data];
   const [down, across] = a.strides.slice(-2);
@@ -212,7 +214,7 @@ function byRows(a, i, b, j, made, at, [n, m, p]) {
   }
 }
 
-/** Rows of an array by their numbers, themselves an array: (..., D) of (..., ) and (rows, D). */
+/** x[ids]: rows by index, (..., D) from ids (...,) and x (rows, D). */
 function rowsOf(x, ids) {
   const [width] = x.shape.slice(1);
   const made = new x.data.constructor(ids.size * width);
@@ -224,7 +226,7 @@ const REST = Symbol("...");
 
 const slice = (start, stop) => ({ start, stop });
 
-/** x[...index] of an array, a view but for rows by number; of a tuple, such as a shape, too. */
+/** x[...index]: a view, except for rows by index; also for lists, such as a shape. */
 function item(x, ...index) {
   const [first] = index;
   if (Array.isArray(x)) return typeof first === "number" ? x.at(first) : x.slice(first.start ?? 0, first.stop ?? x.length);
@@ -252,7 +254,7 @@ function item(x, ...index) {
 
 const LAST = { axis: -1, keepdims: true };
 
-// What translations call, beside what attnlab/views/page/translate.py adds: functions of single numbers.
+// What translated code calls, besides what attnlab/views/page/translate.py adds.
 const nd = {
   REST,
   slice,

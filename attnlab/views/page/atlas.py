@@ -1,10 +1,8 @@
-"""An atlas as one HTML page: a map of every measure, and behind each cell its head.
+"""An atlas as one HTML page: a map of every measure, whose cells link to heads.
 
-There is no script in it, and nothing that it would load: a cell leads to its head's part of the
-page, which is shown while it is what the address names. Texts of a corpus are hostile; each is
-escaped, and a Content-Security-Policy allows the page its own style and no more.
-
-As a file it names passages; as an explorer serves it, each is a link to its trace.
+The page has no script and loads nothing; CSS shows the head that the address names. A corpus's
+texts are untrusted: they are escaped, and a Content-Security-Policy allows only the page's own
+style.
 """
 
 from __future__ import annotations
@@ -19,35 +17,27 @@ from urllib.parse import urlencode
 import numpy as np
 
 from attnlab.support.tables import printable, with_error
-from attnlab.views.colours import DARK, LIGHT, shades
+from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.language import CHINESE, language_of, say
 from attnlab.views.page.page import MARK, digest, source
+from attnlab.views.scale import Scale
 
-# An atlas, one of its measures, and a passage, which stand above: known by what they show.
+# These classes are in a package above this one, so they can't be imported here.
 Atlas: TypeAlias = Any
 Measured: TypeAlias = Any
 Passage: TypeAlias = Any
 
-# How many colours there are between none and most.
-SHADES = 21
-
 # How many characters of a passage are shown.
 LONGEST = 240
 
-# How many texts that could not be measured are named.
+# Texts that could not be measured, of which as many are listed.
 FAULTS_NAMED = 50
 
 POLICY = "default-src 'none'; style-src 'sha256-{style}'; img-src data:; base-uri 'none'"
 
 
 class Served(NamedTuple):
-    """How an explorer serves the page.
-
-    Attributes
-    ----------
-    token : of the explorer's links
-    is_its_model : whether its model's numbers are those of the atlas
-    """
+    """The explorer that serves the page: its links' token, and whether its model made the atlas."""
 
     token: str
     is_its_model: bool
@@ -64,8 +54,8 @@ def page(
 
     Parameters
     ----------
-    is_beside : whether it will lie in a directory with the atlas
-    served : by an explorer; None where it is a file
+    is_beside : whether it will be in the atlas's directory
+    served : by an explorer; None for a file
     """
     language = language_of(language)
     parts = [
@@ -82,7 +72,7 @@ def page(
 
 
 def policy() -> str:
-    """What the page may load: its own style."""
+    """The Content-Security-Policy."""
     return POLICY.format(style=digest(_style()))
 
 
@@ -130,7 +120,7 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
 
 
 def _of_traces(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -> str:
-    """How to come from a passage to its trace."""
+    """How to get from a passage to its trace."""
     if served:
         leads = say("Each passage links to its trace, in a new tab.", language)
         own = say("Explore your own text", language)
@@ -152,9 +142,10 @@ def _place(layer: int, head: int, language: str) -> str:
 
 
 def _map(one: Measured, language: str) -> Iterator[str]:
-    """A measure of all heads, in colours from 0, or its least below it, to its most."""
+    """A measure of all heads as a heatmap."""
+    scale = Scale.of(one.mean)
     there = one.mean[~np.isnan(one.mean)]
-    low, high = min(0.0, *there.tolist(), 0.0), max([0.0, *there.tolist()])
+    low, high = there.min(initial=0.0), there.max(initial=0.0)
     yield f'<div class="map"><h3>{_escaped(one.name)}</h3>'
     bounds = f'<span class="bounds">{low:.3g} … {high:.3g}</span>'
     says = _escaped(say(one.says, language))
@@ -164,8 +155,7 @@ def _map(one: Measured, language: str) -> Iterator[str]:
         for head, mean in enumerate(row):
             place = _place(layer, head, language)
             told = _escaped(f"{place}: {_told(one, layer, head)}")
-            share = 0.0 if math.isnan(mean) or high == low else (mean - low) / (high - low)
-            kind = "none" if math.isnan(mean) else f"c{round(share * (SHADES - 1))}"
+            kind = "none" if math.isnan(mean) else f"c{scale.places(mean)}"
             link = f'class="{kind}" href="#{_anchor(layer, head)}" title="{told}"'
             cells.append(f'<td><a {link} aria-label="{told}"></a></td>')
         yield f"<tr><th>{layer}</th>{''.join(cells)}</tr>"
@@ -176,7 +166,7 @@ def _map(one: Measured, language: str) -> Iterator[str]:
 def _of_head(
     one: Measured, layer: int, head: int, language: str, served: Served | None
 ) -> Iterator[str]:
-    """A measure of one head, and behind it the passages that have most and least of it."""
+    """A measure of one head, with the passages that have most and least of it."""
     rank = int((one.mean > one.mean[layer, head]).sum()) + 1
     place = say("{rank} of {count}", language, rank=rank, count=one.mean.size)
     told = f"<b>{_escaped(one.name)}</b> <span>{_escaped(_told(one, layer, head))}</span>"
@@ -201,7 +191,7 @@ def _of_head(
 
 
 def place_of(passage: Passage, language: str) -> str:
-    """Where in the corpus a passage stands."""
+    """A passage's place in the corpus."""
     return say("{text}, from token {start}", language, text=passage.text, start=passage.start)
 
 
@@ -217,9 +207,7 @@ def _anchor(layer: int, head: int) -> str:
 
 
 def _colours() -> str:
-    pairs = zip(
-        shades(LIGHT, LIGHT.positive, SHADES), shades(DARK, DARK.positive, SHADES), strict=True
-    )
+    pairs = zip(LIGHT.palette(), DARK.palette(), strict=True)
     return "\n".join(
         f".c{n} {{ background: light-dark({light}, {dark}); }}"
         for n, (light, dark) in enumerate(pairs)

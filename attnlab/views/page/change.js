@@ -1,25 +1,25 @@
-// What may follow a token, before and now: of the two looks that were taken last. Of both all logits
-// are asked for, as a token that is likely in one of them may be any in the other.
+// Next-token probabilities before and after, for the two last traces. Both need all logits, because a
+// token that is likely in one may have any rank in the other.
 
-/** The probability that a token is drawn with: also of one that a position does not carry. */
+/** The probability that a token is sampled with, also if the pack doesn't include it. */
 function shareOf(id, { ids, logits, all, renewed, count, left }) {
   const n = ids.indexOf(id);
   if (n >= 0) return renewed[n];
-  // In the order in which they are cut: of equal ones the higher ids first.
+  // The order in which tokens are cut; among equals, higher ids first.
   const isAhead = (logit, other) => logit > all[id] || (logit === all[id] && other > id);
   const rank = all.reduce((sum, logit, other) => sum + isAhead(logit, other), 0);
   const { temperature } = settings;
   return temperature && rank < count ? Math.exp((all[id] - logits[0]) / temperature) / left : 0;
 }
 
-/** Where a trace before stands when the one of now is at a place: there, or at the last one before. */
+/** The earlier trace's position for a place, or for the last place before that it has. */
 function placeBefore(pairs, place) {
   const at = pairs.findIndex(([, now]) => now === place);
   const [there] = pairs.slice(0, at + 1).findLast(([n]) => n !== null) ?? [0];
   return there;
 }
 
-/** The likeliest tokens of all, by how probable they are now: [id, before, now] of each. */
+/** The most probable tokens now, as [id, before, now]. */
 function changesOf(found) {
   const likely = found.flatMap(({ ids, renewed }) =>
     ids.slice(0, CANDIDATES).filter((_, n) => renewed[n] > 0),
@@ -29,7 +29,7 @@ function changesOf(found) {
     .sort((a, b) => b[2] - a[2] || b[1] - a[1]);
 }
 
-/** The table of what changed, from `before` to `now`; of the first look there is no `before`. */
+/** The table of changes from `before`, null for the first trace, to `now`. */
 function makeChange(before, now) {
   const box = byId("change");
   const both = [...(before ? [before] : []), now];
@@ -47,10 +47,10 @@ function makeChange(before, now) {
     const [position, all] = await Promise.all([source.position(trace, place), source.step(trace, `logits.${place}`)]);
     return { ...position, all };
   };
-  let known = { places: [] }; // what was read last, kept as sliders are moved
+  let known = { places: [] }; // what was read last, kept while sliders move
   const draw = onceAFrame(async () => {
     const places = both.map(placeIn);
-    const early = both.find((trace, n) => places[n] < trace.prediction.first); // of a long text
+    const early = both.find((trace, n) => places[n] < trace.prediction.first); // a long text's early positions have no logits
     if (early) {
       known = { places: [] };
       const words = say("This page has logits only from position {first}.", {
@@ -61,7 +61,7 @@ function makeChange(before, now) {
     }
     if (known.places.join() !== places.join()) {
       const positions = await Promise.all(both.map((trace, n) => read(trace, places[n])));
-      // Another place may have been chosen since, or another text.
+      // Another place or text may have been chosen since.
       if (traces.at(-1) !== now || both.map(placeIn).join() !== places.join()) return;
       known = { places, positions };
     }
@@ -93,7 +93,7 @@ function makeChange(before, now) {
     box.replaceChildren(table, make("p", { class: "note" }, ...causeOf()));
   });
 
-  /** What was changed, where both stand at the same place, and which these are where they do not. */
+  /** What changed between the traces, or both positions if they differ. */
   function causeOf() {
     if (!before)
       return [say("Ablate a head or an MLP, or enter another text, to see what changes here.")];

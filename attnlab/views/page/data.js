@@ -1,12 +1,12 @@
-// What the page was given, and what is shown of it. A view is a trace, or the difference of two.
+// The page's data and what is shown of it. A view is a trace, or the difference of two.
 
 const description = JSON.parse(document.getElementById("description").textContent);
 
-/** A text in the page's language, with values in the place of {names}. */
+/** A text in the page's language, with {names} replaced by values. */
 const say = (text, values = {}) =>
   (description.words[text] ?? text).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
-/** A text that Python has sent. */
+/** A text from Python. */
 const saying = say;
 
 /** The same as a list, for values that are elements. */
@@ -16,30 +16,30 @@ const sayParts = (text, values) =>
     .map((part, n) => (n % 2 ? values[part] : part))
     .filter((part) => part !== "");
 
-// The steps that have a number for each query and key, in the order in which they are computed.
+// The steps with a number for each query and key, in the order of computation.
 const MATRICES = Object.keys(description.steps).filter(
   (name) => description.steps[name].axes === description.steps.weights.axes,
 );
 const AFTER_MASK = new Set(["masked_scores", "weights"]);
 const DIFFERENCE = "B − A";
-const TEXT_TOLD = 44; // how many letters of a text tell it from another
+const TEXT_TOLD = 44; // characters of a text that a name shows
 
-// A query and a key are places of the texts, as `takeTraces` lays them beside each other.
+// Queries and keys are places, as `takeTraces` aligns the texts.
 const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, look: "map", zoom: 1, letters: 1 };
-let pointed = null; // the { query, key } under the pointer, which is told while the pointer is there
+let pointed = null; // the { query, key } under the pointer
 
-/** The query and the key that are told of. */
+/** The query and key that are described: those under the pointer, or the selected ones. */
 const placeTold = () => pointed ?? selection;
 
-let traces; // what is looked at: one trace, or two that are compared
+let traces; // what is shown: one trace, or two to compare
 let views;
 let whyNoDifference;
-let places; // of queries and of keys: at each the position in every trace, null where it has none
+let places; // of queries and of keys: the position in each trace, or null
 
-/** What tells tokens apart: two models may have different vocabularies, and so other ids. */
+/** Identifies tokens; two models' ids may mean different tokens. */
 const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
 
-/** Look at traces, given as `description.traces` has them. */
+/** Show traces, given as in `description.traces`. */
 function takeTraces(given) {
   traces = given.map(traceOf);
   const texts = aligned(traces.map(symbolsOf));
@@ -74,10 +74,10 @@ function traceOf(given, number) {
     names: given.names ?? new Map(given.prediction.tokens.map((name) => [name[0], tokenOf(name)])), // by id
     graph: new Graph(given.graph),
     given: { ...given.given, activation: equations[given.given.activation] },
-    runs: new Map(), // of some queries of a head, those that were looked at last
+    runs: new Map(), // of a head's queries, the most recently used
     keys: [...cached, ...given.tokens],
     packs: new Map(), // name -> promise of its numbers
-    read: new Map(), // layer -> what is given of it, once it is there
+    read: new Map(), // layer -> its data, once read
   };
 }
 
@@ -89,7 +89,7 @@ function differentShapes(a, b) {
   return places.queries.some(isEverywhere) ? "" : say("No difference shown: no tokens of A and B correspond.");
 }
 
-/** What each of two traces is that the other is not: its model, its text, what is changed in it. */
+/** What distinguishes each of two traces: its model, its text, or its changes. */
 function toldApart(both, pairs) {
   const areOthers = (of) => of(both[0]) !== of(both[1]);
   const textOf = ({ tokens }) => tokens.map(({ text }) => text).join("");
@@ -105,7 +105,7 @@ function toldApart(both, pairs) {
   );
 }
 
-/** A text in few letters, on one line: of a long one those around a token. */
+/** A short form of a text on one line, around a given token. */
 function aroundOf({ tokens, excerpt }, n) {
   if (excerpt.length <= TEXT_TOLD) return `“${excerpt}”`;
   const plain = ({ symbol, text }) => (/^[ĊčĉĠ]+$/.test(symbol) ? " " : text);
@@ -120,19 +120,33 @@ const nameOfPlace = ([layer, head]) =>
     ? say("MLP of layer {layer}", { layer })
     : say("layer {layer}, head {head}", { layer, head });
 
+/** Whether a change is no more than an ablation of a head or an MLP. */
+const isAblation = ([layer, , step]) => typeof layer === "number" && step === undefined;
+
+/** A change of a trace in words, see source.js; of an ablation the place alone. */
+function nameOfChange([layer, head, step, how]) {
+  if (layer === "mask") return say("causal mask lifted");
+  if (layer === "root") return say("√Dk switched off");
+  const name = nameOfPlace([layer, head]);
+  if (step === undefined) return name;
+  return how === "of" ? say("{name}: {step} of another text", { name, step }) : say("{name}: {step} × {factor}", { name, step, factor: how / 100 });
+}
+
 /** What is ablated or edited in a trace, in words. */
 function changesIn({ ablated, note }) {
   if (!ablated) return note.replace(/^[,，] ?/, "") || say("not edited");
-  const names = ablated.map(nameOfPlace).join("; ");
-  return names ? say("{names} ablated", { names }) : say("nothing ablated");
+  const names = ablated.filter(isAblation).map(nameOfPlace).join("; ");
+  const others = ablated.filter((change) => !isAblation(change)).map(nameOfChange);
+  return [...(names ? [say("{names} ablated", { names })] : []), ...others].join("; ") || say("nothing ablated");
 }
 
-/** Where a difference of two traces must be 0, and why; "" where nothing is known of that. */
+/** Where and why a difference of two traces must be 0; "" if that isn't known. */
 function whyZero(a, b) {
   if (a.model !== b.model || a.tokens.some(({ symbol }, n) => b.tokens[n]?.symbol !== symbol) || a.T !== b.T) return "";
   if (!a.ablated) return changesIn(a) === changesIn(b) && !a.note ? say("0 everywhere: both texts are the same.") : "";
   const isOfBoth = (place) => [a, b].every(({ ablated }) => isAmong(ablated, place));
   const others = [...a.ablated, ...b.ablated].filter((place) => !isOfBoth(place));
+  if (!others.every(isAblation)) return "";
   const layer = Math.min(...others.map(([layer]) => layer));
   return layer === a.layers - 1
     ? say("0 in all layers: the ablated part comes after the last weights and only affects the next token.")
@@ -143,21 +157,21 @@ const isAmong = (places, place) => places.some((other) => other.join() === place
 
 const isEverywhere = (place) => !place.includes(null);
 
-/** The last of a view's places that is not behind one of all places, by its number. */
+/** A view's last place that isn't after a place. */
 function nearest(shown, place) {
   const after = shown.findIndex((n) => n > place);
   return Math.max(0, (after < 0 ? shown.length : after) - 1);
 }
 
-/** The position of the chosen query in a trace; of the last one before it, where it has none there. */
+/** The position of the selected query in a trace, or of the last one before that it has. */
 function queryIn(trace) {
   const { rows, queries } = views[trace.number];
   return queries[nearest(rows, selection.query)][0];
 }
 
 /**
- * What is shown together: T rows and Tk columns. Row i stands at the place rows[i] of all queries,
- * and is query queries[i] of each trace; columns and keys likewise.
+ * What is shown together: T rows and Tk columns. Row i is at place rows[i] and at position
+ * queries[i] of each trace; columns likewise with columns[j] and keys[j].
  */
 function viewOf(name, shown, told = "") {
   const [first] = shown;
@@ -188,13 +202,13 @@ function viewOf(name, shown, told = "") {
   };
 }
 
-/** The traces of a view whose layer has not been read yet. */
+/** A view's traces whose layer hasn't been read yet. */
 const unread = (view, layer) =>
   view.traces.filter((trace) => layer < trace.layers && !trace.read.has(layer));
 
 const hasHead = ({ layers, H }, layer, head) => layer < layers && head < H;
 
-/** Row i of a step in a view; where a difference is one of two -inf, NaN. */
+/** Row i of a step in a view; a difference of two -inf is NaN. */
 function valuesOf(view, layer, head, step, i) {
   const row = (trace, n) => stepRow(headOf(trace, layer, head), step, view.queries[i][n]);
   const [a, b] = view.traces.map(row);
@@ -207,7 +221,7 @@ function matrixOf(view, { layer, head, step }) {
   return matrix;
 }
 
-/** A test of cells: whether the mask leaves no number of a step there, in none of a view's traces. */
+/** A test of cells: whether the mask hides them in all of a view's traces. */
 function hiddenIn(view, { layer, head, step }) {
   if (!AFTER_MASK.has(step)) return () => false;
   const heads = view.traces.map((trace) => headOf(trace, layer, head));
@@ -217,7 +231,7 @@ function hiddenIn(view, { layer, head, step }) {
   };
 }
 
-/** Which traces have a step edited in a head, as the end of its formula. */
+/** Which traces have a step edited in a head, to append to its formula. */
 function editedIn(layer, head, step) {
   const names = traces
     .filter((trace) => trace.edited[layer]?.[head]?.includes(step))

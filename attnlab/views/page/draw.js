@@ -110,12 +110,13 @@ function scaleOf(view, step, bound) {
   return description.scales[view.isDifference ? "difference" : "weights"];
 }
 
-/** Where in the palette a number is, of an array each. */
-const placeOf = (x, { bound, by_root }) => equations.place(x, bound, by_root);
+/** Where in the palette numbers are. */
+const placesOf = (values, { bound, by_root }) =>
+  equations.place(new Nd(new Float64Array(values), [values.length]), bound, by_root).data;
 
 /** Where in the legend a number is, from 0 to 1. */
 function legendAt(x, { bound, by_root, is_signed }) {
-  const share = equations.share(x, bound, by_root);
+  const share = Math.sign(x) * equations.strength(x, bound, by_root);
   return is_signed ? (share + 1) / 2 : share;
 }
 
@@ -137,7 +138,7 @@ function bitmapOf(values, width, height, scale, hidden, canvas = document.create
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);
   const bits = new Uint32Array(image.data.buffer);
-  const places = placeOf(new Nd(Float64Array.from(values), [values.length]), scale).data;
+  const places = placesOf(values, scale);
   for (let n = 0; n < values.length; n++) if (!hidden(n)) bits[n] = pixels[places[n]];
   context.putImageData(image, 0, 0);
   return canvas;

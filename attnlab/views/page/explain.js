@@ -1,9 +1,9 @@
-// How one number of a stop comes about: the formulas that attnlab/views/explanations.py declares,
-// computed and written with the page's numbers as attnlab/views/evaluation.py does with the library's.
+// How one number of a step is computed: the formulas from attnlab/views/explanations.py, evaluated and
+// written with the page's numbers, as attnlab/views/evaluation.py does in Python.
 
-const PRODUCTS_WHOLE = 12; // of so many products all are shown
-const TERMS_WHOLE = 64; // of another sum so many
-const TERMS_SHOWN = 8; // of a longer one the largest
+const PRODUCTS_WHOLE = 12; // sums of products up to this length are shown in full
+const TERMS_WHOLE = 64; // other sums up to this length are
+const TERMS_SHOWN = 8; // longer ones show this many of the largest terms
 
 const OPERATIONS = {
   "+": (a, b) => a + b,
@@ -18,7 +18,7 @@ const OPERATIONS = {
   erf: equations.erf,
 };
 
-// What is made of a row, and is written as one number.
+// Functions of a row, written as one number.
 const OF_ROWS = {
   sum: added,
   max: (row) => row.reduce((a, b) => Math.max(a, b)),
@@ -30,19 +30,19 @@ const isPlace = (tree) => Array.isArray(tree) && tree[0] === "at";
 const isLeaf = (tree) => isPlace(tree) || (typeof tree === "string" && !(tree in CONSTANTS));
 
 /**
- * The numbers that one number is made of.
- *
- * places: the numbers of its row and column. needs: by parameter {name, path, values(places), stop},
- * null of what there is none of; stop is where a number of it leads to. known: by name what lines
- * come to whose row the page has not as a whole. along: what stands for all numbers of a row.
- * largest: what the largest number of a row is called. toLargest: a link to it.
+ * The inputs of one number.
+ * 
+ * places: its row and column. needs: {name, path, values(places), stop} by parameter, null for an
+ * absent one; stop is what a number links to. known: results of lines whose rows the page doesn't
+ * have in full, by name. along: the index that stands for a whole row. largest, toLargest: name of
+ * and link to a row's maximum.
  */
 class Working {
   constructor({ places, needs, known = {}, along = "i", largest = "", toLargest }) {
     Object.assign(this, { places, needs, known, along, largest, toLargest, results: { ...known } });
   }
 
-  /** A formula without what there is none of, undefined where nothing is left. */
+  /** A formula without absent parameters; undefined if nothing is left. */
   present(tree, aliases) {
     if (typeof tree === "string" && tree in aliases) return aliases[tree];
     if (isLeaf(tree)) return this.needs[isPlace(tree) ? tree[1] : tree] === null ? undefined : tree;
@@ -56,7 +56,7 @@ class Working {
     return kept.length < operands.length ? kept[0] : [operation, ...kept];
   }
 
-  /** What a formula comes to: a number, or a row of them. */
+  /** Evaluate a formula: a number or a row of numbers. */
   value(tree) {
     if (typeof tree === "number") return tree;
     if (tree in CONSTANTS) return CONSTANTS[tree];
@@ -83,7 +83,7 @@ class Working {
     );
   }
 
-  /** A place as NumPy would be asked for it, such as X[7, 3]; a row of some as X[7, i]. */
+  /** A place in NumPy's notation, such as X[7, 3], or X[7, i] for a row. */
   located(tree) {
     if (typeof tree === "string") return this.needs[tree]?.name ?? tree;
     if (tree[0] === "len") return String(this.value(tree));
@@ -93,7 +93,7 @@ class Working {
     return `${this.needs[tree[1]].name}[${index}]`;
   }
 
-  /** A place's name, which leads to the stop that it is a number of. */
+  /** A place's name, linked to its step. */
   link(tree) {
     if (tree[0] === "max" && this.toLargest) return this.toLargest();
     const words = this.located(tree);
@@ -101,7 +101,7 @@ class Working {
     return stop && !tree.includes(":") ? numberOf(stop, component, words) : words;
   }
 
-  /** All lines that say something, as [line, tree, value]. */
+  /** All lines worth showing, as [line, tree, value]. */
   lines(declared) {
     const [done, aliases] = [[], {}];
     declared.forEach((line, n) => {
@@ -123,7 +123,7 @@ const STRENGTHS = { ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4 };
 const SIGNS = { "+": " + ", "-": " − ", "*": " · ", "/": " / ", ">": " > " };
 const POWERS = { 2: "²", 3: "³" };
 
-/** A formula with what `leaf` writes for its names; see attnlab/views/formulas.py. */
+/** A formula in which `leaf` writes the names; see attnlab/views/formulas.py. */
 function written(tree, leaf, place = 0) {
   if (typeof tree === "number") return [tree === 0.5 ? "½" : String(tree)];
   if (tree in CONSTANTS) return [{ pi: "π" }[tree] ?? tree];
@@ -141,14 +141,13 @@ function written(tree, leaf, place = 0) {
   return strength < place ? ["(", ...parts, ")"] : parts;
 }
 
-/** A number between signs: in brackets where it is below 0. */
+/** A number as an operand, in brackets if negative. */
 const termOf = (x, place) => (x < 0 && place > 1 ? ["(", number(x), ")"] : [number(x)]);
 
 /**
- * The lines of a number: elements.
- *
- * declared: of `description.explanations`. heading: the stop's. result: given what the last line comes
- * to, what is shown as that.
+ * The lines that compute a number, as elements.
+ * 
+ * declared: from `description.explanations`. heading: the step's. result: shows the last line's value.
  */
 function linesOfNumber(working, declared, { heading, result, rows }) {
   const all = working.lines(declared.lines);
@@ -167,7 +166,7 @@ function linesOfNumber(working, declared, { heading, result, rows }) {
   return list.children.length ? [list, ...parts] : parts;
 }
 
-/** The sum of products that a formula is, and what is added to it. */
+/** If a formula is a sum of products, the sum and what is added to it. */
 function sumIn(tree) {
   const [sum, bias] = tree?.[0] === "+" && tree[1][0] === "sum" ? tree.slice(1) : [tree];
   return sum?.[0] === "sum" && sum[1][0] === "*" ? [sum, bias] : [];
@@ -204,17 +203,17 @@ function numbersIn(working, line, tree, value, heading) {
   return { words, numbers: [...(leads ? [...names, " = "] : []), ...numbers, " = "] };
 }
 
-/** A number in its place; a count is not one of them. */
+/** A number as an operand; counts have no brackets. */
 const leafOf = (working, tree, place) =>
   tree[0] === "len" ? [String(working.value(tree))] : termOf(working.value(tree), place);
 
-/** The first row of numbers in a formula. */
+/** The first row in a formula. */
 const rowIn = (tree) =>
   isPlace(tree) ? tree : tree.slice(1).map((one) => Array.isArray(one) && rowIn(one)).find(Boolean);
 
-/** The terms of a sum that are written, and how many there are. */
+/** The terms of a sum to write, and how many there are. */
 function addedIn(working, tree, sum) {
-  const seen = working.value(rowIn(tree)); // what the mask took away is no term
+  const seen = working.value(rowIn(tree)); // masked entries aren't terms
   const terms = [...working.value(tree)].filter((_, n) => Number.isFinite(seen[n]));
   const count = working.needs.x?.count ?? terms.length;
   const isCut = count > TERMS_WHOLE;
@@ -224,7 +223,7 @@ function addedIn(working, tree, sum) {
   return [all.flatMap((x, n) => (n ? [" + ", number(x)] : [number(x)])), { n: grouped(count), which }];
 }
 
-/** A sum of products as a table: the largest terms, what the others come to, and all to be opened. */
+/** A sum of products as a table: the largest terms, the rest, and all in a disclosure. */
 function productsOf(working, [, first, second], bias, { heading, result, lead }) {
   const [x, w] = [first, second].map((tree) => working.value(tree));
   const terms = Float64Array.from(x, (one, i) => one * w[i]);
@@ -238,7 +237,7 @@ function productsOf(working, [, first, second], bias, { heading, result, lead })
   });
 }
 
-/** The terms of a sum that are largest in size, by number, and what they and the others come to. */
+/** The numbers of the largest terms, their sum and the sum of the rest. */
 function largestTerms(terms, count) {
   const largest = [...terms.keys()]
     .sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b)
@@ -251,7 +250,7 @@ function largestTerms(terms, count) {
   };
 }
 
-/** A sum: its largest terms in a table, what the others come to, and all of them to be opened. */
+/** A sum as a table: the largest terms, the rest, and all in a disclosure. */
 function sumOf(terms, { heading, heads, line, bias, result }) {
   const count = terms.length <= PRODUCTS_WHOLE ? terms.length : TERMS_SHOWN;
   const { largest, rest } = largestTerms(terms, count);

@@ -1,17 +1,17 @@
-// The grid of small maps, one for each head, each drawn when it is first seen.
+// The grid of small maps, one for each head, painted when first visible.
 
-const MAP_PIXELS = 64; // along an edge of a small map; a longer text's cells share them
+const MAP_PIXELS = 64; // width of a small map; in longer texts, cells share pixels
 const MILLISECONDS_PER_FRAME = 9;
 const isNarrow = matchMedia("(max-width: 1000px)"); // as in page.css
 
-const waiting = new Map(); // a small map -> its painting, of which a part is done in each frame
+const waiting = new Map(); // a small map -> its painting, done in part in each frame
 let painting = false;
 
 function paintWaiting() {
   painting = true;
   const end = performance.now() + MILLISECONDS_PER_FRAME;
   for (const [map, rows] of waiting) {
-    if (unread(map.view, map.layer).length) continue; // its numbers are on their way
+    if (unread(map.view, map.layer).length) continue; // still loading
     while (performance.now() < end) {
       if (rows.next().done) {
         waiting.delete(map);
@@ -24,7 +24,7 @@ function paintWaiting() {
   if (painting) requestAnimationFrame(paintWaiting);
 }
 
-/** Paint a small map, when its numbers are there and it is its turn. */
+/** Paint a small map once its numbers are loaded and it is its turn. */
 async function paintSoon(map) {
   waiting.set(map, paint(map));
   await Promise.all(unread(map.view, map.layer).map((trace) => readLayer(trace, map.layer)));
@@ -43,7 +43,7 @@ const whenSeen = new IntersectionObserver((entries) => {
   }
 });
 
-/** Paint what has not been seen yet, for paper; whether all could be. */
+/** Paint what hasn't been visible yet, for printing; returns whether all could be painted. */
 function paintAll() {
   for (const map of grids.flatMap(({ maps }) => maps)) {
     if (map.values || unread(map.view, map.layer).length) continue;
@@ -53,13 +53,13 @@ function paintAll() {
   return grids.every(({ maps }) => maps.every(({ values }) => values));
 }
 
-/** Forget the maps of traces that are looked at no more. */
+/** Forget the maps of traces that are no longer shown. */
 function forgetMaps() {
   whenSeen.disconnect();
   waiting.clear();
 }
 
-/** The weights of a head on a map's pixels, row by row; of cells that share one, the strongest. */
+/** A head's weights by pixel, row by row; the maximum of the cells that share one. */
 function* paint(map) {
   const { view, layer, head } = map;
   const height = Math.min(view.T, MAP_PIXELS);
@@ -182,7 +182,7 @@ function makeGrid(view) {
   };
 }
 
-/** On a narrow screen the head that was tapped comes into sight. */
+/** On a narrow screen, scroll to the head that was tapped. */
 function goToHead() {
   if (isNarrow.matches) byId("head").scrollIntoView({ block: "start" });
 }
@@ -208,7 +208,7 @@ function moved(event, i, j, rows, columns) {
 
 const labelOf = (view) => (traces.length === 2 ? say(" of {name}", view) : "");
 
-/** A view's name where there are several, and what is told of it. */
+/** A view's name, if there are several, and its description. */
 function nameOf({ name, told }) {
   if (traces.length < 2) return [];
   return [make("h3", { class: "name" }, name, ...(told ? [": ", make("bdi", {}, told)] : []))];

@@ -71,7 +71,7 @@ function makeHeatmap(view) {
   /** Why a difference is 0, from the first query on or everywhere, unless its name tells. */
   function tellWhyZero() {
     why.textContent = "";
-    if (!matrix || !view.isDifference || view.told) return;
+    if (!matrix || !view.isDifference || view.told || traces[0].model !== traces[1].model) return;
     const first = matrix.findIndex((x) => x !== 0 && !Number.isNaN(x));
     const i = first < 0 ? view.T : Math.floor(first / view.Tk);
     const isSame = ([a, b]) => traces[0].tokens[a]?.symbol === traces[1].tokens[b]?.symbol;
@@ -97,7 +97,7 @@ function makeHeatmap(view) {
       }),
     );
     const context = prepared(ramp, 256, 10);
-    const colours = palette.slice(scale.is_signed ? 0 : placeOf(0, scale));
+    const colours = scale.is_signed ? palette : palette.slice((palette.length - 1) / 2);
     colours.forEach((colour, n) => {
       context.fillStyle = colour;
       context.fillRect((n * 256) / colours.length, 0, 256 / colours.length + 1, 10);
@@ -110,7 +110,7 @@ function makeHeatmap(view) {
       }),
     );
     legend.querySelectorAll("p").forEach((note) => note.remove());
-    const notes = [say(scale.note), AFTER_MASK.has(step) ? say("hatched: masked") : ""]
+    const notes = [saying(scale.note), AFTER_MASK.has(step) ? say("hatched: masked") : ""]
       .filter(Boolean)
       .join(" · ");
     legend.append(make("p", {}, notes));
@@ -148,6 +148,7 @@ function makeHeatmap(view) {
   /** Labels of those rows or columns that are in sight and far enough apart to be read. */
   function labels(canvas, texts, size, apart, offset, length, width, height, chosen, position) {
     const context = prepared(canvas, width, height);
+    const room = LARGEST_LABEL * letterSize();
     context.font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
     context.textBaseline = "middle";
     const muted = colourOf(canvas);
@@ -162,7 +163,7 @@ function makeHeatmap(view) {
       context.save();
       context.fillStyle = n === chosen ? strong : muted;
       position(context, middle);
-      context.fillText(clipped(context, texts[n], LARGEST_LABEL * letterSize()), 0, 0);
+      context.fillText(clipped(context, texts[n], room), 0, 0);
       context.restore();
     }
   }

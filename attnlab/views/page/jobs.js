@@ -1,7 +1,7 @@
-// How much of its weight a head puts where a known job would have it look, as attnlab/analysis/jobs.py
-// measures it: the mean over the queries of this text that have something to do. Nothing here draws.
+// How much weight a head puts on the targets of a job, as attnlab/analysis/jobs.py measures it: the mean
+// over the queries of this text that have targets.
 
-/** For each job, by its name, the keys that query i would look at in a text of these ids. */
+/** For each job, by name, the target keys of query i in a text with these ids. */
 const JOBS = {
   previous: (ids, i) => (i ? [i - 1] : []),
   first: (ids, i) => (i ? [0] : []),
@@ -12,8 +12,7 @@ const JOBS = {
   },
 };
 
-/** By job the mean weight there, and what it were if all tokens in sight got the same; null of one
- * that no token of the text has a place for. */
+/** The mean weight on each job's targets, and its value for uniform attention; null if no query has any. */
 function jobsOf(ids, rowOf) {
   const sums = Object.keys(JOBS).map((name) => ({ name, attention: 0, even: 0, count: 0 }));
   ids.forEach((_, i) => {

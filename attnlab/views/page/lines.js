@@ -1,35 +1,34 @@
-// Lines from all queries at once to the keys that they attend to, of one head or of several that are
-// laid over each other in colours.
+// Lines from all queries to the keys that they attend to, for one head or several in colours.
 
-// Of "Color Universal Design" (Okabe and Ito, 2008), which colour-blind eyes tell apart; without
-// yellow and black, that one of both themes would swallow.
+// "Color Universal Design" (Okabe and Ito, 2008): distinguishable by colour-blind readers. Without yellow
+// and black, which one of the themes hides.
 const HEAD_COLOURS = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
 
-const FAINTEST = 0.01; // smaller weights draw no line
-const [LINE_ROW, SMALL_ROW] = [24, 15]; // the height of a token, and in a long text
+const FAINTEST = 0.01; // smaller weights aren't drawn
+const [LINE_ROW, SMALL_ROW] = [24, 15]; // height of a token, and in a long text
 
-let laid = []; // heads that are laid over each other; none where one alone is shown
+let laid = []; // the heads that are overlaid, if there are several
 
 const isSame = (a, b) => a.layer === b.layer && a.head === b.head;
 
-/** The heads that lines are drawn of, each with its colour. */
+/** The heads whose lines are drawn, each with its colour. */
 function headsInSight() {
   if (!laid.length)
     return [{ layer: selection.layer, head: selection.head, colour: palette.at(-1) }];
   return laid.map((one, n) => ({ ...one, colour: HEAD_COLOURS[n] }));
 }
 
-/** Whether a view has a head, and its numbers are there. */
+/** Whether a view has a head and its numbers are loaded. */
 const isReadIn = (view, { layer, head }) =>
   hasHead(view, layer, head) && !unread(view, layer).length;
 
-/** The heads in sight, with their weights of query i. */
+/** The visible heads, with their weights of query i. */
 const weightsInSight = (view, i) =>
   headsInSight()
     .filter((one) => isReadIn(view, one))
     .map((one) => ({ ...one, weights: valuesOf(view, one.layer, one.head, "weights", i) }));
 
-/** Lay a head over those in sight, or take it away again. */
+/** Add a head to the overlaid ones, or remove it. */
 function layOver(layer, head) {
   const clicked = { layer, head };
   const before = laid.length ? laid : [{ layer: selection.layer, head: selection.head }];
@@ -42,14 +41,14 @@ function layOver(layer, head) {
   return openHead(open.layer, open.head);
 }
 
-/** One head alone, or one more where several are wanted. */
+/** Open one head, or add it if several are selected. */
 function chooseHead(layer, head, isMore, then) {
   if (isMore || byId("several").ariaPressed === "true") return layOver(layer, head);
   laid = [];
   return openHead(layer, head, then);
 }
 
-/** The names of the heads that are laid over each other, which take them away again. */
+/** The overlaid heads' names, as buttons that remove them. */
 function showLaid() {
   byId("laid").replaceChildren(
     ...(laid.length ? headsInSight() : []).map(({ layer, head, colour }) => {
@@ -67,7 +66,7 @@ function showLaid() {
   );
 }
 
-/** Where one head of several is in sight alone, how many there are, and the way to all of them. */
+/** If only one of several selected heads is shown: how many there are, and a button to show all. */
 function tellOthers() {
   const isAlone = laid.length > 0 && selection.look !== "lines";
   byId("others").hidden = !isAlone;
@@ -108,15 +107,15 @@ function makeLines(view) {
   const figure = make("figure", {}, ...nameOf(view), ends, scroller);
   byId("lines").append(figure);
   const isLong = view.Tk > 40;
-  let row; // how high a token is
-  const matrices = new Map(); // of the heads that were drawn, their weights
+  let row; // height of a token
+  const matrices = new Map(); // weights of the heads that were drawn
   function weightsOf({ layer, head }) {
     const name = `${layer}.${head}`;
     if (!matrices.has(name)) matrices.set(name, matrixOf(view, { layer, head, step: "weights" }));
     return matrices.get(name);
   }
 
-  let meant = null; // the token whose lines alone are strong, as [is it a key, its number]
+  let meant = null; // the highlighted token, as [is it a key, its index]
 
   const draw = onceAFrame(() => {
     if (selection.look !== "lines") return;
@@ -132,7 +131,7 @@ function makeLines(view) {
       nearest(view.rows, placeTold().query),
       nearest(view.columns, placeTold().key),
     ];
-    const cached = view.Tk - view.T; // a query stands beside its own key
+    const cached = view.Tk - view.T; // aligns each query with its own key
     const y = (n) => (n + 0.5) * row;
     const inSight = (n) => y(n) > scrollTop - row && y(n) < scrollTop + height + row;
 

@@ -1,13 +1,12 @@
-// The page with a model behind it: what the reader asks for. What was looked at is kept in order, to be
-// compared with and to come back to.
+// The page with a model behind it. It keeps a history of traces to compare with and return to.
 
 const LOOKS_KEPT = 100;
 
-const looks = []; // as the source describes traces
-let wanted; // what was asked for last: a text, {text} or {ids}, and the places `ablated` in it
-let asking; // aborts the request that is under way
+const looks = []; // the history, as the source describes traces
+let wanted; // the last request: a text, {text} or {ids}, and the `ablated` places
+let asking; // aborts the pending request
 
-/** Look at a text, {text} or {ids}, with places ablated: [layer, head] a head, [layer] an MLP. */
+/** Trace a text, {text} or {ids}, with places ablated: [layer, head] for a head, [layer] for an MLP. */
 function look(text, ablated) {
   wanted = { text, ablated };
   newest(async (signal) => {
@@ -20,17 +19,17 @@ function look(text, ablated) {
   });
 }
 
-/** The last look, as a link has it: #ids=12.7&ablate=0.1+1, a head and an MLP. */
+/** The last trace, for the link: #ids=12.7&ablate=0.1+1 ablates a head and an MLP. */
 linkOfLook = () => {
   const { ids, ablated } = looks.at(-1);
   const ablate = ablated.map((place) => place.join(".")).join(" ");
   return { ids: ids.join("."), ...(ablate && { ablate }) };
 };
 
-/** Look at what a link asks for, in the place of the look that the page opened with. */
+/** Trace what a link asks for, instead of the first trace. */
 function followLinkOfLook(link) {
   const asked = new URLSearchParams(link.slice(1));
-  const numbers = (text) => text.split(".").map(Number);
+  const numbers = (text) => text.split(".").map((part) => (/^\d+$/.test(part) ? Number(part) : part));
   const { ids, ablate = "" } = Object.fromEntries(asked);
   const last = linkOfLook();
   if (!ids || (ids === last.ids && ablate === (last.ablate ?? ""))) return;
@@ -42,12 +41,12 @@ function followLinkOfLook(link) {
       looks.push(given);
       byId("prompt").value = given.text;
       await showLooks();
-      followLink(link); // to the place in the text, which the one before may not have had
+      followLink(link); // to the token, which the first text may not have had
     };
   });
 }
 
-/** Write on from the last look. */
+/** Generate a continuation of the last trace. */
 function writeOn() {
   const trace = looks.at(-1);
   newest(async (signal) => {
@@ -64,7 +63,7 @@ function writeOn() {
   });
 }
 
-/** Tell what was written on: the tokens, each with a probability. */
+/** Show the generated tokens, each with a probability. */
 function showWritten(chosen, { temperature }) {
   const words = temperature
     ? say("Generated tokens, each with the probability it was sampled with:")
@@ -76,7 +75,7 @@ function showWritten(chosen, { temperature }) {
   byId("sampled").replaceChildren(words, make("ol", {}, ...told));
 }
 
-/** Ask for something, and do what it comes to, unless something else has been asked for by then. */
+/** Send a request and apply its result, unless another request was made since. */
 async function newest(ask) {
   asking?.abort();
   const mine = (asking = new AbortController());
@@ -102,7 +101,7 @@ function tell(sentence) {
   byId("told").textContent = sentence;
 }
 
-/** Show a trace, after those that were looked at before. */
+/** Show a trace and add it to the history. */
 function show(given) {
   if (looks.at(-1).id === given.id) looks.pop();
   looks.push(given);
@@ -110,11 +109,11 @@ function show(given) {
   showLooks();
 }
 
-/** Show the last look, beside the one before where they are compared. */
+/** Show the last trace, next to the previous one if they are compared. */
 async function showLooks() {
   const { query, key } = selection;
   const before = traces[0].ids.join();
-  const focused = document.activeElement; // which may be in what is made anew
+  const focused = document.activeElement; // may be in an element that is replaced
   const figure = [...byId("heatmaps").children].findIndex((one) => one.contains(focused));
   wantLast();
   const opened = openTraces(looks.slice(byId("compare").checked ? -2 : -1));
@@ -124,11 +123,11 @@ async function showLooks() {
   if (focused.map) grids[0].maps.find((map) => isSame(map, focused.map))?.cell.focus();
   await opened;
   if (figure >= 0) heatmaps[figure]?.cursor.focus();
-  // The place in the text stays what it was where the text has.
+  // Keep the selected tokens if the texts are the same.
   if (traces === shown && traces.every(({ ids }) => ids.join() === before)) select(query, key);
 }
 
-/** Tell what changed from the look before to the last one, now and whenever what may follow is told. */
+/** Show what changed from the previous trace to the last one, also when predictions are redrawn. */
 function followChange() {
   const before = looks.length > 1 ? (traces.length === 2 ? traces[0] : traceOf(looks.at(-2), 0)) : null;
   const change = makeChange(before, traces.at(-1));
@@ -141,7 +140,7 @@ function wantLast() {
   wanted = { text: { ids }, ablated };
 }
 
-/** Go back to the look before the last one. */
+/** Return to the previous trace. */
 function goBack() {
   newest(async () => () => {
     looks.pop();
@@ -150,10 +149,10 @@ function goBack() {
   });
 }
 
-/** Tell whether what stands in the box is what is shown. */
+/** Show whether the text in the box differs from the one shown. */
 function markUnsent() {
   const { typed, text } = looks.at(-1);
-  const asTyped = (words) => words?.replace(/\r\n?/g, "\n"); // as a box for text has it
+  const asTyped = (words) => words?.replace(/\r\n?/g, "\n"); // textareas normalize line ends
   byId("unsent").hidden = [typed, text].map(asTyped).includes(byId("prompt").value);
 }
 
@@ -167,7 +166,7 @@ function markLook() {
   markAblated();
 }
 
-// ---- what is ablated ---------------------------------------------------------------------------
+// ---- ablation ------------------------------------------------------------------------------------
 
 /** Ablate a head or MLP, or undo it. */
 function toggle(place) {
@@ -176,18 +175,26 @@ function toggle(place) {
   look(text, others.length < ablated.length ? others : [...ablated, place]);
 }
 
-/** Mark what is ablated: in a list, in the maps, at the head that is open. */
+/** Scale a step of the open head by so many hundredths, or take it "of" another text's ids. */
+function changeStep(step, how, ...ids) {
+  const { text, ablated } = wanted;
+  const place = [selection.layer, selection.head, step];
+  const others = ablated.filter((other) => other.slice(0, 3).join() !== place.join());
+  look(text, how === 100 ? others : [...others, [...place, how, ...ids]]);
+}
+
+/** Mark what is ablated or changed: in a list, in the maps and at the open head. */
 function markAblated() {
   const { ablated } = wanted;
   byId("ablated").hidden = !ablated.length;
   byId("ablated").replaceChildren(
-    say("Ablated:"),
+    ablated.every(isAblation) ? say("Ablated:") : say("Changed:"),
     ...ablated.map((place) => {
-      const name = nameOfPlace(place);
+      const name = nameOfChange(place);
       const button = make("button", { type: "button" }, name, make("span", {}, " ×"));
       button.ariaLabel = say("{name}: undo the ablation", { name });
       button.addEventListener("click", () => {
-        byId("prompt").focus(); // the button goes
+        byId("prompt").focus(); // this button is removed
         toggle(place);
       });
       return button;
@@ -199,7 +206,9 @@ function markAblated() {
       const is = isAmong(places, [layer, head]);
       const name = nameOfPlace([layer, head]);
       cell.classList.toggle("ablated", is);
-      cell.title = cell.ariaLabel = is ? say("{name}, ablated", { name }) : name;
+      const isChanged = !is && places.some((change) => !isAblation(change) && isAmong([change.slice(0, 2)], [layer, head]));
+      cell.classList.toggle("changed", isChanged);
+      cell.title = cell.ariaLabel = is ? say("{name}, ablated", { name }) : isChanged ? say("{name}, changed", { name }) : name;
     }
   }
   markToggles();
@@ -212,11 +221,46 @@ function markToggles() {
   byId("head-toggle").ariaPressed = String(isAblated);
   byId("is-ablated").hidden = !isAblated;
   byId("mlp-toggle").ariaPressed = String(isAmong(wanted.ablated, [layer]));
+  const found = wanted.ablated.find((change) => change.slice(0, 3).join() === [layer, head, byId("changed-step").value].join());
+  showFactor(found && found[3] !== "of" ? found[3] : 100);
+  byId("patch").disabled = looks.length < 2 || source.hasEnded;
+  for (const name of ["mask", "root"]) byId(`${name}-toggle`).checked = isAmong(wanted.ablated, [name]);
   byId("mlp-toggle").textContent = say("Ablate the MLP of layer {layer}", { layer });
   markViews();
 }
 
-/** Mark what shows the open head where it is ablated: what is seen there goes nowhere. */
+function showFactor(hundredths) {
+  byId("factor").value = hundredths;
+  byId("factor").nextElementSibling.textContent = `× ${(hundredths / 100).toFixed(2)}`;
+}
+
+/** What changes a step of the open head, and all heads: a list of steps, a slider, another text's. */
+function makeChanges(button) {
+  const step = make("select", { id: "changed-step" }, ...STEPS_TO_CHANGE.map((name) => make("option", {}, name)));
+  step.value = "weights";
+  step.addEventListener("change", markToggles);
+  const factor = make("input", { id: "factor", type: "range", min: "0", max: "200", step: "5", "aria-label": say("Factor") });
+  factor.addEventListener("input", () => showFactor(factor.valueAsNumber));
+  factor.addEventListener("change", () => changeStep(step.value, factor.valueAsNumber));
+  const toggleOf = (name, words) => {
+    const box = make("input", { type: "checkbox", id: `${name}-toggle` });
+    box.addEventListener("change", () => toggle([name]));
+    return make("label", {}, box, " ", words);
+  };
+  const patch = () => changeStep(step.value, "of", ...looks.at(-2).ids);
+  return make(
+    "details",
+    { id: "changes" },
+    make("summary", {}, say("Change a step")),
+    make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Take it from the text before"), patch)),
+    make("div", { class: "controls" }, toggleOf("mask", say("Lift the causal mask")), toggleOf("root", say("Switch √Dk off"))),
+  );
+}
+
+// What is scaled or taken from another text; a masked score times 0 is no number.
+const STEPS_TO_CHANGE = ["Q", "K", "V", "raw_scores", "scores", "weights", "context"];
+
+/** Mark the views of the open head if it is ablated: its output isn't used. */
 function markViews() {
   const { layer, head } = selection;
   const isAblated = ({ isDifference, traces: [trace] }) =>
@@ -232,7 +276,7 @@ function markViews() {
   };
   const own = views.filter((view) => !view.isDifference);
   for (const [id, shown] of Object.entries({ heatmaps: views, lines: own, strips: own, texts: own }))
-    // Strips are made when they are looked at.
+    // Strips are made when first shown.
     [...byId(id).children].forEach((part, n) => {
       const of = part.querySelector(".scroller, .all-lines, .table, .flow");
       mark(part, isAblated(shown[n]), of);
@@ -241,7 +285,7 @@ function markViews() {
     mark(part, isAblated(own[part.dataset.trace]), part.querySelector(".chain"));
 }
 
-// ---- what the page has for all this -------------------------------------------------------------
+// ---- the explorer's controls ---------------------------------------------------------------------
 
 function makeExplorer() {
   const button = (id, words, act) => {
@@ -253,7 +297,7 @@ function makeExplorer() {
   prompt.addEventListener("input", markUnsent);
   const lookAtPrompt = () => look({ text: prompt.value }, wanted.ablated);
   prompt.addEventListener("keydown", (event) => {
-    // With Shift it begins a line; to an input method it may be the choice of a candidate.
+    // Shift+Enter starts a new line; an input method may use Enter to choose a candidate.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || source.hasEnded) return;
     event.preventDefault();
     lookAtPrompt();
@@ -308,24 +352,25 @@ function makeExplorer() {
           toggle([selection.layer, selection.head]),
         ),
         button("mlp-toggle", "", () => toggle([selection.layer])),
+        makeChanges(button),
         make(
           "p",
           { id: "is-ablated", class: "note" },
-          say("Ablated (silenced): its weights are still computed, but its output, the context, is set to 0."),
+          say("Ablated (silenced): its output, the context, is set to 0."),
         ),
       ),
       jobs,
     ),
     make("div", { id: "change" }),
   );
-  // From a head itself, in the grid or in its map: S.
+  // S ablates a head that has focus, in the grid or in its map.
   for (const id of ["grids", "heatmaps"])
     byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {
       if (key.toLowerCase() !== "s" || ctrlKey || altKey || metaKey || source.hasEnded) return;
       const { layer, head } = target.map ?? selection;
       toggle([layer, head]);
     });
-  // Whoever has opened a head, its title says which it is.
+  // Any change of the open head changes its title.
   const opened = new MutationObserver(markToggles);
   for (const id of ["head-title", "strips", "sums"]) opened.observe(byId(id), { childList: true });
   showSettings();

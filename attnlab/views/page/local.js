@@ -1,7 +1,7 @@
 // A source that runs the model in the page itself: a worker of the page's own scripts, which has the
 // model's numbers, see model.js.
 
-class ModelSource extends Source {
+class ModelSource extends LiveSource {
   #worker;
   #waiting = new Map(); // by number {resolve, reject, progress}
   #count = 0;
@@ -18,8 +18,6 @@ class ModelSource extends Source {
     this.#worker.addEventListener("message", ({ data }) => this.#hear(data));
     this.#begun = numbers.then((numbers) => this.#ask("begin", { description: model, numbers }, [numbers.buffer]));
   }
-
-  has = () => true;
 
   async open(text, ablated, signal) {
     await this.#begun;
@@ -48,21 +46,28 @@ class ModelSource extends Source {
     prediction: { ...description.traces[0].prediction, first: 0 },
   });
 
+  /** A layer's scale without √Dk. */
+  #factor = (layer) => description.traces[0].given[`blocks.${layer}.attention.layer_number`] ?? 1;
+
   /** A trace as `description.traces` has one, by the first of these. */
   #described({ ids, text, tokens, notes, edited, paths }, ablated) {
     const [first] = description.traces;
     const T = ids.length;
     const excerpt = [...text.replace(/[\r\n\t]+/g, " ")];
     const stops = stopsOf({ ...first, graph: this.graph });
-    const changed = stops.map(({ path }) => path).filter((path) => paths.includes(path));
+    const wholes = paths.map((path) => path.replace(/heads\.\d+\./, ""));
+    const changed = stops.map(({ path }) => path).filter((path) => wholes.includes(path));
+    const isCarried = ({ path, name }) => SOURCES.test(name) || (changed.includes(path) && !/\.[QKV]$/.test(path));
+    const isSeen = (n) => paths.includes("mask") || n % T <= Math.floor(n / T);
     return {
       ...{ ...first, ids, text, ablated, tokens, edited },
       ...this.#own({ ids, ablated }),
       note: paths.length ? say(", edited: {paths}", { paths: paths.join(", ") }) : "",
       excerpt: printable(excerpt.length <= TEXT_SHOWN ? text.replace(/[\r\n\t]+/g, " ") : `${excerpt.slice(0, TEXT_SHOWN - 1).join("")}…`),
       notes: notes.map(([sentence, values]) => saying(sentence, values)),
-      mask: Uint8Array.from({ length: T * T }, (_, n) => n % T <= Math.floor(n / T)),
-      way: { ...first.way, edited: changed, carried: stops.filter(({ path, name }) => SOURCES.test(name) || changed.includes(path)).map(({ path }) => path) },
+      mask: Uint8Array.from({ length: T * T }, (_, n) => isSeen(n)),
+      scales: first.scales.map((all, layer) => (paths.includes(`blocks.${layer}.attention.scale`) ? all.map(() => this.#factor(layer)) : all)),
+      way: { ...first.way, edited: changed, carried: stops.filter(isCarried).map(({ path }) => path) },
     };
   }
 

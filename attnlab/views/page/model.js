@@ -30,21 +30,45 @@ class Cache {
   }
 }
 
-/** The edits of places that are ablated: [layer, head] a head, [layer] an MLP. */
-const editsOf = (places) =>
-  Object.fromEntries(
-    places.map(([layer, head]) => [`blocks.${layer}.${head === undefined ? "mlp.output" : `attention.heads.${head}.context`}`, 0]),
-  );
+/**
+ * The edits of changes, see source.js, as attnlab/model/explorer.py has them.
+ *
+ * lookAt: a step in the trace of other ids, which takes its place. rootless: the layers' scales without
+ * √Dk, by path.
+ */
+function editsOf(changes, lookAt, rootless) {
+  const pairs = changes.flatMap(([layer, head, step, how, ...ids]) => {
+    if (layer === "mask") return [["mask", 1]];
+    if (layer === "root") return Object.entries(rootless);
+    if (head === undefined) return [[`blocks.${layer}.mlp.output`, 0]];
+    const path = `blocks.${layer}.attention.heads.${head}.${step ?? "context"}`;
+    if (step === undefined) return [[path, 0]];
+    if (how !== "of") return [[path, (x) => nd.multiply(x, how / 100)]];
+    const taken = (x) => {
+      checkSameLength(ids.length, x.shape[0]); // they are not where it generates
+      return lookAt(ids, path);
+    };
+    return [[path, taken]];
+  });
+  return Object.fromEntries(pairs);
+}
+
+function checkSameLength(there, here) {
+  if (there !== here)
+    throw new Refusal("The other text has {there} tokens and this one {here}: a step is taken from a text of as many.", { there, here });
+}
 
 /** The steps that are edited in heads, by layer and head: those that the pack "attention" carries. */
-function editedHeads(edits) {
+function editedHeads(edits, n_head) {
   const edited = {};
   for (const path of Object.keys(edits)) {
-    const [, layer, head, name] = /^blocks\.(\d+)\.attention\.heads\.(\d+)\.(.+)$/.exec(path) ?? [];
+    const [, layer, one, name] = /^blocks\.(\d+)\.attention\.(?:heads\.(\d+)\.)?(\w+)$/.exec(path) ?? [];
     if (!CARRIED.includes(name)) continue;
     const heads = (edited[layer] ??= {});
-    const names = [...(heads[head] ?? []), name];
-    heads[head] = CARRIED.filter((one) => names.includes(one));
+    for (const head of one === undefined ? Array(n_head).keys() : [one]) {
+      const names = [...(heads[head] ?? []), name];
+      heads[head] = CARRIED.filter((one) => names.includes(one));
+    }
   }
   return edited;
 }
@@ -73,7 +97,7 @@ class Model {
     const T = ids.length;
     const numbers = (from) => new Nd(Int32Array.from({ length: T }, (_, n) => from(n)), [T]);
     const own = { ids: numbers((n) => ids[n]), positions: numbers((n) => cached + n), mask: causalMask(T, cached), cached, ...caches };
-    const first = base ? Math.min(...Object.keys(edits).map(layerIn)) : 0; // before it all is as in the base
+    const first = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0; // before it all is as in the base
     const isOfBase = (path) => first > 0 && layerIn(path) >= 0 && layerIn(path) < first;
     const run = new Run(this.graph, (path) => (isOfBase(path) ? base.look(path) : (own[path] ?? this.#given(path))), edits);
     return Object.assign(run, { base, first });
@@ -106,12 +130,12 @@ class Model {
 
   idsOf({ text, ids = this.tokenizer.encode(text) }) {
     const positions = this.config.n_positions;
-    if (!ids.length) throw new Refusal("Type a text: there is nothing to trace.");
+    if (!ids.length) throw new Refusal("Enter a text to trace.");
     const odd = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= this.config.vocab_size);
     if (odd !== undefined)
       throw new Refusal("token id {id} is not in the vocabulary; ids are 0 to {last}", { id: odd, last: this.config.vocab_size - 1 });
     if (ids.length > positions)
-      throw new Refusal("{count} tokens are too many: this model reads {positions} at most, here up to “{end}”.", {
+      throw new Refusal("The text has {count} tokens; this model reads at most {positions}, here up to “{end}”.", {
         count: ids.length,
         positions,
         end: printable([...this.#text(ids.slice(0, positions))].slice(-30).join("")),
@@ -125,7 +149,7 @@ class Model {
   trace(ids, ablated) {
     const id = JSON.stringify([ids, ablated]);
     const base = ablated.length ? this.trace(ids, []).run : undefined;
-    const edits = editsOf(ablated);
+    const edits = this.#editsOf(ablated);
     const trace = this.#traces.get(id) ?? { ids, edits, run: this.#run(ids, edits, { base }) };
     this.#traces.delete(id);
     this.#traces.set(id, trace);
@@ -135,12 +159,25 @@ class Model {
     return trace;
   }
 
-  /** What is told of a text at once; nothing is computed. */
+  #editsOf(changes) {
+    const lookAt = (ids, path) => {
+      const { run } = this.trace(this.idsOf({ ids }), []);
+      const found = run.look(path);
+      run.keep((path) => KEPT.test(path));
+      return found;
+    };
+    const places = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
+    const rootless = places.map((place) => [`${place}scale`, this.given[`${place}layer_number`] ?? 1]);
+    return editsOf(changes, lookAt, Object.fromEntries(rootless));
+  }
+
+  /** Notes on a text; nothing is computed. */
   open(text, ablated) {
     const ids = this.idsOf(text);
+    for (const [, , , how, ...others] of ablated) if (how === "of") checkSameLength(others.length, ids.length);
     const { edits } = this.trace(ids, ablated);
     const tokens = this.tokenizer.tokens(ids);
-    return { ids, text: this.#text(ids), tokens, notes: notesOn(tokens), edited: editedHeads(edits), paths: Object.keys(edits) };
+    return { ids, text: this.#text(ids), tokens, notes: notesOn(tokens), edited: editedHeads(edits, this.given.n_head), paths: Object.keys(edits) };
   }
 
   /** A pack of a trace, as attnlab/views/page/packs.py describes them. */
@@ -164,7 +201,7 @@ class Model {
   async #attention(run, layer, tick) {
     await this.#pass(run, layer, tick);
     const place = `blocks.${layer}.attention`;
-    const carried = Object.entries(editedHeads(run.edits)[layer] ?? {}).flatMap(([head, names]) =>
+    const carried = Object.entries(editedHeads(run.edits, this.given.n_head)[layer] ?? {}).flatMap(([head, names]) =>
       names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
     );
     const numbers = joinedNumbers(["Q", "K", "V", ...carried].map((name) => run.look(`${place}.${name}`)));
@@ -201,8 +238,8 @@ class Model {
     const positions = this.config.n_positions;
     const room = positions - ids.length;
     if (!Number.isInteger(count) || count < 1 || count > 100)
-      throw new Refusal("How many tokens shall be written on? Give a number from 1 to {most}.", { most: 100 });
-    if (!room) throw new Refusal("The text fills all {positions} positions of the model: no room to write on.", { positions });
+      throw new Refusal("The number of tokens must be from 1 to {most}.", { most: 100 });
+    if (!room) throw new Refusal("The text fills all {positions} positions of the model; no tokens can be added.", { positions });
     const layers = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
     const length = Math.min(positions, ids.length + count);
     const caches = Object.fromEntries(layers.flatMap((place) => ["K_cache", "V_cache"].map((name) => [place + name, new Cache(length)])));
@@ -211,7 +248,7 @@ class Model {
     const [all, chosen] = [[...ids], []];
     for (let cached = 0; chosen.length < Math.min(count, room); cached = all.length - 1) {
       for (const cache of Object.values(caches)) cache.length = cached;
-      const run = this.#run(all.slice(cached), editsOf(ablated), { cached, caches });
+      const run = this.#run(all.slice(cached), this.#editsOf(ablated), { cached, caches });
       await this.#pass(run, layers.length, (done) => tick((chosen.length + done) / count));
       const logits = this.logits(run, all.length - cached - 1);
       const known = logits.map((logit, id) => (named[id] ? logit : -Infinity)); // other rows are never drawn
@@ -244,13 +281,13 @@ function joinedNumbers(arrays) {
 function notesOn(tokens) {
   const notes = [];
   if (tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte))))
-    notes.push(["This text is white space alone: {count} of its tokens.", { count: tokens.length }]);
+    notes.push(["The text is only white space: {count} tokens.", { count: tokens.length }]);
   const sizes = new Map();
   for (const { part_of, bytes } of tokens) sizes.set(part_of, Math.max(sizes.get(part_of) ?? 0, (bytes.length + 1) / 3));
   const unknown = [...sizes].filter(([part, size]) => part && size === 1).map(([part]) => part);
   if (unknown.length) {
     const characters = unknown.slice(0, 8).join(" ") + (unknown.length > 8 ? " …" : "");
-    notes.push(["The model has no token for {characters}: it reads their bytes, one by one.", { characters }]);
+    notes.push(["The model has no tokens for {characters} and reads them as single bytes.", { characters }]);
   }
   return notes;
 }
@@ -263,7 +300,9 @@ function serveModel() {
   const ended = new Set();
   const ASKED = {
     begin: ({ description, numbers }) => {
-      model = new Model(description, numbers);
+      products = Products.of(numbers.length);
+      products?.numbers.set(numbers);
+      model = new Model(description, products?.numbers ?? numbers);
     },
     open: ({ text, ablated }) => model.open(text, ablated),
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),

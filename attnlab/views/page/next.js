@@ -1,21 +1,21 @@
-// What may follow a position, as the page shows it: from its logits to what is drawn.
+// Next tokens after a position: from logits to the sampled token.
 
-const ROWS = 10; // of a table, until all are asked for
-const CANDIDATES = 5; // beside the text
-const NAMELESS = /^<row \d+>$/; // a row of W_E that belongs to no token
+const ROWS = 10; // rows of the table, unless all are shown
+const CANDIDATES = 5; // shown next to the text
+const NAMELESS = /^<row \d+>$/; // a row of W_E without a token
 
 const settings = { temperature: 1, top_k: null, top_p: null };
-const draws = { random: generator(0), count: 0, u: null }; // what the page itself draws
+const draws = { random: generator(0), count: 0, u: null }; // sampling in this page
 let allRows = false;
-let positions; // the slider
-const boards = []; // where the settings can be seen and changed: sliders, by name
+let positions; // the position's slider
+const boards = []; // sets of sliders, by name, that show the same settings
 
-/** The sliders' settings, under the names that `model.generate` has for them. */
+/** The settings, as `model.generate` names them. */
 const samplingSettings = () => ({ ...settings });
 
-const grouped = (count) => count.toLocaleString("en");
+const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ","); // Intl starts slowly
 
-/** A token by the names that attnlab/views/page/prediction.py gives it. */
+/** A token from its description by attnlab/views/page/prediction.py. */
 function tokenOf([id, symbol, text, bytes]) {
   const plain = symbol.replaceAll("Ġ", " ");
   const hex = [...plain].map((character) => character.charCodeAt(0).toString(16).padStart(2, "0"));
@@ -51,7 +51,7 @@ function makeSettings() {
   );
 }
 
-/** Sliders for the settings; where there are several boards, all show what is set in one. */
+/** Sliders for the settings; all boards show the same values. */
 function makeBoard() {
   const stops = [0, ...description.stops.temperatures];
   const shares = [...description.stops.topPs, null];
@@ -95,7 +95,7 @@ const showSettings = () => {
   for (const board of boards) for (const { set, at } of Object.values(board)) set(...at());
 };
 
-/** A slider from 0 on, with what its value means, to be seen and to be read aloud. */
+/** A slider from 0, with its value in words for reading and for screen readers. */
 function slider(name, { words, aloud, use, at }) {
   const input = make("input", { type: "range", min: 0 });
   const shown = make("span", { class: "value", "aria-hidden": "true" });
@@ -110,7 +110,7 @@ function slider(name, { words, aloud, use, at }) {
   });
   return {
     element: make("div", { class: "slider" }, make("label", {}, name, input), shown),
-    at, // what is set
+    at, // the current value and the maximum
     set(value, most = input.max) {
       input.max = most;
       input.value = value;
@@ -119,7 +119,7 @@ function slider(name, { words, aloud, use, at }) {
   };
 }
 
-/** Put the sliders, whose ends depend on the texts, where they belong. */
+/** Set the sliders, whose ranges depend on the texts. */
 function placeSliders() {
   positions.set(selection.query, places.queries.length - 1);
   const most = Math.max(...traces.map(({ prediction }) => prediction.n));
@@ -127,7 +127,7 @@ function placeSliders() {
   showSettings();
 }
 
-/** Tell what may follow the chosen query. */
+/** Show the predictions after the selected query. */
 function followQuery() {
   positions.set(selection.query);
   drawPredictions();
@@ -137,10 +137,10 @@ function drawPredictions() {
   for (const prediction of predictions) prediction.draw();
 }
 
-/** What may follow the chosen token of a trace: a list beside the text, and how it is computed. */
+/** The predictions after a trace's selected token: a list next to the text, and the arithmetic. */
 function makePrediction(trace) {
   const given = trace.prediction;
-  const known = new Map(); // place -> what is known of it
+  const known = new Map(); // position -> its numbers
   const parts = {
     steps: make("ol", { class: "chain" }),
     table: make("div", { class: "table", tabindex: "0", role: "region" }),
@@ -164,7 +164,7 @@ function makePrediction(trace) {
   if (trace.number === 0) byId("drawn").replaceChildren();
   byId("drawn").append(told);
   const seen = new Set(); // tokens that were listed
-  let drawn = { count: draws.count }; // the draw that is told: which, where, and what came
+  let drawn = { count: draws.count }; // the sample that is shown: its number, place and token
   const title = make("h3");
   const down = make("button", { type: "button" }, `${say("from logits to probabilities")} ↓`);
   down.addEventListener("click", () => {
@@ -177,7 +177,7 @@ function makePrediction(trace) {
     const place = queryIn(trace);
     if (place >= given.first && !known.has(place)) {
       known.set(place, await source.position(trace, place));
-      if (place !== queryIn(trace)) return; // another one was chosen since, and is drawn
+      if (place !== queryIn(trace)) return; // another one was chosen since and is drawn instead
     }
     const after = () =>
       sayParts("Next token after position {position}, {token}", {
@@ -220,7 +220,7 @@ function makePrediction(trace) {
   return { draw, seen };
 }
 
-/** Settings other than the first ones, "" where there are none. */
+/** The settings that differ from the defaults; "" if none do. */
 const settingsInWords = () =>
   [
     settings.temperature === 1 ? "" : `${say("temperature")} ${settings.temperature}`,
@@ -238,12 +238,12 @@ function candidatesOf({ tokens, renewed }, seen) {
     const chip = make("button", { type: "button", class: "chip" }, symbolOf(tokens[n].symbol));
     describe(chip, tokens[n], "");
     seen.add(tokens[n]);
-    chip.tabIndex = n === likely[0] ? 0 : -1; // Tab comes to one of them, arrows go on
+    chip.tabIndex = n === likely[0] ? 0 : -1; // Tab reaches one of them; arrow keys move
     return make("li", {}, chip, bar, number(renewed[n], 4));
   });
 }
 
-/** The equations from the last vector of the residual stream to what is drawn by. */
+/** The equations from the last vector of the residual stream to the sampling probabilities. */
 function stepsOf({ vocab, heading, purposes }, { logits }, { sum, left, count }) {
   const { temperature } = settings;
   const line = (code, ...words) =>
@@ -278,14 +278,14 @@ function stepsOf({ vocab, heading, purposes }, { logits }, { sum, left, count })
   ];
 }
 
-/** Each token's way from its logit to the probability that it is drawn with. */
+/** Each token's row, from its logit to the probability that it is sampled with. */
 function candidatesTable({ vocab, logits }, nameless, found, drawn) {
   const { exponentials, sum, probabilities, cutBy, renewed, tokens, others } = found;
   const { temperature } = settings;
   const count = allRows ? tokens.length : Math.min(ROWS, tokens.length);
   const shown = (x) => (typeof x === "number" ? number(x, 4) : x);
   const row = (name, logit, steps, ...ends) => {
-    const cells = [logit, ...(temperature ? steps : []), ...ends]; // at 0 nothing is divided
+    const cells = [logit, ...(temperature ? steps : []), ...ends]; // at temperature 0, no softmax
     return make(
       "tr",
       {},
@@ -343,7 +343,7 @@ function candidatesTable({ vocab, logits }, nameless, found, drawn) {
   return tableOf(caption, heads, rows, foot);
 }
 
-/** What follows in the text itself, and how probable it was. */
+/** The text's own next token, and its probability. */
 function followingOf(token, { vocab, following, logits }, { sum }) {
   if (!token) return [say("The text ends here.")];
   const rank = following.larger + 1;
@@ -362,7 +362,7 @@ function followingOf(token, { vocab, following, logits }, { sum }) {
   );
 }
 
-/** What the page drew, and how: by a number u from 0 to 1, and the cumulated probabilities. */
+/** The sampled token, and how it follows from u in [0, 1) and the cumulative probabilities. */
 function drawnOf({ tokens, renewed }, drawn) {
   const how = say(" (sample {count}, seed 0, in this page)", draws);
   const u = number(draws.u, 4);

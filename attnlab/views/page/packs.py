@@ -1,13 +1,11 @@
-"""The numbers that a page shows, in packs that it asks for by name.
+"""The page's numbers, in named packs, which a file includes and a served page requests.
 
-    "attention.3"    of layer 3: Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh), then head by head the
-                     steps that are edited in it, (T, Tk) each, the context (T, Dh)
-    "prediction.9"   what may follow position 9, see `prediction`
-    "logits.9"       all logits after position 9, which a page that is a file has no room for
-    "way.9", "norms", "columns.blocks.0.mlp.W_1.3.5"
-                     of the way of a token through the model, see `way`
-
-A page that is a file carries packs inside it; one that is served asks for them.
+"attention.3"    layer 3's Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh), then each head's edited
+                 steps, (T, Tk) each, the context (T, Dh)
+"prediction.9"   predictions after position 9, see `prediction`
+"logits.9"       all logits after position 9, only in a served page
+"way.9", "norms", "columns.blocks.0.mlp.W_1.3.5"
+                 for the steps of a token, see `way`
 """
 
 from __future__ import annotations
@@ -25,25 +23,19 @@ from attnlab.views.page import way
 from attnlab.views.page.prediction import logits_after, positions_of, prediction
 from attnlab.views.shown import Result
 
-# The steps of a head that a pack holds where they are edited, a scale as a number beside it.
+# A head's steps that are included if edited; a scale is in the description.
 CARRIED = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
 NUMBERED = re.compile(r"(attention|prediction|logits|way)\.(\d{1,9})")
 COLUMNS = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
 
-# What is left of random float32 numbers in `embedded`, before base64: of 32 bits the sign and the
-# mantissa's 23, and what the exponents' Huffman code takes.
+# Compression ratio of random float32 numbers in `embedded`: sign and mantissa stay, exponents
+# shrink.
 COMPRESSED = 0.835
 
 
 def pack(trace: Result, name: str) -> bytes:
-    """A pack of a trace, float32, little-endian.
-
-    Raises
-    ------
-    InvalidValueError
-        It holds NaN, or numbers that float32 can't hold.
-    """
+    """A pack of a trace, little-endian float32; raises if it has NaN or overflows."""
     if found := NUMBERED.fullmatch(name):
         kind, number = found[1], int(found[2])
         if kind == "attention" and number < len(trace.blocks):
@@ -58,11 +50,11 @@ def pack(trace: Result, name: str) -> bytes:
         return _joined(way.norms(trace), name)
     if found := COLUMNS.fullmatch(name):
         return _joined(way.columns(trace, found[1], int(found[2]), int(found[3])), name)
-    raise InvalidValueError(f"there is no pack {quoted(name)}")
+    raise InvalidValueError(f"unknown pack {quoted(name)}")
 
 
 def packs_of_file(trace: Result) -> list[str]:
-    """The names of the packs that a page that is a file carries."""
+    """The names of the packs that a file includes."""
     return [
         *(f"attention.{layer}" for layer in range(len(trace.blocks))),
         *way.packs_of_way(trace),
@@ -71,10 +63,10 @@ def packs_of_file(trace: Result) -> list[str]:
 
 
 def embedded(numbers: bytes) -> str:
-    """A pack as text inside a page, which `source.js` reads.
+    """A pack as text, for `source.js`.
 
-    The numbers' first bytes come first, then all second ones: signs and exponents are alike, and
-    lie side by side so. Mantissas are not; looking for repeats in them would take time for nothing.
+    All first bytes come first, then all second ones, so that similar exponents are adjacent.
+    Huffman coding only, because mantissas don't repeat.
     """
     planes = np.frombuffer(numbers, np.uint8).reshape(-1, 4).T.tobytes()
     deflate = zlib.compressobj(memLevel=9, strategy=zlib.Z_HUFFMAN_ONLY)
@@ -82,7 +74,7 @@ def embedded(numbers: bytes) -> str:
 
 
 def edited_heads(attention: Result) -> dict[int, list[str]]:
-    """The steps that are edited in heads, by head; only of those that have some."""
+    """The edited steps of heads, by head; only of those that have some."""
     edited = {
         h: [name for name in CARRIED if head.is_edited(name)]
         for h, head in enumerate(attention.heads)
@@ -113,6 +105,6 @@ def _float32(values: AnyArray, name: str, meant: AnyArray | bool = False) -> byt
         numbers = np.ascontiguousarray(values, dtype="<f4")
     if not (np.isfinite(numbers) | meant).all():
         raise InvalidValueError(
-            f"{name} holds NaN or numbers that float32 can't hold, in which a page carries them"
+            f"{name} has NaN or numbers that overflow float32, which the page uses"
         )
     return numbers.tobytes()

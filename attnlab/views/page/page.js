@@ -1,6 +1,6 @@
-// What the reader does. One selection (layer, head, step, query, key) is shared by all views.
+// Interaction. All views share one selection (layer, head, step, query, key).
 
-/** Choose a query and a key: by click, by keys, by token; of a query alone the key it looks at most. */
+/** Select a query and a key; by default, the key with the largest weight. */
 function select(query, key = strongestKey(query) ?? selection.key) {
   pointed = null;
   Object.assign(selection, { query, key });
@@ -11,14 +11,14 @@ function select(query, key = strongestKey(query) ?? selection.key) {
   tellLink();
 }
 
-/** Tell of a place, { query, key }, while the pointer is there; of the chosen one again where null. */
+/** Show a place, { query, key }, while the pointer is there; null shows the selected one again. */
 function point(at) {
   if (at?.query === pointed?.query && at?.key === pointed?.key) return;
   pointed = at;
   drawPlaces();
 }
 
-/** Tell of a query and of the key that it looks at most, while the pointer is there. */
+/** Show a query and its strongest key while the pointer is there. */
 const pointAtQuery = (query) => point({ query, key: strongestKey(query) ?? selection.key });
 
 function drawPlaces() {
@@ -27,11 +27,11 @@ function drawPlaces() {
   for (const one of [...allLines, ...allStrips]) one.draw();
 }
 
-/** The first view in which a query of the open head looks at something, once its numbers are there. */
+/** The first view whose open head has a query, once its numbers are loaded. */
 const viewOfQuery = (query) =>
   views.find((view) => isReadIn(view, selection) && view.rows.includes(query));
 
-/** The key that a query of the open head looks at most, in the first text that has both. */
+/** The key with the largest weight for a query of the open head, in the first text that has both. */
 function strongestKey(query) {
   const view = viewOfQuery(query);
   if (!view) return undefined;
@@ -40,7 +40,7 @@ function strongestKey(query) {
   return view.columns[weights.indexOf(Math.max(...weights))];
 }
 
-/** Where the chosen query looks most, in words. */
+/** Show the selected query's largest weight in words. */
 function tellStrongest() {
   const { layer, head, query } = selection;
   const view = viewOfQuery(query);
@@ -58,11 +58,11 @@ function tellStrongest() {
   );
 }
 
-let texts, predictions, heatmaps, grids, allLines, allStrips; // what is drawn, one for each trace or view
+let texts, predictions, heatmaps, grids, allLines, allStrips; // one of each for each trace or view
 
-/** Open a head, at once where its numbers are there. `then` is done after it. */
+/** Open a head, immediately if its numbers are loaded; then call `then`. */
 function openHead(layer, head, then = () => {}) {
-  if (!isSame(selection, { layer, head })) selection.key = undefined; // it looks elsewhere
+  if (!isSame(selection, { layer, head })) selection.key = undefined; // another head's strongest key may differ
   Object.assign(selection, { layer, head });
   const coming = traces
     .filter((trace) => unread({ traces: [trace] }, layer).length)
@@ -105,7 +105,7 @@ function showHead() {
   for (const one of [...allLines, ...allStrips]) one.draw();
 }
 
-/** What the open head does in each text, as far as it is known how to measure it. */
+/** Show how well the open head does each job, in each text. */
 function tellJobs() {
   const { layer, head } = selection;
   const shown = traces.filter((trace) => !trace.cached && hasHead(trace, layer, head));
@@ -170,7 +170,7 @@ function makeSteps() {
   }
 }
 
-// How a head may be looked at, each with the element that shows it.
+// The ways to show a head, each with its element's id.
 const LOOKS = { map: "heatmaps", lines: "lines", strips: "strips" };
 
 function chooseLook(look) {
@@ -192,9 +192,9 @@ function zoom(factor) {
   }
 }
 
-const LETTER_SIZES = [1, 1.25, 1.5]; // times the usual size
+const LETTER_SIZES = [1, 1.25, 1.5]; // relative to the default
 
-/** Show letters so many times as large as usual; what is drawn is laid out anew for them. */
+/** Set the text size and lay out the views again. */
 function setLetters(times) {
   selection.letters = times;
   document.documentElement.style.setProperty("--letters", times);
@@ -204,7 +204,7 @@ function setLetters(times) {
   tellLink();
 }
 
-/** The next size of letters, larger by 1 or smaller by -1; the button pressed last may be the end. */
+/** Step to the next text size, larger (1) or smaller (-1); move focus off a disabled button. */
 function stepLetters(by) {
   const n = LETTER_SIZES.indexOf(selection.letters) + by;
   setLetters(LETTER_SIZES[n]);
@@ -230,7 +230,7 @@ function summarise() {
       ...(n ? [" · "] : []),
       ...(traces.length === 2 ? [`${name}: `] : []),
       ...(models.size > 1 || (model && n === 0)
-        ? [make("b", {}, model || say("unnamed model")), " "]
+        ? [make("b", {}, model), " "]
         : []),
       make("q", {}, make("bdi", {}, excerpt)),
     ]),
@@ -257,7 +257,7 @@ function summarise() {
   if (differ || onlyA || onlyB) compared.after(alignmentOf(a, b));
 }
 
-/** Both texts, a token beside each other's. */
+/** Both texts, token by token. */
 function alignmentOf(a, b) {
   const symbols = (trace, n) => (n === null ? "–" : symbolOf(brief(trace.tokens[n].symbol)));
   return make(
@@ -279,9 +279,9 @@ function alignmentOf(a, b) {
   );
 }
 
-/** What those letters in tokens' symbols mean that are no letters, where there are some. */
+/** Explain the symbols in tokens that aren't letters, if there are any. */
 function tellLetters() {
-  const listed = predictions.flatMap(({ seen = [] }) => [...seen]); // among what may follow
+  const listed = predictions.flatMap(({ seen = [] }) => [...seen]); // among the predictions
   const tokens = [...traces.flatMap((trace) => trace.tokens), ...listed];
   const part = listed.find(({ text }) => text.includes("�"));
   const split = tokens.find(({ symbol }) => /[^\x20-\x7eĠĊ]/.test(symbol));
@@ -302,7 +302,7 @@ function tellLetters() {
   byId("letters").textContent = notes.filter(Boolean).join(say("; "));
 }
 
-/** Show traces, given as `description.traces` has them, in the place of those shown before. */
+/** Show traces, given as in `description.traces`, instead of the current ones. */
 function openTraces(given) {
   forgetMaps();
   closeArithmetic();
@@ -327,11 +327,11 @@ function openTraces(given) {
   [allLines, allStrips] = [ofTraces.map(makeLines), ofTraces.map(makeStrips)];
   grids = views.map(makeGrid);
   const opened = openHead(selection.layer, selection.head);
-  openWay(); // after it, as its numbers may take longer to come
+  openWay(); // last, because its numbers may take longer to load
   return opened;
 }
 
-/** Those of the given parts of a selection that this page can show. */
+/** The parts of a selection that this page can show. */
 function within({ layer, head, query, key, step, look }) {
   const counts = {
     layer: [layer, Math.max(...traces.map(({ layers }) => layers))],
@@ -349,7 +349,7 @@ function within({ layer, head, query, key, step, look }) {
   };
 }
 
-/** What the address asks for, such as #layer=1&head=2&query=9. */
+/** Apply a link, such as #layer=1&head=2&query=9. */
 function followLink(link) {
   const asked = Object.fromEntries(new URLSearchParams(link.slice(1)));
   for (const name of ["layer", "head", "query", "key"])
@@ -363,9 +363,9 @@ function followLink(link) {
   return openHead(selection.layer, selection.head);
 }
 
-// A frame without an address of its own can't have a link; browsers refuse more than a few a second.
+// Frames without an address can't have a link, and browsers limit the rate.
 let telling;
-let linkOfLook = () => ({}); // what a page that is served has to tell
+let linkOfLook = () => ({}); // set by a served page
 function tellLink() {
   clearTimeout(telling);
   telling = setTimeout(() => {
@@ -383,7 +383,7 @@ function tellLink() {
   }, 200);
 }
 
-/** Read all layers of a page that is a file, if they are few numbers: then it can be printed. */
+/** Read all layers of a small page in a file ahead, so that it can be printed. */
 async function readAhead() {
   for (const trace of traces.filter(({ id }) => id === undefined)) {
     const { layers, H, Dh, T, Tk } = trace;
@@ -401,7 +401,7 @@ openTraces(description.traces);
 setLetters(1);
 setTimeout(readAhead, 500);
 if (location.hash) followLink(location.hash);
-// What was asked for: by now the address may tell of the place before.
+// The event's URL: the address may have changed since.
 addEventListener("hashchange", ({ newURL }) => followLink(new URL(newURL).hash));
 
 byId("theme").addEventListener("click", () => {
@@ -410,8 +410,8 @@ byId("theme").addEventListener("click", () => {
 });
 prefersDark.addEventListener("change", repaint);
 
-// On paper all is shown on white, with one width, and nothing scrolls. The class comes before the
-// browser lays the paper out, so that what is drawn has its place there.
+// Print in light colours, at a fixed width, without scrolling. The class is set before the browser lays
+// out the printed page, so that the drawings are placed correctly.
 const onPaper = matchMedia("print");
 
 function layOutForPaper(printed) {

@@ -1,16 +1,12 @@
-"""A trace as one HTML page that needs nothing else: no network, no other file, no build.
+"""A trace as one self-contained HTML page.
 
-The page carries Q, K and V of every head, see `packs`, and computes the chain from them itself; for
-a long text its steps would be larger by far. Of the residual stream and the MLPs it carries what it
-can't make of that, see `way`, and what may follow each position, see `prediction`. Steps that are
-edited it carries too. It computes as the library does: by the same equations (`translate`), over
-the same graph of steps, each on first look (`run.js`). It says what it shows under the names and
-formulas of the library's steps. `page.html` is the frame, `page.css` how it looks; the scripts are
-joined to one, and `page.js`, the last, sets all going.
+The page includes Q, K and V of every head (`packs`), the rows of other steps that it can't compute
+from them (`way`), predictions (`prediction`) and edited steps. All else it computes when needed,
+with the library's equations (`translate`) over the same graph of steps (`run.js`). `page.html` is
+the frame; the scripts are concatenated, and `page.js` starts the page.
 
-Tokens are hostile text. They enter as JSON without a `<`, JavaScript puts them in place as text and
-never as markup, and what the page may load or run is in its Content-Security-Policy: its own style
-and script, known by their hashes, and nothing from anywhere.
+Tokens are untrusted text. They are embedded as JSON without `<` and inserted as text, never as
+markup. The Content-Security-Policy allows only the page's own style and script, by their hashes.
 """
 
 from __future__ import annotations
@@ -43,8 +39,11 @@ from attnlab.views.shown import Result, Token
 
 HERE = Path(__file__).parent
 
-# The script that is no file, see `translate`.
+# The generated script, see `translate`.
 EQUATIONS = "equations"
+
+# The matrix product, compiled from `product.ts`.
+PRODUCT = "product.wasm"
 
 COMPUTING = ("arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
 SHOWING = (
@@ -55,35 +54,35 @@ SCRIPTS = (*COMPUTING, *SHOWING)
 LIVE_SCRIPTS = (*COMPUTING, "server.js", *SHOWING, "change.js", "live.js", "passage.js")
 
 # Of a page that runs its model, the first script is the worker's too.
-WORKING = (*COMPUTING, "bpe.js", "model.js")
+WORKING = (*COMPUTING, "bpe.js", PRODUCT, "products.js", "model.js")
 LOCAL_SCRIPTS = (*SHOWING[:-1], "local.js", "page.js", "change.js", "live.js")
 
 INDENTED = re.compile(r"^ +", re.MULTILINE)
 COMMENT = re.compile(r"^ *(//.*|/\*\*(.|\n)*?\*/)\n", re.MULTILINE)
+REMARK = re.compile(r"(?<=[;,{}()\]]) +//[^\"'`\n]*$", re.MULTILINE)  # behind code
 
-# The steps that the page shows, under the names and formulas that they have.
+# A head's steps that the page shows.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
-# What a page with a model opens with: a text that GPT-2 and the pocket model both know.
+# The first text of a page with a model, which GPT-2 and the pocket model both know.
 START = "The dog chased the ball, but it"
 
-# Of how many characters that are no tokens it is told.
+# Characters without a token that a note lists.
 UNKNOWN_TOLD = 8
 
-# How many characters of its text a page's masthead tells.
+# Characters of the text in a page's header.
 TEXT_TOLD = 200
 
-# What was measured of the pocket model when it was made.
+# The pocket model's measured jobs.
 CARD = HERE.parents[1] / "pocket" / "MODEL_CARD.md"
 
-# What stands near the beginning of a page, and its bytes among which that is looked for.
+# Identifies a page, within its first bytes.
 MARK = b'<meta name="generator" content="attnlab">'
 BEGINNING = 1000
 
-# How a page's name ends, if it has an ending.
 ENDINGS = ("", ".html", ".htm")
 
-# A page of more bytes than these is announced before it is written.
+# The size of larger pages, in bytes, is announced.
 LARGE = 10_000_000
 
 POLICY = (
@@ -93,27 +92,44 @@ POLICY = (
 
 
 def page(traces: Sequence[Result], language: str | None = None) -> str:
-    """The page's HTML, of one trace or of two that are compared, see `Trace.to_html`."""
+    """The page's HTML for one trace, or two to compare; see `Trace.to_html`."""
     language = language_of(language)
     for trace in traces:
-        trace.next_logits  # noqa: B018 (what this computes stays in the trace, all logits do not)
+        trace.next_logits  # noqa: B018  kept in the trace, unlike all logits
     traces = [trace.fork() for trace in traces]
     described = [description_of(trace, language) for trace in traces]
+    for trace, name in zip(described, _names_of_models(traces, language), strict=True):
+        trace["model"] = name
     return _page(traces[0], described, language, (SCRIPTS,), "\n".join(_packs(traces)))
 
 
+def _names_of_models(traces: Sequence[Result], language: str) -> list[str]:
+    """The names of the traces' models, made unique if the models differ."""
+    names = [printable(trace.parameters.name) for trace in traces]
+    if len(traces) < 2 or traces[0].parameters.equals(traces[1].parameters):
+        return [names[0]] * len(traces)
+    if all(names) and len({*names}) == 2:
+        return names
+    origins = [printable(trace.parameters.origin) for trace in traces]
+    template = "{name} {letter} ({origin})"
+    return [
+        say(template, language, name=name or say("model", language), letter=letter, origin=origin)
+        for name, letter, origin in zip(names, "AB", origins, strict=True)
+    ]
+
+
 def live_page(trace: Result, described: dict[str, Any], language: str) -> str:
-    """The page as it is served: it carries no numbers, and asks whoever served it for them.
+    """The page as an explorer serves it: without packs, which it requests.
 
     Parameters
     ----------
-    described : the trace as `description_of` tells it, with what the server knows it by
+    described : from `description_of`, with the server's id of the trace
     """
     return _page(trace, [described], language, (LIVE_SCRIPTS,), "")
 
 
 def live_policy() -> str:
-    """What a page that is served may load or run, for the answer's header."""
+    """The Content-Security-Policy of a served page, for the response's header."""
     return _policy((LIVE_SCRIPTS,))
 
 
@@ -124,13 +140,12 @@ def local_page(
     numbers: bytes,
     language: str,
 ) -> str:
-    """The page that runs a model itself.
+    """The page that includes a model and runs it.
 
     Parameters
     ----------
-    described : the trace that it opens with, as `description_of` tells it, with what the page knows
-        it by
-    model, numbers : what `model.js` makes the model of
+    described : the first trace, from `description_of`, with its id
+    model, numbers : the model's description and parameters, for `model.js`
     """
     pack = f'<script type="text/plain" id="parameters">{embedded(numbers)}</script>'
     return _page(trace, [described], language, (WORKING, LOCAL_SCRIPTS), pack, model)
@@ -141,7 +156,10 @@ def _policy(scripts: Sequence[Sequence[str]]) -> str:
     policy = POLICY.format(scripts=allowed, style=digest(source("page.css")))
     if scripts == (LIVE_SCRIPTS,):
         return f"{policy}; connect-src 'self'"
-    return f"{policy}; worker-src blob:" if WORKING in scripts else policy
+    if WORKING in scripts:
+        compiled = policy.replace("script-src", "script-src 'wasm-unsafe-eval'")
+        return f"{compiled}; worker-src blob:"
+    return policy
 
 
 def _page(
@@ -163,7 +181,7 @@ def _page(
         "model": model,
     }
     parts = {
-        "language": "zh-Hans" if language == CHINESE else language,  # by it fonts are chosen
+        "language": "zh-Hans" if language == CHINESE else language,  # selects fonts
         "policy": _policy(scripts),
         "title": html.escape(_title(first)),
         "style": source("page.css"),
@@ -178,35 +196,33 @@ def _page(
 def save(
     path: str | os.PathLike[str], traces: Sequence[Result], language: str | None = None
 ) -> None:
-    """Write the page to a file, whole or not at all; announce a large one before it is made."""
+    """Write the page to a file atomically; announce a large one first."""
     file = checked_file(path)
     size = estimated_size(traces)
     if size > LARGE:
-        print(f"{file} will have about {size / 1e6:.0f} MB.", file=sys.stderr)
+        print(f"Writing {file}, about {size / 1e6:.0f} MB.", file=sys.stderr)
     write_whole(file, page(traces, language).encode())
 
 
 def checked_file(path: str | os.PathLike[str]) -> Path:
-    """Where a page is to be written, once it is known that it can be: before it is made."""
+    """A page's file, checked before the page is computed."""
     file = as_path(path)
     if os.fspath(path).endswith(("/", os.sep)) and not os.path.isdir(file):
-        raise InvalidValueError(
-            f"{os.fspath(path)} is the name of a directory: give that of a file"
-        )
+        raise InvalidValueError(f"{os.fspath(path)} is a directory's name; expected a file's")
     if file.suffix.lower() not in ENDINGS:
         raise InvalidValueError(
-            f"a page is written to a file that ends in .html; given {quoted(file.name)}. A "
-            'picture is written in Python: trace.plot().save("weights.pdf")'
+            f"a page's file name must end in .html; got {quoted(file.name)}. For a picture, use "
+            'trace.plot().save("weights.pdf")'
         )
     if os.path.isdir(file):
-        raise WriteError(f"{file} can't be written: it is a directory")
+        raise WriteError(f"can't write {file}: it is a directory")
     if not os.path.isdir(file.parent):
-        raise WriteError(f"{file} can't be written: there is no directory {file.parent}")
+        raise WriteError(f"can't write {file}: directory {file.parent} not found")
     return file
 
 
 def is_page(file: Path) -> bool:
-    """Whether a file is a page as `save` writes it."""
+    """Whether a file is a page that `save` wrote."""
     try:
         with open_regular(file) as stream:
             return MARK in stream.read(BEGINNING)
@@ -215,7 +231,7 @@ def is_page(file: Path) -> bool:
 
 
 def estimated_size(traces: Sequence[Result]) -> int:
-    """How many bytes a page will have: its own files, and what it carries of traces in base64."""
+    """The size of a page in bytes: its own files, and packs in base64."""
     parts = (source("page.html"), source("page.css"), _script(SCRIPTS))
     size = sum(len(part.encode()) for part in parts)
     for trace in traces:
@@ -227,7 +243,7 @@ def estimated_size(traces: Sequence[Result]) -> int:
         positions = min(T, prediction.POSITIONS)
         floats += positions * prediction.NUMBERS
         floats += way.floats_of_packs(trace)
-        size += int(floats * 4 * COMPRESSED * 4 / 3)  # base64 writes 3 bytes as 4 letters
+        size += int(floats * 4 * COMPRESSED * 4 / 3)  # base64 has 4 letters for 3 bytes
         tokens = min(trace.config.vocab_size, positions * prediction.TOKENS)
         size += tokens * prediction.LETTERS
     return size
@@ -239,14 +255,17 @@ def _element(names: Sequence[str]) -> str:
 
 
 def _script(names: Sequence[str]) -> str:
-    """Scripts as one, without indentation and the comments that have lines of their own."""
-    return INDENTED.sub("", COMMENT.sub("", "\n".join(map(source, names))))
+    """Concatenated scripts, without indentation and comments."""
+    script = COMMENT.sub("", "\n".join(map(source, names)))
+    return INDENTED.sub("", REMARK.sub("", script))
 
 
 def source(name: str) -> str:
-    """What is joined to the page, by the name of its file."""
+    """A part of the page, by file name."""
     if name == EQUATIONS:
         return equations_script()
+    if name == PRODUCT:
+        return f'const PRODUCT = "{b64encode((HERE / name).read_bytes()).decode()}";'
     return (HERE / name).read_text(encoding="utf-8")
 
 
@@ -264,7 +283,7 @@ def _step(head: Result, name: str, language: str) -> dict[str, str]:
 
 
 def _text(trace: Result) -> str:
-    """The trace's text, of a long one its beginning."""
+    """The trace's text, shortened if long."""
     text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
     text = re.sub(r"[\r\n\t]+", " ", text)  # all on one line
     return printable(text if len(text) <= TEXT_TOLD else f"{text[: TEXT_TOLD - 1]}…")
@@ -276,7 +295,7 @@ def _title(trace: Result) -> str:
 
 
 def description_of(trace: Result, language: str) -> dict[str, Any]:
-    """What the page knows about a trace besides Q, K and V."""
+    """The description of a trace, without packs."""
     config = trace.config
     return {
         "layers": config.n_layer,
@@ -302,7 +321,7 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
 
 
 def _given(trace: Result) -> dict[str, Any]:
-    """What a pass is given beside its arrays: numbers, by path, and its activation's name."""
+    """Scalar inputs of a pass by path, and its activation function's name."""
     given = {name: getattr(trace, name) for name in ("n_head", "epsilon", "by_root")}
     for layer, block in enumerate(trace.blocks):
         if (number := block.attention.layer_number) is not None:
@@ -311,8 +330,9 @@ def _given(trace: Result) -> dict[str, Any]:
 
 
 def _card(trace: Result) -> dict[str, list[float]]:
-    """By job, what the pocket model's card says of its heads, layer by layer, and last of one that
-    looks everywhere evenly; of another model nothing is said.
+    """The pocket model's card by job: each head's weight, then uniform attention's.
+
+    Empty for other models.
     """
     if getattr(trace.parameters, "directory", None) != CARD.parent:
         return {}
@@ -325,13 +345,13 @@ def _card(trace: Result) -> dict[str, list[float]]:
 
 
 def _edited(trace: Result) -> dict[int, dict[int, list[str]]]:
-    """The steps that are edited in heads, by layer and head; only of those that have some."""
+    """The edited steps of heads, by layer and head; only of those that have some."""
     edited = {layer: edited_heads(block.attention) for layer, block in enumerate(trace.blocks)}
     return {layer: heads for layer, heads in edited.items() if heads}
 
 
 def token_of(token: Token) -> dict[str, Any]:
-    """A token's four faces; nothing in them moves a cursor or turns a text's direction."""
+    """A token's id, symbol, text and bytes, with control characters escaped."""
     return {
         "id": token.id,
         "symbol": printable(token.symbol),
@@ -341,7 +361,7 @@ def token_of(token: Token) -> dict[str, Any]:
 
 
 def notes_on(tokens: Any, language: str) -> list[str]:
-    """What a reader may not see of a text, in sentences."""
+    """Notes on what isn't visible in a text."""
     notes = []
     if b"".join(tokens.bytes).isspace():
         notes.append(
@@ -369,7 +389,7 @@ def notes_on(tokens: Any, language: str) -> list[str]:
 
 
 def _packs(traces: Sequence[Result]) -> list[str]:
-    """An element for each pack of each trace, which the page reads and drops when it is needed."""
+    """An element for each pack of each trace."""
     element = '<script type="text/plain" id="trace-{}-{}">{}</script>'
     return [
         element.format(number, name, embedded(pack(trace, name)))

@@ -1,8 +1,8 @@
-"""What may follow each position of a text, as the page has it.
+"""Next-token predictions for the page.
 
-The logits of a whole vocabulary, 50,257 in GPT-2, are too many to carry for each position. Carried
-are the largest of them, and what all of them together come to at each stop of the page's sliders,
-so that each probability that the page shows is that of the whole vocabulary.
+A page can't include the logits of a whole vocabulary at each position. It includes the largest ones
+and, for each value of the page's sliders, sums over the whole vocabulary, so that probabilities are
+exact.
 """
 
 from __future__ import annotations
@@ -19,26 +19,23 @@ from attnlab.views.language import say
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result, Token
 
-# Of how many positions, the last ones of a text, and of how many tokens at each.
+# The last positions and the most probable tokens that are included.
 POSITIONS = 128
 TOKENS = 50
 
-# The sliders' stops; beside them there are temperature 0, which needs no sum, and no top-p.
+# The sliders' values, besides temperature 0 and no top-p, which need no sums.
 TEMPERATURES = tuple(n / 10 for n in range(1, 21))
 TOP_PS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 STOPS = {"temperatures": TEMPERATURES, "topPs": TOP_PS}
 
-# How many numbers a position takes, those of `prediction`, and letters the name of a token.
+# Numbers per position, see `prediction`, and letters per token name, for `estimated_size`.
 NUMBERS = 3 * TOKENS + len(TEMPERATURES) + 4 + 2 * len(TEMPERATURES) * len(TOP_PS)
 LETTERS = 23
 
 
 def positions_of(trace: Result) -> range:
-    """The positions of which a page tells what may follow: the last ones.
-
-    Of a trace from a file, which lacks the parameters for the others' logits, the last alone.
-    """
+    """The positions with predictions: the last ones, or only the last if parameters are missing."""
     T = len(trace.tokens)
     try:
         return range(max(0, T - POSITIONS), len(trace.logits))
@@ -49,12 +46,11 @@ def positions_of(trace: Result) -> range:
 def prediction(trace: Result, position: int) -> Array:
     """The numbers of one position, float64 (n,), as `sampling.js` reads them.
 
-    They are, of the most probable tokens, of equal ones the lowest id first: their ids, their
-    logits, and what float32 leaves of these; at each temperature the sum of
-    exp((logit - the largest) / temperature) over all other tokens; how many of these have the logit
-    of the last; of the token that follows in the text how many have a larger logit (-1 at the end
-    of the text), its logit, and what float32 leaves of it; for each temperature and top-p how many
-    tokens the cut leaves, and what their probabilities add up to.
+    For the most probable tokens, the lowest id first among equals: ids, logits in float32, and the
+    float32 remainders. For each temperature, the sum of exp((logit - largest) / temperature) over
+    the other tokens. The number of other tokens that tie with the last one. For the text's own next
+    token: how many logits are larger (-1 at the end of the text), its logit and its remainder. For
+    each temperature and top-p: how many tokens are left, and their total probability.
     """
     tokens, logits = trace.tokens, logits_after(trace, position)
     ids = _largest(logits)
@@ -70,13 +66,13 @@ def prediction(trace: Result, position: int) -> Array:
 
 
 def described(trace: Result, language: str) -> dict[str, Any]:
-    """What the page knows about all positions: which there are, and what the tokens are called."""
+    """The description of predictions: the positions, and the tokens' names."""
     positions = positions_of(trace)
     ids = np.unique([_largest(logits_after(trace, position)) for position in positions])
     return {
         "first": positions[0],
         "vocab": trace.config.vocab_size,
-        "rows": trace.config.vocab_size - len(trace.vocabulary.ids),  # which belong to no token
+        "rows": trace.config.vocab_size - len(trace.vocabulary.ids),  # without a token
         "n": min(TOKENS, trace.config.vocab_size),
         "heading": say(trace.heading_of("logits"), language),
         "purposes": {step: say(purpose(step), language) for step in ("logits", "probabilities")},
@@ -85,7 +81,7 @@ def described(trace: Result, language: str) -> dict[str, Any]:
 
 
 def logits_after(trace: Result, position: int) -> Array:
-    """One row, float64; the last as `next_tokens` has it."""
+    """A row of logits, float64; the last one equals that of `next_tokens`."""
     is_last = position == len(trace.tokens) - 1
     row: Array = trace.next_logits if is_last else trace.logits[position]
     return row.astype(np.float64)
@@ -100,14 +96,14 @@ def _largest(logits: Array) -> Ids:
 
 
 def _split(numbers: Array) -> tuple[Array, Array]:
-    """What float32 holds of numbers, and the rest, 0 of those that are float32."""
+    """Numbers rounded to float32, and the remainders."""
     with np.errstate(over="ignore", invalid="ignore"):
         held = numbers.astype(np.float32).astype(np.float64)
         return held, numbers - held
 
 
 def _others_and_nuclei(logits: Array, n: int) -> tuple[Array, Array]:
-    """At each temperature the sum but for the n largest; what top-p leaves; see `prediction`."""
+    """For each temperature, the sum without the n largest; and what top-p leaves."""
     temperatures = np.array(TEMPERATURES)[:, np.newaxis]
     ascending = np.sort(logits)
     exponentials = np.exp((ascending - ascending[-1]) / temperatures)
@@ -123,7 +119,7 @@ def _others_and_nuclei(logits: Array, n: int) -> tuple[Array, Array]:
 
 
 def _name(token: Token) -> list[Any]:
-    """A token's id and symbol, and its text and bytes where they do not follow from the symbol."""
+    """A token's id and symbol, and its text and bytes if they don't follow from the symbol."""
     name = [token.id, printable(token.symbol)]
     plain = token.symbol.replace("Ġ", " ")
     if plain.isascii() and plain.isprintable() and plain == token.text:

@@ -1,22 +1,22 @@
-// The numbers of a trace that is looked at: runs over some of its queries, of what its source gives.
-// Queries' rows are taken in float64, so what is made of them is float64 too.
+// The numbers of a trace: runs over some of its queries, from the packs. Query rows are float64, so the
+// results are float64 too.
 
-const NUMBERS_AT_ONCE = 2 ** 14; // of a step of a head
-const RUNS_KEPT = 64; // of a trace, those that were looked at last
+const NUMBERS_AT_ONCE = 2 ** 14; // of a head's step
+const RUNS_KEPT = 64; // of a trace, the most recently used
 
-/** A mask of T x Tk bits, row after row, as bytes of 0 and 1. */
+/** A mask from T x Tk bits in row-major order to bytes 0 and 1. */
 function unpackedMask(base64, size) {
   const packed = bytesOf(base64);
   return Uint8Array.from({ length: size }, (_, n) => (packed[n >> 3] >> (7 - (n & 7))) & 1);
 }
 
-/** Read a layer's heads; they are there when the promise is kept. */
+/** Read a layer's heads. */
 async function readLayer(trace, layer) {
   const values = await source.step(trace, `attention.${layer}`);
   if (!trace.read.has(layer)) trace.read.set(layer, layerOf(trace, layer, values));
 }
 
-/** A layer of the pack "attention": what is given and edited, by path, and its heads. */
+/** A layer from its pack "attention": the given and edited steps by path, and the heads. */
 function layerOf(trace, layer, values) {
   const { H, T, Tk, Dh, scales } = trace;
   const place = `blocks.${layer}.attention`;
@@ -41,7 +41,7 @@ function layerOf(trace, layer, values) {
   return { given, edits, heads };
 }
 
-/** A head of a layer: its vectors, and the arrays that are edited in it, by name. */
+/** A head of a layer: its vectors, and its edited arrays by name. */
 function headIn({ trace, layer, h, given, edits }) {
   const { T, Tk, Dh, mask } = trace;
   const path = `blocks.${layer}.attention.heads.${h}`;
@@ -57,10 +57,10 @@ function headIn({ trace, layer, h, given, edits }) {
 }
 
 /**
- * A run over the queries from one on up to another, of layers that have been read.
- *
- * own: what is given beside these, by path. rounded: the steps whose rounding to float32 counts, as
- * others are made of what the model rounded.
+ * A run over the queries from one to another, of layers that have been read.
+ * 
+ * own: further given steps, by path. rounded: steps to round to float32, because the model rounded
+ * them and others depend on them.
  */
 function runOfQueries(trace, start, stop, { layers = [...trace.read.keys()], own = {}, rounded = [] } = {}) {
   const rowsOf = (x) => (x instanceof Nd ? nd.item(x, REST, nd.slice(start, stop), nd.slice(null, null)) : x);
@@ -76,7 +76,7 @@ function runOfQueries(trace, start, stop, { layers = [...trace.read.keys()], own
   return new Run(trace.graph, givenAt, edits);
 }
 
-/** An array in float64: what is made of it has all its digits. */
+/** An array in float64, so that results are computed in float64. */
 const wide = (x) => new Nd(new Float64Array(x.numbers()), x.shape);
 
 const toFloat32 = (x) => new Nd(x.numbers().map(Math.fround), x.shape);
@@ -86,7 +86,7 @@ function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
   const count = Math.max(1, Math.floor(NUMBERS_AT_ONCE / Tk));
   const start = i - (i % count);
   const name = `${path} ${start}`;
-  const own = { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // this head's alone
+  const own = { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // this head's only
   const make = () => runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], own });
   const run = trace.runs.get(name) ?? make();
   trace.runs.delete(name);
@@ -95,13 +95,13 @@ function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
   return { run, row: i - start };
 }
 
-/** Row i of a head's step, one number for each key, or of the context each component. */
+/** Row i of a head's step: a number for each key, or for each component of the context. */
 function stepRow(head, step, i) {
   const { run, row } = runOfHead(head, i);
   return nd.item(run.look(`${head.path}.${step}`), row).numbers();
 }
 
-/** The same row as it would be, were the step not edited. */
+/** The same row without the edit of the step itself. */
 function uneditedRow(head, step, i) {
   const { run, row } = runOfHead(head, i);
   return nd.item(run.unedited(`${head.path}.${step}`), row).numbers();
@@ -109,7 +109,7 @@ function uneditedRow(head, step, i) {
 
 const isMasked = (head, i, j) => head.mask[i * head.Tk + j] === 0;
 
-/** Whether there is a number after the mask: it lets one through, or an edit put one in cell n. */
+/** Whether cell n is visible after the mask, or was set by an edit. */
 function isSeen({ mask, own }, n) {
   const passes = own.masked_scores ? own.masked_scores[n] > -Infinity : mask[n] !== 0;
   return passes || (own.weights !== undefined && own.weights[n] !== 0);

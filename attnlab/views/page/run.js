@@ -1,14 +1,14 @@
-// One computation over a graph, as attnlab/steps/run.py has it: each step is computed on first look by
-// its equation, then kept. Edits take the place of steps, or change them, as attnlab/forward/edits.py
-// has them. Nothing here draws or waits: what is given has been fetched before.
+// A computation over a graph, as in attnlab/steps/run.py: each step is computed by its equation when first
+// needed, then kept. Edits replace or change steps, as in attnlab/forward/edits.py. Synchronous: given
+// steps must be loaded before.
 
-/** What each step is computed from: its data as attnlab/steps/graph.py writes them. */
+/** How each step is computed, from attnlab/steps/graph.py's data. */
 class Graph {
   constructor(data) {
     Object.assign(this, { data, nodes: new Map() });
   }
 
-  /** A step's equation and what it needs; of a head's step also what it is taken of, and how. */
+  /** A step's equation and needs; for a head's step, also the step it is a slice of. */
   node(path) {
     if (!this.nodes.has(path)) this.nodes.set(path, this.#made(path));
     return this.nodes.get(path);
@@ -30,13 +30,13 @@ class Graph {
   }
 }
 
-/** A step that is to be given, and is not. */
+/** A step that should be given and isn't. */
 class NotThere extends Error {}
 
 /**
  * graph: a Graph.
- * given: of a path what is given there, undefined where nothing is.
- * edits: by path an array or a number, or a function of what would have been there.
+ * given: the value of a given path, or undefined.
+ * edits: by path, an array, a number, or a function of the original value.
  */
 class Run {
   constructor(graph, given, edits = {}) {
@@ -45,18 +45,18 @@ class Run {
     Object.assign(this, { graph, given, edits, values: new Map() });
   }
 
-  /** A step, computed if it is not there, and kept. */
+  /** A step, computed if needed, and kept. */
   look(path) {
     if (!this.values.has(path)) this.values.set(path, this.#made(path));
     return this.values.get(path);
   }
 
-  /** Keep the steps for whose paths this holds, and no others. */
+  /** Keep only the steps whose paths satisfy a condition. */
   keep(isKept) {
     for (const path of this.values.keys()) if (!isKept(path)) this.values.delete(path);
   }
 
-  /** What a step would be, were it not edited itself. */
+  /** A step without its own edit. */
   unedited(path) {
     const { equation, take, whole, needs, isGiven } = this.graph.node(path);
     const given = this.given(path);
@@ -64,7 +64,7 @@ class Run {
     if (equation) return equations[equation](...needs.map((need) => this.look(need)));
     if (take) return this.#part(path, OWN.test(path) ? this.look(whole) : this.unedited(whole));
     if (isGiven) throw new NotThere(`${path} is not there`);
-    return null; // it is optional
+    return null; // optional
   }
 
   #made(path) {
@@ -78,7 +78,7 @@ class Run {
     return value;
   }
 
-  /** The paths of a step's parts, of heads, that are edited, or follow from what is. */
+  /** The paths of a step's slices, of heads, that are edited or depend on an edit. */
   #editedParts(path) {
     const [, place, name] = /^(?:(.+)\.)?(.+)$/.exec(path);
     if (OWN.test(path)) return [];
@@ -88,10 +88,10 @@ class Run {
     return [...new Set(own.map((edited) => edited.replace(/[^.]+$/, name)))];
   }
 
-  /** A whole with a part of it edited: a copy. */
+  /** A copy of an array with one of its slices edited. */
   #withPart(value, path) {
     const { take, n_head } = this.graph.node(path);
-    // A mask may be the same in all heads.
+    // All heads may share one mask.
     const heads = take === "one_of_heads" ? [this.look(n_head), 1, 1] : [];
     const shape = broadcastShape([value.shape, heads]);
     const copied = new Nd(stretched(value, shape).numbers().slice(), shape);
@@ -101,22 +101,22 @@ class Run {
     return copied;
   }
 
-  /** A step of a head, of the same step of all heads. */
+  /** A head's step, from the same step of all heads. */
   #part(path, whole) {
     const { take, head, n_head } = this.graph.node(path);
     return whole === null ? null : equations[take](whole, head, this.look(n_head));
   }
 }
 
-// What a head has of its own, and is no share of what the layer computes with.
+// Steps that only a head has.
 const OWN = /\.heads\.\d+\.(X|scale|output)$/;
 
-// Of what is a part of something else, only heads' steps and scales are edited here.
+// Of slices, only heads' steps and scales can be edited here.
 const NOT_EDITED = /\.heads\.\d+\.(X|output)$|\b[Wb]_[QKV]$|^next_logits$/;
 
 const lastOf = (path) => path.replace(/.*\./, "");
 
-/** What an edit makes of a step, of its shape and type. */
+/** An edited step, with the original's shape and type. */
 function replaced(value, edit) {
   const made = typeof edit === "function" ? edit(value) : edit;
   if (!(value instanceof Nd)) return made;
@@ -125,7 +125,7 @@ function replaced(value, edit) {
   return fitted;
 }
 
-/** Write numbers into an array, or into what it is a view of. */
+/** Write numbers into an array, or through a view. */
 function assign(array, values) {
   const wide = stretched(asArray(values), array.shape);
   forEachRow(array.shape, [array, wide], (_, [to, from], width, [step, next]) => {

@@ -1,9 +1,8 @@
-// Sampling, as attnlab/model/sampling.py has it: from the logits of a position to the probabilities with
-// which a token is drawn, and to a token. Numbers go in, numbers come out; nothing here draws pictures.
+// Sampling, as in attnlab/model/sampling.py: from a position's logits to probabilities, and to a token.
 
 const added = (numbers) => numbers.reduce((sum, x) => sum + x, 0);
 
-/** The numbers of a position, as attnlab/views/page/prediction.py carries them, under their names. */
+/** The numbers of a position, as packed by attnlab/views/page/prediction.py, by name. */
 function positionOf(values, vocab, { temperatures, topPs }) {
   const nuclei = values.length - 2 * temperatures.length * topPs.length;
   const n = (nuclei - temperatures.length - 4) / 3;
@@ -56,12 +55,12 @@ function positionOfLogits(all, n, follows) {
 }
 
 /**
- * softmax(logits / temperature), cut by top-k, then by top-p, and renewed, as `Sampling` does it.
- *
- * The settings are those of attnlab/model/sampling.py, null for no cut. Arrays have a number for each
- * token that the position carries, the most probable first; `cutBy` says what took a token away. Of
- * the whole vocabulary are `sum`, what softmax divides by, `left`, what it divides by after the cuts,
- * and `count`, how many tokens they leave; `others` are all tokens that are not carried, together.
+ * softmax(logits / temperature), cut by top-k, then by top-p, and renormalized.
+ * 
+ * The settings are as in attnlab/model/sampling.py, null for no cut. Arrays have a number for each token
+ * that the pack includes, the most probable first; `cutBy` says what removed a token. For the whole
+ * vocabulary: `sum`, softmax's divisor; `left`, the divisor after the cuts; `count`, the tokens left.
+ * `others` are all tokens that aren't included, together.
  */
 function probabilitiesOf({ vocab, logits, ties, others, nucleus }, { temperature, top_k, top_p }) {
   if (temperature === 0) {
@@ -70,14 +69,14 @@ function probabilitiesOf({ vocab, logits, ties, others, nucleus }, { temperature
     const others = { exponential: 0, probability: 0, renewed: 0 };
     return { exponentials: [], probabilities: [], cutBy, count: 1, renewed, others };
   }
-  // Tokens that are not carried, with the logit of the last that is: they are cut as it is.
+  // Tokens that aren't included but tie with the last one: they are cut if it is.
   const all = [...logits, ...Array(ties).fill(logits.at(-1))];
   const exponentials = all.map((logit) => Math.exp((logit - logits[0]) / temperature));
   const carried = exponentials.slice(0, logits.length);
   const rest = others(temperature);
   const sum = added(carried) + rest;
   const smallest = top_k === null || top_k >= vocab ? -Infinity : logits[top_k - 1];
-  // In the order in which top-p takes them: of equal ones the higher ids first.
+  // The order of top-p; among equals, higher ids first.
   const taken = [...all.keys()]
     .filter((i) => all[i] >= smallest)
     .sort((a, b) => all[b] - all[a] || b - a);
@@ -117,7 +116,7 @@ function probabilitiesOf({ vocab, logits, ties, others, nucleus }, { temperature
   };
 }
 
-/** Numbers from 0 to 1 that look random and are the same for the same seed. Source: mulberry32. */
+/** A pseudorandom generator of numbers in [0, 1), by seed. Source: mulberry32. */
 function generator(seed) {
   let state = seed;
   return () => {
@@ -128,7 +127,7 @@ function generator(seed) {
   };
 }
 
-/** The first place whose cumulated probability is above u; -1 where those given do not reach it. */
+/** The first index whose cumulative probability exceeds u; -1 if there is none. */
 function drawnBy(u, probabilities) {
   let cumulated = 0;
   return probabilities.findIndex((p) => (cumulated += p) > u);

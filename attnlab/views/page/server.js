@@ -1,6 +1,6 @@
-// A source that has a model: the explorer that serves the page, see attnlab/model/explorer.py.
+// A source with a model: the explorer that serves the page, see attnlab/model/explorer.py.
 
-/** An answer of the explorer's, of JSON or of bytes; a refusal is an Error with its `status`. */
+/** Request JSON or bytes from the explorer; errors have its `status`. */
 async function answerTo(path, body, signal) {
   const token = new URLSearchParams(location.search).get("token");
   let response, content;
@@ -23,15 +23,13 @@ async function answerTo(path, body, signal) {
   throw Object.assign(new Error(content.error ?? lost), { status: response?.status });
 }
 
-class ServerSource extends Source {
-  has = () => true;
-
+class ServerSource extends LiveSource {
   open = (text, ablated, signal) => answerTo("trace", { ...text, ablated }, signal);
 
   generate = (trace, how, signal) =>
     this.#about(trace, "write", { trace: trace.id, ...how }, signal);
 
-  /** Nothing that asks the explorer can be done any more; what is shown can be looked at still. */
+  /** Disable all that needs the explorer. */
   markEnded() {
     this.hasEnded = true;
     byId("prompt").readOnly = true;
@@ -49,19 +47,12 @@ class ServerSource extends Source {
     }
   }
 
-  /** A trace's pack. What waits for one that can't be had waits on, until it is looked at again. */
   async read(trace, name) {
-    try {
-      const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
-      return new Float32Array(await this.#about(trace, path));
-    } catch (error) {
-      trace.packs.delete(name);
-      tell(error.message);
-      return new Promise(() => {});
-    }
+    const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
+    return new Float32Array(await this.#about(trace, path));
   }
 
-  /** An answer about a trace, which the explorer is asked for anew where it no longer keeps it. */
+  /** Request something about a trace; trace it again if the explorer has dropped it. */
   async #about({ ids, ablated }, path, body, signal) {
     try {
       return await answerTo(path, body, signal);

@@ -1,22 +1,23 @@
-// Where the page's numbers come from. One interface for all sources: a file that carries packs, as
-// attnlab/views/page/packs.py makes them, a server that has a model (server.js), or the page itself,
-// which runs it (local.js).
+// Where the page's numbers come from: packs in the file, see attnlab/views/page/packs.py, a server with a
+// model (server.js), or the page itself, which runs it (local.js).
 
 /**
- * What a page asks for. Any source gives steps; `open` and `generate` need a model.
+ * The interface of sources. `open` and `generate` need a model.
  *
- *   step(trace, name)            a pack of a trace, such as "attention.3", soon: float32
+ *   step(trace, name)            a pack of a trace, such as "attention.3": a promise of float32
  *   has(trace, name)             whether there is such a pack
- *   explain(trace, path, n)      the weights that make a number: column n of a parameter, and its bias
- *   open(text, ablated)         a text, {text} or {ids}, as `description.traces` has one, edited so
- *                                that places are ablated: [layer, head] a head, [layer] an MLP
- *   position(trace, place)       what may follow a place, as `positionOf` has it
- *   generate(trace, how)         a text's continuation
+ *   explain(trace, path, n)      column n of a parameter, and its bias
+ *   open(text, ablated)          trace a text, {text} or {ids}, as in `description.traces`, with changes:
+ *                                [layer, head] ablates a head, [layer] an MLP; [layer, head, step, 50]
+ *                                scales a step by 0.5, [layer, head, step, "of", ...ids] takes it from
+ *                                another text; ["mask"] lifts the causal mask, ["root"] drops √Dk
+ *   position(trace, place)       the predictions after a position, see `positionOf`
+ *   generate(trace, how)         a continuation of a trace
  */
 class Source {
-  hasEnded = false; // once it does not answer any more
+  hasEnded = false; // whether it has stopped responding
 
-  /** A trace's pack; it is asked for once. */
+  /** A trace's pack, requested once. */
   step(trace, name) {
     if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name));
     return trace.packs.get(name);
@@ -26,7 +27,7 @@ class Source {
     return positionOf(await this.step(trace, `prediction.${place}`), trace.prediction.vocab, description.stops);
   }
 
-  /** Of a matrix with so many rows; undefined where the source does not have the column. */
+  /** A column of a matrix with `rows` rows; undefined if the source doesn't have it. */
   async explain(trace, path, n, rows) {
     const isIn = ([of, start, stop]) => of === path && n >= start && n < stop;
     const [, start, stop] = trace.way.columns.find(isIn) ?? [path, n, n + 1];
@@ -38,7 +39,23 @@ class Source {
   }
 }
 
-/** The page itself, if it is a file: it carries some packs, as text that is dropped when it is read. */
+/** A source that has a model. */
+class LiveSource extends Source {
+  has = () => true;
+
+  /** A trace's pack. Waits for one that isn't available until the trace is shown again. */
+  step(trace, name) {
+    const failed = (error) => {
+      trace.packs.delete(name);
+      tell(error.message);
+      return new Promise(() => {});
+    };
+    if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name).catch(failed));
+    return trace.packs.get(name);
+  }
+}
+
+/** The page itself: its packs are text that is dropped once read. */
 class FileSource extends Source {
   has = (trace, name) => trace.packs.has(name) || elementOf(trace, name) !== null;
 
@@ -47,19 +64,19 @@ class FileSource extends Source {
 
 const elementOf = (trace, name) => document.getElementById(`trace-${trace.number}-${name}`);
 
-/** The bytes that a base64 text stands for. */
+/** Decode base64. */
 function bytesOf(base64) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
-/** The numbers of a pack inside the page, whose text is dropped then. */
+/** Decode a pack and drop its text. */
 async function embeddedNumbers(element) {
   const deflated = new Blob([bytesOf(element.textContent)]).stream();
   element.remove();
   const inflated = deflated.pipeThrough(new DecompressionStream("deflate"));
   const planes = new Uint8Array(await new Response(inflated).arrayBuffer());
-  const count = planes.length / 4; // all first bytes, then all second ones, ...
+  const count = planes.length / 4; // all first bytes, then all second bytes, ...
   const bytes = new Uint8Array(planes.length);
   for (let plane = 0, n = 0; plane < 4; plane++)
     for (let at = plane; at < bytes.length; at += 4) bytes[at] = planes[n++];

@@ -1,9 +1,9 @@
-// The chosen query's vector beside every key's, as strips of colour, a stripe for each component: how
-// their products add up to a score, and scores to weights.
+// The selected query's vector next to every key's, as strips of colour with a stripe for each component:
+// how their products add up to scores, and scores become weights.
 
 const STRIP_ROW = 1.375; // rem, as in page.css
 
-/** They are built when they are first looked at: a long text has many rows. */
+/** Built when first shown: a long text has many rows. */
 function makeStrips(view) {
   let built;
   return {
@@ -43,7 +43,7 @@ function buildStrips(view) {
   for (const canvas of [ofKeys, ofProducts]) canvas.style.height = `${trace.Tk * STRIP_ROW}rem`;
 
   const query = () => nearest(view.rows, placeTold().query);
-  let products; // of the chosen query: (Tk, Dh)
+  let products; // of the selected query: (Tk, Dh)
 
   const draw = onceAFrame(() => {
     const { layer, head: h } = selection;
@@ -108,7 +108,7 @@ function buildStrips(view) {
   return { draw };
 }
 
-/** The largest |value| of some arrays; 1 where there is none but 0. */
+/** The largest |value| in some arrays; 1 if all are 0. */
 function largestOf(arrays) {
   let largest = 0;
   for (const values of arrays) for (const x of values) largest = Math.max(largest, Math.abs(x));

@@ -1,6 +1,6 @@
-// A text as its tokens, with lines from the chosen one to those it attends to.
+// A text as its tokens, with lines from the selected one to those it attends to.
 
-// How strong a weight is drawn; an edited one may be no share.
+// The opacity of a weight's line; edited weights may exceed 1.
 const strengthOf = (weight) => Math.min(1, Math.max(0, weight));
 
 function makeText(view) {
@@ -29,25 +29,25 @@ function makeText(view) {
   const stage = make("div", { class: "stage" }, canvas, flow);
   byId("texts").append(make("div", { class: "text" }, ...nameOf(view), stage, following));
 
-  let boxes = null; // where the chips lie; forgotten when the layout changes
-  let followed; // the query that the flow was last scrolled to; the reader may scroll on from there
+  let boxes = null; // the chips' positions; reset when the layout changes
+  let followed; // the query that was last scrolled to, so that the reader can scroll on
   const draw = onceAFrame(() => {
     const [i, chosen] = [placeTold().query, selection.query].map((query) => nearest(view.rows, query));
     const { layer, head } = selection;
     const there = hasHead(trace, layer, head);
-    if (there && !trace.read.has(layer)) return; // its numbers are on their way
+    if (there && !trace.read.has(layer)) return; // still loading
     const weights = there
       ? valuesOf(view, layer, head, "weights", i)
       : new Float64Array(trace.Tk);
     const isHidden = there ? hiddenIn(view, { layer, head, step: "weights" }) : () => true;
+    const colours = placesOf(weights, description.scales.weights);
     chips.forEach(({ chip, weight }, j) => {
       const seen = !isHidden(i * trace.Tk + j);
       chip.classList.toggle("unseen-by-query", !seen);
       chip.classList.toggle("query", j === trace.cached + chosen);
       chip.classList.toggle("pointed", j === trace.cached + i && i !== chosen);
-      const place = placeOf(weights[j], description.scales.weights);
-      chip.style.backgroundColor = seen ? palette[place] : "";
-      chip.style.color = seen ? inks[place] : "";
+      chip.style.backgroundColor = seen ? palette[colours[j]] : "";
+      chip.style.color = seen ? inks[colours[j]] : "";
       const words = seen ? weights[j].toFixed(2) : "";
       if (weight.textContent !== words) weight.textContent = words;
     });
@@ -100,7 +100,7 @@ function makeText(view) {
 
   const queryAt = (n) => view.rows[Math.max(0, n - trace.cached)];
   const choose = (n) => select(queryAt(n));
-  /** Let Tab come to one of the chips. */
+  /** Let Tab reach one of the chips. */
   function stopAt(n) {
     for (const other of chips) other.chip.tabIndex = other.n === n ? 0 : -1;
   }
@@ -128,14 +128,14 @@ function makeText(view) {
   return { draw, layOut, following };
 }
 
-/** How a key stands to the other text: "changed", "added", or "" where the other has it too. */
+/** How a key differs from the other text: "changed", "added", or "". */
 function standingOf(trace, n) {
   const place = places.keys.find((one) => one[trace.number] === n);
   if (!isEverywhere(place)) return "added";
   return new Set(place.map((k, t) => traces[t].keys[k].symbol)).size > 1 ? "changed" : "";
 }
 
-/** Show a token's card while the pointer or the focus is on `chip`. */
+/** Show a token's card while `chip` has the pointer or focus. */
 function describe(chip, token, position, standing = "") {
   const card = byId("card");
   const words = { changed: say("another token"), added: say("none") };

@@ -1,7 +1,7 @@
-"""Equations and the scale of colours as JavaScript: each function, expression by expression.
+"""Translate the equations and the colour scale to JavaScript, expression by expression.
 
-What NumPy does in Python, `arrays.js` does in the page, under the same names. A construct that is
-not listed here is refused with its line, so that no equation is half translated.
+`arrays.js` provides NumPy's functions under the same names. An unsupported construct raises
+SyntaxError with its line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from attnlab import equations, erf
 from attnlab.views import scale
 
-# What NumPy computes number by number, of numbers x, y and z.
+# Elementwise functions of numbers x, y and z.
 ELEMENTWISE = {
     "abs": "Math.abs(x)",
     "add": "x + y",
@@ -35,12 +35,12 @@ ELEMENTWISE = {
     "less_equal": "Number(x <= y)",
 }
 
-# Each with a loop of its own, which browsers make faster than one loop for all.
+# One loop per function, which browsers optimize better than a shared one.
 LOOP = """elementwise((made, at, width, [a, b, c], [i, j, k], [di, dj, dk]) => {{
   for (let n = 0; n < width; n++, i += di, j += dj, k += dk) made[at + n] = {0};
 }})"""
 
-# Python's operators by the names of what does the same to arrays.
+# Python's operators as functions of arrays.
 OPERATORS = {
     ast.Add: "add",
     ast.Sub: "subtract",
@@ -57,7 +57,7 @@ ATTRIBUTES = frozenset(["dtype", "extend", "max", "reshape", "shape", "sum", "sw
 
 MATH = {"inf": "Infinity", "pi": "Math.PI", "sqrt": "Math.sqrt"}
 
-# Names that JavaScript keeps for itself.
+# JavaScript's reserved words.
 RENAMED = {"new": "new_"}
 
 
@@ -78,18 +78,12 @@ def equations_script() -> str:
 
 
 def javascript(source: str, file: str) -> str:
-    """The functions and constants of a module as JavaScript; its types, classes and imports go.
-
-    Raises
-    ------
-    SyntaxError
-        A construct without a translation; the error has the file and the line.
-    """
+    """The functions and constants of a module as JavaScript, without types, classes and imports."""
     tree = ast.parse(source)
     constants = [
         node
         for node in tree.body
-        if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Call)  # of TypeVar
+        if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Call)  # TypeVar(...)
     ]
     known = {node.name for node in _functions(tree)} | _imported(tree)
     known |= {name for node in constants for name in _assigned([node])}
@@ -110,7 +104,7 @@ class Untranslatable(Exception):
 
 
 class Translation:
-    """Of functions that may use the given names, beside their own."""
+    """Translates functions that use the `known` names and their own."""
 
     def __init__(self, known: Iterable[str]) -> None:
         self.known = frozenset(known)
@@ -139,7 +133,7 @@ class Translation:
             case ast.Return(value=ast.expr() as value):
                 return f"return {self.expression(value)};"
             case ast.Assign(targets=[ast.Tuple(elts=[ast.Starred() as rest, *names])]):
-                # In JavaScript what takes the rest comes last.
+                # JavaScript allows a rest element only at the end.
                 turned = ", ".join(self.expression(name) for name in reversed(names))
                 given, others = self.expression(node.value), self.expression(rest.value)
                 return f"[{turned}, ...{others}] = [...{given}].reverse(); {others}.reverse();"
@@ -215,7 +209,7 @@ class Translation:
 
 
 def _at_places(expression: str) -> str:
-    """An expression of x, y and z as one of the numbers at some places in arrays."""
+    """An expression of x, y and z with array elements in their place."""
     for name, place in (("x", "a[i]"), ("y", "b[j]"), ("z", "c[k]")):
         expression = re.sub(rf"\b{name}\b", place, expression)
     return expression

@@ -1,13 +1,13 @@
-// The way of a token through the model: its row at each stop, and the arithmetic of each number.
+// A token through the model: its row at each step, and the arithmetic of each number.
 
-const SHORT = 256; // numbers, each of which a strip in the list of stops has room for
+const SHORT = 256; // rows up to this length fit in the list
 
 const walk = { trace: 0, path: "embedding", component: 0 };
 
-let walked; // what is shown: as `readWay` makes it, with `stop` and the `part` that it belongs to
-let asked = 0; // how often something else was chosen; what comes for an earlier choice is let go
+let walked; // what is shown: from `readWay`, with its `stop` and `part`
+let asked = 0; // number of choices so far; results for earlier ones are dropped
 
-/** Begin again, with other traces. */
+/** Start again with other traces. */
 function openWay() {
   walk.trace = Math.min(walk.trace, traces.length - 1);
   const choice = byId("way-traces");
@@ -44,14 +44,14 @@ function openWay() {
 const partOfWay = ({ layer, name }) =>
   layer ?? (/^(final|logits|probabilities)$/.test(name) ? "end" : "");
 
-/** Go to a stop, and to one of its numbers. */
+/** Go to a step, and to one of its numbers. */
 function goTo(path, component = walk.component) {
   Object.assign(walk, { path, component, isLinked: true });
   tellLink();
   return showWay();
 }
 
-/** Go to a number of a token's vector in a head, which the way makes. */
+/** Go to a component of a token's vector in a head. */
 async function goToVector(trace, position, name, component) {
   if (queryIn(trace) !== position)
     select(places.queries.findIndex((place) => place[trace.number] === position));
@@ -59,23 +59,23 @@ async function goToVector(trace, position, name, component) {
     walk.trace = trace.number;
     openWay();
   }
-  await new Promise(requestAnimationFrame); // by then the way has followed the selection
+  await new Promise(requestAnimationFrame); // until the selection has been followed
   const { layer, head } = opened;
   await goTo(`blocks.${layer}.attention.${name}`, head * trace.Dh + component);
   byId("way").scrollIntoView();
   strip.focus();
 }
 
-/** What a link says of the way: where the reader has gone, or nothing. */
+/** The chosen step and component for the link, if the reader has chosen any. */
 const linkOfWay = () => (walk.isLinked ? { stop: walk.path, component: walk.component } : {});
 
-/** Go where a link leads, if this page has such a stop. */
+/** Go where a link leads, if this page has such a step. */
 function followLinkOfWay({ stop, component }) {
   if (!stopsOf(traces[walk.trace]).some(({ path }) => path === stop)) return;
   goTo(stop, component >= 0 ? Math.floor(component) : 0);
 }
 
-/** The position nearest to one whose way can be had. */
+/** The position nearest to `wanted` whose rows are available. */
 function nearestWay(trace, wanted) {
   const there = trace.tokens.map((_, i) => i).filter((i) => source.has(trace, `way.${i}`));
   return there.reduce((best, i) =>
@@ -83,7 +83,7 @@ function nearestWay(trace, wanted) {
   );
 }
 
-/** A token's way, whose rows are made when they are looked at, read once. */
+/** A token's rows, read once and computed when needed. */
 function wayOf(trace, position) {
   trace.ways ??= new Map();
   if (!trace.ways.has(position)) trace.ways.set(position, readWay(trace, position));
@@ -126,7 +126,7 @@ function normsIn({ layers, way: { D } }, numbers) {
   return Object.fromEntries(norms);
 }
 
-/** All stops of a model in the order in which they are walked, each with the stops that it is made of. */
+/** All steps that are shown, in order, each with those it is computed from. */
 function stopsOf({ graph, layers, way }) {
   const names = Object.keys(way.stops);
   const isInBlock = (name) => `blocks.#.${name}` in graph.data;
@@ -144,18 +144,18 @@ function stopsOf({ graph, layers, way }) {
     graph.node(path).needs.flatMap((need) => (paths.has(need) ? [need] : stopsBefore(need)));
   return stops.map((stop) =>
     stop.name === "probabilities"
-      ? { ...stop, equation: "softmax", needs: ["logits"] } // no step of the model's
+      ? { ...stop, equation: "softmax", needs: ["logits"] } // not a step of the model
       : { ...stop, equation: graph.node(stop.path).equation, needs: stopsBefore(stop.path) },
   );
 }
 
-/** The parameter that a stop is multiplied by; of Q, K and V their own columns. */
+/** The matrix that a step is multiplied by; for Q, K and V, their columns of W_QKV. */
 function mapOf({ graph }, { path, equation }) {
   if (["Q", "K", "V"].includes(equation)) return path.replace(/.$/, "W_$&");
   return graph.node(path).needs[1];
 }
 
-/** What may follow a token, read when its way is followed to the end; null where it is not carried. */
+/** The predictions after a token; null if the page doesn't have them. */
 async function readFollowing(way) {
   const { trace, position } = way;
   if (position < trace.prediction.first) return null;
@@ -167,18 +167,18 @@ async function readFollowing(way) {
   };
 }
 
-const OF_HEADS = /^attention\.(Q|K|V|concat)$/; // all heads' vectors, one after the other
+const OF_HEADS = /^attention\.(Q|K|V|concat)$/; // all heads' vectors, concatenated
 const SUMS = new Set(["embedding", "residual"]); // equations of the residual stream
-const IS_OF_TOKENS = new Set(["logits", "probabilities"]); // of which the page has the largest
+const IS_OF_TOKENS = new Set(["logits", "probabilities"]); // the page has only the largest
 
-/** A stop's row; undefined where it can't be had. */
+/** A step's row; undefined if it isn't available. */
 function rowAt(way, { path, name }) {
   if (IS_OF_TOKENS.has(name)) return way.following?.[name];
   const { trace, position, given } = way;
   if (way.layers !== trace.read.size) {
     const rounded = way.stops.filter(({ equation }) => SUMS.has(equation)).map(({ path }) => path);
     way.run = runOfQueries(trace, position, position + 1, { own: given, rounded });
-    way.layers = trace.read.size; // those that are read later it has not
+    way.layers = trace.read.size; // without the layers that are read later
   }
   try {
     const rows = way.run.look(path);
@@ -190,17 +190,17 @@ function rowAt(way, { path, name }) {
   }
 }
 
-/** Another query was chosen. */
+/** Follow the selected query. */
 const followWay = onceAFrame(() => {
   if (!walked || nearestWay(walked.trace, queryIn(walked.trace)) !== walked.position) {
     showWay();
   } else {
-    asked++; // another one that is on its way is wanted no more
+    asked++; // drop a pending choice
     tellWhose();
   }
 });
 
-/** Whose way it is, and whether it is another one's than the chosen token's. */
+/** Show which token this is, and whether it is the selected one. */
 function tellWhose() {
   const { trace, position } = walked;
   byId("way-title").replaceChildren(
@@ -234,7 +234,7 @@ async function showWay() {
   await showStop();
 }
 
-/** The stops of the part that is open, each with its row as a strip and how long it is. */
+/** List the steps of the open part, each with its row as a strip and its norm. */
 function showStops() {
   const list = byId("stops");
   const hadFocus = list.contains(document.activeElement);
@@ -243,7 +243,7 @@ function showStops() {
   if (hadFocus) list.querySelector("[aria-selected=true]").focus({ preventScroll: true });
 }
 
-// The stops of the residual stream; the others branch off from it.
+// The steps of the residual stream.
 const STREAM = new Set(["embedding", "input", "mid", "output", "final"]);
 
 function optionOf(stop) {
@@ -271,7 +271,7 @@ function optionOf(stop) {
   return option;
 }
 
-/** Colours of a row: nearly all its numbers lie between the ends; those beyond look like the ends. */
+/** A colour scale that saturates for the largest 2% of a row. */
 function stripScale(row) {
   const sizes = Float64Array.from(row, Math.abs).sort();
   const bound = sizes[Math.ceil(0.98 * sizes.length) - 1] || sizes.at(-1) || 1;
@@ -297,7 +297,7 @@ function walkByKey(event) {
   if (to[event.key]) goTo(to[event.key].path);
 }
 
-// ---- one stop --------------------------------------------------------------------------------------
+// ---- one step --------------------------------------------------------------------------------------
 
 function showStop() {
   const { stop, trace } = walked;
@@ -329,7 +329,7 @@ function showStop() {
   return showComponent(Math.min(walk.component, row.length - 1));
 }
 
-/** A stop with its formula, as the library heads it. */
+/** A step with its formula, as the library writes it. */
 const headingOf = ({ name }) => `${lastOf(name)} = ${walked.trace.way.stops[name].formula}`;
 
 function shapeOf({ T, Tk, H, Dh, way: { D, F, vocab } }, axes) {
@@ -337,21 +337,21 @@ function shapeOf({ T, Tk, H, Dh, way: { D, F, vocab } }, axes) {
   return axes.split(" ").map((axis) => axis.split("·").reduce((n, name) => n * sizes[name], 1));
 }
 
-/** Show one number of the row, and how it is made. */
+/** Show one number of the row, and how it is computed. */
 function showComponent(c) {
   walk.component = c;
   strip.mark(c);
   return showNumber();
 }
 
-/** Choose one, by pointer or keys. */
+/** Choose a component by pointer or keys. */
 function chooseComponent(c) {
   walk.isLinked = true;
   tellLink();
   return showComponent(c);
 }
 
-/** Why a stop's row, or how a number of it is made, is not there. */
+/** Why a step's row or arithmetic isn't available. */
 const whyMissing = ({ trace, position }) =>
   trace.way.missing.length
     ? say("This needs the model's parameters; the trace is from a file.")
@@ -361,7 +361,7 @@ const whyMissing = ({ trace, position }) =>
         })
       : "";
 
-/** For which numbers of a stop the file has the weights. */
+/** For which components of a step the file has the weights. */
 function whichColumns({ trace, stop }) {
   if (stop.equation === "logits")
     return say(
@@ -377,7 +377,7 @@ function whichColumns({ trace, stop }) {
       });
 }
 
-/** A component in words; of heads side by side whose it is. */
+/** A component in words, with its head if vectors are concatenated. */
 function componentOf({ name }, c) {
   const { Dh } = walked.trace;
   if (IS_OF_TOKENS.has(name)) return say("token {symbol}, id {id}", walked.following.tokens[c]);
@@ -385,10 +385,10 @@ function componentOf({ name }, c) {
   return say("component {c}: head {h}, component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
 }
 
-const CELL_SIDE = 24; // at most, in pixels
-const STRIP_HEIGHT = 180; // about
+const CELL_SIDE = 24; // largest, in pixels
+const STRIP_HEIGHT = 180; // approximate
 
-/** A strip's columns, a multiple of `unit`, and how large its cells are; whole lines if they fit. */
+/** A strip's columns, a multiple of `unit` that divides the row evenly if possible, and its cell size. */
 function latticeOf(count, width, unit) {
   const room = Math.min(CELL_SIDE, Math.sqrt((STRIP_HEIGHT * width) / count));
   const fitting = Math.floor(width / room);
@@ -401,7 +401,7 @@ function latticeOf(count, width, unit) {
 
 const strip = makeStrip();
 
-/** The row that is shown as coloured cells, of which one is chosen by pointer or keys. */
+/** The row as coloured cells; one is chosen by pointer or keys. */
 function makeStrip() {
   const mark = make("div", { role: "gridcell", class: "mark", tabindex: "0" });
   const line = make("div", { role: "row" }, mark);
@@ -504,13 +504,13 @@ async function showNumber() {
   byId("stop-arithmetic").replaceChildren(...(made ?? [missing]));
 }
 
-/** A line of an arithmetic: what is computed, and the numbers. */
+/** A line of arithmetic. */
 const lineOf = (heading, ...parts) =>
   make("li", {}, make("code", {}, heading), make("span", { class: "sum" }, ...parts));
 
 const linesOf = (...lines) => [make("ol", { class: "chain" }, ...lines)];
 
-/** One number of another stop, which leads there. */
+/** A number of another step, linked to it. */
 function numberOf(stop, c, words = `${lastOf(stop.name)}[${c}]`) {
   const button = make("button", { type: "button", class: "leads" }, words);
   button.addEventListener("click", async () => {
@@ -520,7 +520,7 @@ function numberOf(stop, c, words = `${lastOf(stop.name)}[${c}]`) {
   return button;
 }
 
-/** What an equation makes, and what an edit put in its place. */
+/** The result of an equation, and the value that an edit replaced it with. */
 function resultOf(isEdited, made, there) {
   const strongly = make("strong", {}, number(there));
   const isSame = Math.abs(made - there) <= 1e-5 * Math.max(Math.abs(made), Math.abs(there), 1e-3);
@@ -528,7 +528,7 @@ function resultOf(isEdited, made, there) {
   return make(
     "span",
     {},
-    ...sayParts("{made}; edited to {x}", { made: number(made), x: strongly }),
+    ...sayParts("{made}; edited here: {x} instead", { made: number(made), x: strongly }),
   );
 }
 
@@ -536,7 +536,7 @@ const isEditedAt = ({ trace }, { path }) => trace.way.edited.includes(path);
 
 const stopAt = ({ stops }, path) => stops.find((stop) => stop.path === path);
 
-/** How a number of a stop comes about: elements, soon; undefined where its weights can't be had. */
+/** How a step's number is computed, as elements; undefined if its weights aren't available. */
 async function explanationOf(way, stop, c) {
   const { trace, position } = way;
   const heading = headingOf(stop);
@@ -561,13 +561,13 @@ async function explanationOf(way, stop, c) {
 
 const ofHeads = ({ equation }) => ["Q", "K", "V"].includes(equation); // columns of one linear map
 
-/** What `description.explanations` has of a stop's equation. */
+/** A step's declaration in `description.explanations`. */
 const declaredOf = ({ trace }, stop) =>
   description.explanations[
     ofHeads(stop) ? "affine" : stop.equation === "activated" ? trace.given.activation.name : stop.equation
   ];
 
-/** What a number of a stop is made of, by parameter; undefined where some of it can't be had. */
+/** A number's inputs, by parameter; undefined if some aren't available. */
 async function needsOf(way, stop, c, parameters) {
   const { trace, position } = way;
   const map = mapOf(trace, stop);
@@ -602,7 +602,7 @@ async function needsOf(way, stop, c, parameters) {
   return needs;
 }
 
-/** A parameter or another number of a way; null of what there is none of, undefined of what is not there. */
+/** A parameter or another value; null if the model has none, undefined if it isn't available. */
 function given(way, path) {
   try {
     const found = way.run.look(path);
@@ -613,7 +613,7 @@ function given(way, path) {
   }
 }
 
-/** A component of what a head collected, and a way to the head. */
+/** A component of a head's context, and a link to the head. */
 function collected(way, stop, c) {
   const { trace, position } = way;
   const [h, d] = [Math.floor(c / trace.Dh), c % trace.Dh];
@@ -637,7 +637,7 @@ function collected(way, stop, c) {
   return [...sum, make("p", {}, toHead)];
 }
 
-/** A probability, of whose row the page has the largest logits and the sum of all. */
+/** A probability, from the largest logits and the sum over all. */
 function probabilityOf(way, stop, c) {
   const { logits, sum, ids, vocab, tokens } = way.following;
   const from = stopAt(way, stop.needs[0]);

@@ -1,11 +1,11 @@
-"""The way of a token through the model, stop by stop, as the page walks it: what it carries of it.
+"""The steps of one token through the model, as the page shows them, and the packs they need.
 
-A stop is a step of the trace, of which the page shows one token's row. Most rows it makes itself,
-by a run over the graph of steps, of those that it carries.
+A stop is a step of which the page shows one token's row. The page computes most rows itself, from
+those it includes.
 
-    "way.9"          of token 9 its row at each of the stops in `carried`, one after the other
-    "norms"          for each LayerNorm of the blocks, and the last: gain (D,), bias (D,), epsilon
-    "columns.blocks.0.mlp.W_1.3.5"    of that parameter the columns 3 and 4, each with its bias
+    "way.9"          token 9's rows at the stops in `carried`, concatenated
+    "norms"          gain (D,), bias (D,), epsilon of each LayerNorm, the final one last
+    "columns.blocks.0.mlp.W_1.3.5"    columns 3 and 4 of a parameter, each with its bias
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attnlab.views.language import say
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result
 
-# The stops, in the order in which they are walked.
+# The stops, in order.
 BEFORE = ("token_embedding", "position_embedding", "embedding")
 IN_BLOCK = (
     *("input", "attention.X", "attention.Q", "attention.K", "attention.V"),
@@ -31,11 +31,11 @@ IN_BLOCK = (
 )
 AFTER = ("final", "logits")
 
-# Those that the page can't make of what it has, and those that other packs hold.
+# Those that the page can't compute, and those that other packs include.
 SOURCES = ("token_embedding", "position_embedding", "attention.output", "mlp.hidden", "mlp.output")
 ELSEWHERE = ("attention.Q", "attention.K", "attention.V", "logits")
 
-# Steps that the page does not show, by what is made of them.
+# Steps that the page doesn't show, by the stops computed from them.
 BETWEEN = {
     "attention.X": "attention.residual",
     "attention.Q": "attention.QKV",
@@ -46,16 +46,16 @@ BETWEEN = {
 # The linear maps of a block.
 MAPS = ("attention.W_Q", "attention.W_K", "attention.W_V", "attention.W_O", "mlp.W_1", "mlp.W_2")
 
-# How many bytes a page that is a file carries of ways and columns, if what it must carry leaves
-# some of them: at least the last token's way, and of each map of block 0 one column.
+# Bytes that a file spends on rows and columns; it includes at least the last token's rows, and one
+# column of each map of block 0.
 BUDGET = 300_000
 
-# For how many of the likeliest next tokens it carries the column of W_U.
+# The most probable next tokens whose columns of W_U are included.
 NEXT_TOKENS = 5
 
 
 def described(trace: Result, language: str) -> dict[str, Any]:
-    """What the page knows of a trace's ways besides the packs."""
+    """The description of a trace's stops, without packs."""
     D, F, _ = _sizes(trace)
     stops_declared = {
         name: _declared(trace, name, language) for name in (*BEFORE, *IN_BLOCK, *AFTER)
@@ -79,13 +79,13 @@ def described(trace: Result, language: str) -> dict[str, Any]:
 
 
 def stops(trace: Result) -> list[str]:
-    """The paths of all stops, in the order in which they are walked."""
+    """The paths of all stops, in order."""
     blocks = [f"blocks.{layer}.{name}" for layer in range(len(trace.blocks)) for name in IN_BLOCK]
     return [*BEFORE, *blocks, *AFTER]
 
 
 def carried(trace: Result) -> list[str]:
-    """The paths of the stops whose rows the page can't make itself, and those that are edited."""
+    """The paths of the stops that are edited, or that the page can't compute."""
     absent = set(missing(trace))
     return [
         path
@@ -96,18 +96,18 @@ def carried(trace: Result) -> list[str]:
 
 
 def missing(trace: Result) -> list[str]:
-    """The paths of the stops that need parameters, which a trace from a file has not."""
+    """The paths of the stops that need parameters, if the trace has none."""
     try:
-        trace.fork().gain  # noqa: B018 (only to see whether there are parameters)
+        trace.fork().gain  # noqa: B018  raises if there are no parameters
     except InvalidValueError:
-        return [path for path in stops(trace) if not _is_to_be_had(trace, path)]
+        return [path for path in stops(trace) if not _is_available(trace, path)]
     return []
 
 
 def way(trace: Result, position: int) -> Iterable[AnyArray]:
     """The pack "way" of a token."""
     for _, paths in groupby(carried(trace), key=lambda path: path.split(".")[:2]):
-        fork = trace.fork()  # a block's numbers are let go before the next one's are made
+        fork = trace.fork()  # frees a block's numbers before the next block's are computed
         yield from [_at(fork, path)[position] for path in paths]
 
 
@@ -121,7 +121,7 @@ def norms(trace: Result) -> Iterable[AnyArray]:
 def columns(trace: Result, path: str, start: int, stop: int) -> Iterable[AnyArray]:
     """The pack "columns" of a parameter."""
     if path not in {"W_U", *_maps_of(len(trace.blocks))}:
-        raise InvalidValueError(f"there are no columns of {quoted(path)}")
+        raise InvalidValueError(f"no columns of {quoted(path)} available")
     W = _at(trace, path)
     place, _, name = path.rpartition(".")
     bias = None if path == "W_U" else _at(trace, f"{place}.{name.replace('W', 'b')}")
@@ -133,9 +133,9 @@ def columns(trace: Result, path: str, start: int, stop: int) -> Iterable[AnyArra
 
 
 def packs_of_way(trace: Result) -> list[str]:
-    """The names of the packs of ways that a page that is a file carries.
+    """The names of these packs in a file.
 
-    Half of the budget is for the ways of tokens, the last one's first; what is left is for columns.
+    Half of the budget is for tokens' rows, from the last token; the rest is for columns.
     """
     T = len(trace.tokens)
     has_norms = [] if missing(trace) else ["norms"]
@@ -145,7 +145,7 @@ def packs_of_way(trace: Result) -> list[str]:
 
 
 def columns_of_file(trace: Result) -> list[tuple[str, int, int]]:
-    """Of which parameters a page that is a file carries which columns: path, start, stop."""
+    """The columns of parameters that a file includes, as (path, start, stop)."""
     if missing(trace):
         return []
     likeliest = sorted(token.id for token in trace.next_tokens(_count_of_next(trace)))
@@ -153,7 +153,7 @@ def columns_of_file(trace: Result) -> list[tuple[str, int, int]]:
 
 
 def floats_of_packs(trace: Result) -> int:
-    """How many numbers are in `packs_of_way`, known before any of them is made."""
+    """The size of `packs_of_way` in numbers, without computing them."""
     if missing(trace):
         return _count_of_ways(trace) * _floats_of_way(trace)
     D, F, L = _sizes(trace)
@@ -167,7 +167,7 @@ def floats_of_packs(trace: Result) -> int:
 
 
 def _columns_of_maps(trace: Result) -> list[tuple[str, int, int]]:
-    """Of each map of all blocks as many as fit; where none does, one of each map of block 0."""
+    """Equally many of each map of all blocks; if none fit, one of each map of block 0."""
     D, F, L = _sizes(trace)
     of_others = (4 * L + 2) * D + _count_of_ways(trace) * _floats_of_way(trace)
     of_one = L * (5 * (D + 1) + F + 1)
@@ -199,13 +199,13 @@ def _floats_of_way(trace: Result) -> int:
 
 
 def _sizes(trace: Result) -> tuple[int, int, int]:
-    """D, F and how many blocks there are."""
+    """D, F and the number of blocks."""
     config = trace.config
     return config.n_embd, config.d_mlp, config.n_layer
 
 
 def _declared(trace: Result, name: str, language: str) -> dict[str, str]:
-    """A stop's axes and formula as its step declares them, and what it is for."""
+    """A stop's axes, formula and purpose."""
     path = f"blocks.0.{name}" if name in IN_BLOCK else name
     place, _, step = path.rpartition(".")
     result = _at(trace, place) if place else trace
@@ -217,7 +217,7 @@ def _declared(trace: Result, name: str, language: str) -> dict[str, str]:
 
 
 def _at(trace: Result, path: str) -> Any:
-    """What a path leads to: `attnlab.steps.at` for this room, which stands below that one."""
+    """The value at a path, such as blocks.0.mlp.W_1."""
     found = trace
     for name in path.split("."):
         found = found[int(name)] if name.isdecimal() else getattr(found, name)
@@ -225,18 +225,18 @@ def _at(trace: Result, path: str) -> Any:
 
 
 def _name(path: str) -> str:
-    """A stop's path without its block: attention.X of blocks.3.attention.X."""
+    """A stop's path in its block: attention.X for blocks.3.attention.X."""
     return path.split(".", 2)[2] if path.startswith("blocks.") else path
 
 
 def _is_edited(trace: Result, path: str) -> bool:
-    """Whether a stop is other than its equation makes it of the stops before it."""
+    """Whether a stop, or the hidden step before it, is edited."""
     between = BETWEEN.get(_name(path), "none")
     edited: tuple[str, ...] = trace.edited_steps
     return path in edited or path.replace(_name(path), between) in edited
 
 
-def _is_to_be_had(trace: Result, path: str) -> bool:
+def _is_available(trace: Result, path: str) -> bool:
     try:
         _at(trace.fork(), path)
     except InvalidValueError:

@@ -1,0 +1,208 @@
+"""Colours and scale: held to WCAG and to a browser's own mixing; all views have the same ones."""
+
+import io
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+from numpy.typing import NDArray
+from pages import CELLS, TEXT, Open, drawn
+from streams import Stream
+
+from attnlab import GPT2, Trace
+from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
+from attnlab.views.scale import DIFFERENCE, SHADES, WEIGHTS, Scale
+from attnlab.views.shown import shown
+from attnlab.views.terminal import Terminal
+
+THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+
+
+def rgb(colour: str) -> NDArray[np.int64]:
+    return np.array([int(colour[n : n + 2], 16) for n in (1, 3, 5)])
+
+
+def luminance(colour: str) -> float:
+    """WCAG 2.2's relative luminance."""
+    coded = rgb(colour) / 255
+    linear = np.where(coded <= 0.04045, coded / 12.92, ((coded + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def contrast(first: str, second: str) -> float:
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@THEMES
+def test_colours_can_be_told_apart(theme: Theme) -> None:
+    assert contrast(theme.ink, theme.paper) > 7
+    assert contrast(theme.faint, theme.paper) > 4.5
+    assert contrast(theme.positive, theme.zero) > 4.5
+    assert contrast(theme.negative, theme.zero) > 4.5
+    for colour in theme.palette():
+        assert contrast(colour, ink_on(colour)) > 4.5
+        assert contrast(colour, ink_on(colour)) >= contrast(colour, "#808080")
+        assert ink_on(colour) in ("#000000", "#ffffff")
+
+
+@THEMES
+def test_lightness_alone_orders_the_colours(theme: Theme) -> None:
+    """Every scale can be read without telling hues apart; what is below zero is blue."""
+    palette = theme.palette()
+    assert len(palette) == 2 * SHADES + 1
+    assert [palette[n] for n in (0, SHADES, -1)] == [theme.negative, theme.zero, theme.positive]
+    lightness = np.cbrt([luminance(colour) for colour in palette])
+    for part in (lightness[SHADES::-1], lightness[SHADES:]):
+        # Two neighbours may fall on the same of 256 levels; eight apart may not.
+        steps = (part[8:] - part[:-8]) * (1 if theme is DARK else -1)
+        assert (steps > 0.002).all()
+        assert abs(part[-1] - part[0]) > 0.3
+    warmth = np.array([rgb(colour)[0] - rgb(colour)[2] for colour in palette])
+    assert (warmth[: SHADES - 8] < warmth[SHADES]).all()
+    assert (warmth[SHADES + 8 :] > warmth[SHADES]).all()
+
+
+@THEMES
+def test_a_browser_mixes_the_same_palette(browser: Any, theme: Theme) -> None:
+    """CSS's color-mix in OKLab, painted on a canvas."""
+    page = browser.new_page()
+    shares = np.arange(-SHADES, SHADES + 1) / SHADES
+    mixed = [
+        f"color-mix(in oklab, {theme.positive if x > 0 else theme.negative} {100 * abs(x)}%, "
+        f"{theme.zero})"
+        for x in shares
+    ]
+    painted = page.evaluate(
+        """(colours) => {
+            const context = new OffscreenCanvas(1, 1).getContext('2d');
+            return colours.map((colour) => {
+                context.fillStyle = colour;
+                context.fillRect(0, 0, 1, 1);
+                return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
+            });
+        }""",
+        mixed,
+    )
+    page.close()
+    assert np.abs(np.array(painted) - [rgb(colour) for colour in theme.palette()]).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("scale", "x", "place"),
+    [
+        (WEIGHTS, 0.0, 127),
+        (WEIGHTS, 0.25, 127 + 64),  # 63.5, the root of 0.25 in 127 steps
+        (WEIGHTS, 1.0, 254),
+        (WEIGHTS, 1.5, 254),
+        (WEIGHTS, np.nan, 127),
+        (DIFFERENCE, -0.04, 127 - 25),  # 25.4
+        (Scale.of(np.array([-4.0, 2.0])), 2.0, 127 + 64),
+        (Scale.of(np.array([-4.0, 2.0])), -2.0, 127 - 64),
+        (Scale.of(np.array([-4.0, 2.0])), -np.inf, 0),
+        (Scale.of(np.array([0.0, 8.0])), 1.0, 127 + 16),  # 15.875
+        (Scale.of(np.zeros(2)), 0.0, 127),
+        (Scale.of(np.array([np.nan, -np.inf])), 1.0, 254),
+    ],
+)
+def test_places_by_hand(scale: Scale, x: float, place: int) -> None:
+    assert scale.places(x) == place
+
+
+def test_ranges() -> None:
+    signed, above = (Scale.of(np.array(one)) for one in ([-4.0, np.inf, 2.0], [0.5, 2.0]))
+    assert (signed.ticks, signed.is_signed) == ((-4.0, 0.0, 4.0), True)
+    assert (above.ticks, above.is_signed) == ((0.0, 2.0), False)
+    for scale in (signed, above, WEIGHTS, DIFFERENCE):
+        limits = scale.limits
+        middles = (limits[1:] + limits[:-1]) / 2
+        first = 0 if scale.is_signed else SHADES
+        assert scale.places(middles).tolist() == list(range(first, 2 * SHADES + 1))
+
+
+# ---- the same numbers in every view --------------------------------------------------------------
+
+
+class Styles(HTMLParser):
+    """The backgrounds of a notebook view's cells, in order, light and dark."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str] | None] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "td" and " → " in str(given.get("title")):
+            named = re.fullmatch(
+                "background:(#.{6});color:#.{6};--d:(#.{6})", given.get("style") or ""
+            )
+            self.found.append((named[1], named[2]) if named else None)
+
+
+def in_notebook(trace: Trace, step: str) -> list[tuple[str, str] | None]:
+    """By cell; the weights come first, then scores and masked scores."""
+    T = len(trace.tokens)
+    cells = Styles(trace.head(1, 3)._repr_html_()).found
+    n = ("weights", "scores").index(step) * T * T
+    return cells[n : n + T * T]
+
+
+def in_picture(trace: Trace, step: str) -> list[str]:
+    """The rendered pixels in the middle of the cells."""
+    from matplotlib.image import imread
+
+    picture = trace.head(1, 3).plot(step)
+    written = io.BytesIO()
+    picture.figure.savefig(written, format="png", dpi=100)
+    pixels = (255 * imread(io.BytesIO(written.getvalue()))[..., :3]).round().astype(int)
+    T, to_paper = len(trace.tokens), picture.axes.transData.transform
+    places = [to_paper((j, i)) * 100 / picture.figure.dpi for i in range(T) for j in range(T)]
+    found = [pixels[-1 - round(y), round(x)] for x, y in places]
+    return ["#" + bytes(one.tolist()).hex() for one in found]
+
+
+def in_terminal(trace: Trace, step: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The backgrounds of the numbers, in order."""
+    stdout = Stream(terminal=True)
+    monkeypatch.setattr("sys.stdout", stdout)
+    for name, value in (("TERM", "xterm"), ("COLORTERM", "truecolor"), ("COLUMNS", "200")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    Terminal().show(shown(trace.head(1, 3), step))
+    monkeypatch.undo()
+    levels = re.findall(r"\x1b\[48;2;(\d+);(\d+);(\d+)m", stdout.text())
+    return ["#" + bytes(map(int, one)).hex() for one in levels]
+
+
+@pytest.mark.parametrize("step", ["weights", "scores"])
+def test_a_number_has_the_same_colour_in_every_view(
+    open_page: Open, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    trace = GPT2.from_pretrained(REFERENCE / "odd").trace(TEXT)
+    there = (trace.mask | (step == "scores")).ravel()
+    notebook = in_notebook(trace, step)
+    light, dark = zip(*(one or ("", "") for one in notebook), strict=True)
+    assert [bool(one) for one in light] == there.tolist()
+    picture = in_picture(trace, step)
+    assert [a for a, is_there in zip(picture, there, strict=True) if is_there] == [
+        *filter(None, light)
+    ]
+    assert in_terminal(trace, step, monkeypatch) == [*filter(None, light)]
+    for scheme, wanted in (("light", light), ("dark", dark)):
+        page = open_page(trace, color_scheme=scheme)
+        page.locator(".map").nth(8).click()
+        page.locator(f"#steps input[value={step}]").check(force=True)
+        drawn(page)
+        cells = page.locator(".heatmap").evaluate(CELLS)
+        bits = np.array(cells, np.uint32).ravel()
+        found = ["#" + bytes([b & 255, b >> 8 & 255, b >> 16 & 255]).hex() for b in bits.tolist()]
+        same = [a == b for a, b, is_there in zip(found, wanted, there, strict=True) if is_there]
+        # The page computes in float32, so that a number beside a limit may cross it.
+        assert np.mean(same) > 0.97
+        apart = [np.abs(rgb(a) - rgb(b)).max() for a, b in zip(found, wanted, strict=True) if b]
+        assert max(apart) <= 3
