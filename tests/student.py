@@ -256,12 +256,12 @@ class Student:
         inner = (2 / np.pi) ** 0.5 * (x + 0.044715 * x * x * x)
         return (x * (1 + np.tanh(inner)) / 2).astype(x.dtype)
 
-    def matrix(self, path: str) -> Array:
+    def matrix(self, path: str) -> Any:
         W = self.p[path]
         turned = " ".join(TURNED.get(mistake, "") for mistake in self.wrong)
         return W.reshape(W.shape[::-1]).T if path.rpartition(".")[2] in turned.split() else W
 
-    def vector(self, path: str) -> Array:
+    def vector(self, path: str) -> Any:
         left_out = " ".join(LEFT_OUT.get(mistake, "") for mistake in self.wrong)
         return self.p[path] * (path.rpartition(".")[2] not in left_out.split())
 
