@@ -270,7 +270,7 @@ class Student:
             return x
         return x * (self.rng.random(x.shape) >= 0.25) / x.dtype.type(0.75)
 
-    def attend(self, x: Array, place: str) -> Array:
+    def attend(self, x: Array, place: str) -> Any:
         T, D = x.shape
         H, Dh = self.n_head, D // self.n_head
         W, b = self.matrix(f"{place}W_QKV"), self.vector(f"{place}b_QKV")
