@@ -134,7 +134,7 @@ KNOWN = {
 }
 
 OTHERS = (
-    *("ln_eps_large", "keys_reversed", "rotated", "scale_3", "mask_window", "mask_one"),
+    *("ln_eps_large", "keys_reversed", "rotated", "scale_3", "mask_window"),
     *("softmax_all", "softmax_base_2", "silent_head", "output_twice", "fill_3"),
     *("ids_shifted", "positions_reversed"),
 )

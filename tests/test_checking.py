@@ -139,6 +139,8 @@ ALIKE = {
     "post_norm": ["no_norm_1"],
     "post_norm_alone": ["no_norm_1"],
     "no_stream": ["no_stream_1"],
+    "no_norms": ["no_norm_1"],
+    "dh_first": ["columns_dh_first"],
     "ln_ddof": ["ln_torch_std"],
     "ln_torch_std": ["ln_ddof"],
 }
