@@ -770,7 +770,7 @@ REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
     ),
     "a part": (
         {"blocks.0.attention": 1.0},
-        "'blocks.0.attention' is no step of Trace",
+        "'blocks.0.attention' isn't a step of Trace",
         InvalidValueError,
     ),
     "another tool's": (

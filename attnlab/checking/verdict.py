@@ -223,7 +223,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     if not isinstance(trace, Result):
         raise InvalidTypeError(
             f"numbers are checked against a trace or a part of one, such as trace.head(0, 3); "
-            f"given {quoted(trace)}"
+            f"got {quoted(trace)}"
         )
     refuse_cached(trace)
     if not isinstance(mine, Mapping):
