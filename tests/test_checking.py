@@ -799,7 +799,7 @@ REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
     ),
     "text": ({"embedding": "x"}, "must have a real dtype", InvalidTypeError),
     "None": ({"embedding": None}, "must have a real dtype", InvalidTypeError),
-    "integers beyond 64 bits": ({"embedding": [[10**400]]}, "real numbers", InvalidTypeError),
+    "integers beyond 64 bits": ({"embedding": [[10**400]]}, "real dtype", InvalidTypeError),
     "NaN": (
         {"embedding": np.where(np.arange(35) == 3, np.nan, np.ones((11, 35)))},
         "your embedding holds NaN, first at \\(0, 3\\). Softmax makes NaN of what is all -inf",
@@ -821,7 +821,7 @@ def test_what_it_can_not_be_checked_against(odd: GPT2) -> None:
     step = odd.generate([1, 2], 2, temperature=0, trace=True).steps[-1]
     with pytest.raises(InvalidValueError, match="is one step of generation"):
         check({"logits": 1.0}, step.trace)
-    with pytest.raises(InvalidValueError, match="'X' is no step of Attention"):
+    with pytest.raises(InvalidValueError, match="'X' isn't a step of Attention"):
         check({"X": 1.0}, attnlab.attention([[1.0]], [[1.0]], [[1.0]]))
 
 

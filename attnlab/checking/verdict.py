@@ -229,7 +229,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     if not isinstance(mine, Mapping):
         raise InvalidTypeError(
             f"what is checked is a dict of steps' names and arrays, such as {{'weights': ...}}; "
-            f"given {quoted(mine)}"
+            f"got {quoted(mine)}"
         )
     try:
         mine = dict(mine)
