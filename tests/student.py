@@ -87,12 +87,14 @@ KNOWN = {
     "softmax_twice": "weights = softmax(softmax(masked_scores))",
     "exp_alone": "weights = exp(masked_scores)",
     "V_is_K": "V = X W_K + b_K",
+    "Q_is_K": "Q = X W_K + b_K",
     "K_is_Q": "K = X W_Q + b_Q",
     "context_of_keys": "context = weights K",
     "columns_dh_first": "Q = (X W_Q + b_Q).reshape(T, Dk, H), and so K and V",
     "join_dh_first": "concat = the heads' columns in turn, reshape(T, Dh, H)",
     "dh_first": "Q = (X W_Q + b_Q).reshape(T, Dk, H), and so K and V; concat the same way back",
     "heads_reversed": "Q, K, V = the heads, the last one first",
+    "concat_reversed": "concat = the heads side by side, the last one first",
     "no_W_O": "attention.output = concat",
     "no_W_O_but_b_O": "attention.output = concat + b_O",
     "gelu_sigmoid": "activated = hidden · sigmoid(1.702 hidden), quick GELU",
@@ -132,7 +134,7 @@ KNOWN = {
 }
 
 OTHERS = (
-    *("ln_eps_large", "keys_reversed", "rotated", "scale_3", "mask_window", "mask_one"),
+    *("ln_eps_large", "keys_reversed", "rotated", "scale_3", "mask_window"),
     *("softmax_all", "softmax_base_2", "silent_head", "output_twice", "fill_3"),
     *("ids_shifted", "positions_reversed"),
 )
@@ -181,7 +183,7 @@ class Student:
         self.steps: dict[str, Array] = {}
         self.rng = np.random.default_rng(5)
 
-    def loaded(self, array: Array) -> Array:
+    def loaded(self, array: Array) -> Any:
         if "float16" in self.wrong:
             return array.astype("float16").astype(array.dtype)
         if "bfloat16" in self.wrong:  # by hand: 8 bits of the mantissa, the last one rounded
@@ -194,7 +196,7 @@ class Student:
 
     # ---- pieces ----
 
-    def norm(self, x: Array, place: str) -> Array:
+    def norm(self, x: Array, place: str) -> Any:
         gain, bias = self.p[f"{place}gain"], self.p[f"{place}bias"]
         mean = x.mean(-1, keepdims=True)
         if self.has("ln_ddof"):
@@ -231,7 +233,7 @@ class Student:
             return y
         return y * gain + (0 if self.has("ln_no_bias") else bias)
 
-    def gelu(self, x: Array) -> Array:
+    def gelu(self, x: Array) -> Any:
         if self.has("gelu_exact"):
             flat = [v * (1 + erf(v / 2**0.5)) / 2 for v in x.ravel().tolist()]
             return np.array(flat, x.dtype).reshape(x.shape)
@@ -254,21 +256,21 @@ class Student:
         inner = (2 / np.pi) ** 0.5 * (x + 0.044715 * x * x * x)
         return (x * (1 + np.tanh(inner)) / 2).astype(x.dtype)
 
-    def matrix(self, path: str) -> Array:
+    def matrix(self, path: str) -> Any:
         W = self.p[path]
         turned = " ".join(TURNED.get(mistake, "") for mistake in self.wrong)
         return W.reshape(W.shape[::-1]).T if path.rpartition(".")[2] in turned.split() else W
 
-    def vector(self, path: str) -> Array:
+    def vector(self, path: str) -> Any:
         left_out = " ".join(LEFT_OUT.get(mistake, "") for mistake in self.wrong)
         return self.p[path] * (path.rpartition(".")[2] not in left_out.split())
 
-    def drop(self, x: Array, where: str) -> Array:
+    def drop(self, x: Array, where: str) -> Any:
         if not self.has(f"dropout_{where}"):
             return x
         return x * (self.rng.random(x.shape) >= 0.25) / x.dtype.type(0.75)
 
-    def attend(self, x: Array, place: str) -> Array:
+    def attend(self, x: Array, place: str) -> Any:
         T, D = x.shape
         H, Dh = self.n_head, D // self.n_head
         W, b = self.matrix(f"{place}W_QKV"), self.vector(f"{place}b_QKV")
@@ -298,6 +300,8 @@ class Student:
             k = k[::-1]
         if self.has("V_is_K"):
             v = k
+        if self.has("Q_is_K"):
+            q = k
         if self.has("K_is_Q"):
             k = q
         if self.has("heads_reversed"):
@@ -343,10 +347,10 @@ class Student:
             masked = np.where(future, 0, scores).astype(x.dtype)
         elif self.has("no_mask"):
             masked = scores
-        elif fill := next((w for w in self.wrong if w.startswith("fill_")), ""):
-            masked = np.where(future, -float(fill.removeprefix("fill_")), scores).astype(x.dtype)
-        elif fill := next((w for w in self.wrong if w.startswith("lower_")), ""):
-            masked = (scores - future * float(fill.removeprefix("lower_"))).astype(x.dtype)
+        elif number := next((w for w in self.wrong if w.startswith("fill_")), ""):
+            masked = np.where(future, -float(number.removeprefix("fill_")), scores).astype(x.dtype)
+        elif number := next((w for w in self.wrong if w.startswith("lower_")), ""):
+            masked = (scores - future * float(number.removeprefix("lower_"))).astype(x.dtype)
         elif self.has("mask_one"):
             masked = (scores + np.where(future, 0, 1)).astype(x.dtype)
         if self.has("mask_after"):
@@ -379,6 +383,8 @@ class Student:
             concat = context.transpose(1, 2, 0).reshape(T, D)
         else:
             concat = context.transpose(1, 0, 2).reshape(T, D)
+        if self.has("concat_reversed"):
+            concat = context[::-1].transpose(1, 0, 2).reshape(T, D)
         W_O = self.matrix(f"{place}W_O")
         if self.has("turn_squares"):
             W_O = W_O.T

@@ -62,7 +62,10 @@ class Mistake:
 
     def right_lines(self) -> tuple[str, ...]:
         """What to write for each step that it changes, {divisor} and the like left open."""
-        return tuple(dict.fromkeys(LINES[name] for name in self.equations if name in LINES))
+        return (
+            tuple(dict.fromkeys(LINES[name] for name in self.equations if name in LINES))
+            or self.lines
+        )
 
 
 # ---- the other equations -------------------------------------------------------------------------
@@ -303,7 +306,7 @@ def as_bfloat16(value: Any) -> Any:
     return (bits & 0xFFFF0000).view(np.float32).astype(value.dtype)
 
 
-# ---- what to write --------------------------------------------------------------------------------
+# ---- what to write -------------------------------------------------------------------------------
 
 NORM_LINE = (
     "{} = ({} - {}.mean(-1, keepdims=True)) / "
@@ -431,7 +434,8 @@ def since(first: int) -> tuple[Mistake, ...]:
     def without(hidden: Callable[[Any, Any], Any]) -> Equation:
         def change(mask: Mask) -> Mask:
             query, key = np.ogrid[: mask.shape[-2], : mask.shape[-1]]
-            return mask & ~((query >= first) & hidden(query, key))
+            seen: Mask = mask & ~((query >= first) & hidden(query, key))
+            return seen
 
         return masked_by(change)
 
@@ -480,7 +484,8 @@ MISTAKES = (
         for by, hint, equation in (
             (
                 "",
-                "Nothing divides the scores, and the softmax saturates. Divide by {scale}, with Dk = {Dk}.",
+                "Nothing divides the scores, and the softmax saturates. Divide by {scale}, with "
+                "Dk = {Dk}.",
                 lambda raw_scores: raw_scores,
             ),
             (
@@ -830,8 +835,8 @@ MISTAKES = (
     ),
     Mistake(
         "no LayerNorm anywhere",
-        "Every LayerNorm is left out: one comes before attention, one before the MLP, and one after "
-        "all blocks.",
+        "Every LayerNorm is left out: one comes before attention, one before the MLP, and one "
+        "after all blocks.",
         dict.fromkeys(NORMS, nothing_done),
     ),
     Mistake(
@@ -974,6 +979,7 @@ IN_FRONT = Mistake(
     "A beginning-of-text token is put in front, which moves every other one. GPT-2 reads a text "
     "as it is: leave it out (in TransformerLens prepend_bos=False).",
     {},
+    (MADE_LINES["ids"],),
 )
 
 DROPOUT = Mistake(
@@ -981,4 +987,5 @@ DROPOUT = Mistake(
     "Some cells are 0, and all others larger by 1 / (1 - p). Dropout is for training: turn it off, "
     "in PyTorch by model.eval().",
     {},
+    ("model.eval()",),
 )

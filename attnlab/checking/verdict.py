@@ -69,6 +69,9 @@ MANY_MISTAKES = 4
 # So many mistakes are made each with a second one, where none alone makes somebody's numbers.
 NEAREST = 12
 
+# Made alone, the larger one of two mistakes leaves less than this share of the difference.
+NEARER = 0.95
+
 AFTER_BLOCKS = ("gain", "bias", "final", "W_U", "logits")
 
 # Numbers that are fewer may be half precision's by chance.
@@ -186,8 +189,13 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     """Hold the numbers of your own code against a trace's, and be told what is wrong with them.
 
     The first step that differs by more than rounding explains is looked into: each known mistake
-    is made in the forward pass, and what comes of it is compared with your numbers. That takes as
-    long as a hundred passes up to that step.
+    is made in the forward pass, and what comes of it is compared with your numbers. Where one
+    explains only a part, the next one is looked for beside it; where none does, pairs are tried.
+    That takes as long as some hundred passes up to that step, and some thousand for pairs.
+
+    Numbers in float16 or bfloat16, or that came through them, are compared with what your own
+    earlier steps lead to, as rounding over a whole model would hide a mistake. A mistake smaller
+    than the rounding of one step, as the exact GELU for the tanh form, can't be seen there.
 
     Parameters
     ----------
@@ -215,13 +223,13 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     if not isinstance(trace, Result):
         raise InvalidTypeError(
             f"numbers are checked against a trace or a part of one, such as trace.head(0, 3); "
-            f"given {quoted(trace)}"
+            f"got {quoted(trace)}"
         )
     refuse_cached(trace)
     if not isinstance(mine, Mapping):
         raise InvalidTypeError(
             f"what is checked is a dict of steps' names and arrays, such as {{'weights': ...}}; "
-            f"given {quoted(mine)}"
+            f"got {quoted(mine)}"
         )
     try:
         mine = dict(mine)
@@ -305,14 +313,14 @@ def all_given(
     given = []
     offs = pushed(run, [result._prefix + name for name in numbers])
     # After a step in float32, float64 knows no more, and after one in half precision neither.
-    common = max(
-        max(epsilon, half_epsilon(array, right) if is_computed(run, path) else 0.0)
-        for (array, epsilon), path, right in (
-            (numbers[name], result._prefix + name, numbers_at(run, result._prefix + name))
-            for name in numbers
-        )
-        if right is not None
-    )
+    common = max(epsilon for _, epsilon in numbers.values())
+    for name, (array, _) in numbers.items():
+        path = result._prefix + name
+        right = numbers_at(run, path)
+        if right is not None and is_computed(run, path) and laid_out(array, right.shape):
+            common = max(common, half_epsilon(array, right))
+    if common < HALF:
+        common = min(FLOAT32, common)
     for name, (array, epsilon) in numbers.items():
         path = result._prefix + name
         right = numbers_at(run, path)
@@ -389,7 +397,8 @@ def from_own_inputs(
 
 
 def root_mean_square(mine: AnyArray, right: AnyArray) -> float:
-    return float(np.sqrt(np.square(distance(mine, right)).mean()))
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(np.square(distance(mine, right)).mean()))
 
 
 def usual_rounding(right: AnyArray, offs: Sequence[AnyArray], epsilon: float) -> float:
@@ -519,32 +528,35 @@ def two_at_once(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | 
     """
     agree = [one for one in given if one.stage.agrees]
     first, *later = (one for one in given if not one.stage.agrees)
+    off = min(root_mean_square(x, first.right) for x in first.layouts)
     near: list[tuple[float, int, Mistake, Run]] = []
     beyond = {one.path for one in agree}
     for mistake, other in candidates(run, first, later, agree, beyond, everywhere=True):
-        value = value_in(other, first)
-        if value is not None and mistake.equations:
-            left = min(np.square(distance(x, value)).mean() for x in first.layouts)
-            near.append((float(left), len(near), mistake, other))
+        if mistake.equations:
+            left = left_by(other, first)
+            if left < NEARER * off:
+                near.append((left, len(near), mistake, other))
     found: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
-    for _, _, mistake, other in sorted(near, key=lambda one: one[:2])[:NEAREST]:
+    limit = math.inf
+    for left, _, mistake, other in sorted(near, key=lambda one: one[:2])[:NEAREST]:
+        if left > limit:
+            break
         for second, both in candidates(other, first, later, agree, beyond, everywhere=True):
-            is_new = frozenset((id(mistake), id(second))) not in found
-            if not is_new or second.equations.keys() & mistake.equations.keys():
+            pair = frozenset((id(mistake), id(second)))
+            if pair in found or second.equations.keys() & mistake.equations.keys():
                 continue
             if comes_near(both, first):
                 offs = pushed(both, [one.path for one in given])
                 if all(is_of(both, offs, one) for one in given):
-                    pair = frozenset((id(mistake), id(second)))
                     found[pair] = mistake, second, both
-        if found:
-            break
+                    limit = left * (1 + 1e-3)  # others that leave the same may be the same
     if not found:
         return None
-    pairs = [*found.values()]
-    one, _, both = pairs[0]
-    seconds = tuple(dict.fromkeys(second for _, second, _ in pairs))
-    return Found((one,), both, ()), Found(seconds, both, ())
+    firsts, seconds, (both, *_) = zip(*found.values(), strict=True)
+    return (
+        Found(tuple(dict.fromkeys(firsts)), both, ()),
+        Found(tuple(dict.fromkeys(seconds)), both, ()),
+    )
 
 
 def candidates(
@@ -754,7 +766,8 @@ def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
 
 def as_code(scale: str) -> str:
     """The model's scale, as Python writes it."""
-    return re.sub("√(\\w+)", r"math.sqrt(\1)", scale).replace("·", "*")
+    code = re.sub("√(\\w+)", r"math.sqrt(\1)", scale).replace("·", "*")
+    return f"({code})" if "*" in code else code
 
 
 def cells_of(result: Result, one: Submission) -> dict[str, Any]:
