@@ -741,7 +741,7 @@ def test_a_forged_chunk_is_told(forged: dict[str, Any], tmp_path: Path) -> None:
     ((name, value),) = forged.items()
     (words if isinstance(value, str) else tensors)[name] = value
     write_sealed(file, "3", tensors, words)
-    with pytest.raises(ResumeError, match="whole"):
+    with pytest.raises(ResumeError, match="complete"):
         run(tmp_path)
 
 

@@ -192,7 +192,7 @@ def test_a_model_with_other_numbers_is_told(atlas: Atlas, pocket: GPT2, tmp_path
     mixed = attnlab.atlas(pocket, texts(80), ["loss", counted], progress=False)
     assert mixed.is_of(pocket)
     assert not mixed.is_of(tuned)
-    words = "Traces are of another model than the atlas"
+    words = "The traces are of a different model, so their numbers differ"
     with atlas.explore(tuned, language="en") as explorer:
         page = page_of(explorer, explorer.url)
         assert words in page

@@ -502,7 +502,7 @@ def test_a_model_of_another_kind() -> None:
     quantised = Model("odd", tensors_of("odd"), quantization_config={"quant_method": "bnb"})
     with pytest.raises(ConfigError, match="quantised"):
         GPT2.from_hf(quantised, TOKENIZER)
-    with pytest.raises(TypeError, match="got an object of type Wrapped"):
+    with pytest.raises(TypeError, match="got a Wrapped"):
         GPT2.from_hf(Wrapped("other", Model("odd", tensors_of("odd"))), TOKENIZER)
 
 
@@ -821,9 +821,9 @@ def test_a_model_takes_a_tokenizer() -> None:
 
 def test_what_raises_whatever_it_is_asked_for() -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd")
-    with pytest.raises(AttnlabError, match="got an object of type Contrary"):
+    with pytest.raises(AttnlabError, match=r"got an? .*Contrary"):
         GPT2.from_hf(Contrary())
-    with pytest.raises(AttnlabError, match="got an object of type Contrary"):
+    with pytest.raises(AttnlabError, match=r"got an? .*Contrary"):
         GPT2.from_arrays(model.config, model.parameters, Contrary())
     with pytest.raises(AttnlabError, match="is no array: RuntimeError"):
         GPT2.from_arrays(model.config, {"wte.weight": Contrary()}, None)

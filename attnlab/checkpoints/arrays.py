@@ -190,7 +190,7 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
     if not callable(attribute(tokenizer, "save_pretrained")):
         raise InvalidTypeError(
             "tokenizer must be a Tokenizer, or one of transformers or of the tokenizers library; "
-            f"given a {type(tokenizer).__name__}"
+            f"got a {type(tokenizer).__name__}"
         )
     import tempfile  # here, as it brings all that unpacks archives
 

@@ -304,7 +304,7 @@ class StoredTallies:
             tensors, words = read_sealed(file, FORMAT, ResumeError, check)
         except MissingFileError:
             return None
-        with errors_of(ResumeError, f"{file} isn't a complete chunk; remove it to measure it again"):
+        with errors_of(ResumeError, f"{file} isn't complete; remove it to measure it again"):
             return Tally.read(tensors, words)
 
 

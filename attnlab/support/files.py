@@ -185,7 +185,7 @@ def read_npz(path: Given, most: int) -> dict[str, AnyArray]:
     import zipfile  # here, so that `import attnlab` is quick
 
     file = as_path(path, "file")
-    what = f"{file} can't be read as arrays that numpy.savez wrote"
+    what = f"{file} isn't a file that numpy.savez wrote"
     try:
         stream = open_regular(file)
     except FileNotFoundError:

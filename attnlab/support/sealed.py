@@ -63,7 +63,7 @@ def read_sealed(
                     f"{quoted(metadata.get(FORMAT))}"
                 )
             names = content.keys()
-            with errors_of(unreadable, f"{path} is not whole"):
+            with errors_of(unreadable, f"{path} isn't complete"):
                 check(
                     metadata, {name: tuple(content.get_slice(name).get_shape()) for name in names}
                 )
