@@ -194,7 +194,7 @@ def read_npz(path: Given, most: int) -> dict[str, AnyArray]:
         raise InvalidValueError(f"{what}: {_reason(error)}") from None
     with stream, errors_of(InvalidValueError, what):
         if stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
-            raise ValueError("it is one array without a name, as numpy.save writes it")
+            raise ValueError("it has one unnamed array, as numpy.save writes it")
         with zipfile.ZipFile(stream) as archive:
             for name in archive.namelist():
                 with archive.open(name) as member:
