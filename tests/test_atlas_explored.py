@@ -263,7 +263,7 @@ def test_the_command(tmp_path: Path) -> None:
     process = start(*command, str(REFERENCE / "odd"))
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
-    assert "this is not the model that the atlas is of: it has 3 layers of 5 heads" in err
+    assert "model doesn't match the atlas: it has 3 layers of 5 heads" in err
 
 
 def test_in_a_browser(explorer: Explorer, atlas: Atlas, pocket: GPT2, browser: Any) -> None:

@@ -179,7 +179,7 @@ def test_a_students_float32_beside_float64(name: str, part: int) -> None:
         if mistake in NO_MISTAKE.get(name, ()):
             assert verdict.agrees or mistake == "softmax_heads"
         elif not verdict.agrees:  # eps outside of the root may be less than rounding
-            assert KNOWN[mistake] in formulas(verdict), mistake
+            assert KNOWN[mistake].format(since=since_of(trace)) in formulas(verdict), mistake
             assert len(verdict.mistakes) == 1 or mistake in ALIKE
 
 

@@ -193,9 +193,10 @@ class Checkpoint(Parameters):
         cached = CACHED.search(self.directory.as_posix())
         self.name = "/".join(cached[1].split("--")) if cached else self.directory.absolute().name
 
-    def equals(self, other: Parameters) -> bool:
-        same_files = isinstance(other, Checkpoint) and self.origin == other.origin
-        return (same_files and self.dtype == other.dtype) or super().equals(other)
+    def equals(self, other: object) -> bool:
+        if isinstance(other, Checkpoint) and self.origin == other.origin:
+            return self.dtype == other.dtype
+        return super().equals(other)
 
     def __getitem__(self, path: str) -> Array:
         name = tensor_name(path)

@@ -381,7 +381,7 @@ class MultiHeadAttention(SelfAttention):
     W_O, b_O : (H·Dv, D), (D,)
     output : (..., Tq, D)
     n_head : H
-    heads : H `Head`s
+    heads : the H heads, each a `Head`
     """
 
     parts: ClassVar[tuple[str, ...]] = (*SelfAttention.parts, "concat", "W_O", "b_O", "output")

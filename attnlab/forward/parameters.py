@@ -136,11 +136,13 @@ class Parameters(Mapping[str, Array]):
         """The same parameters, unaffected by later changes."""
         return self
 
-    def equals(self, other: Parameters) -> bool:
+    def equals(self, other: object) -> bool:
         """Whether both hold the same numbers."""
         if self is other:
             return True
-        if (self.config, self.dtype) != (other.config, other.dtype):
+        if not isinstance(other, Parameters) or self.config != other.config:
+            return False
+        if self.dtype != other.dtype:
             return False
         return all(np.array_equal(self[path], other[path]) for path in self)
 

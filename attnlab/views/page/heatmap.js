@@ -100,7 +100,7 @@ function makeHeatmap(view) {
     const colours = scale.is_signed ? palette : palette.slice((palette.length - 1) / 2);
     colours.forEach((colour, n) => {
       context.fillStyle = colour;
-      context.fillRect((n * 256) / colours.length, 0, 256 / colours.length + 1, 10);
+      context.fillRect(Math.floor((n * 256) / colours.length), 0, 2, 10); // whole pixels, which don't blend
     });
     ticks.replaceChildren(
       ...scale.ticks.map((x) => {
