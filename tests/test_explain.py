@@ -128,7 +128,7 @@ def test_the_whole_row(head: Head) -> None:
 def test_all_64_products_and_no_line_too_long(walkthrough_model: GPT2) -> None:
     head = walkthrough_model.trace("It’s very hot in summer. Swimming is").head(0, 0)
     text = str(head.explain(11, 5))
-    assert "query 11 (Ġis) gives to key 5 (Ġhot)" in text
+    assert "weight of key 5 (Ġhot) for query 11 (Ġis)" in text
     table = text.split("the 64 products\n")[1].split("\n\n")[0].splitlines()
     assert len(table) == 34
     both = [line.split() for line in table[1:-1]]

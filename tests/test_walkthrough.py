@@ -69,7 +69,7 @@ def test_straight_apostrophe(walkthrough_model: GPT2) -> None:
     assert not verdict.agrees
     assert verdict.tables == ()
     assert "U+0027" in verdict.reason
-    assert "10 tokens and not 12" in verdict.reason
+    assert "10 tokens instead of 12" in verdict.reason
     assert "No table can match" in str(verdict)
     assert max(map(len, str(verdict).splitlines()[-3:])) <= 90
 

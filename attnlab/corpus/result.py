@@ -395,7 +395,7 @@ class Atlas(Document, Mapping[str, Measured]):
         return self._measured[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.measures
+        return isinstance(name, str) and name in self.measures
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.measures)

@@ -11,7 +11,7 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.errors import ConfigError, InvalidTypeError, quoted
-from attnlab.support.checks import is_integer, is_real
+from attnlab.support.checks import as_count, is_integer, is_real
 from attnlab.support.files import Given, as_path, read_json, write_whole
 from attnlab.support.formats import HOW_TO_DEQUANTISE
 
@@ -120,7 +120,8 @@ class GPT2Config:
         return 4 * self.n_embd if self.n_inner is None else self.n_inner
 
     def largest_step(self, T: int) -> int:
-        """How many numbers the largest step or parameter has in a trace of T tokens."""
+        """The size of the largest step or parameter in a trace of T tokens."""
+        T = as_count(T, "T")
         widest = max(self.vocab_size, self.n_head * T, self.d_mlp, 3 * self.n_embd)
         rows = max(self.vocab_size, self.n_positions, self.d_mlp, 3 * self.n_embd)
         return max(T * widest, rows * self.n_embd)

@@ -216,10 +216,13 @@ class Tokenizer:
             return list(library.encode(text).ids)
 
     def check_length(self, text: str, most: int) -> None:
-        """Refuse a text that can't have `most` tokens or fewer, before they are made.
+        """Raise if a text can't have as few as `most` tokens, without encoding it.
 
-        Where symbols stand for bytes, no token holds more characters than its symbol.
+        If symbols stand for bytes, no token has more characters than its symbol.
         """
+        most = as_count(most, "most")
+        if not isinstance(text, str):
+            raise InvalidTypeError(f"text must be a str; got {quoted(text)}")
         if len(text) > most and self._gpt2 is not None:
             room = most * self.vocabulary.longest
             if len(text) > room:

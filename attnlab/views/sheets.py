@@ -221,7 +221,7 @@ class Book:
 
     def __init__(self, result: Result) -> None:
         self.result, self.stream, self.count = result, BytesIO(), 0
-        self.workbook = xlsxwriter.Workbook(self.stream)
+        self.workbook = xlsxwriter.Workbook(self.stream, {"in_memory": True})
         self.bold = self.workbook.add_format({"bold": True})
         self.right = self.workbook.add_format({"bold": True, "align": "right"})
         self.masked = self.workbook.add_format(
