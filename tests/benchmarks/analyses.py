@@ -62,9 +62,7 @@ def attnlab_gradients(model: Any, text: Ids, _: Ids) -> Numbers:
 
 
 def attnlab_composition(model: Any, text: Ids, _: Ids) -> Any:
-    """Without LayerNorm's gain, as TransformerLens leaves it out."""
-    gains = {f"blocks.{layer}.attention.gain": 1 for layer in range(model.config.n_layer)}
-    return model.trace(text).edited(gains).composition("K").scores
+    return model.trace(text).composition("K").scores
 
 
 # transformers, with hooks.
@@ -173,6 +171,9 @@ def lens_lens(model: Any, text: Ids, _: Ids) -> Any:
 
 
 def lens_composition(model: Any, text: Ids, _: Ids) -> Any:
+    if not getattr(model, "is_folded", False):  # LayerNorm, into the weights
+        model.enable_compatibility_mode()
+        model.is_folded = True
     return model.all_composition_scores("K").scores
 
 
@@ -278,7 +279,13 @@ def plain_composition(model: SeenGPT2, text: Ids, _: Ids) -> Numbers:
     def size(A: Numbers, M: Numbers, B: Numbers) -> float:
         return float(np.sqrt((A.T @ A @ M @ (B @ B.T) * M).sum()))
 
-    weights = [model.head_weights(*place) for place in model.heads]
+    def folded(layer: int, head: int) -> list[Numbers]:
+        """W_Q, W_K, W_V and W_O, LayerNorm's gain and centring folded in."""
+        *reading, W_O = model.head_weights(layer, head)
+        gained = [model.w[f"h.{layer}.ln_1.weight"][:, None] * W for W in reading]
+        return [*(W - W.mean(axis=0) for W in gained), W_O - W_O.mean(axis=1, keepdims=True)]
+
+    weights = [folded(*place) for place in model.heads]
     one = np.eye(len(model.columns[0]))
     found = np.zeros((len(weights), len(weights)))
     for i, (_, _, W_V, W_O) in enumerate(weights):
