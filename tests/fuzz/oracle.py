@@ -398,14 +398,6 @@ class Vocabulary:
                     found.append(self.ids[token])
         return found
 
-    def decoded(self, ids: list[int]) -> bytes:
-        symbol_of = {id: symbol for symbol, id in self.ids.items()}
-        byte_of = {symbol: byte for byte, symbol in enumerate(SYMBOLS)}
-        symbols = [symbol_of[id] for id in ids]
-        return b"".join(
-            s.encode() if s == END_OF_TEXT else bytes(byte_of[c] for c in s) for s in symbols
-        )
-
 
 def ranks(merges: list[tuple[str, ...]]) -> dict[tuple[str, ...], int]:
     return {pair: rank for rank, pair in enumerate(merges)}
