@@ -850,7 +850,17 @@ def test_check(tmp_path: Path) -> None:
     assert content["first"] == "scores"
     assert [step["agrees"] for step in content["steps"]] == [True, False]
     assert [one["formula"] for one in content["mistakes"]] == ["scores = raw_scores / √D"]
-    assert content["cells"] == []
+    assert content["mistakes"][0]["lines"] == ["scores = raw_scores / math.sqrt(Dk)"]
+    assert content["further"] == content["cells"] == []
+    context = trace.edited({"blocks.1.attention.scores": wrong}).blocks[1].attention.context
+    concat = context.transpose(1, 0, 2).reshape(6, 35)  # and W_O left out
+    np.savez(tmp_path / "two.npz", scores=wrong, output=concat)
+    two = str(tmp_path / "two.npz")
+    content = answer("check", two, "--text", "the hen in", "--layer", "1", status=1)
+    assert [one["formula"] for one in content["mistakes"]] == ["scores = raw_scores / √D"]
+    assert [[one["formula"] for one in some] for some in content["further"]] == [
+        ["attention.output = concat"]
+    ]
     out, _ = run("check", layer, "--text", "the hen in", "--layer", "-2", status=1)
     assert "This makes exactly your scores:\n    scores = raw_scores / √D\n  D = 35 is" in out
     narrow, _ = run("check", layer, "--text", "the hen in", "--layer", "1", status=1, COLUMNS="40")
