@@ -274,9 +274,9 @@ def titles(odd: GPT2, directory: Path) -> dict[str, str]:
         trace.reads(0, 1, metric[0]).title: f"{one_head}：从 {token} 看向什么",
         trace.writes(0, 1, metric[0]).title: f"{one_head}：看向 {token} 时写入什么",
         trace.composition("Q").title: "头的 Q 组合",
-        patched.title: f"给 {parts} 打补丁：{minus}",
-        by_position.title: f"按位置给 blocks.*.output 打补丁：{minus}",
-        guessed.title: f"给 {parts} 打归因补丁：{minus}",
+        patched.title: f"对 {parts} 做激活修补：{minus}",
+        by_position.title: f"按位置对 blocks.*.output 做激活修补：{minus}",
+        guessed.title: f"对 {parts} 做归因修补：{minus}",
         trace.explain("embedding", 1, 2).title: (
             "6 个词元经过 3 个块，每块 5 个头：embedding，词元 1 (Ġ)，维 2"
         ),
