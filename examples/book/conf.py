@@ -22,7 +22,6 @@ if is_english:  # the reference is in the docstrings' language alone
     extensions += ["sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 
 
-
 class SearchPairs(SearchEnglish):
     """Chinese is indexed, and asked for, by pairs of adjacent characters.
 
