@@ -358,10 +358,7 @@ def sigmoid(x: float) -> float:
 @pytest.mark.parametrize(
     ("activation", "share"),
     [
-        (
-            "gelu_new",
-            lambda x: (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
-        ),
+        ("gelu_new", lambda x: (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2),
         ("gelu", lambda x: 0.5 * (1 + math.erf(x / math.sqrt(2)))),
         ("quick_gelu", lambda x: sigmoid(1.702 * x)),
         ("silu", sigmoid),
