@@ -306,7 +306,7 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
         (lambda: attention(E5, E5, E5, dropout=-0.1), r"\[0, 1\)"),
         (lambda: attention(E5 * np.nan, E5, E5).weights, "NaN"),
         (lambda: attention(E5, E5, E5, "causal"), "causal_mask"),
-        (lambda: attention(E5, E5, E5, [[True], [True, False]]), "a mask is not an array"),
+        (lambda: attention(E5, E5, E5, [[True], [True, False]]), "a mask isn.t an array"),
         (lambda: attention(E5, E5, E5 * np.nan), "V holds NaN"),
         (lambda: attention(np.ones((5, 2), np.longdouble), E5, E5), "64 bits"),
         (lambda: causal_mask(2, -1), "cached.*-1"),
@@ -478,5 +478,5 @@ class Contrary:
 
 
 def test_a_mask_of_which_no_array_can_be_made() -> None:
-    with pytest.raises(AttnlabError, match="a mask is not an array of numbers: 'no array'"):
+    with pytest.raises(AttnlabError, match="a mask isn't an array of numbers: 'no array'"):
         attention(random(3, 4), random(3, 4), random(3, 4), mask=Contrary())

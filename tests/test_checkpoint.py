@@ -188,7 +188,7 @@ UNSOUND: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     ),
     "a name twice in the header": (
         with_header(lambda header: re.sub(r'("transformer.ln_f.bias":{.*?}),?', r"\1,\1,", header)),
-        "'transformer.ln_f.bias' stands there twice",
+        "'transformer.ln_f.bias' appears twice",
     ),
     "GGUF": (lambda content: b"GGUF\3\0\0\0" + content, "format GGUF"),
     "a pickle": (lambda content: b"PK\3\4" + content, "is a zip, such as PyTorch's pickles"),
@@ -678,7 +678,7 @@ def test_an_index_that_says_two_things(sharded: Path) -> None:
     (sharded / INDEX).write_text(
         text.replace(name, f'{name}"model-00001-of-00003.safetensors", {name}')
     )
-    assert "'transformer.ln_f.bias' stands there twice" in refusal(sharded)
+    assert "'transformer.ln_f.bias' appears twice" in refusal(sharded)
 
 
 SHARD = "model-00002-of-00003.safetensors"

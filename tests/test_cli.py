@@ -340,7 +340,7 @@ def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
         assert "blocks.0.input" in run(*arguments, status=2, stdin="the hen")[1]
     assert "nothing to trace: no tokens; give a text" in run("next", "-", status=2, stdin="")[1]
     file.write_bytes(b"\xff")
-    assert "save it as UTF-8" in run("next", "--file", str(file), status=2)[1]
+    assert "Save it as UTF-8" in run("next", "--file", str(file), status=2)[1]
 
 
 @posix
@@ -938,7 +938,7 @@ def test_what_can_not_be_read_as_arrays(tmp_path: Path) -> None:
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     for name in ("one.npy", "objects.npz", "text.npz", "cut.npz", "."):
         _, err = run("check", str(tmp_path / name), *options, status=2)
-        assert "isn't a file that numpy.savez wrote" in err
+        assert "isn't a file written by numpy.savez" in err
         assert ("one unnamed array" in err) == (name == "one.npy")
 
 

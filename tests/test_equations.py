@@ -62,21 +62,6 @@ def test_each_step_is_what_its_equation_makes_of_what_it_needs(name: str, dtype:
     assert made > 50
 
 
-def test_a_generated_token_is_a_row_of_the_whole_trace() -> None:
-    """One token's rows, with the keys and values of those before in a cache."""
-    model = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")
-    generated = model.generate([5, 80, 5, 261], 3, temperature=0, trace=True)
-    whole, step = model.trace(generated.tokens), generated.steps[2].trace
-    assert step.positions.tolist() == [5]
-    for found, of_all in zip(step.blocks, whole.blocks, strict=True):
-        for name in ("K", "V"):
-            wanted = getattr(of_all.attention, name)[:, :6]
-            assert np.allclose(getattr(found.attention, name), wanted, atol=1e-12)
-        for name in ("Q", "weights", "context"):
-            rows = getattr(of_all.attention, name)[:, 5:6, : 6 if name == "weights" else None]
-            assert np.allclose(getattr(found.attention, name), rows, atol=1e-12), name
-
-
 def test_a_step_is_named_like_its_equation_or_says_what_the_parameters_stand_for() -> None:
     """Parameters that the declaration says nothing of are steps of the same result."""
     model = GPT2.from_pretrained(REFERENCE / "odd")
