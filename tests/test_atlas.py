@@ -247,12 +247,7 @@ def test_a_dask_cluster_gives_the_same_bits(alone: Atlas, pocket: GPT2) -> None:
     )
     with cluster, distributed.Client(cluster) as client:
         found = attnlab.atlas(
-            pocket,
-            texts(20),
-            MEASURES,
-            executor=client.get_executor(),
-            chunk=3,
-            progress=False,
+            pocket, texts(20), MEASURES, executor=client.get_executor(), chunk=3, progress=False
         )
     assert bits(found) == bits(alone)
 

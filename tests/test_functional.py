@@ -33,9 +33,7 @@ from attnlab.views.shown import shown
 TORCH = np.load(REFERENCE / "ops.npz")
 
 floats = arrays(
-    np.float64,
-    array_shapes(min_dims=1, max_dims=4, max_side=5),
-    elements=st.floats(-1e3, 1e3),
+    np.float64, array_shapes(min_dims=1, max_dims=4, max_side=5), elements=st.floats(-1e3, 1e3)
 )
 
 

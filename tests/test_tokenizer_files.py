@@ -409,10 +409,7 @@ def damage(vocabulary: dict[str, Any], merges: list[str], how: str) -> None:
     ("how", "message"),
     [
         ("an id is there twice", "'!' and 'Ġthe' have the same id, 0"),
-        (
-            "a merge has no token",
-            "merge 45 must be of two tokens that make a third one; 'x y'",
-        ),
+        ("a merge has no token", "merge 45 must be of two tokens that make a third one; 'x y'"),
         ("merges cut off", "40 tokens are neither a byte, nor made by a merge, nor special"),
         ("a line of three", "merges.txt, line 46: two symbols expected, found 'a b c'"),
         ("ids are strings", "id of 'Ġthe' isn't an integer: '260'"),
