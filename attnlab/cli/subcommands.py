@@ -25,7 +25,7 @@ from attnlab.checkpoints.hub import find_model
 from attnlab.corpus import atlas, open_atlas
 from attnlab.corpus.result import RESULT
 from attnlab.corpus.run import PAGE
-from attnlab.corpus.worker import begin
+from attnlab.corpus.worker import initialize_worker
 from attnlab.errors import InvalidValueError, WriteError
 from attnlab.forward.attention import PER_HEAD, Head, MultiHeadAttention
 from attnlab.forward.parameters import parameter_count
@@ -418,7 +418,7 @@ def _atlas(options: argparse.Namespace) -> Report:
         executor = None
         if workers > 1:
             context = multiprocessing.get_context("spawn")
-            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=begin)
+            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=initialize_worker)
             executor = stack.enter_context(pool)
         found = atlas(
             model,
