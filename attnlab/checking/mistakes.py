@@ -202,8 +202,8 @@ def normalised_after(part: str) -> Equation:
     return other
 
 
-def without_residual(written: Array) -> Array:
-    return written
+def without_residual(update: Array) -> Array:
+    return update
 
 
 def activated_by(activation: Activation) -> Equation:
@@ -392,8 +392,8 @@ JOINED = {"attention.concat": joined}
 NO_RESIDUAL_MID = {"mid": without_residual}
 NO_RESIDUAL_OUTPUT = {"output": without_residual}
 
-X_FOR_INPUT = {"mid": lambda X="attention.X", written="attention.output": X + written}
-X_FOR_MID = {"output": lambda X="mlp.X", written="mlp.output": X + written}
+X_FOR_INPUT = {"mid": lambda X="attention.X", update="attention.output": X + update}
+X_FOR_MID = {"output": lambda X="mlp.X", update="mlp.output": X + update}
 
 POST_NORM = {
     "attention.X": identity,
@@ -935,7 +935,7 @@ MISTAKES = (
     Mistake(
         "output = input + mlp.output",
         "The output of attention is lost. Add the MLP's output to mid.",
-        {"output": lambda input, written="mlp.output": input + written},
+        {"output": lambda input, update="mlp.output": input + update},
     ),
     Mistake(
         "logits = final W_Eᵀ",

@@ -56,6 +56,7 @@ from attnlab.forward.edits import check_path, steps_below
 from attnlab.forward.functional import causal_mask
 from attnlab.steps import Graph, Result, Run
 from attnlab.support.checks import as_reals
+from attnlab.support.console import progress_bar
 from attnlab.support.tables import Heading, Paragraph, Table
 
 # A mistake is a candidate only if less than this share of the difference remains with it.
@@ -534,7 +535,9 @@ def find_pair(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | No
                 near.append((left, len(near), mistake, other))
     found: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
     limit = math.inf
-    for left, _, mistake, other in sorted(near, key=lambda one: one[:2])[:MAX_FIRST]:
+    nearest_first = sorted(near, key=lambda one: one[:2])[:MAX_FIRST]
+    bar = progress_bar(iterable=nearest_first, desc="pairs of mistakes", leave=False, delay=1)
+    for left, _, mistake, other in bar:
         if left > limit:
             break
         for second, both in candidates(other, first, later, agree, beyond, everywhere=True):
