@@ -715,8 +715,8 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
         ({"parts": "*"}, ValueError, "isn't a step to edit"),
         ({"parts": "blocks.2.output"}, ValueError, "isn't a step to edit"),
         ({"parts": "ids"}, ValueError, "isn't a step to edit"),
-        ({"parts": "W_E", "by_position": True}, ValueError, "one row per position"),
-        ({"parts": "gain", "by_position": True}, ValueError, "one row per position"),
+        ({"parts": "W_E", "by_position": True}, ValueError, "one row for each of 8 positions"),
+        ({"parts": "gain", "by_position": True}, ValueError, "one row for each of 8 positions"),
         ({"clean": "text"}, TypeError, "got 'text'"),
         ({"corrupted": None}, TypeError, "got None"),
     ],
@@ -735,7 +735,7 @@ def test_keys_of_a_cache_are_no_positions_of_a_step(pocket: GPT2) -> None:
     texts = ("The dog chased the ball", "The cat chased the ball")
     clean, corrupted = (pocket.generate(text, 2, trace=True).steps[-1].trace for text in texts)
     keys: Any = {"parts": "blocks.*.attention.heads.*.K", "metric": 5, "progress": False}
-    with pytest.raises(ValueError, match=r"heads\.0\.K has no row for each of 1 positions"):
+    with pytest.raises(ValueError, match=r"each of 1 positions; .*heads\.0\.K has other rows"):
         attnlab.patch(clean, corrupted, by_position=True, **keys)
 
 

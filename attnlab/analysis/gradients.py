@@ -68,34 +68,34 @@ class GradientRun(Run):
         step = self.graph[path].step
         return step.name in CONSTANTS or step.optional
 
-    def _kept(self, path: str) -> Any:
+    def _store(self, path: str) -> Any:
         if path.startswith("blocks."):  # block by block: a deep model would recurse too far
             for later in range(self.graph.n_layer - 1, int(path.split(".")[1]), -1):
-                self._keep(f"blocks.{later}.input")
-        return self._keep(path)
+                self._store_one(f"blocks.{later}.input")
+        return self._store_one(path)
 
-    def _keep(self, path: str) -> Any:
+    def _store_one(self, path: str) -> Any:
         if path not in self.values:
-            self.values.setdefault(path, read_only(self._made(path, self.graph[path])))
+            self.values.setdefault(path, read_only(self._evaluate(path, self.graph[path])))
         return self.values[path]
 
-    def _for_another(self, path: str) -> Any:
+    def _input(self, path: str) -> Any:
         node = self.graph[path]
         if self.is_long and node.step.axes == "Tq Tk" and path not in self.values:
-            return self._made(path, node)  # too large to keep for a long text
-        return super()._for_another(path)
+            return self._evaluate(path, node)  # too large to keep for a long text
+        return super()._input(path)
 
-    def _made(self, path: str, node: Node) -> Any:
+    def _evaluate(self, path: str, node: Node) -> Any:
         layer, of_head, _ = path.rpartition(".")[0].rpartition(".heads.")
         if node.step.name == "memory":  # another name of X
-            return self._for_another(path.removesuffix("memory") + "X")
+            return self._input(path.removesuffix("memory") + "X")
         if of_head and node.step.name == "output":  # the layer's output is the sum of the heads'
-            return self._for_another(f"{layer}.output")
+            return self._input(f"{layer}.output")
         if of_head and node.step.name == "X":
             return self._through_head(path.removesuffix("X"))
         *_, whole = wholes(self.graph, path)
         if whole != path:
-            return part_of(self, path, self._for_another(whole))
+            return part_of(self, path, self._input(whole))
         return self._from_consumers(path)
 
     def _from_consumers(self, path: str) -> Array:
@@ -116,7 +116,7 @@ class GradientRun(Run):
             }
             parts.append(gradient(**arguments))
         if path == "W_E":  # the embedding reads its rows under another name
-            parts.append(self._for_another("rows_of_W_E"))
+            parts.append(self._input("rows_of_W_E"))
         if not parts:
             return np.zeros_like(self.run.look(path))
         first, *others = parts
@@ -129,11 +129,11 @@ class GradientRun(Run):
         if name == "d_y":
             return self._before_edits(consumer)
         path = consumer if name == "y" else paths[name]
-        return self.run._for_another(path.removeprefix("rows_of_"))  # the whole of W_E, for shape
+        return self.run._input(path.removeprefix("rows_of_"))  # the whole of W_E, for shape
 
     def _before_edits(self, path: str) -> Any:
         """The gradient of a step's value before its edits: 0 where edited."""
-        d_y = self._for_another(path)
+        d_y = self._input(path)
         for edited, edit in self.run.edits_of(path):
             if callable(edit) and part_of(self.run, edited, d_y).any():
                 raise InvalidValueError(no_gradient(edited))
@@ -165,7 +165,7 @@ class GradientRun(Run):
 
     def _from_target(self) -> Array:
         """The gradient of the target by the logits."""
-        logits: Array = self.run._for_another("logits")
+        logits: Array = self.run._input("logits")
         d_logits = np.zeros_like(logits)
         if self.target is None:
             ids = self.run.look("ids")
@@ -211,7 +211,7 @@ class Gradients(ForwardPass):
         if target is None and len(trace.tokens) < 2:
             raise InvalidValueError("the loss needs at least two tokens; got one")
         run = GradientRun(trace._run, target)
-        self._stand(trace._title, run, "")
+        self._init_view(trace._title, run, "")
         vars(self).update(parameters=trace.parameters, config=trace.config)
 
 

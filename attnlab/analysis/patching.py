@@ -24,7 +24,7 @@ from attnlab.analysis.base import (
 from attnlab.analysis.gradients import Gradients
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.forward.edits import check_paths, place_of, side_by_side
+from attnlab.forward.edits import batched, changed_step, check_paths
 from attnlab.steps import Graph, Result, at, read_only
 from attnlab.support.checks import as_number, is_real
 from attnlab.support.console import progress_bar
@@ -178,7 +178,7 @@ def groups(trace: Trace, patches: list[Patch], target: Target | None) -> Iterato
     """
     graph, T = trace._run.graph, len(trace.tokens)
     alone = target is None or trace.tokens_before or trace.edited_steps
-    for path, of_step in groupby(patches, key=lambda patch: place_of(graph, patch[0])):
+    for path, of_step in groupby(patches, key=lambda patch: changed_step(graph, patch[0])):
         has_rows = has_tokens(graph, path) and graph[path].step.name != "mask"
         size = 1 if alone or not has_rows else max(TOKENS_AT_ONCE // T, 1)
         while group := [*islice(of_step, size)]:
@@ -196,8 +196,8 @@ def values(target: Target, traces: list[Trace], patches: list[Patch]) -> list[An
     trace, *others = traces
     if not others:
         return [target.value(trace)]
-    path = place_of(trace._run.graph, patches[0][0])
-    batch = side_by_side([trace._run for trace in traces], path)
+    path = changed_step(trace._run.graph, patches[0][0])
+    batch = batched([trace._run for trace in traces], path)
     return [*target.values(trace._of_run(batch))]
 
 
@@ -277,7 +277,7 @@ def checked(
         T = len(corrupted.tokens)
         if not has_tokens(corrupted._run.graph, path) or at(corrupted, path).shape[-2] != T:
             raise InvalidValueError(
-                f"by_position needs a step with one row per position; {path} doesn't have {T} rows"
+                f"by_position needs one row for each of {T} positions; {path} has other rows"
             )
     ends = number(measure(clean)), number(measure(corrupted))
     if ends[0] == ends[1]:

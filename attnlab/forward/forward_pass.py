@@ -491,7 +491,7 @@ class ForwardPass(Explained):
             H=config.n_head,
             cached=Message(" after {cached} cached ones", cached=cached) if cached else "",
         )
-        self._stand(title, run, path="")
+        self._init_view(title, run, path="")
         vars(self).update(parameters=parameters, config=config)
 
     def _computes_for_repr(self, name: str) -> bool:
