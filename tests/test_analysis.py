@@ -812,7 +812,7 @@ def test_what_is_known_of_a_product() -> None:
         (lambda p: p @ np.ones(3), "can't be multiplied"),
         (lambda p: np.ones((2, 3)) @ p, "can't be multiplied"),
         (lambda p: p @ np.ones((2, 7, 7)), "can't be multiplied"),
-        (lambda p: p @ "text", "what is multiplied"),
+        (lambda p: p @ "text", "the factor"),
         (lambda p: (np.ones((2, 7)) @ p).eigenvalues, "only square"),
     ],
 )

@@ -275,7 +275,7 @@ def of_function(name: str, function: Measure, trace: Trace) -> Sums:
     shape = trace.config.n_layer, trace.config.n_head
     try:
         given = function(trace)
-    except Exception as error:  # a function may raise what it likes
+    except Exception as error:  # a user's function may raise anything
         raise InvalidValueError(
             f"the measure {name} failed: {type(error).__name__}: {error}"
         ) from None

@@ -1,4 +1,4 @@
-"""What if: runs in which some steps are replaced, and everything that depends on them changes.
+"""Runs in which some steps are replaced, and everything that depends on them changes.
 
 Steps that don't depend on an edit are shared with the original run, and computed once, in whichever
 run they are accessed first. Steps that do are recomputed on access.
@@ -490,7 +490,7 @@ def unusable(run: Run, path: str, value: AnyArray) -> str:
     seen = {"mask": value, "masked_scores": np.isfinite(value)}.get(name, np.ones((1, 1), bool))
     blind = np.argwhere(~seen.any(axis=-1))
     if len(blind):
-        return f"it leaves query {', '.join(map(str, blind[0]))} no key to attend to"
+        return f"it hides all keys from query {', '.join(map(str, blind[0]))}"
     if name == "scale" and not value:
         return "it must not be 0, since scores are divided by it"
     if name == "epsilon" and value < 0:

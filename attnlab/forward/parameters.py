@@ -126,7 +126,7 @@ class Parameters(Mapping[str, Array]):
         return self[path]
 
     def given(self, path: str) -> Any:
-        """What a run gets for a path: a parameter, or for `rows_of_W_E` its rows on demand."""
+        """A parameter by path; for `rows_of_W_E`, an object that reads rows on demand."""
         if not isinstance(path, str):
             raise no_parameter(path)
         name = path.removeprefix("rows_of_")

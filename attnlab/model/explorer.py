@@ -372,7 +372,7 @@ class TraceCache:
         return content
 
     def writing(
-        self, id: str, count: Any, asked: Mapping[str, Any]
+        self, id: str, count: Any, content: Mapping[str, Any]
     ) -> tuple[CachedTrace, Iterator[NextToken]]:
         """A trace, and an iterator that generates up to `count` tokens after it."""
         kept, positions = self.at(id), self.model.config.n_positions
@@ -395,7 +395,7 @@ class TraceCache:
                     positions=positions,
                 )
             )
-        settings = {name: asked[name] for name in SETTINGS if name in asked}
+        settings = {name: content[name] for name in SETTINGS if name in content}
         edits = self._edits_of(kept.ablated) or None
         return kept, self.model.stream(tokens, min(count, room), edits=edits, **settings)
 
@@ -523,11 +523,13 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
         return HTMLResponse(html, headers={"content-security-policy": f"{policy()}; {ANCESTORS}"})
 
     async def trace(request: Request) -> Response:
-        asked = await content_of(request, cache.too_long)
-        if ("text" in asked) == ("ids" in asked):
+        content = await content_of(request, cache.too_long)
+        if ("text" in content) == ("ids" in content):
             raise InvalidValueError("give either text or ids")
-        text_or_ids = field(asked, "text", str) if "text" in asked else field(asked, "ids", list)
-        ablated = field({"ablated": []} | asked, "ablated", list)
+        text_or_ids = (
+            field(content, "text", str) if "text" in content else field(content, "ids", list)
+        )
+        ablated = field({"ablated": []} | content, "ablated", list)
         return JSONResponse(await computed(request, lambda: cache.described(text_or_ids, ablated)))
 
     async def numbers(request: Request) -> Response:
@@ -536,10 +538,10 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
         return Response(content, media_type="application/octet-stream")
 
     async def write(request: Request) -> Response:
-        asked = await content_of(request, cache.too_long)
-        id = field(asked, "trace", str)
-        count = asked.get("count")
-        kept, tokens = await computed(request, lambda: cache.writing(id, count, asked))
+        content = await content_of(request, cache.too_long)
+        id = field(content, "trace", str)
+        count = content.get("count")
+        kept, tokens = await computed(request, lambda: cache.writing(id, count, content))
         chosen = []
         # One token at a time, so that other requests are answered in between.
         while (token := await computed(request, lambda: next(tokens, None))) is not None:
@@ -569,22 +571,22 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
 
 async def content_of(request: Request, too_long: str) -> dict[str, Any]:
     """The JSON object in a request's body."""
-    content = bytearray()
+    body = bytearray()
     try:
         async with asyncio.timeout(REQUEST_TIMEOUT):
             async for chunk in request.stream():
-                content += chunk
-                if len(content) > MAX_REQUEST_BYTES:  # uvicorn discards the rest
+                body += chunk
+                if len(body) > MAX_REQUEST_BYTES:  # uvicorn discards the rest
                     raise HTTPException(413, too_long)
     except TimeoutError:
         raise HTTPException(408, "The request timed out.") from None
     try:
-        asked = json.loads(content)
+        content = json.loads(body)
     except (ValueError, RecursionError):
-        asked = None
-    if not isinstance(asked, dict):
+        content = None
+    if not isinstance(content, dict):
         raise HTTPException(400, "Expected a JSON object.")
-    return asked
+    return content
 
 
 def error_response(request: Request, status: int, sentence: str) -> Response:

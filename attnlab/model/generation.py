@@ -48,7 +48,7 @@ class GenerationStep:
 
     @property
     def computed(self) -> int:
-        """How many tokens went through the model."""
+        """How many tokens the step computed."""
         return len(self.trace.tokens)
 
 
