@@ -821,9 +821,9 @@ def test_a_page_beside_its_edited_self(tmp_path: Path) -> None:
         ("blocks.1.middle=0", "similar ones are blocks.1.mid"),
         ("blocks.1.mid=nan", "invalid edit of blocks.1.mid"),
         ("blocks.1.mid=1e999", "invalid edit of blocks.1.mid"),
-        ("blocks.1.mid=True", "blocks.1.mid has dtype float32; got bool"),
-        ("mask=1", "mask has dtype bool; got int64"),
-        ("positions=0.0", "positions has dtype int64; got float64"),
+        ("blocks.1.mid=True", "blocks.1.mid must have dtype float32; got bool"),
+        ("mask=1", "mask must have dtype bool; got int64"),
+        ("positions=0.0", "positions must have dtype int64; got float64"),
         ("a\x1b[31m\n=0", r"a\x1b[31m\n"),
     ],
 )

@@ -568,7 +568,7 @@ def test_so_many_traces_are_kept(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(room, "MAX_TRACES", 3)
     cache = room.TraceCache(pocket, "en")
     ids = [cache.described([n, 5])["id"] for n in range(5)]
-    assert list(cache._kept) == ids[2:]
+    assert list(cache._traces) == ids[2:]
 
 
 def test_without_a_text_a_model_of_few_positions_shows_the_first_tokens() -> None:

@@ -182,12 +182,12 @@ class EditedRun(Run):
         return value
 
     def _before_edits(self, path: str) -> Any:
-        value = self._plain(path)
+        value = self._without_own_edits(path)
         for follow in self._follows.get(path, {}).values():
             value = self._call(path, partial(follow, self, value))
         return value
 
-    def _plain(self, path: str) -> Any:
+    def _without_own_edits(self, path: str) -> Any:
         """A step without the edits made here; from the base if it doesn't depend on them."""
         node, run = self.graph[path], self.base
         if any(map(self.depends, above(node))):
@@ -332,13 +332,13 @@ def follows_from(path: str) -> Iterator[tuple[str, Follow]]:
     elif of_head and name == "output":
         yield f"{layer}.output", lambda run, x: x + (run.look(path) - run.unedited(path))
     elif of_head and name == "scale":
-        yield f"{layer}.scores", of_other_scale(prefix)
+        yield f"{layer}.scores", with_own_scale(prefix)
     elif of_head and name == "X":
         yield f"{prefix}.memory", lambda run, X: run.look(path)
-        yield f"{layer}.QKV", of_other_X(prefix)
+        yield f"{layer}.QKV", with_own_X(prefix)
 
 
-def of_other_scale(head: str) -> Follow:
+def with_own_scale(head: str) -> Follow:
     """The layer's scores, with one head's divided by its own scale."""
 
     def follow(run: EditedRun, scores: AnyArray) -> AnyArray:
@@ -351,7 +351,7 @@ def of_other_scale(head: str) -> Follow:
     return follow
 
 
-def of_other_X(head: str) -> Follow:
+def with_own_X(head: str) -> Follow:
     """The layer's QKV, with one head's columns computed from its own X."""
 
     def follow(run: EditedRun, QKV: AnyArray) -> AnyArray:
@@ -403,11 +403,11 @@ def nearest(form: str, known: Sequence[str]) -> list[str]:
     """The three most similar paths, by the whole path and the last name."""
     import difflib  # imported only for errors
 
-    def likeness(other: str) -> float:
+    def similarity(other: str) -> float:
         pairs = ((other, form), (last_name(other), last_name(form)))
         return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
 
-    return sorted(known, key=likeness, reverse=True)[:3]
+    return sorted(known, key=similarity, reverse=True)[:3]
 
 
 def last_name(path: str) -> str:
@@ -469,12 +469,14 @@ def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
         else:
             array = np.asarray(edit)
         if array.dtype.kind not in {"b": "b", "i": "iu"}.get(there.dtype.kind, "iuf"):
-            raise InvalidTypeError(f"{path} has dtype {there.dtype}; got {array.dtype}")
+            raise InvalidTypeError(
+                f"the edit of {path} must have dtype {there.dtype}; got {array.dtype}"
+            )
         try:
             fitted = np.broadcast_to(array, there.shape).astype(there.dtype)
         except ValueError:
             raise InvalidValueError(
-                f"{path} has shape {there.shape}; got shape {array.shape}"
+                f"the edit of {path} must broadcast to shape {there.shape}; got {array.shape}"
             ) from None
     why = unusable(run, path, fitted)
     if why:
@@ -488,9 +490,9 @@ def unusable(run: Run, path: str, value: AnyArray) -> str:
     if not is_finite(np.where(np.isneginf(value), 0, value) if name == "masked_scores" else value):
         return f"it has NaN, or numbers that are infinite in {value.dtype}"
     seen = {"mask": value, "masked_scores": np.isfinite(value)}.get(name, np.ones((1, 1), bool))
-    blind = np.argwhere(~seen.any(axis=-1))
-    if len(blind):
-        return f"it hides all keys from query {', '.join(map(str, blind[0]))}"
+    hidden = np.argwhere(~seen.any(axis=-1))
+    if len(hidden):
+        return f"it hides all keys from query {', '.join(map(str, hidden[0]))}"
     if name == "scale" and not value:
         return "it must not be 0, since scores are divided by it"
     if name == "epsilon" and value < 0:

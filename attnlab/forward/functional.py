@@ -392,9 +392,9 @@ def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask
             f"mask must broadcast to the scores' shape, {scores_shape}; got shape {given.shape}"
         ) from None
     full = np.broadcast_to(given, (*given.shape[:-2], *last_two))
-    blind = ~full.any(axis=-1)
-    if blind.any():
-        where = ", ".join(map(str, np.argwhere(blind)[0]))
+    hidden = ~full.any(axis=-1)
+    if hidden.any():
+        where = ", ".join(map(str, np.argwhere(hidden)[0]))
         raise InvalidValueError(f"mask hides all keys from query {where}")
     return full
 

@@ -85,7 +85,7 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, "explore") from None
 
-# GPT2 and HeadAtlas, which can't be imported here: their modules import this one.
+# GPT2 and Atlas, which can't be imported here: their modules import this one.
 Model: TypeAlias = Any
 Atlas: TypeAlias = Any
 
@@ -186,11 +186,11 @@ class Explorer(PrintedAnywhere):
                 server_header=False,
                 access_log=False,  # URLs contain the token
                 log_config=None,
-                log_level="critical",  # `failed` prints errors; aborted requests are no errors
+                log_level="critical",  # `failed` prints errors; aborted requests aren't errors
                 timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
             )
         )
-        # An event, as Thread.join is unreliable: after Ctrl-C, Python 3.11 takes the thread for
+        # Not Thread.join: if Ctrl-C interrupts it, Python 3.11 considers the thread to have
         # ended.
         self._ended = threading.Event()
         self._process = os.getpid()
@@ -277,7 +277,7 @@ class TraceCache:
         self.model, self.language = model, language
         self.atlas: Atlas = atlas
         self._is_its_model = atlas is None or atlas.is_of(model)
-        self._kept: OrderedDict[str, CachedTrace] = OrderedDict()  # most recently used last
+        self._traces: OrderedDict[str, CachedTrace] = OrderedDict()  # most recently used last
 
     def trace_of(self, text_or_ids: Any, ablated: Sequence[Any] = ()) -> CachedTrace:
         """The trace of a text, with changes."""
@@ -302,17 +302,17 @@ class TraceCache:
         edits = self._edits_of(ablated)
         content = json.dumps([tokens.ids.tolist(), sorted(map(json.dumps, ablated))])
         id = sha256(content.encode()).hexdigest()[:16]
-        if id not in self._kept:
+        if id not in self._traces:
             edited = self.trace_of(tokens).trace.edited(edits) if edits else None
-            self._kept[id] = CachedTrace(id, edited or self.model.trace(tokens), ablated)
+            self._traces[id] = CachedTrace(id, edited or self.model.trace(tokens), ablated)
         return self.at(id)
 
     def at(self, id: str) -> CachedTrace:
         """The trace with an id."""
-        if id not in self._kept:
+        if id not in self._traces:
             raise HTTPException(410, "This trace is no longer in the cache. Trace the text again.")
-        self._kept.move_to_end(id)
-        return self._kept[id]
+        self._traces.move_to_end(id)
+        return self._traces[id]
 
     def described(self, text_or_ids: Any, ablated: Sequence[Any] = ()) -> dict[str, Any]:
         """The description of a text's trace for the page, with its id, text and token ids."""
@@ -424,13 +424,13 @@ class TraceCache:
 
     def _drop(self) -> None:
         """Evict the least recently used traces while the cache is over its limits."""
-        while len(self._kept) > MAX_TRACES:
-            self._kept.popitem(last=False)
+        while len(self._traces) > MAX_TRACES:
+            self._traces.popitem(last=False)
         while (
-            len(self._kept) > 1
-            and size_of(one.trace for one in self._kept.values()) > MAX_CACHE_BYTES
+            len(self._traces) > 1
+            and size_of(one.trace for one in self._traces.values()) > MAX_CACHE_BYTES
         ):
-            self._kept.popitem(last=False)
+            self._traces.popitem(last=False)
 
 
 def size_of(traces: Iterable[Trace]) -> int:

@@ -384,12 +384,11 @@ def _run(
             try:
                 training.advance()
             except DivergedError as error:
-                where = (
-                    f", in another directory; {path} keeps the state after step {saved}"
-                    if path is not None
-                    else ""
-                )
-                raise DivergedError(f"{error}{where}") from None
+                if path is None:
+                    raise
+                raise DivergedError(
+                    f"{error}, in another directory: {path} keeps the state after step {saved}"
+                ) from None
             if path is not None and training.step in (saved + save_every, settings.steps):
                 training.save(path)
                 saved = training.step
