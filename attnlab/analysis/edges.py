@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.analysis.base import Analysis, Target, Trace, named
+from attnlab.analysis.base import Analysis, Target, Trace, named_axis
 from attnlab.analysis.gradients import Gradients
 from attnlab.analysis.patching import Metric, check_traces, expanded, measure_of, number, share
 from attnlab.analysis.paths import (
@@ -125,7 +125,7 @@ class Edges(Analysis):
             return plot_graph(nodes, edges, say(self.title), ax)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        return self.effects, named("sender", self.senders), named("receiver", self.receivers)
+        return self.effects, named_axis("sender", self.senders), named_axis("receiver", self.receivers)
 
     def _tables(self) -> Iterator[str | Table]:
         edges = [

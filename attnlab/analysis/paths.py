@@ -191,5 +191,5 @@ def path_patch(
         target=words,
         note=corrupted.note,
     )
-    made._keep(corrupted, restored)
+    made._set(corrupted, restored)
     return made
