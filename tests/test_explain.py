@@ -235,7 +235,7 @@ def test_keys_from_a_cache_go_by_their_position() -> None:
         ),
         (lambda head: head.explain(-13), IndexError, "query -13 is out of range"),
         (lambda head: head.explain(0, 12), IndexError, "key 12 is out of range; keys are 0 to 11"),
-        (lambda head: head.explain("0", 1), ValueError, "'0' is not among the tokens"),
+        (lambda head: head.explain("0", 1), ValueError, "'0' isn't one of the tokens"),
         (lambda head: head.explain(0, b"the"), TypeError, "key.*integer.*b'the'"),
         (lambda head: head.explain(0, 1.0), TypeError, "key.*integer.*1.0"),
         (lambda head: head.explain(True, 1), TypeError, "query.*integer.*True"),
@@ -306,10 +306,10 @@ def test_a_query_and_a_key_by_their_texts() -> None:
     head = trace.head(1, 2)
     assert str(head.explain("it", "dog")) == str(head.explain(7, 1))
     assert str(head.explain(" it")) == str(head.explain("Ġit")) == str(head.explain(7))
-    with pytest.raises(AttnlabError, match="'cat' is not among the tokens"):
+    with pytest.raises(AttnlabError, match="'cat' isn't one of the tokens"):
         head.explain("it", "cat")
     again = GPT2.from_pretrained("pocket").trace("The dog chased the dog").head(0, 0)
-    with pytest.raises(AttnlabError, match=r"'dog' is 2 of the tokens, 1 \(Ġdog\), 4 \(Ġdog\)"):
+    with pytest.raises(AttnlabError, match=r"'dog' matches 2 tokens: 1 \(Ġdog\), 4 \(Ġdog\)"):
         again.explain(-1, "dog")
 
 
@@ -319,7 +319,7 @@ def test_a_key_by_its_text_among_other_tokens() -> None:
     names = {"tokens": ["a", "b"], "memory_tokens": ["b", "c"]}
     crossed = attnlab.cross_attention(X, X, X, X, X, **names)
     assert str(crossed.explain("b", "c")) == str(crossed.explain(1, 1))
-    with pytest.raises(AttnlabError, match="'a' is not among the tokens"):
+    with pytest.raises(AttnlabError, match="'a' isn't one of the tokens"):
         crossed.explain("b", "a")
     model = GPT2.from_pretrained(REFERENCE / "odd")
     step = model.generate("the hen", 2, temperature=0, trace=True).steps[-1].trace

@@ -110,7 +110,7 @@ class Tokenizer {
     const lacking = bytes.find((byte) => this.bytes[byte] === undefined);
     if (lacking !== undefined)
       throw new Refusal(
-        "the text needs the byte 0x{byte}, and {count} of the 256 bytes, that one too, have no token in this vocabulary",
+        "the text has the byte 0x{byte}, which isn't in the vocabulary; {count} of the 256 bytes aren't",
         { byte: lacking.toString(16).padStart(2, "0"), count: this.bytes.filter((id) => id === undefined).length },
       );
     const n = bytes.length;

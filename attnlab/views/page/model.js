@@ -133,7 +133,7 @@ class Model {
     if (!ids.length) throw new Refusal("Enter a text to trace.");
     const odd = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= this.config.vocab_size);
     if (odd !== undefined)
-      throw new Refusal("token id {id} is not in the vocabulary; ids are 0 to {last}", { id: odd, last: this.config.vocab_size - 1 });
+      throw new Refusal("token id {id} isn't in the vocabulary; ids are 0 to {last}", { id: odd, last: this.config.vocab_size - 1 });
     if (ids.length > positions)
       throw new Refusal("The text has {count} tokens; this model reads at most {positions}, here up to “{end}”.", {
         count: ids.length,
