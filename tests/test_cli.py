@@ -23,7 +23,7 @@ from conftest import REFERENCE, posix
 from streams import streams
 
 import attnlab
-from attnlab import GPT2
+from attnlab import GPT2, figures
 from attnlab.cli.command import main
 from attnlab.support.tables import display_width
 from attnlab.views.page.page import is_page
@@ -423,20 +423,15 @@ def test_a_model_that_has_no_room_for_the_prompt_is_status_2() -> None:
     assert "17 positions" in run("verify", status=2)[1]
 
 
-def test_a_model_that_differs_is_status_1(walkthrough_directory: Path, tmp_path: Path) -> None:
-    from safetensors.numpy import load_file, save_file
-
-    for file in walkthrough_directory.iterdir():
-        os.symlink(file, tmp_path / file.name)
-    weights = tmp_path / "model.safetensors"
-    tensors = {name: np.array(tensor) for name, tensor in load_file(weights).items()}
-    position = next(name for name in tensors if name.endswith("wpe.weight"))
-    tensors[position][:, 0] += 1
-    weights.unlink()
-    save_file(tensors, weights)
-    out, _ = run("verify", "--model", str(tmp_path), status=1)
-    assert "NOT reproduced" in out
-    content = answer("verify", "--model", str(tmp_path), status=1)
+def test_a_model_that_differs_is_status_1(
+    walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = figures.load("walkthrough")
+    published["wpe"][0][0] += 1
+    monkeypatch.setattr(figures, "load", lambda name: published)
+    model = str(walkthrough_directory)
+    assert "NOT reproduced" in run("verify", "--model", model, status=1)[0]
+    content = answer("verify", "--model", model, status=1)
     assert content["agrees"] is False
     agrees = {table["name"]: table["agrees"] for table in content["tables"]}
     assert agrees["wte"]
