@@ -963,7 +963,7 @@ def test_a_file_that_was_changed_and_looks_the_same(
     after = (odd / WEIGHTS).stat()
     same = [getattr(before, f"st_{x}") == getattr(after, f"st_{x}") for x in ("ino", "mtime_ns")]
     assert same.count(False) == (change is not cut_short_and_date_back)
-    with pytest.raises(CheckpointError, match="was has changed since it was opened"):
+    with pytest.raises(CheckpointError, match="has changed since it was opened"):
         opened.logits  # noqa: B018
 
 
