@@ -56,7 +56,7 @@ def test_by_hand(toy: Attention) -> None:
     assert "2.8284 - 3.5355 = -0.70711 (the maximum is that of key 2)\n" in text
     # e^(-1/√2) = 0.4930687, e^(-3/√2) = 0.1198733
     assert "e^(-0.70711) = 0.49307\n" in text
-    assert "over the 3 keys that may be seen\n  0.49307 + 0.11987 + 1 = 1.6129\n" in text
+    assert "over the 3 unmasked keys\n  0.49307 + 0.11987 + 1 = 1.6129\n" in text
     assert text.endswith("weights = softmax(masked_scores)\n  0.49307 / 1.6129 = 0.30570")
     assert repr(toy.explain(2, 0)) == text
 
@@ -72,7 +72,7 @@ def test_a_key_that_is_masked(toy: Attention) -> None:
     assert "else -inf\n  mask[1, 2] is False: -inf\n" in text
     assert "e^(-inf) = 0\n" in text
     assert text.endswith("0 / 1.0591 = 0")
-    assert "over the 2 keys that may be seen" in text
+    assert "over the 2 unmasked keys" in text
 
 
 def test_the_formulas_are_those_of_the_steps(head: Head) -> None:
@@ -99,7 +99,7 @@ def test_the_pencil_gets_to_the_stored_weight(head: Head) -> None:
     shifted = float(re.search(rf"e\^\({number}\)", text)[1])  # type: ignore[index]
     assert shifted == pytest.approx(raw / math.sqrt(7) - head.scores[query].max(), abs=1e-3)
     terms, total = re.search(  # type: ignore[union-attr]
-        rf"seen\n([\s\d.+e-]+?) = {number}", text
+        rf"unmasked keys\n([\s\d.+e-]+?) = {number}", text
     ).groups()
     powers = [float(term) for term in re.split(r"\s\+\s", terms)]
     assert len(powers) == 12
@@ -181,7 +181,7 @@ def test_any_numbers_explain_themselves(dtype: str, scale: float) -> None:
             for key in rng.integers(0, T, 5):
                 result.explain(query, key)
     text = result.explain(-1, 3).text(200)
-    assert "the 200 keys that may be seen, the 8 largest and the others together" in text
+    assert "the 200 unmasked keys, the 8 largest and the others together" in text
     written, total = re.findall(r" together\n([^=]*) = (\S+)\n", text)[0]
     terms = [float(term) for term in written.split(" + ")]
     assert len(terms) == 9

@@ -273,7 +273,7 @@ def test_a_sum_of_two(tiny: Trace) -> None:
     assert "\n  W_P[1, 1] = -1\n" in str(tiny.explain("position_embedding", component=1))
     text = str(tiny.explain("embedding", component=1))
     assert "\nembedding = token_embedding + position_embedding\n  2 + (-1) = 1\n" in text
-    assert text.endswith("\nmade of\n  token_embedding, position_embedding")
+    assert text.endswith("\ncomputed from\n  token_embedding, position_embedding")
 
 
 def test_layer_norm_by_hand(tiny: Trace) -> None:
@@ -402,7 +402,7 @@ def test_a_notebook_shows_it(pocket: Trace, monkeypatch: pytest.MonkeyPatch) -> 
     explanation = pocket.explain("blocks.1.mid")
     assert "A residual connection: " in explanation._repr_html_()
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
-    assert "残差：注意力找到的东西是加上去的" in explanation._repr_html_()
+    assert "残差连接：注意力的输出加到它的输入上" in explanation._repr_html_()
 
 
 # ---- which number --------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ def test_without_a_word(pocket: Trace) -> None:
     assert numbers["value"] == pytest.approx(best.logit, rel=1e-6)  # of another product
     assert str(pocket.explain("logits", "it", best.text)) == str(pocket.explain())
     assert str(pocket.explain("logits", 7, best.id)) == str(pocket.explain())
-    assert str(pocket.explain("next_logits")).splitlines()[-2:] == ["made of", "  final, W_U"]
+    assert str(pocket.explain("next_logits")).splitlines()[-2:] == ["computed from", "  final, W_U"]
     assert pocket.explain("next_logits").numbers["id"] == best.id
     for part in (pocket.blocks[1], pocket.blocks[1].mlp):
         assert str(part.explain()) == str(part.explain("output", -1, 0))
@@ -802,7 +802,9 @@ def test_probabilities_by_hand(tiny: Trace) -> None:
     trace = tiny.edited({"logits": lambda x: np.where(np.arange(256) == 3, math.log(44), 0 * x)})
     text = str(trace.explain("probabilities", 0, 3))
     assert "e^0 = 1\n" in text
-    assert text.endswith("\n  1 / 6.7955 = 0.14716\nmade of\n  logits")  # 255 / 44 + 1, 44 / 299
+    assert text.endswith(
+        "\n  1 / 6.7955 = 0.14716\ncomputed from\n  logits"
+    )  # 255 / 44 + 1, 44 / 299
     assert "0 - 3.7842 = -3.7842 (the maximum is that of id 3 (" in str(
         trace.explain("probabilities", 0, 0)
     )

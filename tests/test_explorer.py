@@ -348,7 +348,7 @@ def test_half_a_character_is_no_harm(explorer: Explorer) -> None:
 def test_how_much_of_a_long_text_fits(explorer: Explorer) -> None:
     text = "".join(f"The hen {n} " for n in range(60))
     words = told(explorer, "/trace", {"text": text})
-    found = re.fullmatch(r"The text has (\d+) tokens; .* at most 128, here up to “(.*)”\.", words)
+    found = re.fullmatch(r"The text has (\d+) tokens; .* at most 128, up to “(.*)”\.", words)
     assert found
     tokenizer = GPT2.from_pretrained("pocket").tokenizer
     assert int(found[1]) == len(tokenizer.encode(text))

@@ -193,7 +193,7 @@ function markAblated() {
   const { ablated } = wanted;
   byId("ablated").hidden = !ablated.length;
   byId("ablated").replaceChildren(
-    ablated.every(isAblation) ? say("Ablated:") : say("Changed:"),
+    ablated.every(isAblation) ? say("Ablated:") : say("Edited:"),
     ...ablated.map((place) => {
       const name = nameOfChange(place);
       const button = make("button", { type: "button" }, name, make("span", {}, " ×"));
@@ -213,7 +213,7 @@ function markAblated() {
       cell.classList.toggle("ablated", is);
       const isChanged = !is && places.some((change) => !isAblation(change) && isAmong([change.slice(0, 2)], [layer, head]));
       cell.classList.toggle("changed", isChanged);
-      cell.title = cell.ariaLabel = is ? say("{name}, ablated", { name }) : isChanged ? say("{name}, changed", { name }) : name;
+      cell.title = cell.ariaLabel = is ? say("{name}, ablated", { name }) : isChanged ? say("{name}, edited", { name }) : name;
     }
   }
   markToggles();
@@ -256,9 +256,9 @@ function makeChanges(button) {
   return make(
     "details",
     { id: "changes" },
-    make("summary", {}, say("Change a step")),
-    make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Take it from the text before"), patch)),
-    make("div", { class: "controls" }, toggleOf("mask", say("Lift the causal mask")), toggleOf("root", say("Switch √Dk off"))),
+    make("summary", {}, say("Edit a step")),
+    make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Use the previous text's"), patch)),
+    make("div", { class: "controls" }, toggleOf("mask", say("Remove the causal mask")), toggleOf("root", say("Don't divide by √Dk"))),
   );
 }
 

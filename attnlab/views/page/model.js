@@ -53,9 +53,9 @@ function editsOf(changes, lookAt, rootless) {
   return Object.fromEntries(pairs);
 }
 
-function checkSameLength(there, here) {
-  if (there !== here)
-    throw new Refusal("The other text has {there} tokens and this one {here}: a step is taken from a text of as many.", { there, here });
+function checkSameLength(other, count) {
+  if (other !== count)
+    throw new Refusal("The other text has {other} tokens and this one {count}; both must have the same number.", { other, count });
 }
 
 /** The steps that are edited in heads, by layer and head: those that the pack "attention" carries. */
@@ -135,7 +135,7 @@ class Model {
     if (odd !== undefined)
       throw new Refusal("token id {id} isn't in the vocabulary; ids are 0 to {last}", { id: odd, last: this.config.vocab_size - 1 });
     if (ids.length > positions)
-      throw new Refusal("The text has {count} tokens; this model reads at most {positions}, here up to “{end}”.", {
+      throw new Refusal("The text has {count} tokens; this model reads at most {positions}, up to “{end}”.", {
         count: ids.length,
         positions,
         end: printable([...this.#text(ids.slice(0, positions))].slice(-30).join("")),
