@@ -569,7 +569,7 @@ def test_download_finds_what_is_there() -> None:
         (("trace", ""), "no tokens"),
         (("explain", "the", "--query", "7"), "query 7 is out of range; queries are 0 to 0"),
         (("next", "the", "-k", "0"), "1 to 263"),
-        (("info", "--model", "/no/such/place"), "no directory '/no/such/place'"),
+        (("info", "--model", "/no/such/place"), "'/no/such/place' is neither a directory"),
         (("trace", "the", "--\x1b[31mred"), r"\\x1b\[31mred"),
         (("info", "--model", "\x1b[31m"), r"\\x1b\[31m"),
     ],

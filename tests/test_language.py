@@ -285,15 +285,15 @@ def titles(odd: GPT2, directory: Path) -> dict[str, str]:
         attnlab.cross_attention(X, X, X, X, X, mask=causal_mask(3)).title: "交叉注意力",
         attnlab.multi_head_attention(X, X, X, X, X, n_head=1).title: "多头注意力",
         trace.title: "6 个词元经过 3 个块，每块 5 个头",
-        trace.blocks[1].title: "第 1 块",
+        trace.blocks[1].title: "块 1",
         trace.blocks[1].mlp.title: "第 1 层，MLP",
         trace.blocks[1].attention.title: "第 1 层，注意力",
         trace.head(1, 2).title: "第 1 层，注意力，头 2",
         edited.head(1, 2).title: (
             "第 1 层，注意力，头 2，已修改：blocks.1.attention.heads.2.context"
         ),
-        one.blocks[0].title: f"第 0 块，梯度：{logit}",
-        two.blocks[0].title: f"第 0 块，梯度：{minus}",
+        one.blocks[0].title: f"块 0，梯度：{logit}",
+        two.blocks[0].title: f"块 0，梯度：{minus}",
         attnlab.open_trace(directory / "edited.trace").title: (
             "6 个词元经过 3 个块，每块 5 个头，已修改：blocks.1.attention.heads.2.context，来自文件"
         ),
