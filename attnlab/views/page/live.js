@@ -188,7 +188,7 @@ function changeStep(step, how, ...ids) {
   look(text, how === 100 ? others : [...others, [...place, how, ...ids]]);
 }
 
-/** Mark what is ablated or changed: in a list, in the maps and at the open head. */
+/** Mark what is ablated or edited: in a list, in the maps and at the open head. */
 function markAblated() {
   const { ablated } = wanted;
   byId("ablated").hidden = !ablated.length;
@@ -239,7 +239,7 @@ function showFactor(hundredths) {
   byId("factor").nextElementSibling.textContent = `× ${(hundredths / 100).toFixed(2)}`;
 }
 
-/** What changes a step of the open head, and all heads: a list of steps, a slider, another text's. */
+/** Controls that edit a step of the open head (scale it, or take it from another text) or all heads. */
 function makeChanges(button) {
   const step = make("select", { id: "changed-step" }, ...STEPS_TO_CHANGE.map((name) => make("option", {}, name)));
   step.value = "weights";
@@ -262,7 +262,7 @@ function makeChanges(button) {
   );
 }
 
-// What is scaled or taken from another text; a masked score times 0 is no number.
+// Steps that can be scaled or taken from another text. Without masked_scores: -inf times 0 is NaN.
 const STEPS_TO_CHANGE = ["Q", "K", "V", "raw_scores", "scores", "weights", "context"];
 
 /** Mark the views of the open head if it is ablated: its output isn't used. */
