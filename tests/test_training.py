@@ -489,7 +489,7 @@ def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
         ({"corpus": "sixteen letters."}, "more tokens than sequence_length, 16; got 16"),
         ({"corpus": ""}, "16; got 0"),
         ({"corpus": [3] * 20 + [256]}, "token id 256 at position 20"),
-        ({"corpus": [[1, 2], [3, 4]]}, "one row"),
+        ({"corpus": [[1, 2], [3, 4]]}, "1-D array"),
         (
             {"tokenizer": Tokenizer.from_directory(REFERENCE / "odd")},
             "263 tokens, but config.vocab_size",

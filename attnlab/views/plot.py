@@ -486,7 +486,7 @@ def plot_profile(
     ax.set_yticks(range(len(names)), names, parse_math=False, family=words.fonts)
     ax.invert_yaxis()
     ax.set_xlim(-0.08, 1.5)
-    ends = say("least of all heads"), say("most")
+    ends = say("smallest of all heads"), say("most")
     ax.set_xticks([0, 1], ends, family=words.fonts)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
@@ -645,7 +645,7 @@ class Words:
         self.fonts, self._missing = fonts_for(frozenset("".join(texts)) - {"\n"})
         notes = [_font_note.get()] if _font_note.get() else []
         if self._missing:
-            notes.append(say("symbols stand for characters that no font here has"))
+            notes.append(say("characters missing from the fonts are shown as symbols"))
             if any(map(is_chinese, self._missing)):
                 notes.append(CHINESE_FONT)
         self.note = ";\n".join(notes)
