@@ -5,6 +5,7 @@ import random
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.forward.forward_pass import layer_numbers
 from attnlab.support.tables import printable
 from attnlab.text.tokenizer import NoTokenizer
+from attnlab.training.parameters import initial_parameters
 from attnlab.views.page.packs import pack
 from attnlab.views.page.page import description_of, notes_on, source
 
@@ -70,7 +72,41 @@ def off(found: Any, wanted: Any) -> float:
 @pytest.mark.parametrize("name", ["pocket", *MODELS, *RELATIVES])
 def test_its_numbers_are_the_librarys(name: str, play: Play) -> None:
     model = model_named(name)
-    page = play(model)
+    check_numbers(play(model), model)
+
+
+@pytest.mark.parametrize("name", [*MODELS, *RELATIVES, "untied"])
+def test_numbers_of_a_model_that_is_opened(
+    name: str, play: Play, pocket: GPT2, tmp_path: Path
+) -> None:
+    page = play(pocket)
+    directory = REFERENCE / name
+    if name == "untied":
+        directory = untied(tmp_path / "untied")
+    choose(page, directory)
+    assert page.locator("#told").inner_text() == ""
+    check_numbers(page, GPT2.from_pretrained(directory))
+
+
+def untied(directory: Path) -> Path:
+    """A model whose output matrix is not its embedding."""
+    odd = GPT2.from_pretrained(REFERENCE / "odd")
+    config = replace(odd.config, tie_word_embeddings=False)
+    parameters = initial_parameters(config, np.random.default_rng(0))
+    directory.mkdir()
+    GPT2(parameters, odd.tokenizer).save(directory)
+    return directory
+
+
+def choose(page: Any, directory: Path, *others: Path) -> None:
+    """Open the files of a directory in a page."""
+    files = [file for file in directory.iterdir() if file.suffix != ".npz"]
+    page.locator("#files").set_input_files([*files, *others])
+    idle(page)
+
+
+def check_numbers(page: Any, model: GPT2) -> None:
+    """Compare all packs of a page's model, edited and not."""
     layers = model.config.n_layer
     for changes, edits in changes_of(model):
         trace = model.trace(TEXT).edited(edits) if edits else model.trace(TEXT)
@@ -92,10 +128,20 @@ def test_its_numbers_are_the_librarys(name: str, play: Play) -> None:
         wanted["notes"] = notes_on(trace.tokens, "en")
         if not any("weights" in change for change in changes):  # the library adds what they sum to
             assert told["note"] == wanted["note"]
-        for key in ("tokens", "edited", "excerpt", "notes", "scales"):
+        for key in ("tokens", "edited", "excerpt", "notes", "layers", "H", "Dh"):
             assert told[key] == wanted[key], key
-        for key in ("edited", "carried"):
+        assert np.allclose(told["scales"], wanted["scales"], rtol=1e-7)
+        for key in ("edited", "carried", "D", "F", "vocab", "activation", "stops"):
             assert told["way"][key] == wanted["way"][key], key
+        assert page.evaluate("description.steps.scale.formula") == head_of(trace).formula_of(
+            "scale"
+        )
+        for key in ("vocab", "rows", "n"):
+            assert told["prediction"][key] == wanted["prediction"][key], key
+
+
+def head_of(trace: Trace) -> Any:
+    return trace.blocks[0].attention.heads[0]
 
 
 def changes_of(model: GPT2) -> Iterator[tuple[list[Any], dict[str, Any]]]:

@@ -465,6 +465,7 @@ class GPT2:
         InvalidValueError
             The model has more than 300 MB of parameters, or a tokenizer other than GPT-2's.
         """
+        from attnlab.checkpoints.rules import rules
         from attnlab.views.language import language_of
         from attnlab.views.page.page import START, checked_file
         from attnlab.views.page.playground import playground
@@ -474,7 +475,7 @@ class GPT2:
         if text_or_ids is None:
             text_or_ids = self.tokenizer.encode(START)[: self.config.n_positions]
         trace = self.trace(text_or_ids)
-        write_whole(file, playground(trace, tokenizer, language).encode())
+        write_whole(file, playground(trace, tokenizer, rules(), language).encode())
 
     def __repr__(self) -> str:
         config = self.config

@@ -33,6 +33,12 @@ from attnlab.text.tokens import BYTES, Tokens, Vocabulary, check_ids
 if TYPE_CHECKING:
     import tokenizers
 
+# Why a page can't cut texts with a tokenizer.
+ANOTHER = (
+    "a page cuts texts by GPT-2's byte-pair encoding alone, and this model's tokenizer is another "
+    "one; attnlab explore takes any"
+)
+
 
 class Tokenizer:
     """What cuts a text into tokens, as a model's files say.
@@ -154,10 +160,7 @@ class Tokenizer:
             It isn't GPT-2's byte pairs.
         """
         if self._gpt2 is None:
-            raise InvalidValueError(
-                "a page cuts texts by GPT-2's byte-pair encoding alone, and this model's tokenizer "
-                "is another one; attnlab explore takes any"
-            )
+            raise InvalidValueError(ANOTHER)
         added = [[token["id"], token["content"]] for token in self.settings["added_tokens"]]
         return {
             **self._gpt2.as_data(),

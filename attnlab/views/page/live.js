@@ -49,9 +49,11 @@ function followLinkOfLook(link) {
 /** Generate a continuation of the last trace. */
 function writeOn() {
   const trace = looks.at(-1);
+  if (!byId("seed").reportValidity()) return;
   newest(async (signal) => {
     const count = byId("count").valueAsNumber;
-    const how = samplingSettings();
+    const seed = byId("seed").value;
+    const how = { ...samplingSettings(), ...(seed !== "" && { seed: Number(seed) }) };
     const { ids, text, chosen } = await source.generate(trace, { count, ...how }, signal);
     const given = await source.open({ ids }, trace.ablated, signal);
     return () => {
@@ -81,6 +83,7 @@ async function newest(ask) {
   const mine = (asking = new AbortController());
   tell("");
   byId("explore").ariaBusy = "true";
+  markWorking();
   markAblated();
   let then;
   try {
@@ -89,12 +92,54 @@ async function newest(ask) {
     then = () => {
       wantLast();
       markAblated();
-      tell(error.message);
+      tell(error.name === "AbortError" ? say("Cancelled.") : error.message);
     };
   }
   if (mine !== asking) return;
   byId("explore").ariaBusy = "false";
+  markWorking();
   then();
+}
+
+let done = 1; // of what the source is computing, its share so far
+
+/** Show the share of a computation that is done. */
+function tellProgress(share) {
+  done = share;
+  markWorking();
+}
+
+function markWorking() {
+  const isAsking = byId("explore").ariaBusy === "true";
+  byId("working").hidden = !isAsking && done === 1;
+  if (done < 1) byId("progress").value = done;
+  else byId("progress").removeAttribute("value");
+}
+
+/** End what is under way; a trace whose numbers are not all there makes way for the one before. */
+function cancel() {
+  if (byId("explore").ariaBusy === "true") return asking.abort();
+  source.stop();
+  if (looks.length > 1) goBack();
+  return tell(say("Cancelled."));
+}
+
+/** Run the model in the files of a directory instead. The traces before it are another model's. */
+function openModel(files) {
+  newest(async (signal) => {
+    const opened = await source.opened(files, signal);
+    const given = await opened
+      .open({ text: byId("prompt").value }, [], signal)
+      .catch(() => opened.open({ ids: [0] }, [], signal)); // a text that this one can't read
+    return () => {
+      source.close();
+      source = opened;
+      looks.length = 0;
+      byId("prompt").value = given.text;
+      looks.push({ ...given, typed: given.text });
+      showLooks();
+    };
+  });
 }
 
 function tell(sentence) {
@@ -304,6 +349,12 @@ function makeExplorer() {
   });
   const compare = make("input", { type: "checkbox", id: "compare" });
   compare.addEventListener("change", showLooks);
+  const files = make("input", { type: "file", id: "files", multiple: "", hidden: "" });
+  files.addEventListener("change", () => {
+    if (files.files.length) openModel([...files.files]);
+    files.value = ""; // so that the same files can be chosen again
+  });
+  const seed = make("input", { type: "number", id: "seed", min: "0", step: "1", placeholder: say("random") });
   const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
   document.querySelector("main").prepend(
     make(
@@ -318,6 +369,7 @@ function makeExplorer() {
         button("look", say("Show"), lookAtPrompt),
       ),
       make("p", { id: "told", role: "status" }),
+      make("p", { id: "working", hidden: "" }, make("progress", { id: "progress", "aria-label": say("Computing") }), " ", button("cancel", say("Cancel"), cancel)),
       make(
         "div",
         { class: "controls" },
@@ -329,8 +381,11 @@ function makeExplorer() {
           button("write", say("Generate"), writeOn),
           " ",
           make("label", {}, count, " ", say("tokens")),
+          " ",
+          make("label", {}, say("seed"), " ", seed),
         ),
         make("div", { id: "sampling" }, ...makeBoard()),
+        ...(source.opened ? [button("open", say("Open a model"), () => files.click()), files] : []),
         ...(source.end ? [button("end", say("Stop the explorer"), () => source.end())] : []),
       ),
       make("p", { id: "ablated", class: "note" }),

@@ -78,16 +78,22 @@ const layerIn = (path) => (path.startsWith("blocks.") ? Number(path.split(".")[1
 class Model {
   #traces = new Map(); // by id, the one asked for last at the end
 
-  /** Its sizes, graph and numbers by path, as attnlab/views/page/playground.py writes them. */
-  constructor({ config, graph, given, tokenizer, shapes }, numbers) {
+  #stored = new Map(); // the parameters as they are stored
+
+  /**
+   * Its sizes, graph and numbers by path, as attnlab/views/page/playground.py writes them.
+   *
+   * files: where the numbers are still to be read from, see opening.js.
+   */
+  constructor({ config, graph, given, tokenizer, shapes }, numbers, files = null) {
     let start = 0;
-    const parameters = shapes.map(([path, shape]) => {
-      const one = new Nd(numbers, shape, stridesOf(shape), start);
-      start += one.size;
-      return [path, one];
-    });
-    Object.assign(this, { config, given: { ...given, activation: equations[given.activation] } });
-    this.parameters = new Map([...parameters, ["rows_of_W_E", parameters[0][1]]]);
+    for (const [path, shape] of shapes) {
+      this.#stored.set(path, new Nd(numbers, shape, stridesOf(shape), start));
+      start += sizeOf(shape);
+    }
+    Object.assign(this, { config, files, given: { ...given, activation: equations[given.activation] } });
+    this.parameters = new Map([...this.#stored, ["rows_of_W_E", this.#stored.get("W_E")]]);
+    if (files && this.#stored.has("W_U")) this.parameters.set("W_U", this.#stored.get("W_U").swapaxes(0, 1)); // as nn.Linear keeps it
     this.graph = new Graph(graph);
     this.tokenizer = new Tokenizer(tokenizer);
   }
@@ -105,11 +111,17 @@ class Model {
 
   #given = (path) => this.given[path] ?? this.parameters.get(path);
 
+  /** Read the parameters whose paths begin with one of these, where they are still in files. */
+  #load = (tick, ...starts) => this.files?.load((path) => starts.some((start) => path.startsWith(start)), this.#stored, tick);
+
   /** Run so many blocks; `tick` waits between them, and raises where nobody waits any more. */
   async #pass(run, layers, tick) {
     if (run.first) await this.#pass(run.base, Math.min(run.first, layers), tick);
+    await this.#load(() => tick(0), "W_");
+    if (layers === this.config.n_layer) await this.#load(tick, "gain", "bias");
     for (let layer = run.first; layer < layers; layer++) {
       const place = `blocks.${layer}`;
+      await this.#load(() => tick(layer / layers), `${place}.`);
       if (!run.values.has(`${place}.output`)) await tick(layer / layers);
       if (run.values.has(`${place}.output`)) continue;
       // Head by head, as the T x T numbers of all at once are many.
@@ -189,7 +201,9 @@ class Model {
     if (kind) await this.#pass(run, this.config.n_layer, tick);
     if (kind === "way") return this.#way(run, Number(number), carried);
     if (kind === "logits") return this.logits(run, Number(number));
-    if (name === "norms") return this.#norms(run);
+    if (name === "norms") return this.#norms(run, tick);
+    await this.#load(tick, path);
+    if (path !== "W_U") await this.#load(tick, path.replace(/\w+$/, ""));
     const W = run.look(path);
     const b = path === "W_U" ? null : run.look(path.replace(/W(_\w+)$/, "b$1"));
     const columns = [];
@@ -200,6 +214,7 @@ class Model {
 
   async #attention(run, layer, tick) {
     await this.#pass(run, layer, tick);
+    await this.#load(tick, `blocks.${layer}.attention`);
     const place = `blocks.${layer}.attention`;
     const carried = Object.entries(editedHeads(run.edits, this.given.n_head)[layer] ?? {}).flatMap(([head, names]) =>
       names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
@@ -221,7 +236,8 @@ class Model {
     return joinedNumbers(carried.map((path) => row.look(path)));
   }
 
-  #norms(run) {
+  async #norms(run, tick) {
+    await this.#load(tick, "blocks.", "gain", "bias");
     const blocks = Array.from({ length: this.config.n_layer }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
     const epsilon = new Nd(Float64Array.of(this.given.epsilon), [1]);
     return joinedNumbers([...blocks.flat(), ""].flatMap((place) => [run.look(`${place}gain`), run.look(`${place}bias`), epsilon]));
@@ -303,6 +319,12 @@ function serveModel() {
       products = Products.of(numbers.length);
       products?.numbers.set(numbers);
       model = new Model(description, products?.numbers ?? numbers);
+    },
+    choose: async ({ files, rules, graph }) => {
+      const { described, stored } = await new Directory(files, rules).model(graph);
+      products = Products.of(stored.count);
+      model = new Model(described, products?.numbers ?? stored.room(), stored);
+      return described;
     },
     open: ({ text, ablated }) => model.open(text, ablated),
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),

@@ -64,6 +64,8 @@ class FileSource extends Source {
 
 const elementOf = (trace, name) => document.getElementById(`trace-${trace.number}-${name}`);
 
+const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ","); // Intl starts slowly
+
 /** Decode base64. */
 function bytesOf(base64) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
