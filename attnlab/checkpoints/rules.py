@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from itertools import product
 from typing import Any
 
@@ -22,7 +22,7 @@ from attnlab.text import bpe, tokenizer, tokenizer_files
 from attnlab.text.tokens import BYTES, END_OF_TEXT
 
 # A config whose sizes tell them apart in the parameters' shapes.
-PLAIN = {"vocab_size": 2, "n_positions": 3, "n_embd": 5, "n_layer": 1, "n_head": 1, "n_inner": 7}
+PLAIN = GPT2Config(vocab_size=2, n_positions=3, n_embd=5, n_layer=1, n_head=1, n_inner=7)
 SIZES = {2: "vocab_size", 3: "n_positions", 5: "n_embd", 15: "3 n_embd", 7: "d_mlp"}
 
 
@@ -40,13 +40,17 @@ def rules() -> dict[str, Any]:
 def _of_config() -> dict[str, Any]:
     settings = fields(GPT2Config)
     flags = [field.name for field in settings if isinstance(field.default, bool)]
-    variants = [
-        dict(formulas_of(GPT2Config(**PLAIN, scale_attn_weights=root, **{BY_LAYER: number})))
+    scales = [
+        _formula("scale", scale_attn_weights=root, scale_attn_by_inverse_layer_idx=number)
         for root, number in product((False, True), repeat=2)
     ]
-    activated = {
-        name: dict(formulas_of(GPT2Config(**PLAIN, activation_function=name)))["activated"]
-        for name in sizes.ACTIVATIONS
+    activations = {
+        name: {
+            "equation": one.function.__name__,
+            "name": one.name,
+            "formula": _formula("activated", activation_function=name),
+        }
+        for name, one in sizes.ACTIVATIONS.items()
     }
     return {
         "model_type": sizes.MODEL_TYPE,
@@ -55,21 +59,19 @@ def _of_config() -> dict[str, Any]:
         "defaults": {f.name: f.default for f in settings if f.default is not MISSING},
         "largest": sizes.LARGEST,
         "flags": flags,
-        "activations": {
-            name: {"equation": one.function.__name__, "name": one.name, "formula": activated[name]}
-            for name, one in sizes.ACTIVATIONS.items()
-        },
-        # Without √Dk and layer numbers, with numbers, with √Dk, with both.
-        "scales": [variant["scale"] for variant in variants],
+        "activations": activations,
+        "scales": scales,  # without √Dk and layer numbers, with numbers, with √Dk, with both
         "how_to_dequantise": formats.HOW_TO_DEQUANTISE,
     }
 
 
-BY_LAYER = "scale_attn_by_inverse_layer_idx"
+def _formula(step: str, **settings: Any) -> str:
+    """A step's formula in a variant of GPT-2."""
+    return dict(formulas_of(replace(PLAIN, **settings)))[step]
 
 
 def _of_tensors() -> dict[str, Any]:
-    untied = GPT2Config(**PLAIN, tie_word_embeddings=False)
+    untied = replace(PLAIN, tie_word_embeddings=False)
     shapes = {
         "block": (shapes_in_block(untied), tensors.NAMES),
         "outside": (shapes_outside_of_blocks(untied), tensors.OUTSIDE_OF_BLOCKS),
