@@ -2,6 +2,8 @@
 
 import json
 import random
+import re
+import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -13,11 +15,14 @@ import numpy as np
 import pytest
 from conftest import MODELS, REFERENCE, RELATIVES, Watched
 from pages import until
+from safetensors.numpy import load_file, save_file
 
-from attnlab import GPT2, Tokenizer, Trace, at
-from attnlab.errors import InvalidValueError
+from attnlab import GPT2, GPT2Config, Tokenizer, Trace, at
+from attnlab.checkpoints.checkpoint import save_parameters
+from attnlab.errors import AttnlabError, InvalidValueError
 from attnlab.forward.forward_pass import layer_numbers
 from attnlab.support.tables import printable
+from attnlab.text.bpe import is_gpt2
 from attnlab.text.tokenizer import NoTokenizer
 from attnlab.training.parameters import initial_parameters
 from attnlab.views.page.packs import pack
@@ -383,3 +388,185 @@ def test_what_no_page_is_written_of(pocket: GPT2, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     pocket.playground(file)
     assert file.stat().st_size < 3_000_000
+
+
+# ---- files that don't open -----------------------------------------------------------------------
+
+
+def settings(**changed: Any) -> Callable[[Path], None]:
+    """What changes a directory's config."""
+
+    def change(directory: Path) -> None:
+        file = directory / "config.json"
+        held = json.loads(file.read_text()) | changed
+        file.write_text(
+            json.dumps({name: one for name, one in held.items() if one is not LEFT_OUT})
+        )
+
+    return change
+
+
+LEFT_OUT = object()
+
+
+def tensors(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    """What changes a directory's tensors."""
+
+    def changed(directory: Path) -> None:
+        stored = load_file(directory / "model.safetensors")
+        held = {name.removeprefix("transformer."): one for name, one in stored.items()}
+        change(held)
+        save_file(held, directory / "model.safetensors")
+
+    return changed
+
+
+def header(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    """What changes the bytes of a directory's weights."""
+
+    def changed(directory: Path) -> None:
+        file = directory / "model.safetensors"
+        file.write_bytes(change(file.read_bytes()))
+
+    return changed
+
+
+def file_of(name: str, content: str) -> Callable[[Path], None]:
+    return lambda directory: (directory / name).write_text(content) and None
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda directory: (directory / name).unlink()
+
+
+def vocabulary_of(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    def changed(directory: Path) -> None:
+        file = directory / "vocab.json"
+        held = json.loads(file.read_text())
+        change(held)
+        file.write_text(json.dumps(held))
+
+    return changed
+
+
+FIRST = "h.0.attn.c_attn.weight"
+
+# What is wrong, by name; the library's sentence is the page's.
+DAMAGED: dict[str, Callable[[Path], None]] = {
+    "another model": settings(model_type="llama"),
+    "code": settings(auto_map={"AutoModel": "x.Y"}),
+    "quantised": settings(quantization_config={"quant_method": "gptq"}),
+    "fixed": settings(add_cross_attention=True),
+    "no size": settings(n_embd=LEFT_OUT),
+    "sizes": settings(n_layer=0, n_head=-1, n_positions="7", vocab_size=10**9),
+    "no divisor": settings(n_head=4),
+    "activation": settings(activation_function="constructor"),
+    "epsilon": settings(layer_norm_epsilon=0),
+    "flag": settings(scale_attn_weights=1),
+    "other layers": settings(n_layer=1000),
+    "other width": settings(n_embd=40),
+    "no weights": without("model.safetensors"),
+    "a pickle": lambda directory: (
+        (directory / "model.safetensors").rename(directory / "pytorch_model.bin") and None
+    ),
+    "empty": header(lambda _: b""),
+    "pointer": header(lambda _: b"version https://git-lfs.github.com/spec/v1\n" * 3),
+    "page": header(lambda _: b"<html>" * 10),
+    "long header": header(lambda content: (2**60).to_bytes(8, "little") + content[8:]),
+    "cut off": header(lambda content: content[:-4]),
+    "too long": header(lambda content: content + bytes(4)),
+    "offsets": header(lambda content: content.replace(b'offsets":[0,', b'offsets":[4,')),
+    "missing": tensors(lambda held: held.pop(FIRST)),
+    "unexpected": tensors(lambda held: held.update({"h.0.constructor": held["wte.weight"]})),
+    "shape": tensors(lambda held: held.update({"wpe.weight": held["wpe.weight"][1:]})),
+    "transposed": tensors(lambda held: held.update({FIRST: held[FIRST].T.copy()})),
+    "dtype": tensors(lambda held: held.update({FIRST: held[FIRST].astype(np.int8)})),
+    "foreign": tensors(lambda held: [held.clear(), held.update({"w": np.zeros(3)})]),
+    "lora": tensors(lambda held: held.update({"h.0.lora_A.weight": np.zeros(3)})),
+    "not a number": tensors(lambda held: held[FIRST].fill(np.nan)),
+    "not tied": tensors(lambda held: held.update({"lm_head.weight": held["wte.weight"] + 1})),
+    "line of merges": file_of("merges.txt", "a b\na b c\n"),
+    "merge": file_of("merges.txt", "a constructor\n"),
+    "cut merges": file_of("merges.txt", "#version: 0.2\n"),
+    "ids": vocabulary_of(lambda held: held.update({"a": held["b"]})),
+    "no id": vocabulary_of(lambda held: held.update({"a": "1"})),
+    "large id": vocabulary_of(lambda held: held.update({"a": 2**40})),
+    "more ids": vocabulary_of(lambda held: held.update({"<more>": 500})),
+    "special": file_of("tokenizer_config.json", '{"bos_token": 5}'),
+    "prefix": file_of("tokenizer_config.json", '{"add_prefix_space": 5}'),
+}
+
+
+@pytest.mark.parametrize("wrong", DAMAGED)
+def test_files_that_do_not_open(wrong: str, refusing: Any, tmp_path: Path) -> None:
+    directory = tmp_path / "odd"
+    shutil.copytree(REFERENCE / "odd", directory)
+    DAMAGED[wrong](directory)
+    with pytest.raises(AttnlabError) as caught:
+        GPT2.from_pretrained(directory).trace([1]).logits  # noqa: B018
+    wanted = plain(caught.value, directory).partition(" (")[0]
+    found = refused(refusing, directory)
+    assert found.startswith(wanted), (found, wanted)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (REFERENCE / "tokenizers").iterdir()))
+def test_tokenizers_that_are_opened(name: str, refusing: Any, tmp_path: Path) -> None:
+    """The page cuts texts as the library does, or says that it doesn't."""
+    directory = tmp_path / "model"
+    shutil.copytree(REFERENCE / "tokenizers" / name, directory)
+    tokenizer = Tokenizer.from_directory(directory)
+    config = GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=4, n_layer=1, n_head=2)
+    config.save(directory)
+    save_parameters(initial_parameters(config, np.random.default_rng(0)), directory)
+    if not is_gpt2(tokenizer.settings):
+        with pytest.raises(InvalidValueError) as caught:
+            tokenizer.as_data()
+        assert refused(refusing, directory) == str(caught.value)
+        return
+    choose(refusing, directory)
+    assert refusing.locator("#told").inner_text() == ""
+    texts = [text for text in (*HOSTILE, "a <|im_start|> b <tool> é") if len(text) < 100]
+    find = "(texts) => texts.map((text) => source.tokenizer.encode(text))"
+    assert refusing.evaluate(find, texts) == [tokenizer.encode(text) for text in texts]
+    names = refusing.evaluate("[...source.tokenizer.symbols]")
+    assert len(names) == len(tokenizer.vocabulary.ids)
+    assert (
+        sorted(refusing.evaluate("[...source.tokenizer.asTheyAre]"))
+        == tokenizer.as_data()["asTheyAre"]
+    )
+
+
+def test_a_model_without_its_tokenizer(refusing: Any, tmp_path: Path) -> None:
+    directory = tmp_path / "odd"
+    shutil.copytree(REFERENCE / "odd", directory)
+    for name in ("vocab.json", "merges.txt"):
+        (directory / name).unlink()
+    with pytest.raises(AttnlabError) as caught:
+        Tokenizer.from_directory(directory)
+    assert refused(refusing, directory) == plain(caught.value, directory)
+
+
+def plain(error: Exception, directory: Path) -> str:
+    """What an error says, without where the directory is."""
+    told = str(error).replace(f"{directory}/", "").replace(str(directory), "the directory")
+    return re.sub("^(the directory: |tokenizer in )+", "", told)
+
+
+def refused(page: Any, directory: Path) -> str:
+    """What a page says of files that don't open."""
+    page.evaluate("tell('')")
+    choose(page, directory)
+    until(page, "document.querySelector('#told').textContent !== ''")
+    return str(page.locator("#told").inner_text())
+
+
+@pytest.fixture(scope="module")
+def refusing(browser: Any, pocket: GPT2, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A page that is asked to open files, and shows its own model as before in the end."""
+    file = tmp_path_factory.mktemp("page") / "model.html"
+    pocket.playground(file)
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    until(page, "document.querySelector('.readout data') !== null")
+    yield page
+    page.close()

@@ -78,22 +78,16 @@ const layerIn = (path) => (path.startsWith("blocks.") ? Number(path.split(".")[1
 class Model {
   #traces = new Map(); // by id, the one asked for last at the end
 
-  #stored = new Map(); // the parameters as they are stored
-
-  /**
-   * Its sizes, graph and numbers by path, as attnlab/views/page/playground.py writes them.
-   *
-   * files: where the numbers are still to be read from, see opening.js.
-   */
-  constructor({ config, graph, given, tokenizer, shapes }, numbers, files = null) {
+  /** Its sizes, graph and numbers, as attnlab/views/page/playground.py writes them, or opening.js. */
+  constructor({ config, graph, given, tokenizer, shapes }, numbers) {
     let start = 0;
-    for (const [path, shape] of shapes) {
-      this.#stored.set(path, new Nd(numbers, shape, stridesOf(shape), start));
+    this.parameters = new Map();
+    for (const [path, shape, strides] of shapes) {
+      this.parameters.set(path, new Nd(numbers, shape, strides, start));
       start += sizeOf(shape);
     }
-    Object.assign(this, { config, files, given: { ...given, activation: equations[given.activation] } });
-    this.parameters = new Map([...this.#stored, ["rows_of_W_E", this.#stored.get("W_E")]]);
-    if (files && this.#stored.has("W_U")) this.parameters.set("W_U", this.#stored.get("W_U").swapaxes(0, 1)); // as nn.Linear keeps it
+    this.parameters.set("rows_of_W_E", this.parameters.get("W_E"));
+    Object.assign(this, { config, given: { ...given, activation: equations[given.activation] } });
     this.graph = new Graph(graph);
     this.tokenizer = new Tokenizer(tokenizer);
   }
@@ -111,17 +105,11 @@ class Model {
 
   #given = (path) => this.given[path] ?? this.parameters.get(path);
 
-  /** Read the parameters whose paths begin with one of these, where they are still in files. */
-  #load = (tick, ...starts) => this.files?.load((path) => starts.some((start) => path.startsWith(start)), this.#stored, tick);
-
   /** Run so many blocks; `tick` waits between them, and raises where nobody waits any more. */
   async #pass(run, layers, tick) {
     if (run.first) await this.#pass(run.base, Math.min(run.first, layers), tick);
-    await this.#load(() => tick(0), "W_");
-    if (layers === this.config.n_layer) await this.#load(tick, "gain", "bias");
     for (let layer = run.first; layer < layers; layer++) {
       const place = `blocks.${layer}`;
-      await this.#load(() => tick(layer / layers), `${place}.`);
       if (!run.values.has(`${place}.output`)) await tick(layer / layers);
       if (run.values.has(`${place}.output`)) continue;
       // Head by head, as the T x T numbers of all at once are many.
@@ -201,9 +189,7 @@ class Model {
     if (kind) await this.#pass(run, this.config.n_layer, tick);
     if (kind === "way") return this.#way(run, Number(number), carried);
     if (kind === "logits") return this.logits(run, Number(number));
-    if (name === "norms") return this.#norms(run, tick);
-    await this.#load(tick, path);
-    if (path !== "W_U") await this.#load(tick, path.replace(/\w+$/, ""));
+    if (name === "norms") return this.#norms(run);
     const W = run.look(path);
     const b = path === "W_U" ? null : run.look(path.replace(/W(_\w+)$/, "b$1"));
     const columns = [];
@@ -214,7 +200,6 @@ class Model {
 
   async #attention(run, layer, tick) {
     await this.#pass(run, layer, tick);
-    await this.#load(tick, `blocks.${layer}.attention`);
     const place = `blocks.${layer}.attention`;
     const carried = Object.entries(editedHeads(run.edits, this.given.n_head)[layer] ?? {}).flatMap(([head, names]) =>
       names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
@@ -236,8 +221,7 @@ class Model {
     return joinedNumbers(carried.map((path) => row.look(path)));
   }
 
-  async #norms(run, tick) {
-    await this.#load(tick, "blocks.", "gain", "bias");
+  #norms(run) {
     const blocks = Array.from({ length: this.config.n_layer }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
     const epsilon = new Nd(Float64Array.of(this.given.epsilon), [1]);
     return joinedNumbers([...blocks.flat(), ""].flatMap((place) => [run.look(`${place}gain`), run.look(`${place}bias`), epsilon]));
@@ -320,10 +304,12 @@ function serveModel() {
       products?.numbers.set(numbers);
       model = new Model(description, products?.numbers ?? numbers);
     },
-    choose: async ({ files, rules, graph }) => {
+    choose: async ({ files, rules, graph }, tick) => {
       const { described, stored } = await new Directory(files, rules).model(graph);
       products = Products.of(stored.count);
-      model = new Model(described, products?.numbers ?? stored.room(), stored);
+      const numbers = products?.numbers ?? stored.room();
+      await stored.readInto(numbers, tick);
+      model = new Model(described, numbers);
       return described;
     },
     open: ({ text, ablated }) => model.open(text, ablated),

@@ -1,6 +1,6 @@
 // A model's directory, opened in the page: config, tensors and tokenizer, by the tables and in the
-// sentences of attnlab/checkpoints/rules.py. Only headers and small files are read here; tensors are
-// described, and read when they are needed, see `StoredNumbers`.
+// sentences of the library, see attnlab/checkpoints/rules.py. All is checked before memory is taken and
+// tensors are read, in slices, by `StoredNumbers`.
 
 /** Why files are not a model that opens, in the library's words, which are English. */
 class FileError extends Error {}
@@ -93,7 +93,7 @@ class Directory {
   async config() {
     const { config: rules } = this.rules;
     const name = "config.json";
-    if (!this.has(name)) refuse(`there is no ${name} among the files`);
+    if (!this.has(name)) refuse(`there is no ${name} in the directory`);
     const settings = await this.json(name);
     const own = Object.entries(isObject(settings.auto_map) ? settings.auto_map : {}).find(([model]) => model.startsWith("AutoModel"));
     if (own)
@@ -235,7 +235,7 @@ class Directory {
     const isWhole = this.has(weights);
     if (!isWhole && !this.has(index)) {
       const told = this.#instead();
-      refuse(`there is no ${weights} (nor ${index}) among the files${told ? `, only ${told}` : ""}`);
+      refuse(`there is no ${weights} (nor ${index}) in the directory${told ? `, only ${told}` : ""}`);
     }
     const map = isWhole ? null : await this.#weightMap(index);
     const files = isWhole ? [weights] : [...new Set(map.values())].sort();
@@ -367,7 +367,7 @@ class Directory {
     if (this.has("vocab.txt")) refuse(this.rules.tokenizer.another);
     const found = sentence_piece.find(this.has);
     const next = found ? `${found} is SentencePiece's: it takes a tokenizer.json. ${how_to_convert}` : how_to_save;
-    refuse(`there is no tokenizer among the files: neither tokenizer.json, nor vocab.json and merges.txt, nor vocab.txt. ${next}`);
+    refuse(`there is no tokenizer in the directory: neither tokenizer.json, nor vocab.json and merges.txt, nor vocab.txt. ${next}`);
   }
 
   /** What vocab.json and merges.txt say, where both are there, or one and no tokenizer.json. */
@@ -375,7 +375,7 @@ class Directory {
     const there = ["vocab.json", "merges.txt"].map(this.has);
     if (!there.includes(true) || (there.includes(false) && this.has("tokenizer.json"))) return null;
     const lacking = ["vocab.json", "merges.txt"][there.indexOf(false)];
-    if (lacking) refuse(`there is no ${lacking} among the files`);
+    if (lacking) refuse(`there is no ${lacking} in the directory`);
     const vocab = await this.json("vocab.json");
     const lines = (await this.text("merges.txt")).split("\n");
     if (lines[0].startsWith("#version")) lines[0] = "";
@@ -575,7 +575,8 @@ class Directory {
       ...(config.scale_attn_by_inverse_layer_idx && Object.fromEntries(layers.map((n) => [`blocks.${n}.attention.layer_number`, n + 1]))),
       activation: rules.activations[config.activation_function].equation,
     };
-    const shapes = [...byPath].map(([path, { shape }]) => [path, shape]);
+    const isTurned = (path) => path === "W_U"; // as nn.Linear keeps it
+    const shapes = [...byPath].map(([path, { shape }]) => (isTurned(path) ? [path, shape.toReversed(), [1, shape[1]]] : [path, shape]));
     const { W_U, ...steps } = graph;
     if (config.tie_word_embeddings) steps.W_U = tensors.W_U;
     steps.final = steps.final.map((need) => need.replace(/^blocks\.\d+/, `blocks.${config.n_layer - 1}`));
@@ -585,12 +586,10 @@ class Directory {
 
 const CHUNK = 2 ** 24; // bytes of a file at a time
 
-/** The numbers of parameters in files, read as float32 when they are needed. */
+/** The numbers of parameters in files, which are read as float32. */
 class StoredNumbers {
-  #read = new Map(); // by path, promises
-
   constructor(directory, entries, copy) {
-    Object.assign(this, { directory, entries, copy, done: 0 });
+    Object.assign(this, { directory, entries, copy });
     this.count = [...entries.values()].reduce((sum, { shape }) => sum + sizeOf(shape), 0);
   }
 
@@ -603,40 +602,30 @@ class StoredNumbers {
     }
   }
 
-  /** Read those parameters whose paths satisfy a condition into `arrays`, by path; `tick` waits between them. */
-  async load(isNeeded, arrays, tick) {
+  /** Read all of them; `tick` waits between parts, and raises where nobody waits any more. */
+  async readInto(numbers, tick) {
+    let at = 0;
     for (const [path, entry] of this.entries) {
-      if (!isNeeded(path)) continue;
-      if (!this.#read.has(path)) this.#read.set(path, this.#readOne(path, entry, arrays.get(path)));
-      try {
-        await this.#read.get(path);
-      } catch (error) {
-        this.#read.delete(path);
-        throw error;
+      const start = at;
+      for await (const part of this.#partsOf(entry)) {
+        numbers.set(part, at);
+        at += part.length;
+        await tick(at / this.count);
       }
-      await tick?.(this.done / this.count);
+      if (path === "W_E" && this.copy) await this.#checkCopy(numbers.subarray(start, at), entry.name);
     }
   }
 
-  async #readOne(path, entry, array) {
-    const numbers = array.data.subarray(array.offset, array.offset + array.size);
+  async #checkCopy(W_E, name) {
     let at = 0;
-    for await (const part of this.#partsOf(entry)) {
-      numbers.set(part, at);
+    for await (const part of this.#partsOf(this.copy)) {
+      if (!part.every((x, n) => x === W_E[at + n]))
+        refuse(
+          `${this.copy.name} in the directory is not equal to ${name}, though its config ties the two. If the model has an output ` +
+            'matrix of its own, that should say "tie_word_embeddings": false',
+        );
       at += part.length;
     }
-    if (path === "W_E" && this.copy) {
-      at = 0;
-      for await (const part of this.#partsOf(this.copy)) {
-        if (!part.every((x, n) => x === numbers[at + n]))
-          refuse(
-            `${this.copy.name} in the directory is not equal to ${entry.name}, though its config ties the two. If the model has an output ` +
-              'matrix of its own, that should say "tie_word_embeddings": false',
-          );
-        at += part.length;
-      }
-    }
-    this.done += at;
   }
 
   /** A tensor's numbers as float32, part by part. */
@@ -645,8 +634,9 @@ class StoredNumbers {
       const bytes = await this.directory.bytes(file, from, Math.min(from + CHUNK, end));
       if (bytes.length !== Math.min(CHUNK, end - from)) refuse(`${file} was changed after it was opened; open it again`);
       const numbers = FLOATS[dtype](bytes.buffer);
-      // 0 times a number is 0, and NaN if the number isn't finite.
-      if (numbers.reduce((sum, x) => sum + 0 * x, 0) !== 0) refuse(`${name} in ${file} holds NaN or infinite numbers`);
+      let sum = 0; // 0 times a number is 0, and NaN if the number isn't finite
+      for (let n = 0; n < numbers.length; n++) sum += 0 * numbers[n];
+      if (sum !== 0) refuse(`${name} in ${file} holds NaN or infinite numbers`);
       yield numbers;
     }
   }
