@@ -17,6 +17,7 @@ from conftest import MODELS, REFERENCE, RELATIVES, Watched
 from pages import until
 from safetensors.numpy import load_file, save_file
 
+import attnlab
 from attnlab import GPT2, GPT2Config, Tokenizer, Trace, at
 from attnlab.checkpoints.checkpoint import save_parameters
 from attnlab.errors import AttnlabError, InvalidValueError
@@ -105,7 +106,7 @@ def untied(directory: Path) -> Path:
 
 def choose(page: Any, directory: Path, *others: Path) -> None:
     """Open the files of a directory in a page."""
-    files = [file for file in directory.iterdir() if file.suffix != ".npz"]
+    files = [file for file in directory.iterdir() if file.is_file() and file.suffix != ".npz"]
     page.locator("#files").set_input_files([*files, *others])
     idle(page)
 
@@ -570,3 +571,76 @@ def refusing(browser: Any, pocket: GPT2, tmp_path_factory: pytest.TempPathFactor
     until(page, "document.querySelector('.readout data') !== null")
     yield page
     page.close()
+
+
+# ---- seed, progress, cancel ----------------------------------------------------------------------
+
+
+def test_a_seed_repeats_what_is_generated(pocket: GPT2, play: Play) -> None:
+    page = play(pocket)
+    found = []
+    for seed in ("7", "7", "8"):
+        page.locator("#seed").fill(seed)
+        page.locator("#write").click()
+        until(page, "document.querySelectorAll('#sampled li').length === 10")
+        idle(page)
+        found.append(page.locator("#prompt").input_value())
+        page.locator("#back").click()
+        idle(page)
+    assert found[0] == found[1] != found[2]
+    page.locator("#seed").fill("-1")
+    page.locator("#write").click()
+    assert page.evaluate("document.querySelector('#seed').matches(':invalid')")
+    assert page.locator("#sampled").inner_text() == ""
+
+
+def test_progress_is_shown_and_what_runs_is_cancelled(pocket: GPT2, play: Play) -> None:
+    page = play(pocket)
+    idle(page)
+    assert not page.locator("#working").is_visible()
+    shares = page.evaluate(
+        """async () => {
+            const shares = [];
+            const hear = tellProgress;
+            tellProgress = (share) => { shares.push(share); hear(share); };
+            await source.generate({ ids: [1, 2], ablated: [] }, { count: 20, temperature: 0 });
+            return shares;
+        }"""
+    )
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    assert len(shares) > 20
+    page.evaluate("tellProgress(0.4)")
+    page.locator("#working").wait_for(state="visible")
+    assert page.locator("#progress").evaluate("(bar) => bar.value") == 0.4
+    page.evaluate("tellProgress(1)")
+    assert not page.locator("#working").is_visible()
+    page.locator("#count").fill("100")
+    page.evaluate("byId('write').click(); setTimeout(() => byId('cancel').click(), 20)")
+    until(page, "document.querySelector('#told').textContent === 'Cancelled.'")
+    idle(page)
+    assert page.locator("#prompt").input_value() == "The dog chased the ball, but it"
+    ask(page, "The hen")
+    assert page.locator("#told").inner_text() == ""
+    # Numbers that are still computed: back to the text before.
+    page.evaluate("tellProgress(0.5)")
+    page.evaluate("byId('cancel').click()")
+    until(page, "byId('prompt').value === 'The dog chased the ball, but it'")
+    idle(page)
+
+
+def test_another_model_takes_the_page(pocket: GPT2, play: Play) -> None:
+    page = play(pocket)
+    ask(page, "the hen in")
+    choose(page, REFERENCE / "sharded")
+    model = model_named("sharded")
+    wanted = [token.probability for token in model.trace("the hen in").next_tokens(5)]
+    until(page, f"Math.abs(+document.querySelector('.next data').value - {wanted[0]}) < 1e-5")
+    assert page.locator("#summary").inner_text().startswith("3 layers × 2 heads")
+    assert page.locator("#back").is_disabled()
+    page.locator("#write").click()
+    until(page, "document.querySelectorAll('#sampled li').length > 0")
+    idle(page)
+    choose(page, Path(attnlab.__file__).parent / "pocket")
+    until(page, "document.querySelector('#summary').textContent.startsWith('2 layers × 4 heads')")
+    idle(page)
