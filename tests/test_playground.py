@@ -644,3 +644,20 @@ def test_another_model_takes_the_page(pocket: GPT2, play: Play) -> None:
     choose(page, Path(attnlab.__file__).parent / "pocket")
     until(page, "document.querySelector('#summary').textContent.startsWith('2 layers × 4 heads')")
     idle(page)
+
+
+def test_it_runs_in_a_notebooks_frame(pocket: GPT2, browser: Any, tmp_path: Path) -> None:
+    frame = pocket.playground()
+    assert frame is not None
+    outer = tmp_path / "notebook.html"
+    outer.write_text(f"<!doctype html>{frame._repr_html_()}", encoding="utf-8")
+    page = browser.new_page()
+    page.goto(outer.as_uri())
+    inner = page.frames[1]
+    until(inner, "document.querySelector('.readout data') !== null")
+    ask(inner, "The hen saw the cat")
+    wanted = pocket.trace("The hen saw the cat").next_tokens(1)[0].probability
+    until(inner, f"Math.abs(+document.querySelector('.next data').value - {wanted}) < 1e-5")
+    choose(inner, REFERENCE / "odd")
+    until(inner, "document.querySelector('#summary').textContent.startsWith('3 layers')")
+    page.close()

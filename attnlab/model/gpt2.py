@@ -26,7 +26,7 @@ from attnlab.forward.edits import Edit, check_paths
 from attnlab.forward.parameters import Parameters, parameter_count
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
-from attnlab.support.checks import as_flag, as_numpy, check_kind, errors_of
+from attnlab.support.checks import as_count, as_flag, as_numpy, check_kind, errors_of
 from attnlab.support.files import as_path, make_directory, write_whole
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import MODEL, Message
@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # what not every model needs is imported where it is used
     from attnlab.model.explorer import Explorer
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import SamplingSettings
+    from attnlab.views.notebook import Frame
 
 
 WITHOUT_A_NETWORK = 'The model "pocket" comes with attnlab and needs no network'
@@ -444,11 +445,12 @@ class GPT2:
 
     def playground(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None = None,
         text_or_ids: str | ArrayLike | Tokens | None = None,
         *,
         language: str | None = None,
-    ) -> None:
+        height: int = 720,
+    ) -> Frame | None:
         """Write a page that holds the model and runs it: all that `explore` does, in one file.
 
         It opens from disk in any browser, with no network and nothing installed. The file is
@@ -456,9 +458,11 @@ class GPT2:
 
         Parameters
         ----------
-        path : such as "pocket.html"
+        path : such as "pocket.html"; None for a frame, which a notebook shows. The frame needs no
+            server, and is stored in the notebook
         text_or_ids : what it opens with, as `trace` takes it; None for a sentence
         language : "en" or "zh", Chinese; None for the reader's, as `Trace.to_html` takes it
+        height : of the frame, in pixels
 
         Raises
         ------
@@ -467,15 +471,21 @@ class GPT2:
         """
         from attnlab.checkpoints.rules import rules
         from attnlab.views.language import language_of
+        from attnlab.views.notebook import Frame
         from attnlab.views.page.page import START, checked_file
         from attnlab.views.page.playground import playground
 
-        file, language = checked_file(path), language_of(language)
+        file = None if path is None else checked_file(path)
+        language, height = language_of(language), as_count(height, "height", least=1)
         tokenizer = self.tokenizer.as_data()
         if text_or_ids is None:
             text_or_ids = self.tokenizer.encode(START)[: self.config.n_positions]
         trace = self.trace(text_or_ids)
-        write_whole(file, playground(trace, tokenizer, rules(), language).encode())
+        page = playground(trace, tokenizer, rules(), language)
+        if file is None:
+            return Frame(page, "The playground", height, "model.playground('model.html')")
+        write_whole(file, page.encode())
+        return None
 
     def __repr__(self) -> str:
         config = self.config
