@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import MODELS, REFERENCE, RELATIVES, Watched
-from pages import until
+from pages import to_cell, until
 from safetensors.numpy import load_file, save_file
 
 import attnlab
@@ -162,6 +162,10 @@ def changes_of(model: GPT2) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     places = [f"blocks.{layer}.attention" for layer in range(end + 1)]
     scales = {f"{place}.scale": numbers.get(f"{place}.layer_number", 1.0) for place in places}
     yield [["mask"]], {"mask": True}
+    by_hand = np.tri(len(model.tokenizer.encode(TEXT)), dtype=bool)
+    by_hand[2, 1], by_hand[0, 2] = False, True
+    cells = [0, last, "mask", "flip", 2, 1, 0, 2, 0, 1000]
+    yield [cells], {f"{first}.attention.heads.{last}.mask": by_hand}
     yield [["root"], [end, last, "weights", 150]], scales | {f"{of_last}.weights": scaled}
     other = [*reversed(model.tokenizer.encode(TEXT))]
     for step in STEPS:
@@ -661,3 +665,51 @@ def test_it_runs_in_a_notebooks_frame(pocket: GPT2, browser: Any, tmp_path: Path
     choose(inner, REFERENCE / "odd")
     until(inner, "document.querySelector('#summary').textContent.startsWith('3 layers')")
     page.close()
+
+
+def test_a_mask_is_drawn_by_hand(pocket: GPT2, play: Play) -> None:
+    page = play(pocket)
+    ask(page, "The hen saw the cat")
+    T = len(pocket.tokenizer.encode("The hen saw the cat"))
+    page.locator(".grid >> nth=0 >> .map >> nth=6").click()
+    mask = np.tri(T, dtype=bool)
+
+    def shows(words: str) -> None:
+        edits = {} if mask.all() else {"blocks.1.attention.heads.2.mask": mask}
+        trace = pocket.trace("The hen saw the cat").edited(edits)
+        idle(page)
+        assert " ".join(page.locator("#ablated").inner_text().split()) == words
+        logits = page.evaluate(f"source.step(traces[0], 'logits.{T - 1}').then((x) => [...x])")
+        assert np.allclose(logits, trace.next_logits, atol=1e-4)
+        weights = page.evaluate("[...matrixOf(views[0], { ...selection, step: 'weights' })]")
+        assert np.allclose(weights, head(trace).ravel(), atol=1e-5)
+
+    def head(trace: Trace) -> Any:
+        return trace.blocks[1].attention.heads[2].weights
+
+    to_cell(page, T - 1, 1)
+    page.keyboard.press("m")
+    mask[T - 1, 1] = False
+    shows("Changed: layer 1, head 2: 1 cell of the mask ×")
+    to_cell(page, 1, 3)
+    page.keyboard.press("m")
+    mask[1, 3] = True
+    shows("Changed: layer 1, head 2: 2 cells of the mask ×")
+    page.locator("#changes summary").click()
+    to_cell(page, T - 1, 1)
+    until(page, "byId('cell-toggle').ariaPressed === 'true'")
+    until(page, "location.hash.includes('mask.flip')")
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    until(page, "document.querySelectorAll('#ablated button').length === 1")
+    shows("Changed: layer 1, head 2: 2 cells of the mask ×")
+    to_cell(page, T - 1, 1)
+    page.keyboard.press("m")
+    mask[T - 1, 1] = True
+    shows("Changed: layer 1, head 2: 1 cell of the mask ×")
+    to_cell(page, 0, 0)
+    page.keyboard.press("m")
+    until(page, "document.querySelector('#told').textContent !== ''")
+    assert page.locator("#told").inner_text() == "The mask leaves query 0 no key to attend to."
+    shows("Changed: layer 1, head 2: 1 cell of the mask ×")

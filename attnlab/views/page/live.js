@@ -233,6 +233,34 @@ function changeStep(step, how, ...ids) {
   look(text, how === 100 ? others : [...others, [...place, how, ...ids]]);
 }
 
+/** The cell of the open head's mask that is pointed at or selected, [query, key], in the last trace. */
+function cellOfMask() {
+  const { query, key } = placeTold();
+  const { number } = traces.at(-1);
+  const cell = [places.queries[query]?.[number], places.keys[key]?.[number]];
+  return cell.every(Number.isInteger) ? cell : null;
+}
+
+/** The cells of the open head's mask that are switched, as [query, key]. */
+function switchedCells() {
+  const { layer, head } = selection;
+  const change = wanted.ablated.find((change) => change.slice(0, 4).join() === [layer, head, "mask", "flip"].join()) ?? [];
+  return Array.from({ length: (change.length - 4) / 2 }, (_, n) => change.slice(4 + 2 * n, 6 + 2 * n));
+}
+
+/** Switch a cell of the open head's mask: let the query attend to the key, or not. */
+function switchCell() {
+  const cell = cellOfMask();
+  if (!cell) return;
+  const { layer, head } = selection;
+  const place = [layer, head, "mask", "flip"];
+  const before = switchedCells();
+  const others = before.filter((other) => other.join() !== cell.join());
+  const cells = others.length < before.length ? others : [...before, cell];
+  const kept = wanted.ablated.filter((change) => change.slice(0, 4).join() !== place.join());
+  look(wanted.text, cells.length ? [...kept, [...place, ...cells.flat()]] : kept);
+}
+
 /** Mark what is ablated or changed: in a list, in the maps and at the open head. */
 function markAblated() {
   const { ablated } = wanted;
@@ -273,6 +301,7 @@ function markToggles() {
   byId("mlp-toggle").ariaPressed = String(isAmong(wanted.ablated, [layer]));
   const found = wanted.ablated.find((change) => change.slice(0, 3).join() === [layer, head, byId("changed-step").value].join());
   showFactor(found && found[3] !== "of" ? found[3] : 100);
+  byId("cell-toggle").ariaPressed = String(isAmong(switchedCells(), cellOfMask() ?? []));
   byId("patch").disabled = looks.length < 2 || source.hasEnded;
   for (const name of ["mask", "root"]) byId(`${name}-toggle`).checked = isAmong(wanted.ablated, [name]);
   byId("mlp-toggle").textContent = say("Ablate the MLP of layer {layer}", { layer });
@@ -303,6 +332,7 @@ function makeChanges(button) {
     { id: "changes" },
     make("summary", {}, say("Change a step")),
     make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Take it from the text before"), patch)),
+    make("div", { class: "controls" }, button("cell-toggle", say("Switch the selected cell of the mask (M)"), switchCell)),
     make("div", { class: "controls" }, toggleOf("mask", say("Lift the causal mask")), toggleOf("root", say("Switch √Dk off"))),
   );
 }
@@ -423,6 +453,9 @@ function makeExplorer() {
     ),
     make("div", { id: "change" }),
   );
+  byId("heatmaps").addEventListener("keydown", ({ key, ctrlKey, altKey, metaKey }) => {
+    if (key.toLowerCase() === "m" && !ctrlKey && !altKey && !metaKey && !source.hasEnded) switchCell();
+  });
   // S ablates a head that has focus, in the grid or in its map.
   for (const id of ["grids", "heatmaps"])
     byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {
@@ -432,7 +465,7 @@ function makeExplorer() {
     });
   // Any change of the open head changes its title.
   const opened = new MutationObserver(markToggles);
-  for (const id of ["head-title", "strips", "sums"]) opened.observe(byId(id), { childList: true });
+  for (const id of ["head-title", "strips", "sums", "strongest"]) opened.observe(byId(id), { childList: true });
   showSettings();
   looks.push(...description.traces);
   prompt.value = looks[0].text;

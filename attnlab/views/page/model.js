@@ -15,6 +15,12 @@ function causalMask(T, cached) {
   return new Nd(seen, [T, cached + T]);
 }
 
+/** The mask of a text with changes, before heads' own. */
+const maskOf = (T, changes) => {
+  const causal = causalMask(T, 0);
+  return changes.some(([what]) => what === "mask") ? new Nd(causal.data.fill(1), causal.shape) : causal;
+};
+
 /** Keys or values of one layer, of so many tokens; those that follow are put behind them. */
 class Cache {
   constructor(capacity) {
@@ -43,6 +49,7 @@ function editsOf(changes, lookAt, rootless) {
     if (head === undefined) return [[`blocks.${layer}.mlp.output`, 0]];
     const path = `blocks.${layer}.attention.heads.${head}.${step ?? "context"}`;
     if (step === undefined) return [[path, 0]];
+    if (how === "flip") return [[path, (mask) => flipped(mask, ids)]];
     if (how !== "of") return [[path, (x) => nd.multiply(x, how / 100)]];
     const taken = (x) => {
       checkSameLength(ids.length, x.shape[0]); // they are not where it generates
@@ -51,6 +58,24 @@ function editsOf(changes, lookAt, rootless) {
     return [[path, taken]];
   });
   return Object.fromEntries(pairs);
+}
+
+/** A mask with cells switched: positions of queries and keys, in turn, where it has them. */
+function flipped(mask, cells) {
+  const [T, Tk] = mask.shape;
+  const made = new Nd(mask.numbers().slice(), mask.shape);
+  for (let n = 0; n < cells.length; n += 2) {
+    const [row, key] = [cells[n] - (Tk - T), cells[n + 1]]; // the keys of earlier tokens may be cached
+    if (row >= 0 && row < T && key < Tk) made.data[row * Tk + key] ^= 1;
+  }
+  return made;
+}
+
+/** Refuse a mask, switched by hand, that leaves a query without a key. */
+function checkSeeing(mask) {
+  const [T, Tk] = mask.shape;
+  for (let i = 0; i < T; i++)
+    if (!mask.data.subarray(i * Tk, (i + 1) * Tk).includes(1)) throw new Refusal("The mask leaves query {i} no key to attend to.", { i });
 }
 
 function checkSameLength(there, here) {
@@ -175,6 +200,7 @@ class Model {
   open(text, ablated) {
     const ids = this.idsOf(text);
     for (const [, , , how, ...others] of ablated) if (how === "of") checkSameLength(others.length, ids.length);
+    for (const [, , , how, ...cells] of ablated) if (how === "flip") checkSeeing(flipped(maskOf(ids.length, ablated), cells));
     const { edits } = this.trace(ids, ablated);
     const tokens = this.tokenizer.tokens(ids);
     return { ids, text: this.#text(ids), tokens, notes: notesOn(tokens), edited: editedHeads(edits, this.given.n_head), paths: Object.keys(edits) };
