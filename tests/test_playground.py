@@ -80,7 +80,7 @@ def test_its_numbers_are_the_librarys(name: str, play: Play) -> None:
             *(f"attention.{layer}" for layer in range(layers)),
             *(f"way.{place}" for place in (0, T - 1)),
             *(f"logits.{place}" for place in (0, T - 1)),
-            "norms",
+            *("norms", "stream", "story"),
             *(f"columns.blocks.{layers - 1}.{name}.1.3" for name in WITH_COLUMNS),
             "columns.W_U.3.5",
         ]
