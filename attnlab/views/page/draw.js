@@ -43,6 +43,13 @@ const boxedTable = (caption, ...parts) =>
     tableOf(caption, ...parts),
   );
 
+/** A bar as long as a share. */
+function barOf(share, kind = "") {
+  const bar = make("span", { class: `bar ${kind}` });
+  bar.style.setProperty("--share", share);
+  return bar;
+}
+
 const byId = (id) => document.getElementById(id);
 
 function format(x, digits = 4) {
@@ -60,6 +67,13 @@ function fixed(x, digits) {
 /** A number as the reader sees it, with all its digits beside it for programs. */
 const number = (x, digits = 6) => make("data", { value: String(x) }, format(x, digits));
 
+/** A symbol as it is in Lab, and as a word in Look, where they differ. */
+function inBothDepths(symbol) {
+  const word = wordOf(symbol);
+  if (word === symbol) return [symbol];
+  return [make("span", { class: "symbol-of" }, symbol), make("span", { class: "word-of" }, word)];
+}
+
 /** A token's symbol; the Ġ that stands for a space steps back. */
 function symbolOf(symbol) {
   const [head, tail] =
@@ -68,8 +82,23 @@ function symbolOf(symbol) {
     "bdi",
     { class: "symbol" },
     ...(head ? [make("span", { class: "space" }, head)] : []),
-    tail,
+    ...inBothDepths(tail),
   );
+}
+
+// The bytes without a character of their own in a token's symbol, which has those from 256 on instead.
+const WITHOUT_SYMBOL = [...Array(256).keys()].filter((byte) => byte < 33 || (byte > 126 && byte < 161) || byte === 173);
+
+/** A token's text without the space before it; its symbol if that is part of a character. */
+function wordOf(symbol) {
+  const bytes = [...symbol].map((character) => {
+    const code = character.codePointAt(0);
+    return code < 256 ? code : WITHOUT_SYMBOL[code - 256];
+  });
+  if (bytes.includes(undefined)) return symbol;
+  const text = new TextDecoder().decode(Uint8Array.from(bytes));
+  if (text.includes("�")) return symbol;
+  return text.trim() || (text.includes("\n") ? "⏎" : "␣");
 }
 
 /** A position in each of some traces, in words. */

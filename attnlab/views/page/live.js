@@ -117,6 +117,9 @@ async function showLooks() {
   const figure = [...byId("heatmaps").children].findIndex((one) => one.contains(focused));
   wantLast();
   const opened = openTraces(looks.slice(byId("compare").checked ? -2 : -1));
+  if (traces.at(-1).ids.join() !== before && isLook()) isHeadChosen = false;
+  showPicture();
+  openStory();
   followChange();
   markLook();
   const shown = traces;
@@ -285,11 +288,14 @@ function markViews() {
     mark(part, isAblated(own[part.dataset.trace]), part.querySelector(".chain"));
 }
 
+// Texts that the pocket model was trained to continue.
+const EXAMPLES = ["The dog chased the ball, but it", "It’s very hot in summer. Swimming is", "Say: lamp two happy. Again: lamp two"];
+
 // ---- the explorer's controls ---------------------------------------------------------------------
 
 function makeExplorer() {
   const button = (id, words, act) => {
-    const made = make("button", { type: "button", id }, words);
+    const made = make("button", { type: "button", ...(id && { id }) }, words);
     made.addEventListener("click", act);
     return made;
   };
@@ -305,6 +311,8 @@ function makeExplorer() {
   const compare = make("input", { type: "checkbox", id: "compare" });
   compare.addEventListener("change", showLooks);
   const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
+  const isPocket = Object.keys(description.traces[0].card).length > 0;
+  const examples = isPocket ? EXAMPLES : [];
   document.querySelector("main").prepend(
     make(
       "section",
@@ -316,6 +324,11 @@ function makeExplorer() {
         prompt,
         make("p", { id: "unsent", role: "status" }, say("not shown yet: press Enter")),
         button("look", say("Show"), lookAtPrompt),
+      ),
+      make(
+        "p",
+        { id: "examples" },
+        ...examples.map((text) => button("", text, () => look({ text }, wanted.ablated))),
       ),
       make("p", { id: "told", role: "status" }),
       make(
