@@ -324,7 +324,7 @@ def test_the_text_flows_through_stage_by_stage(ball: Trace, look: Look) -> None:
     page = look(ball, reduced_motion="reduce")
     words = page.locator("#stage-words")
     page.locator("#play").click()  # shows the first stage, and does not move on
-    assert words.inner_text() == "Embedding: each of the 8 tokens becomes a vector of 48 numbers."
+    assert words.inner_text() == "Embedding: each of the 8 tokens becomes a vector of 128 numbers."
     assert page.evaluate("playing.timer") is None
     page.locator("#later").click()
     weights = np.stack([np.tril(head.weights, -1) for head in ball.blocks[0].attention.heads])

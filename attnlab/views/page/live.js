@@ -328,7 +328,12 @@ function makeExplorer() {
       make(
         "p",
         { id: "examples" },
-        ...examples.map((text) => button("", text, () => look({ text }, wanted.ablated))),
+        ...examples.map((text) =>
+          button("", text, () => {
+            prompt.value = text;
+            lookAtPrompt();
+          }),
+        ),
       ),
       make("p", { id: "told", role: "status" }),
       make(

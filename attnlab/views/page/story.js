@@ -59,7 +59,8 @@ function sentencesOf(trace, { ids, before }, { key, weight, word, after }) {
       : after[word] < before[word]
         ? sayParts("Without this head, “{word}” falls from {then} to {now}.", effect)
         : sayParts("Without this head, “{word}” rises from {then} to {now}.", effect);
-  return [...looks, " ", ...without];
+  const between = document.documentElement.lang.startsWith("zh") ? "" : " ";
+  return [...looks, between, ...without];
 }
 
 /** Tell the story of a trace; returns its heads once it is known, none if there is no story. */
