@@ -1,7 +1,7 @@
 """What the picture of the whole model shows beyond attention's packs.
 
-    "stream"    the norms of each token's rows in the residual stream, and of what MLPs add to it
-    "story"     what ablating the heads that matter does to the most probable next tokens
+"stream"    the norms of each token's rows in the residual stream, and of what MLPs add to it
+"story"     what ablating the heads that matter does to the most probable next tokens
 """
 
 from __future__ import annotations

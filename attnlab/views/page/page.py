@@ -48,7 +48,8 @@ PRODUCT = "product.wasm"
 COMPUTING = ("arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
 SHOWING = (
     *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
-    *("heatmap.js", "strips.js", "explain.js", "arithmetic.js", "way.js", "story.js", "picture.js", "page.js"),
+    *("heatmap.js", "strips.js", "explain.js", "arithmetic.js", "way.js", "story.js", "picture.js"),
+    "page.js",
 )
 SCRIPTS = (*COMPUTING, *SHOWING)
 LIVE_SCRIPTS = (*COMPUTING, "server.js", *SHOWING, "change.js", "live.js", "passage.js")

@@ -191,6 +191,7 @@ function makePicture(view) {
     const thick = (norm) => 1.5 + Math.min(14, 0.4 * line) * (norm / largest);
     const [ink, raised, accent, band, flow] = ["muted", "raised", "accent", "band", "flow"].map(inkOf);
     const hot = palette.at(-1);
+    next.style.setProperty("--hot", hot);
     context.save();
     context.beginPath();
     context.rect(0, 0, until, height);
