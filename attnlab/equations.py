@@ -121,7 +121,7 @@ def concat(context: Array) -> Array:
 
 
 def head_output(context: Array, W_O: Array) -> Array:
-    return context @ W_O  # (Tq, D), one head's share
+    return context @ W_O  # (Tq, D), one head's contribution
 
 
 # ---- the residual stream, and the MLP ------------------------------------------------------------
@@ -133,8 +133,8 @@ def head_output(context: Array, W_O: Array) -> Array:
 # output = residual(mid, mlp.output)                    of the block, the next block's input
 
 
-def residual(stream: Array, written: Array, dropout: Array | None) -> Array:
-    return stream + dropped(written, dropout)  # (T, D)
+def residual(stream: Array, update: Array, dropout: Array | None) -> Array:
+    return stream + dropped(update, dropout)  # (T, D)
 
 
 def activated(hidden: Array, activation: Activation) -> Array:
@@ -202,7 +202,7 @@ def next_logits(final: Array, W_U: Array) -> Array:
     return final[..., -1, :] @ W_U  # (vocab,)
 
 
-# ---- one head: its part of a step of all heads -------------------------------------------------
+# ---- one head of a multi-head step ---------------------------------------------------------------
 
 
 def columns_of_head(x: Array, head: int, n_head: int) -> Array:
@@ -215,12 +215,12 @@ def rows_of_head(W_O: Array, head: int, n_head: int) -> Array:
     return W_O[head * width : (head + 1) * width]  # (H·Dv, D) -> (Dv, D)
 
 
-def one_of_heads(x: AnyArray, head: int, n_head: int) -> AnyArray:
+def head_slice(x: AnyArray, head: int, n_head: int) -> AnyArray:
     shape = (*x.shape[:-3], n_head, *x.shape[-2:])  # heads may share one mask
     return (x if x.shape == shape else np.broadcast_to(x, shape))[..., head, :, :]
 
 
-def all_of_it(x: Value, head: int, n_head: int) -> Value:
+def shared(x: Value, head: int, n_head: int) -> Value:
     return x
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Coefficients of rational approximations (numerator, denominator), highest power first.
+# Numerator and denominator of rational approximations: coefficients, highest power first.
 NEAR = (
     (
         *(1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2),
@@ -31,9 +31,9 @@ FAR = (
         *(4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3),
     ),
 )
-BORDER = 0.46875
+THRESHOLD = 0.46875  # NEAR is used up to it, FAR above
 
-# erf(x) is 1 in float64 for larger x.
+# erf(x) rounds to 1 in float64 for larger x.
 LARGEST = 6.0
 
 
@@ -50,30 +50,33 @@ def erf(x: NDArray[Any]) -> NDArray[Any]:
 
     Notes
     -----
-    x · NEAR(x²) near 0, elsewhere 1 - exp(-x²) · FAR(|x|) with the sign of x. FAR is fitted to |x|
-    up to 4; beyond, exp(-x²) is negligible.
+    x · NEAR(x²) for |x| up to THRESHOLD, above it 1 - exp(-x²) · FAR(|x|) with the sign of x. FAR
+    is fitted to |x| up to 4; beyond, exp(-x²) is negligible.
 
     Source: W. J. Cody, "Rational Chebyshev Approximations for the Error Function" (1969), in the
     form of his `CALERF` (1990).
     """
-    distance = np.minimum(np.abs(x), LARGEST)
-    square = np.square(distance)
-    near = distance * quotient(square, *NEAR)
-    far = 1.0 - np.exp(-square) * quotient(distance, *FAR)
-    values: NDArray[Any] = np.copysign(np.where(distance <= BORDER, near, far), x)
+    magnitude = np.minimum(np.abs(x), LARGEST)
+    square = np.square(magnitude)
+    near = magnitude * rational(square, *NEAR)
+    far = 1.0 - np.exp(-square) * rational(magnitude, *FAR)
+    values: NDArray[Any] = np.copysign(np.where(magnitude <= THRESHOLD, near, far), x)
     return values
 
 
-def quotient(x: NDArray[Any], above: Sequence[float], below: Sequence[float]) -> NDArray[Any]:
-    """The quotient of two polynomials."""
-    values: NDArray[Any] = polynomial(x, above)
-    values /= polynomial(x, below)
+def rational(
+    x: NDArray[Any], numerator: Sequence[float], denominator: Sequence[float]
+) -> NDArray[Any]:
+    """A rational function, the quotient of two polynomials."""
+    values: NDArray[Any] = polynomial(x, numerator)
+    values /= polynomial(x, denominator)
     return values
 
 
-def polynomial(x: NDArray[Any], factors: Sequence[float]) -> NDArray[Any]:
-    highest, second, *others = factors
+def polynomial(x: NDArray[Any], coefficients: Sequence[float]) -> NDArray[Any]:
+    """A polynomial by Horner's method."""
+    highest, second, *others = coefficients
     total = highest * x + second
-    for factor in others:
-        total = total * x + factor
+    for coefficient in others:
+        total = total * x + coefficient
     return total

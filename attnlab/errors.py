@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 
-# The longest word that a message shows in full.
+# Longer words in a message are shortened.
 LONGEST = 180
 
-# The longest message.
 LONGEST_MESSAGE = 2000
 
 
@@ -27,14 +26,14 @@ class AttnlabError(Exception):
 
 
 def _escaped(text: str) -> str:
-    """The text with unprintable characters escaped, except line ends."""
+    """Escape unprintable characters except line ends."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
 
 
 def _shortened(text: str) -> str:
-    """The text without the middle of long words, and of the whole if it is too long."""
+    """Cut the middle out of long words, and out of the text if it is still too long."""
     half = LONGEST // 2
     text = re.sub(rf"(\S{{{half}}})\S{{{LONGEST - 2 * half},}}(\S{{{half}}})", r"\1…\2", text)
     half = LONGEST_MESSAGE // 2
@@ -50,7 +49,7 @@ class InvalidTypeError(AttnlabError, TypeError):
 
 
 class OutOfRangeError(AttnlabError, IndexError):
-    """A layer, head or position doesn't exist."""
+    """No layer, head or position has the given index."""
 
 
 class UnknownParameterError(AttnlabError, KeyError):
@@ -60,7 +59,7 @@ class UnknownParameterError(AttnlabError, KeyError):
 
 
 class UnknownMeasureError(AttnlabError, KeyError):
-    """An atlas doesn't have the measure."""
+    """The atlas doesn't have the given measure."""
 
     __str__ = Exception.__str__
 
@@ -114,7 +113,7 @@ class WorkerError(AttnlabError, RuntimeError):
 
 
 def quoted(value: object, longest: int = 80) -> str:
-    """A value for an error message: its repr, shortened if long, or its type."""
+    """Format a value for an error message: its repr, shortened, or its type if that fails."""
     try:
         text = repr(value)
     except Exception:  # e.g. an integer with 5,000 digits

@@ -22,7 +22,7 @@ from attnlab import Trace
 from attnlab.corpus import Atlas
 from attnlab.corpus.run import LOCK
 from attnlab.pocket.grammar import sample
-from attnlab.support.files import IS_ASIDE, held
+from attnlab.support.files import IS_TEMPORARY, locked
 
 MEASURES = ("induction", "entropy", "writer", "loss")
 
@@ -63,7 +63,9 @@ def main(top: Path) -> None:
     for directory in killed_at_each_write(top, run):
         kills += 1
         assert bits(run(directory)) == unbroken
-        assert not [name for name in os.listdir(directory) if IS_ASIDE.match(name) or name == LOCK]
+        assert not [
+            name for name in os.listdir(directory) if IS_TEMPORARY.match(name) or name == LOCK
+        ]
     print(kills)
 
 
@@ -71,7 +73,7 @@ if __name__ == "__main__":
     if "--once" in sys.argv:
         run(Path(sys.argv[1]), 400)
     elif "--forked" in sys.argv:
-        with held(Path(sys.argv[1]) / LOCK):
+        with locked(Path(sys.argv[1]) / LOCK):
             worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
             worker.start()
             print(worker.pid, flush=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from attnlab import figures
+from attnlab import figures, pictures
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "book"))
 
@@ -30,6 +30,8 @@ __all__ = [
     "holds",
     "run",
 ]
+
+PICTURES = ("arrows", "curves", "heatmap", "plane", "points")
 
 CHANGED = "You changed the input: the published figures are for\n"
 
@@ -74,13 +76,18 @@ def changed(script: str, changes: dict[str, str]) -> str:
     return script
 
 
-def run(number: str, changes: dict[str, str]) -> Chapter:
-    """Run a chapter with pieces of its text replaced."""
+def run(number: str, changes: dict[str, str], *, draws: bool = False) -> Chapter:
+    """Run a chapter with pieces of its text replaced; pictures take longer than all the rest."""
     file = file_of(number)
     script = changed(file.read_text(encoding="utf-8"), changes)
     chapter, printed = Chapter(__name__="__main__"), io.StringIO()
     pocket = mock.patch.dict(os.environ, ATTNLAB_MODEL="pocket")
-    with pocket, contextlib.redirect_stdout(printed):
+    undrawn = mock.patch.multiple(pictures, **dict.fromkeys(PICTURES, mock.DEFAULT))
+    with (
+        pocket,
+        contextlib.redirect_stdout(printed),
+        contextlib.nullcontext() if draws else undrawn,
+    ):
         exec(compile(script, file, "exec"), chapter)
     chapter.printed = printed.getvalue()
     return chapter
@@ -93,7 +100,7 @@ def as_it_is(number: str) -> Chapter:
 
 def holds(number: str, told: bool, changes: dict[str, str]) -> None:
     """A changed chapter runs on, and says that published figures are for another input if so."""
-    chapter = run(number, FASTER.get(number, {}) | changes)
+    chapter = run(number, FASTER.get(number, {}) | changes, draws=True)
     assert len(chapter.printed.splitlines()) > 20
     assert (CHANGED in chapter.printed) == told
     assert "NOT agree" not in chapter.printed

@@ -47,6 +47,11 @@ def change_tensors(directory: Path, change: Callable[[Tensors], Tensors | None])
     return file
 
 
+def put_tensors(directory: Path, tensors: Tensors) -> Path:
+    """Add tensors to `model.safetensors`, or put them in the place of those it has."""
+    return change_tensors(directory, lambda stored: stored | tensors)
+
+
 def digests(directory: Path) -> dict[str, str]:
     """Every file in a directory by name, with the hash of what it holds."""
     return {

@@ -20,7 +20,7 @@ from typing import Any
 import attnlab.support.files
 from attnlab import GPT2, GPT2Config, train
 from attnlab.errors import MissingFileError
-from attnlab.support.files import IS_ASIDE
+from attnlab.support.files import IS_TEMPORARY
 from attnlab.training import Training
 from attnlab.training.run import LOCK, STATE
 
@@ -116,7 +116,9 @@ def main(top: Path) -> None:
         assert resumed.losses == unbroken.losses
         assert numbers(resumed.model) == numbers(unbroken.model)
         assert numbers(GPT2.from_pretrained(directory)) == numbers(unbroken.model)
-        assert not [name for name in os.listdir(directory) if IS_ASIDE.match(name) or name == LOCK]
+        assert not [
+            name for name in os.listdir(directory) if IS_TEMPORARY.match(name) or name == LOCK
+        ]
     print(json.dumps(found))
 
 

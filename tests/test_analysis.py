@@ -252,6 +252,16 @@ def test_attribution_of_edited_traces(it: Trace) -> None:
             it.edited({path: lambda x: 2 * x + 1}).attribution(5)
 
 
+def test_attribution_of_two_tokens_whose_logits_are_nearly_equal(it: Trace) -> None:
+    """Parts that cancel are rounded as they are large, and not as their small sum is."""
+    order = np.argsort(it.next_logits)
+    nearest = int(np.diff(it.next_logits[order]).argmin())
+    found = it.attribution(int(order[nearest + 1]), int(order[nearest]))
+    parts = np.array([*found.heads.flat, *found.mlps, found.embedding, found.bias])
+    assert abs(found.total) < 1e-4 * np.abs(parts).sum()
+    assert parts.sum() == pytest.approx(found.total, abs=1e-6)
+
+
 def test_a_token_against_itself(it: Trace) -> None:
     with pytest.raises(ValueError, match="against itself"):
         it.attribution(" rolled", "Ġrolled")
@@ -716,6 +726,15 @@ def test_patches_that_can_not_be(
     with pytest.raises(AttnlabError, match=told) as error:
         attnlab.patch(**given)
     assert isinstance(error.value, kind)
+
+
+def test_keys_of_a_cache_are_no_positions_of_a_step(pocket: GPT2) -> None:
+    """A step of generation has one token, and keys of all that came before."""
+    texts = ("The dog chased the ball", "The cat chased the ball")
+    clean, corrupted = (pocket.generate(text, 2, trace=True).steps[-1].trace for text in texts)
+    keys: Any = {"parts": "blocks.*.attention.heads.*.K", "metric": 5, "progress": False}
+    with pytest.raises(ValueError, match=r"heads\.0\.K has no row for each of 1 positions"):
+        attnlab.patch(clean, corrupted, by_position=True, **keys)
 
 
 def test_patches_between_other_shapes(it: Trace, pocket: GPT2, odd: Trace) -> None:

@@ -44,7 +44,7 @@ from attnlab.errors import (
 from attnlab.pocket.grammar import HELD_OUT_SEED, sample
 from attnlab.pocket.jobs import MEASURED, TEXTS
 from attnlab.support.blas import one_thread, use_one_thread
-from attnlab.support.files import held
+from attnlab.support.files import locked
 from attnlab.support.sealed import read_sealed, write_sealed
 from attnlab.support.tables import with_error
 
@@ -485,11 +485,11 @@ def test_an_error_takes_back_what_has_not_begun() -> None:
 def test_chunks_of_another_run_are_refused(tmp_path: Path) -> None:
     run(tmp_path, 7)
     for told, settings in {
-        "texts: there 3 from 0 on": {"texts": texts(7, seed=1)},
-        "measures: there induction, entropy, writer, loss, here loss": {"measures": ["loss"]},
-        "window: there 128, here 64": {"window": 64},
-        "chunk: there 3, here 2": {"chunk": 2},
-        "dtype: there float32, here float64": {
+        "texts: saved 3 from 0 on": {"texts": texts(7, seed=1)},
+        "measures: saved induction, entropy, writer, loss, current loss": {"measures": ["loss"]},
+        "window: saved 128, current 64": {"window": 64},
+        "chunk: saved 3, current 2": {"chunk": 2},
+        "dtype: saved float32, current float64": {
             "model": GPT2.from_pretrained("pocket", dtype="float64")
         },
     }.items():
@@ -513,10 +513,12 @@ def test_a_function_of_another_version_is_another_run(tmp_path: Path, pocket: GP
     name = f"{__name__}.{measure.__qualname__}"
     assert bits(once()) == bits(once())
     measure.version = 2  # type: ignore[attr-defined]
-    with pytest.raises(ResumeError, match=re.escape(f"({name}), here measure ({name}, version 2)")):
+    with pytest.raises(
+        ResumeError, match=re.escape(f"({name}), current measure ({name}, version 2)")
+    ):
         once()
     measure.__module__ = "elsewhere"
-    with pytest.raises(ResumeError, match=r"here measure \(elsewhere\."):
+    with pytest.raises(ResumeError, match=r"current measure \(elsewhere\."):
         once()
 
 
@@ -574,7 +576,7 @@ def test_killed_with_forked_workers(tmp_path: Path) -> None:
         child.kill()
         child.wait()
         os.kill(worker, 0)
-        with held(tmp_path / LOCK):
+        with locked(tmp_path / LOCK):
             pass
     finally:
         os.kill(worker, signal.SIGKILL)

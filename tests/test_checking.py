@@ -791,7 +791,7 @@ REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
     ),
     "empty arrays": ({"logits": np.ones((0, 263))}, "has shape \\(0, 263\\)", InvalidValueError),
     "one number": ({"embedding": 3.0}, "your embedding has shape \\(1,\\)", InvalidValueError),
-    "ragged": ({"embedding": [[1.0], [1.0, 2.0]]}, "is not an array of numbers", InvalidValueError),
+    "ragged": ({"embedding": [[1.0], [1.0, 2.0]]}, "isn't an array of numbers", InvalidValueError),
     "complex": (
         {"embedding": np.ones((11, 35), complex)},
         "must have a real dtype of at most 64 bits; got dtype complex128",

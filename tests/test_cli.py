@@ -23,7 +23,7 @@ from conftest import REFERENCE, posix
 from streams import streams
 
 import attnlab
-from attnlab import GPT2
+from attnlab import GPT2, figures
 from attnlab.cli.command import main
 from attnlab.support.tables import display_width
 from attnlab.views.page.page import is_page
@@ -340,7 +340,7 @@ def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
         assert "blocks.0.input" in run(*arguments, status=2, stdin="the hen")[1]
     assert "nothing to trace: no tokens; give a text" in run("next", "-", status=2, stdin="")[1]
     file.write_bytes(b"\xff")
-    assert "save it as UTF-8" in run("next", "--file", str(file), status=2)[1]
+    assert "Save it as UTF-8" in run("next", "--file", str(file), status=2)[1]
 
 
 @posix
@@ -423,20 +423,15 @@ def test_a_model_that_has_no_room_for_the_prompt_is_status_2() -> None:
     assert "17 positions" in run("verify", status=2)[1]
 
 
-def test_a_model_that_differs_is_status_1(walkthrough_directory: Path, tmp_path: Path) -> None:
-    from safetensors.numpy import load_file, save_file
-
-    for file in walkthrough_directory.iterdir():
-        os.symlink(file, tmp_path / file.name)
-    weights = tmp_path / "model.safetensors"
-    tensors = {name: np.array(tensor) for name, tensor in load_file(weights).items()}
-    position = next(name for name in tensors if name.endswith("wpe.weight"))
-    tensors[position][:, 0] += 1
-    weights.unlink()
-    save_file(tensors, weights)
-    out, _ = run("verify", "--model", str(tmp_path), status=1)
-    assert "NOT reproduced" in out
-    content = answer("verify", "--model", str(tmp_path), status=1)
+def test_a_model_that_differs_is_status_1(
+    walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = figures.load("walkthrough")
+    published["wpe"][0][0] += 1
+    monkeypatch.setattr(figures, "load", lambda name: published)
+    model = str(walkthrough_directory)
+    assert "NOT reproduced" in run("verify", "--model", model, status=1)[0]
+    content = answer("verify", "--model", model, status=1)
     assert content["agrees"] is False
     agrees = {table["name"]: table["agrees"] for table in content["tables"]}
     assert agrees["wte"]
@@ -850,7 +845,17 @@ def test_check(tmp_path: Path) -> None:
     assert content["first"] == "scores"
     assert [step["agrees"] for step in content["steps"]] == [True, False]
     assert [one["formula"] for one in content["mistakes"]] == ["scores = raw_scores / √D"]
-    assert content["cells"] == []
+    assert content["mistakes"][0]["lines"] == ["scores = raw_scores / math.sqrt(Dk)"]
+    assert content["further"] == content["cells"] == []
+    context = trace.edited({"blocks.1.attention.scores": wrong}).blocks[1].attention.context
+    concat = context.transpose(1, 0, 2).reshape(6, 35)  # and W_O left out
+    np.savez(tmp_path / "two.npz", scores=wrong, output=concat)
+    two = str(tmp_path / "two.npz")
+    content = answer("check", two, "--text", "the hen in", "--layer", "1", status=1)
+    assert [one["formula"] for one in content["mistakes"]] == ["scores = raw_scores / √D"]
+    assert [[one["formula"] for one in some] for some in content["further"]] == [
+        ["attention.output = concat"]
+    ]
     out, _ = run("check", layer, "--text", "the hen in", "--layer", "-2", status=1)
     assert "This makes exactly your scores:\n    scores = raw_scores / √D\n  D = 35 is" in out
     narrow, _ = run("check", layer, "--text", "the hen in", "--layer", "1", status=1, COLUMNS="40")
@@ -935,7 +940,7 @@ def test_what_can_not_be_read_as_arrays(tmp_path: Path) -> None:
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     for name in ("one.npy", "objects.npz", "text.npz", "cut.npz", "."):
         _, err = run("check", str(tmp_path / name), *options, status=2)
-        assert "isn't a file that numpy.savez wrote" in err
+        assert "isn't a file written by numpy.savez" in err
         assert ("one unnamed array" in err) == (name == "one.npy")
 
 

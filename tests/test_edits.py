@@ -778,7 +778,7 @@ LAYER = "blocks.1.attention"
         (
             {"embedding": [[1.0, 2.0], [3.0]]},
             ValueError,
-            "edit of embedding is not an array of numbers",
+            "edit of embedding isn't an array of numbers",
         ),
         (
             {"embedding": Tensor(0, True)},
@@ -814,7 +814,7 @@ LAYER = "blocks.1.attention"
             TypeError,
             "edit of embedding returned None instead of an array",
         ),
-        ({"embedding": lambda x: [[1], [1, 2]]}, ValueError, "not an array of numbers"),
+        ({"embedding": lambda x: [[1], [1, 2]]}, ValueError, "isn't an array of numbers"),
         ({"embedding": lambda x: x[:2]}, ValueError, r"\(4, 35\); got shape \(2, 35\)"),
         ({"embedding": np.zeros}, ValueError, "raised TypeError"),
     ],

@@ -830,3 +830,46 @@ def test_what_is_chosen_while_numbers_are_on_their_way_is_chosen_everywhere(
     for part in ("#predictions", "#change caption"):
         assert "position 2" in page.locator(part).first.inner_text()
     assert "query 2" in page.locator("#strongest").inner_text()
+
+
+def test_what_is_computed_is_not_called_unsent(pocket: GPT2, open_live: Open) -> None:
+    slow = SlowModel(pocket)
+    slow.go.set()
+    with Explorer(slow) as explorer:
+        page = open_live(explorer)
+        idle(page)
+        slow.go.clear()
+        page.locator("#prompt").fill("The cat")
+        page.locator("#prompt").press("Enter")
+        mark = page.locator("#unsent")
+        assert mark.inner_text() == "computing …"
+        until(page, "getComputedStyle(document.querySelector('#way')).opacity < 1")
+        until(page, "getComputedStyle(document.querySelector('#overview')).opacity < 1")
+        page.locator("#prompt").fill("The cat and")
+        assert mark.inner_text() == "not shown yet: press Enter"
+        page.locator("#prompt").fill("The cat")
+        assert mark.inner_text() == "computing …"
+        slow.go.set()
+        idle(page)
+        assert mark.is_hidden()
+        until(page, "getComputedStyle(document.querySelector('#overview')).opacity == 1")
+
+
+def test_a_table_of_the_text_before_is_dimmed_and_replaced(
+    explorer: Explorer, open_live: Open
+) -> None:
+    page = open_live(explorer)
+    until(page, "document.querySelector('#way-title').textContent !== ''")
+    held: list[Any] = []
+    page.route(re.compile("name=way[.]"), lambda route: held.append(route))
+    ask(page, TEXT.replace("dog", "cat"))
+    page.locator(".flow .chip >> nth=-1").click()  # while the old text's rows are still there
+    until(page, "getComputedStyle(document.querySelector('#way')).opacity < 1")
+    assert page.locator("#way").get_attribute("aria-busy") == "true"
+    for route in held:
+        route.continue_()
+    page.unroute_all()
+    until(page, "document.querySelector('#way').ariaBusy !== 'true'")
+    page.locator(".flow .chip >> nth=1").click()
+    until(page, "document.querySelector('#way-title').textContent.startsWith('Ġcat, token 1')")
+    assert len(page.locator("#jobs").inner_text()) > 0

@@ -19,7 +19,7 @@ from pytorch import python_with, walk
 
 from attnlab import GPT2
 from attnlab.errors import CheckpointError, ConfigError, MissingFileError
-from attnlab.support.formats import instead, model_directory
+from attnlab.support.formats import model_directory, unsupported
 
 # Files of a directory or repository, and what is said of them.
 TOLD = [
@@ -28,7 +28,7 @@ TOLD = [
     (["model.fp16.safetensors"], "variant", 'variant="fp16"'),
     (["model.fp16-00001-of-00002.safetensors"], "variant", 'variant="fp16"'),
     (["model.safetensors.index.bf16.json"], "variant", 'variant="bf16"'),
-    (["model-00001-of-00002.safetensors"], "a part of the weights", "index"),
+    (["model-00001-of-00002.safetensors"], "one shard of the weights", "index"),
     (["pytorch_model.bin"], "pickle", "save_pretrained"),
     (["pytorch_model-00001-of-00002.bin"], "pickle", "save_pretrained"),
     (["gpt2-Q4_K_M.gguf"], "GGUF", "gguf_file='gpt2-Q4_K_M.gguf'"),
@@ -38,10 +38,10 @@ TOLD = [
     (["hparams.json"], "OpenAI", "from_pretrained('gpt2')"),
     (["encoder.json", "vocab.bpe"], "OpenAI", "from_pretrained('gpt2')"),
     (["model-1000.meta"], "OpenAI", "from_pretrained('gpt2')"),
-    (["decoder_model.onnx"], "ONNX", "the model that it was made from"),
+    (["decoder_model.onnx"], "ONNX", "Open the original model"),
     (["ckpt.pt"], "nanoGPT", "torch.load('ckpt.pt', map_location='cpu')['model']"),
     (["epoch=3.ckpt"], "training script", "torch.load('FILE'"),
-    (["weights.safetensors"], "weights.safetensors", "call the file model.safetensors"),
+    (["weights.safetensors"], "weights.safetensors", "rename it to model.safetensors"),
 ]
 
 
@@ -83,13 +83,13 @@ def test_formats_are_told_by_their_name(
     ],
 )
 def test_files_that_tell_nothing(names: list[str]) -> None:
-    assert instead(names) == ""
+    assert unsupported(names) == ""
 
 
 def test_the_surest_name_is_told() -> None:
     names = ["flax_model.msgpack", "onnx", "pytorch_model.bin", "rust_model.ot", "tf_model.h5"]
-    assert instead(names).startswith("pytorch_model.bin. That is a pickle")
-    assert instead([*names, "adapter_config.json"]).startswith("adapter_config.json, a PEFT")
+    assert unsupported(names).startswith("pytorch_model.bin. It is a pickle")
+    assert unsupported([*names, "adapter_config.json"]).startswith("adapter_config.json, a PEFT")
 
 
 @pytest.mark.parametrize("beside", ["a base model", "a config", "nothing"])
@@ -131,11 +131,11 @@ def test_a_model_with_code_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_name_can_not_add_to_a_command() -> None:
-    told = instead(["x', y='; print(1)\x1b[2J.gguf"])
+    told = unsupported(["x', y='; print(1)\x1b[2J.gguf"])
     assert "gguf_file='FILE'" in told
-    assert "print" not in told.partition("convert it")[2]
+    assert "print" not in told.partition("Convert it")[2]
     assert "\x1b" not in told
-    assert len(instead(["x" * 100_000 + ".gguf"])) < 1_000
+    assert len(unsupported(["x" * 100_000 + ".gguf"])) < 1_000
 
 
 # Directories
@@ -170,7 +170,7 @@ def test_a_directory_that_holds_several_models(tmp_path: Path) -> None:
         copy_model("odd", tmp_path / f"checkpoint-{step}")
     with pytest.raises(MissingFileError) as caught:
         GPT2.from_pretrained(tmp_path)
-    told = "holds several models, give one of them: checkpoint-20, checkpoint-500, checkpoint-1000"
+    told = "holds several models. Give one of them: checkpoint-20, checkpoint-500, checkpoint-1000"
     assert str(caught.value) == f"{tmp_path} {told}"
 
 
@@ -187,14 +187,14 @@ def test_a_repository_of_the_hubs_cache(tmp_path: Path) -> None:
 
 
 def test_a_wrong_directory(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match=r"no config\.json in .*, which is empty; give"):
+    with pytest.raises(MissingFileError, match=r"no config\.json in .*, which is empty. Give"):
         GPT2.from_pretrained(tmp_path)
     for number in range(20):
         (tmp_path / f"photo {number:02}\x1b[2J.jpg").touch()
     with pytest.raises(MissingFileError) as caught:
         GPT2.from_pretrained(tmp_path)
     assert r"which holds photo 00\x1b[2J.jpg, photo 01" in str(caught.value)
-    assert "and 8 more; give the directory with the model's files" in str(caught.value)
+    assert "and 8 more. Give the directory with the model's files" in str(caught.value)
 
 
 # The ways
@@ -416,7 +416,7 @@ def test_the_way_from_nanogpt(tmp_path: Path) -> None:
     walk(python, WRITE_NANOGPT, tmp_path)
     with pytest.raises(MissingFileError) as caught:
         GPT2.from_pretrained(tmp_path)
-    told = re.search(r"GPT2\.from_arrays takes its arrays.* (torch\.load.+)$", str(caught.value))
+    told = re.search(r"GPT2\.from_arrays.* (torch\.load.+)$", str(caught.value))
     assert told, str(caught.value)
     walk(python, OPEN_NANOGPT.replace("WAY", told[1]), tmp_path)
 

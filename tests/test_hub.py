@@ -1,14 +1,15 @@
 """Downloading, by huggingface_hub itself, from a hub that runs in the test.
 
-Each test asks in a process of its own, for huggingface_hub reads its environment when it is
-imported. There an audit hook records every connection and name look-up, so that "no network" means
-none at all, and not only none to this hub.
+Most tests ask in this process, with huggingface_hub's constants set for the call. An audit hook
+records every connection and name look-up, so that "no network" means none at all, and not only none
+to this hub. Signals, a full disk, a terminal and what is imported take processes of their own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import re
@@ -19,17 +20,20 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.parse import unquote, urlsplit
 
+import hub_calls
 import pytest
 from conftest import posix
 from files import INDEX, WEIGHTS, contents, copy_model, digests
+from huggingface_hub import constants, file_download, utils
 
+import attnlab
 from attnlab import GPT2, AttnlabError
 from attnlab.checkpoints.hub import POCKET_DIRECTORY, PUBLISHED
 
@@ -42,6 +46,8 @@ TINY = "someone/tiny"
 
 NEEDED = {"config.json", "vocab.json", "merges.txt"}
 SHARDS = {f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)}
+
+Process = subprocess.Popen[str]
 
 # What real repositories hold besides, and nobody asked for.
 OTHERS = (
@@ -190,56 +196,14 @@ def hub() -> Iterator[Hub]:
         yield hub
 
 
-# Runs in a process of its own: a list of calls from stdin, their outcomes to stdout.
-CLIENT = """
-import json, os, pathlib, signal, sys, time
-
-network = []
-
-def watch(event, arguments):
-    if event == "socket.connect":
-        network.append(list(arguments[1]))
-    elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
-        network.append(list(arguments[:2]))
-
-sys.addaudithook(watch)
-signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests may ignore it
-
-from attnlab import GPT2
-
-if room := os.environ.get("ROOM"):
-    import resource
-
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(room), int(room)))
-
-outcomes = []
-for name, is_path, options in json.load(sys.stdin):
-    network.clear()
-    outcome = {}
-    start = time.monotonic()
-    try:
-        model = GPT2.from_pretrained(pathlib.Path(name) if is_path else name, **options)
-        outcome = {"directory": str(model.parameters.directory), "width": model.config.n_embd}
-        model.trace("the hen").logits
-    except Exception as error:
-        outcome |= {"error": type(error).__name__, "message": str(error)}
-    outcome["seconds"] = time.monotonic() - start
-    outcome["network"] = list(network)
-    outcome["has_utils"] = "huggingface_hub.utils" in sys.modules
-    outcomes.append(outcome)
-print(json.dumps(outcomes))
-"""
-
-
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one call; `stderr` and `has_utils` are of the whole process."""
+    """What came of one call; `has_utils` is known of processes of their own alone."""
 
     stderr: str
     seconds: float
     network: list[list[object]]
-    has_utils: bool
+    has_utils: bool = True
     directory: str = ""
     width: int = 0
     error: str = ""
@@ -261,16 +225,8 @@ class Outcome:
         return directory
 
 
-Call = tuple[str | Path, dict[str, Any]]
-Process = subprocess.Popen[str]
-
-
-def call(name: str | Path, **options: Any) -> Call:
-    return name, options
-
-
 class Client:
-    """Asks for models in processes of their own, all with one cache of the hub.
+    """Asks for models, with a cache and a working directory of its own.
 
     Attributes
     ----------
@@ -286,8 +242,34 @@ class Client:
         self.here = home / "here"
         self.here.mkdir()
 
-    def start(self, *calls: Call, stderr: int = subprocess.PIPE, **variables: str) -> Process:
-        """A process that makes calls, one after the other."""
+    def ask(self, name: Any, *, offline: bool = False, **options: Any) -> Outcome:
+        """Make one call in this process."""
+        settings = {
+            "ENDPOINT": self.url,
+            "HF_HUB_CACHE": str(self.cache),
+            "HF_HUB_OFFLINE": offline,
+            "HF_HUB_DISABLE_XET": True,
+            "HF_HUB_DISABLE_TELEMETRY": True,
+            "HF_HUB_DISABLE_IMPLICIT_TOKEN": True,
+        }
+        template = f"{self.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        stderr = io.StringIO()
+        with (
+            mock.patch.multiple(constants, **settings),
+            # Of old versions, which import it by name.
+            mock.patch.object(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", template, create=True),
+            mock.patch.object(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template),
+            mock.patch.dict(os.environ, NO_PROXY="*"),
+            contextlib.chdir(self.here),
+            contextlib.redirect_stderr(stderr),
+        ):
+            forget_connections()
+            found = hub_calls.outcome(name, options)
+            forget_connections()
+        return self._only_here(Outcome(stderr.getvalue(), **found))
+
+    def start(self, *names: str, stderr: int = subprocess.PIPE, **variables: str) -> Process:
+        """A process that asks for models, one after the other."""
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -303,9 +285,8 @@ class Client:
             "PYTHONUTF8": "1",
             **variables,
         }
-        given = json.dumps([(str(name), isinstance(name, Path), more) for name, more in calls])
         process = subprocess.Popen(
-            [sys.executable, "-c", CLIENT],
+            [sys.executable, hub_calls.__file__],
             env=environment,
             cwd=self.here,
             stdin=subprocess.PIPE,
@@ -314,21 +295,23 @@ class Client:
             encoding="utf-8",
         )
         assert process.stdin is not None
-        process.stdin.write(given)
+        process.stdin.write(json.dumps(names))
         process.stdin.close()
         process.stdin = None
         return process
 
-    def ask(self, *calls: Call, **variables: str) -> list[Outcome]:
-        """Make calls in one process."""
-        with self.start(*calls, **variables) as process:
+    def ask_alone(self, *names: str, **variables: str) -> list[Outcome]:
+        """Make calls in one process of their own, with these environment variables."""
+        with self.start(*names, **variables) as process:
             output, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-        outcomes = [Outcome(errors, **outcome) for outcome in json.loads(output)]
+        return [self._only_here(Outcome(errors, **found)) for found in json.loads(output)]
+
+    def _only_here(self, outcome: Outcome) -> Outcome:
+        """The outcome, of a call that has asked this hub and nobody else."""
         port = urlsplit(self.url).port
-        for outcome in outcomes:
-            assert {tuple(place[:2]) for place in outcome.network} <= {("127.0.0.1", port)}, outcome
-        return outcomes
+        assert {tuple(place[:2]) for place in outcome.network} <= {("127.0.0.1", port)}, outcome
+        return outcome
 
     def keep(
         self,
@@ -348,6 +331,20 @@ class Client:
         for file, content in files.items():
             (snapshot / file).write_bytes(content)
         return snapshot
+
+
+def forget_connections() -> None:
+    """Close huggingface_hub's session, which holds what was switched off and on before."""
+    for close in ("close_session", "reset_sessions"):  # of new versions, and of old ones
+        getattr(utils, close, lambda: None)()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def recorded() -> Iterator[None]:
+    """The network that this process asks; an audit hook can't be removed, but this one is quick."""
+    sys.addaudithook(hub_calls.record)
+    yield
+    hub_calls.recording = False
 
 
 @pytest.fixture
@@ -372,7 +369,7 @@ def test_a_model_is_downloaded_once(
     hub: Hub, client: Client, model: str, weights: set[str]
 ) -> None:
     hub.add(TINY, published(model))
-    [first] = client.ask(call(TINY))
+    first = client.ask(TINY)
     directory = first.check_model(model)
     assert directory.is_relative_to(client.cache)
     assert {file.name for file in directory.iterdir()} == NEEDED | weights
@@ -381,9 +378,9 @@ def test_a_model_is_downloaded_once(
     assert first.stderr == "", "a progress bar where no terminal is"
 
     hub.log.clear()
-    again, at_revision = client.ask(call(TINY), call(TINY, revision=A))
-    [offline] = client.ask(call(TINY), HF_HUB_OFFLINE="1")
-    [local] = client.ask(call(TINY, local_files_only=True))
+    again, at_revision = client.ask(TINY), client.ask(TINY, revision=A)
+    offline = client.ask(TINY, offline=True)
+    local = client.ask(TINY, local_files_only=True)
     for outcome in (again, at_revision, offline, local):
         assert outcome.check_model(model) == directory
         assert outcome.network == []
@@ -398,7 +395,7 @@ def test_a_progress_bar_is_shown_on_a_terminal(hub: Hub, client: Client) -> None
     hub.add(TINY, published("odd"))
     terminal, stderr = os.openpty()
     termios.tcsetwinsize(stderr, (24, 80))
-    with client.start(call(TINY), stderr=stderr) as process:
+    with client.start(TINY, stderr=stderr) as process:
         process.communicate(timeout=60)
     os.close(stderr)
     with open(terminal, "rb", buffering=0) as shown:
@@ -411,7 +408,7 @@ def test_the_cache_is_laid_out_as_huggingface_hub_does(
 ) -> None:
     """Files, links and what they lead to, after its own download of the same files."""
     hub.add(TINY, published("odd"), name="v1/of-old")
-    client.ask(call(TINY, revision="v1/of-old"))
+    client.ask(TINY, revision="v1/of-old")
     code = (
         "from huggingface_hub import hf_hub_download\n"
         f"for name in {sorted(contents('odd'))}:\n"
@@ -442,7 +439,7 @@ def test_small_files_come_first_and_are_read_before_the_weights_are_fetched(
 ) -> None:
     more = dict.fromkeys(("tokenizer_config.json", "special_tokens_map.json"), b"{}")
     hub.add(TINY, published("odd") | more)
-    [fine] = client.ask(call(TINY))
+    fine = client.ask(TINY)
     assert {file.name for file in fine.check_model("odd").iterdir()} == {WEIGHTS, *NEEDED, *more}
     fetched = [path.rpartition("/")[2] for path in hub.asked("GET", "/resolve/")]
     assert fetched[0] == "config.json"
@@ -458,7 +455,7 @@ def test_small_files_come_first_and_are_read_before_the_weights_are_fetched(
     }
     for name, files in wrong.items():
         hub.add(name, published("odd") | files)
-    llama, cut, gap, few = client.ask(*map(call, wrong))
+    llama, cut, gap, few = map(client.ask, wrong)
     llama.check("ConfigError", "llama", "config.json")
     cut.check("ConfigError", "JSON")
     gap.check("VocabularyError", "integer")
@@ -482,9 +479,8 @@ def test_a_variant_of_the_weights(hub: Hub, client: Client, model: str) -> None:
         variant[names[INDEX]] = json.dumps(index).encode()
     hub.add(TINY, published("one_head") | variant)
     hub.add("someone/halves", {n: c for n, c in variant.items() if n not in stored or n in NEEDED})
-    half, whole, plain = client.ask(
-        call(TINY, variant="fp16"), call(TINY, variant="int8"), call("someone/halves")
-    )
+    half, whole = (client.ask(TINY, variant=variant) for variant in ("fp16", "int8"))
+    plain = client.ask("someone/halves")
     assert not half.error
     snapshot = Path(half.directory)
     assert half.width == json.loads(stored["config.json"])["n_embd"]
@@ -493,8 +489,8 @@ def test_a_variant_of_the_weights(hub: Hub, client: Client, model: str) -> None:
     plain.check("MissingFileError", f"has no {WEIGHTS}", 'variant="fp16"')
     assert "pickle" not in whole.message + plain.message
     hub.log.clear()
-    [again] = client.ask(call(TINY, variant="fp16"))
-    [in_directory] = client.ask(call(snapshot, variant="fp16"))
+    again = client.ask(TINY, variant="fp16")
+    in_directory = client.ask(snapshot, variant="fp16")
     assert again.directory == in_directory.directory == half.directory
     assert hub.log == []
 
@@ -507,14 +503,14 @@ def test_published_models_are_read_at_their_pinned_revisions(hub: Hub, client: C
     for repository, commit in PUBLISHED.values():
         hub.add(repository, published("odd"), commit=commit, name=None)
         hub.add(repository, published("one_head"), commit=B)
-    for outcome in client.ask(*map(call, PUBLISHED)):
+    for outcome in map(client.ask, PUBLISHED):
         outcome.check_model("odd")
     for repository, commit in PUBLISHED.values():
         paths = hub.asked(part=f"/{repository}/")
         assert len(paths) > 4
         assert all(re.search(f"/(revision|tree|resolve)/{commit}(/|$)", path) for path in paths)
     hub.log.clear()
-    for outcome in client.ask(*map(call, repositories.values())):
+    for outcome in map(client.ask, repositories.values()):
         outcome.check_model("odd")
     assert hub.log == []
 
@@ -525,18 +521,15 @@ def test_a_revision_is_honoured(hub: Hub, client: Client, name: str, commit: str
     hub.add(repository, published("odd"), commit=commit)
     hub.add(repository, published("one_head"), commit=B, name="v1/of-old")
     hub.add(repository, published("sharded"), commit=C, name="tag")
-    plain, branch = client.ask(call(name), call(name, revision="v1/of-old"))
+    plain, branch = client.ask(name), client.ask(name, revision="v1/of-old")
     plain.check_model("odd")
     branch.check_model("one_head")
     assert Path(branch.directory).name == B
-    [tag] = client.ask(call(name, revision="tag"))
+    tag = client.ask(name, revision="tag")
     tag.check_model("sharded")
     hub.log.clear()
     for outcome, model in zip(
-        client.ask(
-            *(call(name, revision=revision) for revision in ("v1/of-old", B, "tag", C, commit)),
-            call(name),
-        ),
+        [client.ask(name, revision=x) for x in ("v1/of-old", B, "tag", C, commit, None)],
         ("one_head", "one_head", "sharded", "sharded", "odd", "odd"),
         strict=True,
     ):
@@ -547,9 +540,8 @@ def test_a_revision_is_honoured(hub: Hub, client: Client, name: str, commit: str
 def test_another_revision_than_the_one_in_the_cache_is_asked_for(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"), commit=B, name="newer")
     client.keep(TINY, contents("one_head"))
-    main, newer, unknown = client.ask(
-        call(TINY), call(TINY, revision="newer"), call(TINY, revision="x", local_files_only=True)
-    )
+    main, newer = client.ask(TINY), client.ask(TINY, revision="newer")
+    unknown = client.ask(TINY, revision="x", local_files_only=True)
     main.check_model("one_head")
     newer.check_model("odd")
     unknown.check("MissingFileError", TINY)
@@ -572,19 +564,27 @@ def test_what_another_tool_cached_is_found(
 ) -> None:
     snapshot = client.keep(repository, contents("odd"), commit=commit, name=name)
     before = digests(snapshot)
-    for outcome in client.ask(call("gpt2"), call("openai-community/gpt2")):
+    for outcome in map(client.ask, ("gpt2", "openai-community/gpt2")):
         assert outcome.check_model("odd") == snapshot
         assert outcome.network == []
-        assert not outcome.has_utils, "opening takes twenty times as long"
     assert hub.log == []
     assert digests(snapshot) == before
+
+
+def test_what_is_cached_is_opened_without_the_hubs_network_code(client: Client) -> None:
+    """Importing that takes twenty times as long as opening the model."""
+    client.keep("openai-community/gpt2", contents("odd"), commit=PINNED)
+    [outcome] = client.ask_alone("gpt2")
+    outcome.check_model("odd")
+    assert not outcome.has_utils
+    assert outcome.network == []
 
 
 def test_the_pinned_revision_comes_before_others_in_the_cache(client: Client) -> None:
     client.keep("gpt2", contents("one_head"), commit=B)
     client.keep("openai-community/gpt2", contents("one_head"), commit=A)
     client.keep("openai-community/gpt2", contents("odd"), commit=PINNED, name=None)
-    [outcome] = client.ask(call("gpt2"))
+    outcome = client.ask("gpt2")
     outcome.check_model("odd")
 
 
@@ -608,10 +608,10 @@ def test_config_and_weights_in_the_cache_are_completed_where_they_are(
         hub.add(repository, published(model), commit=commit, name=None)
     kept = {file: content for file, content in files.items() if file not in vocabulary}
     snapshot = client.keep(place, kept, commit=commit, name=name)
-    calls = (call("gpt2"), call("openai-community/gpt2"))
-    for outcome in client.ask(*calls, HF_HUB_OFFLINE="1"):
+    names = ("gpt2", "openai-community/gpt2")
+    for outcome in (client.ask(name, offline=True) for name in names):
         outcome.check("DownloadError", f"{snapshot}, without vocab.json and merges.txt, and")
-    for outcome in client.ask(*calls):
+    for outcome in map(client.ask, names):
         assert outcome.check_model(model) == snapshot
     assert hub.sent() == dict.fromkeys(vocabulary, 1)
     assert [found.name for found in client.cache.glob("models--*")] == [snapshot.parts[-3]]
@@ -621,7 +621,7 @@ def test_weights_in_the_cache_that_the_hub_no_longer_has(hub: Hub, client: Clien
     hub.add(TINY, published("odd"), commit=B)
     files = contents("one_head")
     client.keep(TINY, {name: files[name] for name in ("config.json", WEIGHTS)}, commit=A)
-    [outcome] = client.ask(call(TINY))
+    outcome = client.ask(TINY)
     outcome.check_model("odd")
     assert outcome.directory.endswith(B)
 
@@ -632,12 +632,9 @@ def test_the_beginning_of_a_commit_will_do_for_what_is_in_the_cache(
     first, second, third = "0123456" + "a" * 33, "0123457" + "b" * 33, "0123457" + "c" * 33
     for commit, model in ((first, "odd"), (second, "one_head"), (third, "one_head")):
         client.keep(TINY, contents(model), commit=commit, name=None)
-    short, longer, two, none = client.ask(
-        *(
-            call(TINY, revision=revision)
-            for revision in (first[:7], second[:8], second[:7], "abcdef0")
-        ),
-        HF_HUB_OFFLINE="1",
+    short, longer, two, none = (
+        client.ask(TINY, revision=revision, offline=True)
+        for revision in (first[:7], second[:8], second[:7], "abcdef0")
     )
     assert short.check_model("odd").name == first
     assert longer.check_model("one_head").name == second
@@ -655,7 +652,7 @@ def test_an_incomplete_snapshot_is_completed(hub: Hub, client: Client, model: st
         hub.add(repository, published(model))
         kept = {name: content for name, content in files.items() if name != missing}
         client.keep(repository, kept)
-    outcomes = client.ask(*map(call, repositories.values()))
+    outcomes = map(client.ask, repositories.values())
     for missing, outcome in zip(files, outcomes, strict=True):
         assert not outcome.error, missing
         outcome.check_model(model)
@@ -664,8 +661,8 @@ def test_an_incomplete_snapshot_is_completed(hub: Hub, client: Client, model: st
 
 def test_an_incomplete_snapshot_is_not_enough_without_the_network(hub: Hub, client: Client) -> None:
     snapshot = client.keep(TINY, {name: contents("odd")[name] for name in NEEDED})
-    [local] = client.ask(call(TINY, local_files_only=True))
-    [offline] = client.ask(call(TINY), HF_HUB_OFFLINE="1")
+    local = client.ask(TINY, local_files_only=True)
+    offline = client.ask(TINY, offline=True)
     lacking = f"{TINY} is in the hub's cache, {snapshot}, without {WEIGHTS}, and"
     local.check("MissingFileError", f"{lacking} local_files_only forbids")
     offline.check("DownloadError", f"{lacking} HF_HUB_OFFLINE forbids")
@@ -677,7 +674,7 @@ def test_an_incomplete_snapshot_is_not_enough_without_the_network(hub: Hub, clie
 
 
 def test_a_repository_that_does_not_exist(hub: Hub, client: Client) -> None:
-    for outcome in client.ask(call("someone/else"), call("gpt-3")):
+    for outcome in (client.ask("someone/else"), client.ask("gpt-3")):
         outcome.check("MissingFileError", "neither a directory here nor a repository on the hub")
     assert outcome.message.startswith("gpt-3 ")
     assert len(hub.log) == 2
@@ -686,7 +683,7 @@ def test_a_repository_that_does_not_exist(hub: Hub, client: Client) -> None:
 def test_a_private_repository(hub: Hub, client: Client) -> None:
     """What the hub says of one, and of one that does not exist, to those who are not logged in."""
     hub.instead = lambda request: request.refuse(401, "RepoNotFound")
-    [outcome] = client.ask(call(TINY))
+    outcome = client.ask(TINY)
     outcome.check("MissingFileError", TINY, "private", "hf auth login")
 
 
@@ -699,7 +696,7 @@ def test_a_gated_repository(hub: Hub, client: Client, status: int) -> None:
 
     hub.add(TINY, published("odd"))
     hub.instead = gate
-    [outcome] = client.ask(call(TINY))
+    outcome = client.ask(TINY)
     assert outcome.error in ("MissingFileError", "DownloadError")
     assert TINY in outcome.message
     assert "gated" in outcome.message
@@ -709,7 +706,7 @@ def test_a_gated_repository(hub: Hub, client: Client, status: int) -> None:
 
 def test_an_unknown_revision(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"))
-    [outcome] = client.ask(call(TINY, revision="v2"))
+    outcome = client.ask(TINY, revision="v2")
     outcome.check("MissingFileError", TINY, "has no revision 'v2'")
     assert hub.sent() == {}
 
@@ -718,7 +715,7 @@ def test_a_repository_with_only_a_pickle(hub: Hub, client: Client) -> None:
     files = published("odd")
     del files[WEIGHTS]
     hub.add(TINY, files)
-    [outcome] = client.ask(call(TINY))
+    outcome = client.ask(TINY)
     outcome.check(
         "MissingFileError", f"{TINY} on the hub has no {WEIGHTS}", "pickle", "save_pretrained"
     )
@@ -729,7 +726,7 @@ def test_a_repository_with_only_a_pickle(hub: Hub, client: Client) -> None:
 @pytest.mark.parametrize("missing", [["vocab.json"], ["config.json"], ["vocab.json", "merges.txt"]])
 def test_a_repository_without_all_files(hub: Hub, client: Client, missing: list[str]) -> None:
     hub.add(TINY, {name: file for name, file in published("odd").items() if name not in missing})
-    [outcome] = client.ask(call(TINY))
+    outcome = client.ask(TINY)
     outcome.check("MissingFileError", f"{TINY} on the hub has no {' and no '.join(missing)}")
     assert WEIGHTS not in outcome.message
     assert "pickle" not in outcome.message, "there are weights, so that none are to be converted"
@@ -742,7 +739,7 @@ def test_a_repository_without_all_files(hub: Hub, client: Client, missing: list[
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_hub_that_refuses(hub: Hub, client: Client, status: int) -> None:
     hub.instead = lambda request: request.refuse(status)
-    [outcome] = client.ask(call(TINY))
+    outcome = client.ask(TINY)
     outcome.check("DownloadError", f"the hub refused {TINY}", str(status))
     assert outcome.seconds < PATIENCE
 
@@ -758,12 +755,14 @@ def check_unreachable(outcome: Outcome, name: str, repository: str) -> None:
 def test_a_hub_that_is_not_there(client: Client) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         client.url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    tiny, gpt2 = client.ask(call(TINY), call("gpt2"))
+    tiny, gpt2 = map(client.ask, (TINY, "gpt2"))
     check_unreachable(tiny, TINY, TINY)
     check_unreachable(gpt2, "gpt2", "openai-community/gpt2")
 
 
-def test_a_hub_that_does_not_answer(hub: Hub, client: Client) -> None:
+def test_a_hub_that_does_not_answer(
+    hub: Hub, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing, or each half second a line: little enough, but no time limit of a socket is met."""
 
     def stall(request: Request) -> bool:
@@ -776,11 +775,12 @@ def test_a_hub_that_does_not_answer(hub: Hub, client: Client) -> None:
         return True
 
     hub.instead = stall
-    names = ("someone/silent", "someone/slow")
-    with ThreadPoolExecutor() as pool:
-        outcomes = list(pool.map(client.ask, map(call, names)))
-    for name, [outcome] in zip(names, outcomes, strict=True):
+    assert attnlab.checkpoints.hub.PATIENCE < 10
+    monkeypatch.setattr(attnlab.checkpoints.hub, "PATIENCE", 0.8)
+    for name in ("someone/silent", "someone/slow"):
+        outcome = client.ask(name)
         check_unreachable(outcome, name, name)
+        assert "no answer within 0.8 seconds" in outcome.message
 
 
 @pytest.mark.parametrize(
@@ -801,7 +801,7 @@ def test_a_download_that_breaks_off_is_completed_by_the_next_call(
 
     hub.add(TINY, published(model))
     hub.instead = break_off
-    [broken] = client.ask(call(TINY))
+    broken = client.ask(TINY)
     broken.check("DownloadError", f"the download of {TINY} broke off", "the same call")
     assert hub.sent()[file] >= 1
     snapshot = client.cache / "models--someone--tiny" / "snapshots" / A
@@ -811,7 +811,7 @@ def test_a_download_that_breaks_off_is_completed_by_the_next_call(
 
     hub.instead = lambda request: False
     hub.log.clear()
-    [outcome] = client.ask(call(TINY))
+    outcome = client.ask(TINY)
     assert outcome.check_model(model) == snapshot
     assert hub.sent() == dict.fromkeys(missing, 1)
 
@@ -830,7 +830,7 @@ def test_a_download_that_is_stopped(hub: Hub, client: Client, number: int) -> No
         return hub.closing.wait()
 
     hub.instead = stall
-    with client.start(call(TINY)) as process:
+    with client.start(TINY) as process:
         assert arrived.wait(60)
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
@@ -838,7 +838,7 @@ def test_a_download_that_is_stopped(hub: Hub, client: Client, number: int) -> No
     assert errors.strip().endswith("KeyboardInterrupt" if number == signal.SIGINT else "")
     hub.log.clear()
     hub.instead = lambda request: False
-    [outcome] = client.ask(call(TINY))
+    outcome = client.ask(TINY)
     outcome.check_model("odd")
     assert hub.sent() == {WEIGHTS: 1}
 
@@ -854,7 +854,7 @@ def test_a_hub_that_sends_more_than_it_said(hub: Hub, client: Client) -> None:
         return False
 
     hub.instead = longer
-    [outcome] = client.ask(call(TINY))
+    outcome = client.ask(TINY)
     outcome.check("DownloadError", "broke off at vocab.json", str(len(content)))
 
 
@@ -862,13 +862,13 @@ def test_a_hub_that_sends_more_than_it_said(hub: Hub, client: Client) -> None:
 def test_a_disk_without_room(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"))
     room = len(contents("odd")[WEIGHTS]) - 1
-    [outcome] = client.ask(call(TINY), ROOM=str(room))
+    [outcome] = client.ask_alone(TINY, LARGEST_FILE=str(room))
     outcome.check("WriteError", f"{WEIGHTS} can't be written")
 
 
 def test_a_hub_that_names_a_place_outside_the_cache(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"), commit="../../../evil")
-    [commit] = client.ask(call(TINY))
+    commit = client.ask(TINY)
     commit.check("DownloadError", "no commit")
     assert not list(client.home.rglob("evil*"))
 
@@ -882,21 +882,22 @@ def test_a_hub_that_goes_away_after_its_first_answer(hub: Hub, client: Client) -
     hub.add(TINY, published("odd"))
     hub.instead = refuse_later
     client.keep(TINY, {"config.json": contents("odd")["config.json"]})
-    [outcome] = client.ask(call(TINY))
+    outcome = client.ask(TINY)
     outcome.check("DownloadError", f"the download of {TINY} broke off")
     assert len(hub.log) > 1
 
 
 def test_the_hub_switched_off(hub: Hub, client: Client) -> None:
-    [outcome] = client.ask(call(TINY), HF_HUB_OFFLINE="1")
+    [outcome] = client.ask_alone(TINY, HF_HUB_OFFLINE="1")
     outcome.check("DownloadError", f"{TINY} is no directory", "HF_HUB_OFFLINE forbids")
     assert hub.log == []
     assert outcome.network == []
 
 
 def test_only_local_files(hub: Hub, client: Client) -> None:
-    for outcome in client.ask(
-        call("gpt2", local_files_only=True), call(TINY, local_files_only=True, revision="main")
+    for outcome in (
+        client.ask("gpt2", local_files_only=True),
+        client.ask(TINY, local_files_only=True, revision="main"),
     ):
         outcome.check("MissingFileError", "not in the hub's cache", "local_files_only")
         assert outcome.network == []
@@ -914,9 +915,9 @@ def test_a_directory_never_touches_the_network(hub: Hub, client: Client) -> None
         directories.append(directory)
     hub.add(TINY, published("one_head"))
     places: list[str | Path] = [TINY, *directories, *map(str, directories)]
-    outcomes = client.ask(*map(call, places))
+    outcomes = list(map(client.ask, places))
     client.url = "http://127.0.0.1:9"  # where nobody listens
-    outcomes += client.ask(*map(call, places))
+    outcomes += map(client.ask, places)
     for place, outcome in zip(places * 2, outcomes, strict=True):
         assert outcome.network == []
         if "without-" in str(place):
@@ -931,8 +932,9 @@ def test_a_directory_never_touches_the_network(hub: Hub, client: Client) -> None
 
 def test_a_directory_has_no_revision(hub: Hub, client: Client) -> None:
     directory = copy_model("odd", client.home / "odd")
-    for outcome in client.ask(
-        call(directory, revision="main"), call(str(directory), revision="v1")
+    for outcome in (
+        client.ask(directory, revision="main"),
+        client.ask(str(directory), revision="v1"),
     ):
         outcome.check("InvalidValueError", str(directory), "no revision")
         assert outcome.network == []
@@ -941,7 +943,7 @@ def test_a_directory_has_no_revision(hub: Hub, client: Client) -> None:
 
 def test_a_file_is_no_model(hub: Hub, client: Client) -> None:
     file = copy_model("odd", client.home / "odd") / WEIGHTS
-    for outcome in client.ask(call(file), call(str(file))):
+    for outcome in (client.ask(file), client.ask(str(file))):
         outcome.check("MissingFileError", f"{file} is a file", "directory")
         assert outcome.network == []
     assert hub.log == []
@@ -949,7 +951,11 @@ def test_a_file_is_no_model(hub: Hub, client: Client) -> None:
 
 def test_a_path_is_no_name(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"))
-    for outcome in client.ask(call(Path(TINY)), call(Path("gpt2")), call(client.home / "gone")):
+    for outcome in (
+        client.ask(Path(TINY)),
+        client.ask(Path("gpt2")),
+        client.ask(client.home / "gone"),
+    ):
         outcome.check("MissingFileError", "there is no directory")
         assert outcome.network == []
     assert str(client.home / "gone") in outcome.message
@@ -957,18 +963,18 @@ def test_a_path_is_no_name(hub: Hub, client: Client) -> None:
 
 
 def test_pocket_in_any_case(hub: Hub, client: Client) -> None:
-    for outcome in client.ask(call("pocket"), call("Pocket"), call("POCKET")):
+    for outcome in (client.ask("pocket"), client.ask("Pocket"), client.ask("POCKET")):
         assert not outcome.error
         assert outcome.directory == str(POCKET_DIRECTORY)
         assert outcome.network == []
     assert hub.log == []
 
 
-def test_a_directory_in_the_home(hub: Hub, client: Client) -> None:
+def test_a_directory_in_the_home(hub: Hub, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_model("odd", client.home / "model")
-    for outcome in client.ask(
-        call("~/model"), call(Path("~/model")), HOME=str(client.home), USERPROFILE=str(client.home)
-    ):
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(client.home))
+    for outcome in map(client.ask, ("~/model", Path("~/model"))):
         assert outcome.directory == str(client.home / "model")
         assert not outcome.error
     assert hub.log == []
@@ -981,15 +987,15 @@ def test_an_address_on_the_hub_is_a_name(hub: Hub, client: Client) -> None:
     page = f"https://huggingface.co/{TINY}"
     main = (page, f"{page}/", f"{page}/tree/main", f"{page}?library=transformers", f"{page}#uses")
     others = (f"http://www.huggingface.co/{TINY}", f"https://hf.co/{TINY}", f"{hub.url}/{TINY}")
-    for outcome in client.ask(*map(call, main + others)):
+    for outcome in map(client.ask, main + others):
         outcome.check_model("odd")
-    branch, commit, named, gpt2 = client.ask(
-        call(f"{page}/tree/v1%2Fof-old"),
-        call(f"{page}/tree/{B}/"),
-        call(page, revision="v1/of-old"),
-        call("https://huggingface.co/openai-community/gpt2"),
-    )
-    for outcome in (branch, commit, named, gpt2):
+    gpt2 = client.ask("https://huggingface.co/openai-community/gpt2")
+    for outcome in (
+        client.ask(f"{page}/tree/v1%2Fof-old"),
+        client.ask(f"{page}/tree/{B}/"),
+        client.ask(page, revision="v1/of-old"),
+        gpt2,
+    ):
         outcome.check_model("one_head")
     assert Path(gpt2.directory).name == PINNED
 
@@ -1000,9 +1006,9 @@ def test_an_address_on_the_hub_is_a_name(hub: Hub, client: Client) -> None:
         "https://huggingface.co/",
         f"hf://{TINY}",
     )
-    for name, outcome in zip(none, client.ask(*map(call, none)), strict=True):
+    for name, outcome in zip(none, map(client.ask, none), strict=True):
         outcome.check("MissingFileError", repr(name), "https://huggingface.co/owner/name")
-    [two] = client.ask(call(f"{page}/tree/main", revision=A))
+    two = client.ask(f"{page}/tree/main", revision=A)
     two.check("InvalidValueError", "'main'", repr(A))
     assert hub.log == []
 
@@ -1013,8 +1019,8 @@ def test_revisions_and_variants_that_are_none(hub: Hub, client: Client) -> None:
         "revision": ("", "../../x", "a b", "a\x07", "x" * 1000, "/x", 5, ["main"], True),
         "variant": ("", "../x", "a/b", "fp16\n", "é", "x" * 1000, 16, ["fp16"], False),
     }.items():
-        outcomes = client.ask(*(call(TINY, **{key: value}) for value in values))
-        for value, outcome in zip(values, outcomes, strict=True):
+        for value in values:
+            outcome = client.ask(TINY, **{key: value})
             kind = "InvalidValueError" if isinstance(value, str) else "InvalidTypeError"
             outcome.check(kind, f"{key} must be")
             assert outcome.message.isprintable()
@@ -1047,7 +1053,7 @@ def test_a_name_that_is_none(hub: Hub, client: Client) -> None:
     """Also where the working directory holds a model."""
     copy_model("odd", client.here)
     names = ("a/b/c", "../x", "/nowhere/x", "~/x", "a b", "x..y", "x.git", "x\x1b[31m", "\u202e")
-    outcomes = dict(zip(names, client.ask(*map(call, names)), strict=True))
+    outcomes = dict(zip(names, map(client.ask, names), strict=True))
     assert {name: outcomes[name].error for name in names} == dict.fromkeys(
         names, "MissingFileError"
     )
@@ -1055,7 +1061,7 @@ def test_a_name_that_is_none(hub: Hub, client: Client) -> None:
         outcome.check("MissingFileError", "no name on the hub", repr(name))
         assert outcome.message.isprintable()
         assert outcome.network == []
-    [long] = client.ask(call("the hen in " * 40))
+    long = client.ask("the hen in " * 40)
     long.check("MissingFileError", "no name on the hub", "the hen in the hen")
     assert len(long.message) < 300
     assert hub.log == []

@@ -30,7 +30,7 @@ from attnlab import GPT2, AttnlabError, Checkpoint, GPT2Config, Tokenizer, self_
 from attnlab.checkpoints.arrays import parameters_in_memory, tokenizer_in_memory
 from attnlab.errors import CheckpointError, ConfigError, VocabularyError
 from attnlab.forward.parameters import parameter_shapes
-from attnlab.support.names import OF_MODELS, hint_of_model
+from attnlab.support.names import MODEL_ATTRIBUTES, hint_for_model
 
 MODELS = ("odd", "one_head", "float16", "float64", "gelu", "relu", "silu", "quick_gelu")
 
@@ -617,7 +617,7 @@ def test_pickled_weights_are_told_before_a_tokenizer(
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     for name in ("config.json", *extra):
         shutil.copy(REFERENCE / "odd" / name, tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"only pytorch_model\.bin\. That is a pickle"):
+    with pytest.raises(FileNotFoundError, match=r"only pytorch_model\.bin\. It is a pickle"):
         GPT2.from_pretrained(tmp_path)
 
 
@@ -645,9 +645,9 @@ def test_what_is_named_instead_is_there() -> None:
     text = "The dog chased the ball"
     place = {"model": model, "text": text, "trace": model.trace(text), "l": 1, "ids": [1, 2]}
     edit = {"path": "blocks.0.output", "function": lambda x: 0 * x}
-    for theirs, _, _ in OF_MODELS:
+    for theirs, _, _ in MODEL_ATTRIBUTES:
         for name in theirs.split(", "):
-            expression = re.search(r" is (.+) here$", hint_of_model(name))[1]  # type: ignore[index]
+            expression = re.search(r" is (.+) here$", hint_for_model(name))[1]  # type: ignore[index]
             assert eval(expression, place | edit) is not None
 
 
@@ -766,7 +766,7 @@ def test_matrices_of_tensors() -> None:
         *(Tensor(array, gradients=True, device="mps:0") for array in (X, W, W, W))
     )
     np.testing.assert_array_equal(made.context, expected.context)
-    with pytest.raises(TypeError, match=r"W_Q is not an array of numbers: .*meta"):
+    with pytest.raises(TypeError, match=r"W_Q isn't an array of numbers: .*meta"):
         self_attention(X, Tensor(W, device="meta"), W, W)
 
 

@@ -152,7 +152,7 @@ def test_what_can_not_be_written(
     for path, kind, message in (
         (tmp_path, OSError, "it is a directory"),
         (tmp_path / "none" / "page.html", OSError, "directory .*none not found"),
-        (tmp_path / "no\0name", ValueError, "no file's name"),
+        (tmp_path / "no\0name", ValueError, "file names can't have"),
         (tmp_path / ("long" * 100 + ".html"), OSError, "can't be written"),
         (tmp_path / "page.pdf", ValueError, r"end in \.html; got 'page\.pdf'.*trace\.plot\(\)"),
         ("", ValueError, "path is empty"),

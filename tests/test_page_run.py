@@ -101,13 +101,13 @@ D = H * Dh
 
 # The equations' parameters by their shapes; some mean something else in one of the equations.
 BY_SHAPE = {
-    (Tq, D): "x centred stream written dropout token_embedding position_embedding final "
+    (Tq, D): "x centred stream update dropout token_embedding position_embedding final "
     "embedding_dropout dropped.dropout_mask",
     (D,): "gain bias",
     (D, 3 * F): "W rows_of_head.W_O",
     (3 * F,): "b",
     (Tq, 3 * D): "QKV",
-    (H, Tq, Dh): "Q context new merge_heads.x one_of_heads.x",
+    (H, Tq, Dh): "Q context new merge_heads.x head_slice.x",
     (H, Tk, Dh): "K V",
     (H, Tq, Tk): "raw_scores scores masked_scores weights dropout_mask",
     (Tq, F): "hidden",
@@ -419,7 +419,7 @@ def test_the_graph_as_data_is_the_graph() -> None:
     graph = trace._run.graph
     data = as_data(graph)
     assert data["blocks.#.attention.scores"] == ["scores", "", ".raw_scores", ".scale"]
-    assert data["blocks.#.attention.heads.@.scale"] == ["", "all_of_it"]
+    assert data["blocks.#.attention.heads.@.scale"] == ["", "shared"]
     assert (data["blocks.0.input"], data["blocks.#.input"]) == (
         ["same", "", "embedding"],
         ["same", "", "blocks.#-1.output"],

@@ -183,10 +183,10 @@ def test_files_of_other_kinds(trace: Trace, tmp_path: Path) -> None:
         with pytest.raises(RecordingError, match=f"isn't a complete trace file: {name} is float64"):
             open_trace(file)
     write_sealed(file, "attnlab.trace 9", tensors, metadata)
-    with pytest.raises(RecordingError, match=f"must be '{FORMAT}', and is 'attnlab.trace 9'"):
+    with pytest.raises(RecordingError, match=f"must be '{FORMAT}'; got 'attnlab.trace 9'"):
         open_trace(file)
     save_file({"x": np.ones(3)}, file)
-    with pytest.raises(RecordingError, match=f"its format must be '{FORMAT}', and is None"):
+    with pytest.raises(RecordingError, match=f"its format must be '{FORMAT}'; got None"):
         open_trace(file)
     save_file({"x": np.ones(3)}, file, {"format": FORMAT})
     with pytest.raises(RecordingError, match=r"checksum|complete"):
@@ -292,7 +292,7 @@ def test_a_gigabyte_of_zeros_is_refused_before_it_is_read(
         call = f"main(['check', {str(file)!r}, '--text', 'the hen', '--model', 'pocket'])"
     program = PEAK.format(call=call)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "complete" in done.stderr or "isn't a file that numpy" in done.stderr, done.stderr
+    assert "complete" in done.stderr or "isn't a file written by numpy" in done.stderr, done.stderr
     assert int(done.stdout.split()[-1]) < 200_000
 
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from attnlab import GPT2, ForwardPass, GPT2Config, Tokenizer, needs
 from attnlab.checkpoints.checkpoint import save_parameters
 from attnlab.equations import Array, exact_gelu, gelu, quick_gelu
-from attnlab.erf import BORDER, erf
+from attnlab.erf import THRESHOLD, erf
 from attnlab.forward.config import ACTIVATIONS, GELU
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.training import initial_parameters
@@ -52,7 +52,7 @@ def test_erf_is_within_its_bound_of_the_c_librarys(dtype: str, bound: float) -> 
             rng.standard_normal(1_000_000),
             rng.uniform(-1, 1, 200_000),
             10.0 ** rng.uniform(-300, 30, 100_000),
-            places_around(0, BORDER, -BORDER, 4, 6, -6),
+            places_around(0, THRESHOLD, -THRESHOLD, 4, 6, -6),
         ]
     ).astype(dtype)
     exact = np.fromiter(map(math.erf, x.tolist()), np.float64, x.size)

@@ -21,7 +21,7 @@ from test_training import TEXT, quick
 import attnlab.training.run
 from attnlab import GPT2, GPT2Config, Tokenizer
 from attnlab.errors import ResumeError, WriteError
-from attnlab.support.files import held
+from attnlab.support.files import locked
 from attnlab.support.sealed import checksum, write_sealed
 from attnlab.training import Training
 from attnlab.training.run import LOCK, STATE
@@ -99,7 +99,7 @@ def test_a_changed_number_is_told(
     tensors[name] = tensors[name] * np.float32(1.0001)
     save_file(tensors, tmp_path / STATE, metadata)
     told = refusal(tmp_path / STATE)
-    assert "is not what was written: its checksum differs. Start again in a new" in told
+    assert "is corrupt or was modified: its checksum doesn't match. Start again in a new" in told
 
 
 Change = Callable[[Tensors, Metadata], object]
@@ -180,7 +180,7 @@ def test_a_state_without_achecksum(finished: tuple[Training, bytes], tmp_path: P
     file.write_bytes(finished[1])
     tensors, metadata = contents(file)
     save_file(tensors, file, {name: metadata[name] for name in metadata if name != "sha256"})
-    assert "its checksum differs" in refusal(file)
+    assert "its checksum doesn't match" in refusal(file)
 
 
 def test_a_state_of_the_first_format(finished: tuple[Training, bytes], tmp_path: Path) -> None:
@@ -190,9 +190,9 @@ def test_a_state_of_the_first_format(finished: tuple[Training, bytes], tmp_path:
     tensors, _ = contents(file)
     save_file(tensors, file, {"format": "1", "n_layer": "1", "corpus": '"285 tokens"'})
     told = refusal(file)
-    assert f"its format must be '{FORMAT}', and is '1'. Start again in a new directory" in told
+    assert f"its format must be '{FORMAT}'; got '1'. Start again in a new directory" in told
     save_file(tensors, file)
-    assert f"its format must be '{FORMAT}', and is None" in refusal(file)
+    assert f"its format must be '{FORMAT}'; got None" in refusal(file)
 
 
 def test_metadata_of_another_run_is_told_in_short(
@@ -202,9 +202,9 @@ def test_metadata_of_another_run_is_told_in_short(
     file.write_bytes(finished[1])
     tensors, metadata = contents(file)
     sealed(file, tensors, metadata | {"label_smoothing": "0.1"})
-    assert "label_smoothing: there 0.1, here None" in refusal(file)
+    assert "label_smoothing: saved 0.1, current None" in refusal(file)
     sealed(file, tensors, metadata | {"seed": "\x1b[31m" + "7" * 10_000_000})
-    assert "seed: there \\x1b[31m777" in refusal(file)
+    assert "seed: saved \\x1b[31m777" in refusal(file)
 
 
 def with_header(header: bytes, state: bytes) -> bytes:
@@ -267,7 +267,7 @@ def test_a_byte_too_many_or_too_few(
 def test_files_that_are_none(finished: tuple[Training, bytes], tmp_path: Path) -> None:
     file = tmp_path / STATE
     os.mkfifo(file)
-    assert "it is a pipe and no ordinary file" in refusal(file)
+    assert "it is a pipe, not a regular file" in refusal(file)
     file.unlink()
     file.mkdir()
     assert "can't be read" in refusal(file)
@@ -343,7 +343,7 @@ def test_two_runs_do_not_share_a_directory(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
     process.communicate("\n" * STEPS, timeout=60)
     assert process.returncode == 0
-    with pytest.raises(ResumeError, match="seed: there 1, here 2"):
+    with pytest.raises(ResumeError, match="seed: saved 1, current 2"):
         small(directory=tmp_path, seed=2)
     assert small(directory=tmp_path, seed=1).losses == small(seed=1).losses
     assert not (tmp_path / LOCK).exists()
@@ -415,7 +415,7 @@ def test_what_is_no_lock_is_left_alone(kind: str, tmp_path: Path) -> None:
 
 def test_a_lock_that_was_left_behind(tmp_path: Path) -> None:
     (tmp_path / LOCK).touch()
-    with held(tmp_path / LOCK), pytest.raises(WriteError, match="another run is using"):
+    with locked(tmp_path / LOCK), pytest.raises(WriteError, match="another run is using"):
         small(directory=tmp_path)
     assert os.listdir(tmp_path) == []
 

@@ -49,8 +49,8 @@ def test_no_negative_zero() -> None:
     ("values", "labels", "message"),
     [
         ([1, 2], {}, r"\(2,\)"),
-        ([[1, 2]], {"rows": ["a", "b"]}, "2 labels given for 1 rows"),
-        ([[1, 2]], {"columns": ["a"]}, "1 labels given for 2 columns"),
+        ([[1, 2]], {"rows": ["a", "b"]}, "rows must be 1 labels; got 2"),
+        ([[1, 2]], {"columns": ["a"]}, "columns must be 2 labels; got 1"),
         ([["a"]], {}, "numbers"),
         ([[1]], {"decimals": -1}, "decimals.*-1"),
         ([[1]], {"decimals": 1.5}, "decimals.*1.5"),
@@ -90,8 +90,8 @@ class Contrary:
 @pytest.mark.parametrize(
     ("values", "settings", "message"),
     [
-        ([[1], [2, 3]], {}, "values is not an array of numbers"),
-        (Contrary(), {}, "values is not an array of numbers: 'no array'"),
+        ([[1], [2, 3]], {}, "values isn't an array of numbers"),
+        (Contrary(), {}, "values isn't an array of numbers: 'no array'"),
         ([[1]], {"rows": 5}, r"rows must be 1 labels, .*; got 5"),
         ([[1]], {"columns": Contrary()}, "columns must be 1 labels"),
         ([[1]], {"columns": [Contrary()]}, "columns must be 1 labels"),

@@ -376,10 +376,10 @@ def test_a_write_that_breaks_off_leaves_the_old_state(
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"config": ONE_LAYER}, "n_layer: there 2, here 1"),
-        ({"corpus": TEXT.replace("fly", "bee")}, "corpus: there 285 tokens, sha256"),
-        ({"learning_rate": 1e-3}, "learning_rate: there 0.003, here 0.001"),
-        ({"seed": 9, "dropout": 0.1}, "dropout: there 0.0, here 0.1; seed: there 0, here 9"),
+        ({"config": ONE_LAYER}, "n_layer: saved 2, current 1"),
+        ({"corpus": TEXT.replace("fly", "bee")}, "corpus: saved 285 tokens, sha256"),
+        ({"learning_rate": 1e-3}, "learning_rate: saved 0.003, current 0.001"),
+        ({"seed": 9, "dropout": 0.1}, "dropout: saved 0.0, current 0.1; seed: saved 0, current 9"),
     ],
 )
 def test_another_run_is_not_resumed(change: dict[str, Any], told: str, tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ OTHER_SETTINGS: dict[str, Any] = {
 def test_every_setting_belongs_to_the_run(name: str, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         quick(directory=tmp_path, watch=stop_at(1))
-    with pytest.raises(ResumeError, match=f"{name}: there .*, here {OTHER_SETTINGS[name]}"):
+    with pytest.raises(ResumeError, match=f"{name}: saved .*, current {OTHER_SETTINGS[name]}"):
         quick(directory=tmp_path, **{name: OTHER_SETTINGS[name]})
 
 
@@ -417,7 +417,7 @@ def test_another_vocabulary_is_another_run(tmp_path: Path) -> None:
     quick(ids, directory=tmp_path)
     symbols = byte_symbols()
     shuffled = Tokenizer.of_merges({symbol: 255 - id for id, symbol in enumerate(symbols)}, [])
-    with pytest.raises(ResumeError, match="vocabulary: there 256 tokens, sha256"):
+    with pytest.raises(ResumeError, match="vocabulary: saved 256 tokens, sha256"):
         quick(ids, directory=tmp_path, tokenizer=shuffled)
 
 

@@ -204,8 +204,8 @@ def normalised_after(part: str) -> Equation:
     return other
 
 
-def written_alone(written: Array) -> Array:
-    return written
+def update_alone(update: Array) -> Array:
+    return update
 
 
 def activated_by(activation: Activation) -> Equation:
@@ -389,11 +389,11 @@ DEALT_QKV = {f"attention.{letter}": projection(letter, projected_and_dealt) for 
 COLUMNS_FIRST = {f"attention.{letter}": projection(letter, columns_first) for letter in "QKV"}
 JOINED = {"attention.concat": joined}
 
-NO_STREAM_MID = {"mid": written_alone}
-NO_STREAM_OUTPUT = {"output": written_alone}
+NO_STREAM_MID = {"mid": update_alone}
+NO_STREAM_OUTPUT = {"output": update_alone}
 
-X_FOR_INPUT = {"mid": lambda X="attention.X", written="attention.output": X + written}
-X_FOR_MID = {"output": lambda X="mlp.X", written="mlp.output": X + written}
+X_FOR_INPUT = {"mid": lambda X="attention.X", update="attention.output": X + update}
+X_FOR_MID = {"output": lambda X="mlp.X", update="mlp.output": X + update}
 
 POST_NORM = {
     "attention.X": nothing_done,
@@ -928,7 +928,7 @@ MISTAKES = (
     Mistake(
         "output = input + mlp.output",
         "What attention wrote is lost. Add what the MLP writes to mid.",
-        {"output": lambda input, written="mlp.output": input + written},
+        {"output": lambda input, update="mlp.output": input + update},
     ),
     Mistake(
         "logits = final W_Eᵀ",

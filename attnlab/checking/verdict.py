@@ -56,6 +56,7 @@ from attnlab.forward.edits import check_path, steps_below
 from attnlab.forward.functional import causal_mask
 from attnlab.steps import Graph, Result, Run
 from attnlab.support.checks import as_reals
+from attnlab.support.console import progress_bar
 from attnlab.support.tables import Heading, Paragraph, Table
 
 # What explains a difference leaves less than this share of it; what is only nearer is no reason.
@@ -538,7 +539,9 @@ def two_at_once(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | 
                 near.append((left, len(near), mistake, other))
     found: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
     limit = math.inf
-    for left, _, mistake, other in sorted(near, key=lambda one: one[:2])[:NEAREST]:
+    nearest = sorted(near, key=lambda one: one[:2])[:NEAREST]
+    bar = progress_bar(iterable=nearest, desc="pairs of mistakes", leave=False, delay=1)
+    for left, _, mistake, other in bar:
         if left > limit:
             break
         for second, both in candidates(other, first, later, agree, beyond, everywhere=True):

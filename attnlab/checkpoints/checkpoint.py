@@ -38,8 +38,15 @@ from attnlab.forward.parameters import (
 )
 from attnlab.steps import read_only
 from attnlab.support.checks import as_array, check_kind, checked_dtype
-from attnlab.support.files import Given, as_path, open_regular, parse_json, read_json, write_whole
-from attnlab.support.formats import HOW_TO_DEQUANTISE, instead, listed
+from attnlab.support.files import (
+    FilePath,
+    as_path,
+    open_regular,
+    parse_json,
+    read_json,
+    write_whole,
+)
+from attnlab.support.formats import HOW_TO_DEQUANTISE, listed, unsupported
 
 # Where the pocket model is, of which no path of this machine is told.
 PACKAGE = Path(__file__).parents[1]
@@ -173,7 +180,7 @@ class Checkpoint(Parameters):
 
     def __init__(
         self,
-        directory: Given,
+        directory: FilePath,
         config: GPT2Config,
         dtype: DTypeLike = "float32",
         variant: str | None = None,
@@ -359,7 +366,7 @@ def _check_place(shard: Path, index: Path) -> None:
 
 def _no_weights(directory: Path, variant: str | None) -> str:
     message = f"there is no {weights_name(variant)} (nor {index_name(variant)}) in {directory}"
-    told = instead(os.listdir(directory)) if os.path.isdir(directory) else ""
+    told = unsupported(os.listdir(directory)) if os.path.isdir(directory) else ""
     return f"{message}, only {told}" if told else message
 
 

@@ -34,7 +34,7 @@ from attnlab.errors import (
 from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import as_flag
 from attnlab.support.files import as_path, make_directory
-from attnlab.support.formats import instead, model_directory
+from attnlab.support.formats import model_directory, unsupported
 from attnlab.support.tables import printable
 from attnlab.text.tokenizer import Tokenizer
 
@@ -124,7 +124,7 @@ def find_model(
             )
         return model_directory(path)
     if os.path.isfile(path):
-        if told := instead([path.name]):
+        if told := unsupported([path.name]):
             raise MissingFileError(f"this is a file: {told}")
         raise MissingFileError(f"{path} is a file; give the directory that holds the model's files")
     if not isinstance(name_or_path, str):
@@ -283,7 +283,7 @@ def _download(
     missing = _missing_small(names)
     if not {whole, index} & set(names) and begun is None:
         plain = f"{WEIGHTS}, for which leave out `variant`" if WEIGHTS in names else ""
-        told = plain or instead(names)
+        told = plain or unsupported(names)
         missing.append(f"{whole}, only {told}" if told else whole)
     if missing:
         raise MissingFileError(f"{repository} on the hub has no {' and no '.join(missing)}")

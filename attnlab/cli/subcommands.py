@@ -11,7 +11,7 @@ import shlex
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 from attnlab import walkthrough
 from attnlab.analysis.lens import Lens
+from attnlab.checking.mistakes import Mistake
 from attnlab.checking.verdict import check
 from attnlab.checkpoints.checkpoint import Checkpoint
 from attnlab.checkpoints.hub import find_model
@@ -403,12 +404,17 @@ def _check(options: argparse.Namespace) -> Report:
         "agrees": verdict.agrees,
         "first": verdict.first.path if verdict.first else None,
         "steps": [{**asdict(stage), "agrees": stage.agrees} for stage in verdict.stages],
-        "mistakes": [{"formula": one.formula, "hint": one.hint} for one in verdict.mistakes],
+        "mistakes": _named(verdict.mistakes),
+        "further": list(map(_named, verdict.further)),
         "unexplained": verdict.unexplained,
         "differing": verdict.differing,
         "cells": [cell._asdict() for cell in verdict.cells],
     }
     return Report(content, [verdict], 0 if verdict.agrees else 1)
+
+
+def _named(known: Iterable[Mistake]) -> list[dict[str, Any]]:
+    return [{"formula": one.formula, "hint": one.hint, "lines": one.lines} for one in known]
 
 
 def _atlas(options: argparse.Namespace) -> Report:

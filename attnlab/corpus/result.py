@@ -27,7 +27,7 @@ from attnlab.errors import (
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Numbered, read_only
 from attnlab.support.checks import as_count, as_texts, check_kind, errors_of
-from attnlab.support.files import Given, as_path
+from attnlab.support.files import FilePath, as_path
 from attnlab.support.messages import MODEL, Message, recognised
 from attnlab.support.sealed import Shapes, read_sealed, write_sealed
 from attnlab.support.tables import Document, Heading, Paragraph, Table, printable, with_error
@@ -597,7 +597,7 @@ class Atlas(Document, Mapping[str, Measured]):
             agree.append(np.isclose(recorded, computed, rtol=1e-3, atol=1e-4)[is_listed])
         return bool(np.concatenate(agree).mean() > 0.5)
 
-    def save(self, path: Given) -> None:
+    def save(self, path: FilePath) -> None:
         """Write a file that `attnlab.open_atlas` opens."""
         contents = json.dumps({str(n): self._contents[n] for n in sorted(self._contents)})
         words = {"about": json.dumps(self._about), "contents": contents} | self._tally.words()
@@ -615,7 +615,7 @@ def contents_of(model: GPT2, ids: Mapping[int, AnyArray]) -> dict[int, str]:
     return {n: vocabulary.decode_bytes(one).decode(errors="replace") for n, one in ids.items()}
 
 
-def open_atlas(path: Given) -> Atlas:
+def open_atlas(path: FilePath) -> Atlas:
     """Open a file that `Atlas.save` wrote, or the directory of a finished run."""
     file = as_path(path)
     if os.path.isdir(file):  # Path.is_dir raises if a name is too long

@@ -33,7 +33,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.support.blas import one_thread
 from attnlab.support.checks import as_count, as_flag, attribute, check_kind, errors_of
 from attnlab.support.console import progress_bar
-from attnlab.support.files import Given, as_path, held, make_directory, write_whole
+from attnlab.support.files import FilePath, as_path, locked, make_directory, write_whole
 from attnlab.support.sealed import Shapes, check_run, read_sealed, sha256, write_sealed
 from attnlab.views.page.atlas import page
 
@@ -50,14 +50,14 @@ LOCK, PAGE = "atlas.lock", "atlas.html"
 
 
 def atlas(
-    model: GPT2 | Given,
-    texts: Iterable[str] | Given,
+    model: GPT2 | FilePath,
+    texts: Iterable[str] | FilePath,
     measures: Sequence[str | Measure] | None = None,
     *,
     executor: Executor | None = None,
     chunk: int = 64,
     window: int | None = None,
-    directory: Given | None = None,
+    directory: FilePath | None = None,
     progress: bool = True,
 ) -> Atlas:
     """Measure every head over a whole corpus: means with standard errors over texts.
@@ -125,7 +125,7 @@ def atlas(
         chunks = tried(task, chunks)
     if place is not None:
         make_directory(place)
-    with one_thread(), contextlib.nullcontext() if place is None else held(place / LOCK):
+    with one_thread(), contextlib.nullcontext() if place is None else locked(place / LOCK):
         stored = (
             None
             if place is None
@@ -152,11 +152,11 @@ def directory_of(model: GPT2) -> str:
     return "pocket" if directory == POCKET_DIRECTORY else str(directory.absolute())
 
 
-def as_path_or_name(model: Any) -> Given:
+def as_path_or_name(model: Any) -> FilePath:
     """Check that a model that isn't a GPT2 is a name or a path."""
     if not isinstance(model, str | os.PathLike):
         check_kind(model, GPT2, "model")
-    given: Given = model
+    given: FilePath = model
     return given
 
 

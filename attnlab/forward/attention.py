@@ -20,7 +20,7 @@ from attnlab.equations import Array, Mask
 from attnlab.forward import fast
 from attnlab.forward.products import Product
 from attnlab.steps import Numbered, Part, Result, Run, Step, view_of
-from attnlab.support.files import Given
+from attnlab.support.files import FilePath
 from attnlab.support.messages import Message
 from attnlab.text.tokens import Tokens
 
@@ -194,7 +194,7 @@ class Attention(Result):
 
         return dataframe(self, step)
 
-    def to_xlsx(self, path: Given) -> None:
+    def to_xlsx(self, path: FilePath) -> None:
         """Write a spreadsheet with live formulas: change a number and see what follows.
 
         Needs xlsxwriter, the extra `sheets`.
@@ -309,25 +309,25 @@ class Head(SelfAttention):
 
     parts: ClassVar[tuple[str, ...]] = (*SelfAttention.parts, "W_O", "output")
 
-    X = SelfAttention.X.of(equations.all_of_it)
-    memory = SelfAttention.memory.of(equations.all_of_it)
+    X = SelfAttention.X.of(equations.shared)
+    memory = SelfAttention.memory.of(equations.shared)
     W_Q = SelfAttention.W_Q.of(equations.columns_of_head)
     b_Q = SelfAttention.b_Q.of(equations.columns_of_head)
     W_K = SelfAttention.W_K.of(equations.columns_of_head)
     b_K = SelfAttention.b_K.of(equations.columns_of_head)
     W_V = SelfAttention.W_V.of(equations.columns_of_head)
     b_V = SelfAttention.b_V.of(equations.columns_of_head)
-    Q = SelfAttention.Q.of(equations.one_of_heads, always=True)
-    K = SelfAttention.K.of(equations.one_of_heads, always=True)
-    V = SelfAttention.V.of(equations.one_of_heads, always=True)
-    mask = Attention.mask.of(equations.one_of_heads)
-    dropout_mask = Attention.dropout_mask.of(equations.one_of_heads)
-    scale = Attention.scale.of(equations.all_of_it, always=True)
-    raw_scores = Attention.raw_scores.of(equations.one_of_heads)
-    scores = Attention.scores.of(equations.one_of_heads)
-    masked_scores = Attention.masked_scores.of(equations.one_of_heads)
-    weights = Attention.weights.of(equations.one_of_heads)
-    context = Attention.context.of(equations.one_of_heads)
+    Q = SelfAttention.Q.of(equations.head_slice, always=True)
+    K = SelfAttention.K.of(equations.head_slice, always=True)
+    V = SelfAttention.V.of(equations.head_slice, always=True)
+    mask = Attention.mask.of(equations.head_slice)
+    dropout_mask = Attention.dropout_mask.of(equations.head_slice)
+    scale = Attention.scale.of(equations.shared, always=True)
+    raw_scores = Attention.raw_scores.of(equations.head_slice)
+    scores = Attention.scores.of(equations.head_slice)
+    masked_scores = Attention.masked_scores.of(equations.head_slice)
+    weights = Attention.weights.of(equations.head_slice)
+    context = Attention.context.of(equations.head_slice)
     W_O = Step[Array]("Dv D").of(equations.rows_of_head)
     output = Step("Tq D", "context W_O", equations.head_output, finite=True)
 

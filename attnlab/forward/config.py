@@ -12,7 +12,7 @@ import numpy as np
 from attnlab import equations
 from attnlab.errors import ConfigError, InvalidTypeError, quoted
 from attnlab.support.checks import as_count, is_integer, is_real
-from attnlab.support.files import Given, as_path, read_json, write_whole
+from attnlab.support.files import FilePath, as_path, read_json, write_whole
 from attnlab.support.formats import HOW_TO_DEQUANTISE
 
 MODEL_TYPE = "gpt2"
@@ -155,7 +155,7 @@ class GPT2Config:
         return cls(**ours)
 
     @classmethod
-    def from_file(cls, path: Given) -> GPT2Config:
+    def from_file(cls, path: FilePath) -> GPT2Config:
         """Read a `config.json`."""
         settings = read_json(path, ConfigError)
         if code := _own_code(settings):
@@ -169,7 +169,7 @@ class GPT2Config:
         except ConfigError as error:
             raise ConfigError(f"{as_path(path)}: {error}") from None
 
-    def save(self, directory: Given) -> None:
+    def save(self, directory: FilePath) -> None:
         """Write a `config.json` that transformers can read."""
         settings = {
             "model_type": MODEL_TYPE,

@@ -315,7 +315,7 @@ def changed(run: Run, path: str, edit: Edit, value: Any) -> Any:
     node = run.graph[path]
     if len(wholes(run.graph, path)) == 1:
         return replaced(run, path, edit, value)
-    if node.step.of_whole is equations.one_of_heads:  # heads may share one mask
+    if node.step.of_whole is equations.head_slice:  # heads may share one mask
         shape = np.broadcast_shapes(value.shape, (run.look(node.n_head), 1, 1))
         value = np.broadcast_to(value, shape)
     whole = np.array(value)

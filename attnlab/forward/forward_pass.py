@@ -311,7 +311,7 @@ class Block(Explained):
         "input + attention.output",
         equations.residual,
         stream="input",
-        written="attention.output",
+        update="attention.output",
         dropout="attention_dropout",
         finite=True,
     )
@@ -320,7 +320,7 @@ class Block(Explained):
         "mid + mlp.output",
         equations.residual,
         stream="mid",
-        written="mlp.output",
+        update="mlp.output",
         dropout="mlp_dropout",
         finite=True,
     )

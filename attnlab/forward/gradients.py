@@ -330,7 +330,7 @@ GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
     equations.concat: {"context": lambda context, d_y: split_heads(d_y, context.shape[-3])},
     equations.residual: {
         "stream": lambda d_y: d_y,
-        "written": lambda d_y, dropout: dropped(d_y, dropout),
+        "update": lambda d_y, dropout: dropped(d_y, dropout),
     },
     equations.activated: {
         "hidden": lambda hidden, activation, d_y: ACTIVATION_GRADIENTS[activation](hidden, d_y)

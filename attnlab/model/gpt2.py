@@ -30,7 +30,7 @@ from attnlab.support.checks import as_flag, as_numpy, check_kind, errors_of
 from attnlab.support.files import as_path, make_directory, write_whole
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import MODEL, Message
-from attnlab.support.names import hint_of_model
+from attnlab.support.names import hint_for_model
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokenizer_files import holds_tokenizer
 from attnlab.text.tokens import Tokens
@@ -64,7 +64,7 @@ class GPT2:
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} has no {name}{hint_of_model(name)}")
+        raise AttributeError(f"{type(self).__name__} has no {name}{hint_for_model(name)}")
 
     @classmethod
     def from_pretrained(

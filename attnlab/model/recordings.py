@@ -36,7 +36,7 @@ from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.parameters import Parameters, parameter_shapes
 from attnlab.steps import at, is_finite
 from attnlab.support.checks import as_texts, checked_dtype, errors_of
-from attnlab.support.files import LARGEST, Given, as_path
+from attnlab.support.files import LARGEST, FilePath, as_path
 from attnlab.support.sealed import Shapes, read_sealed, sha256, write_sealed
 from attnlab.text.tokens import Vocabulary, check_ids
 
@@ -99,7 +99,7 @@ def shapes(config: GPT2Config, T: int) -> dict[str, tuple[int, ...]]:
     return found | {"next_logits": (config.vocab_size,)}
 
 
-def record(trace: Any, path: Given, parts: Sequence[str] = ()) -> None:
+def record(trace: Any, path: FilePath, parts: Sequence[str] = ()) -> None:
     """Write a trace file, see `Trace.record`."""
     if trace.tokens_before:
         raise InvalidValueError("a step of generation has no file: record its generation's .trace")
@@ -157,7 +157,7 @@ def check_shapes(metadata: dict[str, str], there: Shapes) -> None:
             raise InvalidValueError(f"{name} has shape {there[name]}, not {shape}")
 
 
-def read(path: Given) -> Recording:
+def read(path: FilePath) -> Recording:
     """What a trace file holds."""
     file = as_path(path)
     tensors, metadata = read_sealed(file, FORMAT, RecordingError, check_shapes)

@@ -19,7 +19,7 @@ from attnlab.forward.forward_pass import ForwardPass, KeyValueCache
 from attnlab.forward.parameters import Parameters
 from attnlab.steps import Step
 from attnlab.support.checks import as_count, as_float, check_kind
-from attnlab.support.files import Given
+from attnlab.support.files import FilePath
 from attnlab.support.messages import EDITED, Message, recognised
 from attnlab.support.tables import Document, Table
 from attnlab.text.tokens import Token, Tokens, Vocabulary
@@ -123,7 +123,7 @@ class Trace(ForwardPass):
         """
         return self._of_run(edited(self._run, edits))
 
-    def record(self, path: Given, parts: Sequence[str] = ()) -> None:
+    def record(self, path: FilePath, parts: Sequence[str] = ()) -> None:
         """Write a file that holds the trace without the model; `open_trace` opens it.
 
         It holds the embedding, the residual stream's stops, Q, K, V, final and the next token's
@@ -251,7 +251,7 @@ class Trace(ForwardPass):
 
         return dataset(self, steps)
 
-    def to_xlsx(self, path: Given, layer: int | None = None, head: int | None = None) -> None:
+    def to_xlsx(self, path: FilePath, layer: int | None = None, head: int | None = None) -> None:
         """Write a spreadsheet whose cells are formulas, see `Attention.to_xlsx`.
 
         Parameters
@@ -552,7 +552,7 @@ def trace_of(
     return trace
 
 
-def open_trace(path: Given) -> Trace:
+def open_trace(path: FilePath) -> Trace:
     """The trace in a file that `Trace.record` wrote.
 
     It is a trace like any other, in which what needs the model's parameters says so.

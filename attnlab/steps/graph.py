@@ -105,7 +105,7 @@ def as_data(graph: Graph) -> dict[str, list[str]]:
     part.
 
         "blocks.#.attention.scores": ["scores", "", ".raw_scores", ".scale"]
-        "blocks.#.attention.heads.@.scale": ["", "all_of_it"]
+        "blocks.#.attention.heads.@.scale": ["", "shared"]
     """
     data = {_form(path, 1): _node_as_data(graph, path) for path in _paths(graph.root)}
     for path in _paths(graph.root):  # the first block's input is the embedding

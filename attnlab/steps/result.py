@@ -92,12 +92,12 @@ class Result(PrintedAnywhere):
     def _hint_for(self, name: str) -> str:
         """The end of a message: where to find what another tool calls `name`."""
         state = vars(self)  # empty while it is being copied
-        run, place = state.get("_run"), state.get("path", "")
+        run, prefix = state.get("_run"), state.get("path", "")
         if run is not None and "blocks" not in run.graph.root.children:  # not of a model
             is_layer = "heads" in run.graph.root.children
-            place = f"blocks.0.attention.{place if is_layer else 'heads.0'}".rstrip(".")
+            prefix = f"blocks.0.attention.{prefix if is_layer else 'heads.0'}".rstrip(".")
         own = [n for n, step in self.steps.items() if step.of_whole or not state.get("path")]
-        return hint_for(name, place, own)
+        return hint_for(name, prefix, own)
 
     def __getstate__(self) -> dict[str, Any]:  # parts are created again
         return {

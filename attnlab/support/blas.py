@@ -1,6 +1,6 @@
-"""Limit matrix products to one thread: their last bits depend on the number of threads.
+"""Limit matrix products to one thread, since their rounding depends on the number of threads.
 
-This works for the OpenBLAS in NumPy's wheels. For another BLAS, set OMP_NUM_THREADS=1 before Python
+Works for the OpenBLAS in NumPy's wheels. For another BLAS, set OMP_NUM_THREADS=1 before Python
 starts.
 """
 
@@ -16,18 +16,19 @@ from typing import Any
 
 import numpy as np
 
-# Directories of libraries in NumPy's wheels: Linux and Windows, macOS.
-PLACES = ("../numpy.libs", ".dylibs")
+# Directories of shared libraries in NumPy's wheels: Linux and Windows, macOS.
+DIRECTORIES = ("../numpy.libs", ".dylibs")
 
 
 @cache
 def _function(name: str) -> Callable[..., Any] | None:
     """A function of NumPy's OpenBLAS, such as `set_num_threads`, or None."""
     package = Path(np.__file__).parent
-    for file in (file for place in PLACES for file in sorted((package / place).glob("*openblas*"))):
+    files = [file for part in DIRECTORIES for file in sorted((package / part).glob("*openblas*"))]
+    for file in files:
         library = ctypes.CDLL(str(file))
-        for before, after in product(("scipy_openblas", "openblas"), ("64_", "_64", "")):
-            found = getattr(library, f"{before}_{name}{after}", None)
+        for prefix, suffix in product(("scipy_openblas", "openblas"), ("64_", "_64", "")):
+            found = getattr(library, f"{prefix}_{name}{suffix}", None)
             if found is not None:
                 function: Callable[..., Any] = found
                 return function
@@ -35,7 +36,7 @@ def _function(name: str) -> Callable[..., Any] | None:
 
 
 def use_one_thread() -> int:
-    """Set one thread and return the previous number, or 1 if it is unknown."""
+    """Use one thread; return the previous number of threads, or 1 if unknown."""
     get, put = _function("get_num_threads"), _function("set_num_threads")
     if get is None or put is None:
         return 1
@@ -46,7 +47,7 @@ def use_one_thread() -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A context with one thread."""
+    """Use one thread inside a `with` block."""
     before = use_one_thread()
     try:
         yield

@@ -30,7 +30,7 @@ def as_numpy(values: Any) -> AnyArray:
 
 
 def is_masked_array(value: object) -> bool:
-    """Whether it is one of NumPy's masked arrays, whose module is slow to import."""
+    """Whether a value is a NumPy masked array, without importing `numpy.ma`, which is slow."""
     masked = sys.modules.get("numpy.ma")
     return masked is not None and isinstance(value, masked.MaskedArray)
 
@@ -38,22 +38,19 @@ def is_masked_array(value: object) -> bool:
 def as_array(values: Any, name: str) -> AnyArray:
     """Convert to a NumPy array; `name` is for error messages."""
     if is_masked_array(values) and np.ma.is_masked(values):
-        raise InvalidTypeError(
-            f"{name} has masked cells, which would count like others: fill them, such as by "
-            "x.filled(0)"
-        )
+        raise InvalidTypeError(f"{name} has masked cells. Fill them, such as with x.filled(0)")
     try:
         return as_numpy(values)
     except ValueError as error:
-        raise InvalidValueError(f"{name} is not an array of numbers: {error}") from None
+        raise InvalidValueError(f"{name} isn't an array of numbers: {error}") from None
     except Exception as error:  # __array__ may raise anything
         raise InvalidTypeError(
-            f"{name} is not an array of numbers: {quoted(str(error), 200)}"
+            f"{name} isn't an array of numbers: {quoted(str(error), 200)}"
         ) from None
 
 
 def as_reals(x: Any, name: str, kinds: str = "iuf") -> AnyArray:
-    """Convert to an array of real numbers, with a dtype of one of the `kinds`."""
+    """Convert to an array of real numbers; `kinds` are NumPy's dtype kinds."""
     array = as_array(x, name)
     if array.dtype.kind not in kinds or array.dtype.itemsize > 8:
         raise InvalidTypeError(
@@ -70,11 +67,12 @@ def as_floats(x: ArrayLike, name: str = "x") -> Array:
 
 @contextmanager
 def errors_of(kind: type[AttnlabError], what: str) -> Iterator[None]:
-    """Turn any exception of foreign code, including panics in Rust, into an AttnlabError.
+    """Turn any exception of other libraries' code, including Rust panics, into an AttnlabError.
 
     Parameters
     ----------
-    what : failed, for the message
+    kind : the AttnlabError to raise
+    what : the start of the message, such as "tokenizer.json can't be read"
     """
     try:
         yield
@@ -142,11 +140,11 @@ def as_flag(value: object, name: str) -> bool:
 
 def as_texts(value: Any, name: str) -> tuple[str, ...]:
     """Convert a text or a list of texts to a tuple."""
-    given = (value,) if isinstance(value, str) else value
-    is_list = isinstance(given, Sequence) and not isinstance(given, bytes | bytearray | memoryview)
-    if not is_list or not all(isinstance(text, str) for text in given):
+    texts = (value,) if isinstance(value, str) else value
+    is_list = isinstance(texts, Sequence) and not isinstance(texts, bytes | bytearray | memoryview)
+    if not is_list or not all(isinstance(text, str) for text in texts):
         raise InvalidTypeError(f"{name} must be a text or a list of texts; got {quoted(value)}")
-    return tuple(given)
+    return tuple(texts)
 
 
 def check_kind(value: object, kind: type, name: str) -> None:
@@ -160,10 +158,10 @@ def check_kind(value: object, kind: type, name: str) -> None:
 
 @contextmanager
 def memory_for(what: str) -> Iterator[None]:
-    """Turn failures to allocate into a readable error."""
+    """Turn allocation failures into an AttnlabError."""
     try:
         yield
-    except (MemoryError, ValueError, OverflowError):  # the last two: beyond the address space
+    except (MemoryError, ValueError, OverflowError):  # last two: larger than the address space
         raise InvalidValueError(f"not enough memory for {what}") from None
 
 
@@ -181,7 +179,7 @@ def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def check_seed(rng: object) -> None:
-    """Raise unless it is a seed, a generator or None."""
+    """Raise unless `rng` is a seed, a generator or None."""
     is_seed = isinstance(rng, int | np.integer) and is_integer(rng) and rng >= 0
     if not (rng is None or is_seed or isinstance(rng, np.random.Generator)):
         raise InvalidValueError(

@@ -1,7 +1,7 @@
-"""Robust output of programs: any encoding, closed pipes, Ctrl-C, progress bars.
+"""Output of programs: any encoding, closed pipes, Ctrl-C, progress bars.
 
-Only programs change stdout: the command, `python -m attnlab.walkthrough`, chapters. The library
-doesn't.
+Only programs change stdout (the command, `python -m attnlab.walkthrough`, chapters), never the
+library.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ INTERRUPTED = 130
 def exit_status(program: Callable[[], int]) -> int:
     """Run a command-line program and return its exit status.
 
-    That is the program's own, or 2 after an `AttnlabError` or if the output can't be written, both
-    reported on stderr; 130 after Ctrl-C, with one line; 141 if the output pipe is closed.
+    Also 2 after an `AttnlabError` or if the output can't be written, both reported on stderr; 130
+    after Ctrl-C, with one line; 141 if the output pipe is closed.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed before Python started
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-    _escape_what_is_lacking()
+    _escape_unencodable()
     ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # set by a shell for `program &`
     if ignored and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -41,17 +41,17 @@ def exit_status(program: Callable[[], int]) -> int:
             status = int(end.code or 0)
         sys.stdout.flush()
     except AttnlabError as error:
-        _tell(*str(error).splitlines())
+        _report(*str(error).splitlines())
         return 2
     except OSError as error:
-        _drop(sys.stdout)
+        _discard_output(sys.stdout)
         if isinstance(error, BrokenPipeError):
             return CLOSED_PIPE
-        _tell(f"the output can't be written: {error.strerror}")
+        _report(f"the output can't be written: {error.strerror}")
         return 2
     except KeyboardInterrupt as interrupt:
-        _drop(sys.stdout)
-        _tell(str(interrupt) or "Interrupted")
+        _discard_output(sys.stdout)
+        _report(str(interrupt) or "Interrupted")
         return INTERRUPTED
     return status
 
@@ -83,7 +83,7 @@ def prepare_script() -> None:
     closed. In notebooks this does nothing.
     """
     if sys.stdout is sys.__stdout__:
-        _escape_what_is_lacking()
+        _escape_unencodable()
         if hasattr(signal, "SIGPIPE"):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
@@ -98,20 +98,20 @@ def progress_bar(**settings: Any) -> Any:
     return tqdm(file=sys.stdout if is_notebook else None, **settings)  # type: ignore[no-untyped-call]
 
 
-def _escape_what_is_lacking() -> None:
+def _escape_unencodable() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 
 
-def _tell(*lines: str) -> None:
+def _report(*lines: str) -> None:
     try:
         print(*lines, sep="\n", file=sys.stderr)
     except OSError:  # stderr is closed too
-        _drop(sys.stderr)
+        _discard_output(sys.stderr)
 
 
-def _drop(stream: TextIO) -> None:
-    """Discard what is still buffered."""
+def _discard_output(stream: TextIO) -> None:
+    """Discard buffered output."""
     with contextlib.suppress(OSError, ValueError):  # not a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,4 +1,4 @@
-"""Paths as users give them, small files to be read, files written whole or not at all."""
+"""Check paths, read small files, and write files atomically."""
 
 from __future__ import annotations
 
@@ -31,25 +31,24 @@ from attnlab.support.checks import errors_of
 if sys.platform != "win32":
     import fcntl
 
-# The most bytes of a file that is read at once. The largest tokenizer's JSON has 35 MB.
+# Size limit, in bytes, of files read into memory. The largest known tokenizer.json has 35 MB.
 LARGEST = 64_000_000
 
-# The most digits that an integer in JSON has, one of more is a float. transformers writes 10³⁰ for
-# a length without a limit.
+# Integers in JSON with more digits are read as floats. transformers writes 10³⁰ for "no limit".
 DIGITS = 40
-# More of them, once every digit is written as 0: found ten times as fast as by a pattern.
+# To find long integers, map every digit to 0 and search: ten times as fast as a regular expression.
 MANY_DIGITS = b"0" * (DIGITS + 1)
 AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 
-# What a file is called while it is written, 64 random bits in the middle. Short, as the name that
-# it gets in the end may be as long as the file system takes.
-ASIDE = "attnlab-{}.part"
-IS_ASIDE = re.compile(r"attnlab-[0-9a-f]{16}\.part")
+# Name of a temporary file, with 64 random bits. It doesn't contain the final name, which may
+# already be as long as the file system allows.
+TEMPORARY = "attnlab-{}.part"
+IS_TEMPORARY = re.compile(r"attnlab-[0-9a-f]{16}\.part")
 
-# The longest path, in bytes, that any system takes: Windows does.
+# The longest path in bytes, Windows's limit.
 LONGEST_PATH = 32_767
 
-# How many links lead from one to the next before that is a circle, as Linux counts.
+# The longest chain of symbolic links, Linux's limit.
 LINKS = 40
 
 KINDS = {
@@ -60,46 +59,42 @@ KINDS = {
     stat.S_IFBLK: "a device",
 }
 
-Given = str | os.PathLike[str]
+FilePath = str | os.PathLike[str]
 
 
-def as_path(given: Given, name: str = "path") -> Path:
-    """A path as a user gave it, `~` expanded.
-
-    Parameters
-    ----------
-    given : a str or PathLike
-    name : what an error calls it
-    """
+def as_path(given: FilePath, name: str = "path") -> Path:
+    """Check a path and expand `~`; `name` is for error messages."""
     try:
         text = os.fspath(given)
-    except Exception:  # an object may make its path as it likes
+    except Exception:  # __fspath__ may raise anything
         text = None
     if not isinstance(text, str):
         raise InvalidTypeError(f"{name} must be a str or a Path; got {quoted(given)}")
     if not text:
-        raise InvalidValueError(f"{name} is empty: give the name of a file or directory")
+        raise InvalidValueError(f"{name} is empty. Give a file or directory")
     try:
         encoded = os.fsencode(text)
         encodable = b"\0" not in encoded
     except UnicodeEncodeError:
         encodable = False
     if not encodable:
-        raise InvalidValueError(f"{name} holds a character that no file's name has: {quoted(text)}")
+        raise InvalidValueError(
+            f"{name} has a character that file names can't have: {quoted(text)}"
+        )
     if len(encoded) > LONGEST_PATH:
-        raise InvalidValueError(f"{name} is longer than any system takes: {quoted(text)}")
+        raise InvalidValueError(f"{name} is longer than {LONGEST_PATH:,} bytes: {quoted(text)}")
     path = Path(os.path.expanduser(text))
-    # What begins with ~ here is a file's own name, and stays that when it comes here again.
+    # A file whose name starts with ~: made absolute, so that a second call doesn't expand it.
     return path.absolute() if str(path).startswith("~") else path
 
 
-def read_bytes(path: Given, unreadable: type[AttnlabError]) -> bytes:
-    """What a small file holds, up to LARGEST bytes.
+def read_bytes(path: FilePath, unreadable: type[AttnlabError]) -> bytes:
+    """Read a file of up to LARGEST bytes.
 
     Raises
     ------
     unreadable
-        It can't be read, is too large, or is a directory, pipe or device.
+        If it is unreadable, too large, or a directory, pipe or device
     """
     file = as_path(path)
     try:
@@ -110,15 +105,14 @@ def read_bytes(path: Given, unreadable: type[AttnlabError]) -> bytes:
     except OSError as error:
         raise unreadable(f"{file} can't be read: {_reason(error)}") from None
     if len(content) > LARGEST:
-        raise unreadable(f"{file} can't be read: it has more than {LARGEST:,} bytes")
+        raise unreadable(f"{file} can't be read: it is larger than {LARGEST:,} bytes")
     return content
 
 
 def open_regular(file: Path) -> BinaryIO:
-    """Open an ordinary file for reading. On a pipe one would wait, a device may never end."""
-    # A pipe that nobody writes to would keep already the opening waiting.
-    without_waiting = getattr(os, "O_NONBLOCK", 0)
-    stream = open(file, "rb", opener=lambda name, flags: os.open(name, flags | without_waiting))  # noqa: SIM115
+    """Open a regular file for reading; raise OSError for a pipe or device, which may never end."""
+    nonblocking = getattr(os, "O_NONBLOCK", 0)  # opening a pipe without a writer would block
+    stream = open(file, "rb", opener=lambda name, flags: os.open(name, flags | nonblocking))  # noqa: SIM115
     try:
         _check_regular(os.fstat(stream.fileno()))
     except OSError:
@@ -127,37 +121,37 @@ def open_regular(file: Path) -> BinaryIO:
     return stream
 
 
-def read_text(path: Given, unreadable: type[AttnlabError]) -> str:
-    """A small file's text, UTF-8, with or without a byte order mark; each line end is a `\\n`."""
+def read_text(path: FilePath, unreadable: type[AttnlabError]) -> str:
+    """Read UTF-8 text, with or without a byte order mark; line ends become `\\n`."""
     return decoded_text(read_bytes(path, unreadable), as_path(path), unreadable)
 
 
 def decoded_text(content: bytes, where: object, unreadable: type[AttnlabError]) -> str:
-    """The text that bytes are, as `read_text` reads it; `where` is what an error calls it."""
+    """Decode bytes as `read_text` does; `where` is for error messages."""
     text = _decoded(content, where, unreadable)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_json(path: Given, unreadable: type[AttnlabError]) -> dict[str, Any]:
-    """The one JSON object that a small file holds."""
+def read_json(path: FilePath, unreadable: type[AttnlabError]) -> dict[str, Any]:
+    """Read a file that holds one JSON object."""
     return parse_json(read_bytes(path, unreadable), as_path(path), unreadable)
 
 
 def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) -> dict[str, Any]:
-    """One JSON object, taken strictly: what two readers could read in two ways is refused.
+    """Parse one JSON object; keys may not repeat.
 
-    Numbers are as Python reads them, NaN and Infinity too, and what is longer than DIGITS is a
-    float: under a name that matters they are refused by who asks for that name.
+    Numbers are Python's, including NaN and Infinity; integers of more than DIGITS digits become
+    floats. Callers check the values that they use.
 
     Parameters
     ----------
     content : UTF-8
-    where : what an error calls it, such as the file
+    where : for error messages, such as the file
 
     Raises
     ------
     unreadable
-        It is not a JSON object, or repeats a name.
+        If it isn't a JSON object, or repeats a key
     """
     text = _decoded(content, where, unreadable)
     try:
@@ -168,24 +162,24 @@ def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) ->
     except ValueError as error:
         raise unreadable(f"{where} can't be read as JSON: {error}") from None
     if not isinstance(value, dict):
-        raise unreadable(f"{where} must hold one JSON object, and holds a {type(value).__name__}")
+        raise unreadable(f"{where} must hold one JSON object; got a {type(value).__name__}")
     return value
 
 
-def read_npz(path: Given, most: int) -> dict[str, AnyArray]:
-    """The arrays in a file that `numpy.savez` wrote.
+def read_npz(path: FilePath, most: int) -> dict[str, AnyArray]:
+    """Read the arrays in a file written by `numpy.savez`.
 
-    A file of few bytes may say that it holds billions of numbers, and does if they are all 0. So
-    every array's header is read before the numbers of any.
+    All headers are checked before any data is read: a small compressed file may expand to billions
+    of zeros.
 
     Parameters
     ----------
-    most : how many numbers an array has at most
+    most : the largest allowed size of an array
     """
     import zipfile  # here, so that `import attnlab` is quick
 
     file = as_path(path, "file")
-    what = f"{file} isn't a file that numpy.savez wrote"
+    what = f"{file} isn't a file written by numpy.savez"
     try:
         stream = open_regular(file)
     except FileNotFoundError:
@@ -194,7 +188,7 @@ def read_npz(path: Given, most: int) -> dict[str, AnyArray]:
         raise InvalidValueError(f"{what}: {_reason(error)}") from None
     with stream, errors_of(InvalidValueError, what):
         if stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
-            raise ValueError("it has one unnamed array, as numpy.save writes it")
+            raise ValueError("it holds one unnamed array, as written by numpy.save")
         with zipfile.ZipFile(stream) as archive:
             for name in archive.namelist():
                 with archive.open(name) as member:
@@ -207,31 +201,30 @@ def read_npz(path: Given, most: int) -> dict[str, AnyArray]:
 
 
 def _check_header(name: str, member: IO[bytes], most: int) -> None:
-    """Refuse an array of more than so many numbers, of at most 128 bits each."""
-    if npy.read_magic(member) != (1, 0):  # of longer headers, which arrays of numbers have not
-        raise ValueError(f"{name} is no array of numbers")
+    """Raise if an array has more than `most` numbers, or numbers of more than 128 bits."""
+    if npy.read_magic(member) != (1, 0):  # later versions are for structured arrays
+        raise ValueError(f"{name} isn't an array of numbers")
     shape, _, dtype = npy.read_array_header_1_0(member)
     if math.prod(shape) > most or dtype.itemsize > 16:
         raise ValueError(
-            f"{name} is {dtype} of shape {shape}, and nothing that it can be compared with has "
-            f"more than {most:,} numbers"
+            f"{name} must have at most {most:,} numbers, like the largest step; "
+            f"got {dtype} of shape {shape}"
         )
 
 
-def make_directory(path: Given) -> None:
-    """Make a directory and those above it, if it is not there."""
+def make_directory(path: FilePath) -> None:
+    """Make a directory and its parents, unless it exists."""
     directory = as_path(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WriteError(f"{directory} can't be made: {_reason(error)}") from None
+        raise WriteError(f"{directory} can't be created: {_reason(error)}") from None
 
 
-def write_whole(path: Given, content: bytes) -> None:
-    """Write a file to the side, then rename it, so that at any moment the old or the new is there.
+def write_whole(path: FilePath, content: bytes) -> None:
+    """Write a file atomically: write a temporary file, then rename it.
 
-    A link stays, and what it leads to is written. A file that is there keeps its mode, and its
-    owner where that may be.
+    A symbolic link is followed. An existing file keeps its mode and, if permitted, its owner.
     """
     file = as_path(path)
     try:
@@ -243,7 +236,7 @@ def write_whole(path: Given, content: bytes) -> None:
         if old is not None:
             _check_regular(old)
         elif not os.path.isdir(target.parent):
-            raise OSError(f"there is no directory {target.parent}")
+            raise OSError(f"directory {target.parent} doesn't exist")
         _remove_abandoned(target.parent)
         _replace(target, content, old)
     except OSError as error:
@@ -251,76 +244,76 @@ def write_whole(path: Given, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def held(path: Given) -> Iterator[None]:
-    """Hold a file for oneself, of all processes and their threads.
+def locked(path: FilePath) -> Iterator[None]:
+    """Lock a file against all other processes and threads.
 
-    It is made, and removed in the end. When its holder dies, however that may be, it is free.
+    The file is created, and removed at the end. The lock is released even if the process dies.
     """
-    from filelock import FileLock, Timeout  # which huggingface_hub brings
+    from filelock import FileLock, Timeout  # installed with huggingface_hub
 
     file = as_path(path)
-    if file.is_symlink():  # early versions of filelock empty what it leads to
+    if file.is_symlink():  # early versions of filelock empty the link's target
         raise WriteError(f"{file} can't be locked: it is a link")
     lock = FileLock(file, timeout=0)
     try:
         lock.acquire()
     except Timeout:
         raise WriteError(
-            f"{file} can't be locked: another run is using the directory. Wait until it has ended, "
-            "or use another directory"
+            f"{file} can't be locked: another run is using the directory. Wait until it ends, or "
+            "use another directory"
         ) from None
-    except NotImplementedError:  # the file system has no locks: go on without one, as for ENOLCK
+    except NotImplementedError:  # no locks on this file system: continue without, as for ENOLCK
         pass
     except OSError as error:
         if error.errno != errno.ENOLCK:
             raise WriteError(f"{file} can't be locked: {_reason(error)}") from None
-    _held.add(lock)
+    _locks.add(lock)
     try:
         yield
     finally:
-        _held.discard(lock)
-        with contextlib.suppress(OSError):  # Windows keeps what is open, and filelock removes it
-            os.unlink(file)  # while it is locked, so that nobody else's is removed
+        _locks.discard(lock)
+        with contextlib.suppress(OSError):  # an open file can't be removed on Windows
+            os.unlink(file)  # while it is locked: afterwards it may be another process's
         lock.release()
 
 
-def _let_go_in_fork() -> None:
-    """Close the locks that a forked process inherits, which would hold them after its parent.
+def _close_locks_after_fork() -> None:
+    """Close inherited locks in a forked process, which would hold them longer than its parent.
 
-    The parent's lock stays: it is freed when the last descriptor of it is closed, or by itself.
+    The parent keeps its lock.
     """
-    for lock in _held:
+    for lock in _locks:
         descriptor = getattr(getattr(lock, "_context", None), "lock_file_fd", None)
         if descriptor is not None:
             os.close(descriptor)
             lock._context.lock_file_fd = None
-    _held.clear()
+    _locks.clear()
 
 
-# The locks that this process holds.
-_held: set[Any] = set()
+# Locks held by this process.
+_locks: set[Any] = set()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_in_fork)
+    os.register_at_fork(after_in_child=_close_locks_after_fork)
 
 
 def _replace(target: Path, content: bytes, old: os.stat_result | None) -> None:
-    """Write a file to the side, then give it the name of the one that is there, or is not."""
+    """Write a temporary file and rename it to `target`, whose status was `old`."""
     mode = 0o666 if old is None else stat.S_IMODE(old.st_mode)
-    with _aside(target.parent, mode) as stream:
+    with _temporary_file(target.parent, mode) as stream:
         try:
             if old is not None:
                 if sys.platform != "win32":
-                    with contextlib.suppress(OSError):  # only an administrator may always
+                    with contextlib.suppress(OSError):  # may need root
                         os.chown(stream.fileno(), old.st_uid, old.st_gid)
-                with contextlib.suppress(OSError):  # a file system without modes
+                with contextlib.suppress(OSError):  # not every file system has modes
                     os.chmod(stream.name, mode)
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
             if sys.platform == "win32":
-                stream.close()  # there an open file can't be renamed
+                stream.close()  # an open file can't be renamed
             os.replace(stream.name, target)
-        except BaseException:  # Ctrl-C too leaves nothing behind
+        except BaseException:  # also for Ctrl-C
             with contextlib.suppress(OSError):
                 stream.close()
             with contextlib.suppress(OSError):
@@ -328,31 +321,31 @@ def _replace(target: Path, content: bytes, old: os.stat_result | None) -> None:
             raise
 
 
-def _aside(directory: Path, mode: int) -> BinaryIO:
-    """A new file with a name of its own, locked until it is closed, so that nobody removes it."""
+def _temporary_file(directory: Path, mode: int) -> BinaryIO:
+    """Create a file that `_remove_abandoned` leaves alone, since it stays locked until closed."""
     while True:
-        name = directory / ASIDE.format(os.urandom(8).hex())
+        name = directory / TEMPORARY.format(os.urandom(8).hex())
         stream = open(name, "xb", opener=lambda path, flags: os.open(path, flags, mode))  # noqa: SIM115
         if sys.platform != "win32":
-            with contextlib.suppress(OSError):  # a file system without locks
+            with contextlib.suppress(OSError):  # not every file system has locks
                 fcntl.flock(stream, fcntl.LOCK_EX)
-            if not os.path.exists(name):  # taken for abandoned, before it was locked
+            if not os.path.exists(name):  # removed as abandoned before it was locked
                 stream.close()
                 continue
         return stream
 
 
 def _remove_abandoned(directory: Path) -> None:
-    """Remove what was left by processes that were killed while they wrote: nobody has it locked.
+    """Remove temporary files of killed processes: nobody has locked them.
 
-    On Windows, which has no such locks, it stays.
+    Windows has no such locks; the files stay.
     """
     names: list[str] = []
-    with contextlib.suppress(OSError):  # a directory that may be written to, and not read
+    with contextlib.suppress(OSError):  # a writable directory may be unreadable
         names = os.listdir(directory)
     if sys.platform != "win32":
-        for part in (directory / name for name in names if IS_ASIDE.fullmatch(name)):
-            with contextlib.suppress(OSError):  # locked: somebody is writing it
+        for part in (directory / name for name in names if IS_TEMPORARY.fullmatch(name)):
+            with contextlib.suppress(OSError):  # locked: still being written
                 descriptor = os.open(part, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -362,23 +355,23 @@ def _remove_abandoned(directory: Path) -> None:
 
 
 def _end_of_links(file: Path) -> Path:
-    """Where a link leads in the end, whether that is there or not; else the file itself."""
+    """Follow symbolic links; the target need not exist."""
     for _ in range(LINKS):
         try:
             file = file.parent / os.readlink(file)
-        except OSError:  # no link
+        except OSError:  # not a link
             return file
-    raise OSError("it is a link that leads in a circle")
+    raise OSError("too many levels of symbolic links")
 
 
 def _check_regular(status: os.stat_result) -> None:
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
-        raise OSError(f"it is {KINDS.get(kind, 'something else')} and no ordinary file")
+        raise OSError(f"it is {KINDS.get(kind, 'a special file')}, not a regular file")
 
 
 def _reason(error: OSError) -> str:
-    """What an error of the system's says, without its number and the path."""
+    """The operating system's message, without the number and path."""
     return error.strerror or str(error)
 
 
@@ -387,7 +380,7 @@ def _decoded(content: bytes, where: object, unreadable: type[AttnlabError]) -> s
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise unreadable(
-            f"{where} can't be read: it is not UTF-8, {error}; save it as UTF-8"
+            f"{where} can't be read: it isn't UTF-8 ({error}). Save it as UTF-8"
         ) from None
 
 
@@ -395,7 +388,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"{quoted(name)} stands there twice")
+        raise ValueError(f"key {quoted(name)} appears twice")
     return members
 
 

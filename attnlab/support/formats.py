@@ -1,7 +1,4 @@
-"""What directories hold instead of weights that open here, and how to convert it.
-
-Files are known by their names; of them only `adapter_config.json` is opened.
-"""
+"""Recognise unsupported checkpoint formats by file name, and say how to convert them."""
 
 from __future__ import annotations
 
@@ -18,17 +15,18 @@ from attnlab.support.tables import printable
 CONFIG = "config.json"
 ADAPTER = "adapter_config.json"
 
-# How many names a message lists.
+# Names that a message lists at most.
 LISTED = 12
 
 
 def convert(imports: str, model: str, tokenizer: str = "'OLD'") -> str:
-    """A command that writes a model and its tokenizer anew, as `from_pretrained` opens them.
+    """A command that saves a model and its tokenizer in a supported format.
 
     Parameters
     ----------
-    imports : besides the tokenizer's
-    model, tokenizer : what makes the model, and what the tokenizer is loaded with
+    imports : more imports, as the end of an import statement
+    model : the expression that loads the model
+    tokenizer : the arguments that load the tokenizer
     """
     return (
         f'python -c "from transformers import AutoTokenizer as T{imports}; '
@@ -37,11 +35,11 @@ def convert(imports: str, model: str, tokenizer: str = "'OLD'") -> str:
 
 
 def convert_from(library: str, loaded: str) -> str:
-    """The same of another library's file, which from_pretrained in transformers 4.57 loads no more.
+    """Like `convert`, for another library's file that transformers 4.57 no longer loads by itself.
 
     Parameters
     ----------
-    library, loaded : parts of the names of the module and the function in transformers that do it
+    library, loaded : parts of the names of the module and function in transformers
     """
     return convert(
         ", GPT2Config as C, GPT2LMHeadModel as M; "
@@ -51,36 +49,33 @@ def convert_from(library: str, loaded: str) -> str:
     )
 
 
-OF_TRANSFORMERS = ", GPT2LMHeadModel as M"
+IMPORT_GPT2 = ", GPT2LMHeadModel as M"
 
 HOW_TO_CONVERT = (
-    "That is a pickle, which can run any code when it is opened, so it is never opened here. "
-    "Where transformers and torch are installed, and you trust the file, make a new directory of "
-    "the old one, or of its name on the hub: "
-    + convert(OF_TRANSFORMERS, "M.from_pretrained('OLD')")
+    "It is a pickle, which can run any code when loaded, so it isn't loaded. If you trust the "
+    "file, convert it where transformers and torch are installed (OLD is its directory, or its "
+    "name on the hub): " + convert(IMPORT_GPT2, "M.from_pretrained('OLD')")
 )
 HOW_TO_DEQUANTISE = (
-    "Their numbers are rounded to few bits, in a form of their own. Open the model that they were "
-    "made from; or, where transformers can load and dequantise them, "
-    "GPT2.from_hf(model.dequantize(), tokenizer)"
+    "Quantized weights aren't supported. Open the original model; or, if transformers can load and "
+    "dequantize this one, use GPT2.from_hf(model.dequantize(), tokenizer)"
 )
 HOW_TO_MERGE = (
-    "Where peft is installed, add the two up, OLD being the adapter's directory and BASE the other "
-    "model's: "
+    "Merge them where peft is installed (OLD is the adapter's directory, BASE the base model's): "
     + convert(
         "; from peft import AutoPeftModelForCausalLM as M",
         "M.from_pretrained('OLD').merge_and_unload()",
         "'BASE'",
     )
 )
-BEFORE_5 = "Where a transformers before version 5, torch, {} are installed, convert it: "
+BEFORE_5 = "Convert it where transformers 4, torch, {} are installed: "
 
-# What a file's name tells, the surest first, and the way from there. {name} is the file's, {file}
-# the same in a command, and {variant} what parentheses in the pattern match.
+# Patterns of file names and the advice for each, most specific first. {name} is the file's name,
+# {file} the name in a command, {variant} the pattern's group.
 FORMATS = (
     (
         r"adapter_config\.json|adapter_model\.safetensors|adapter_model\.bin",
-        "{name}, a PEFT adapter, such as LoRA's, which changes another model's weights. "
+        "{name}, a PEFT adapter (such as LoRA), which changes another model's weights. "
         + HOW_TO_MERGE,
     ),
     (
@@ -89,88 +84,81 @@ FORMATS = (
     ),
     (
         r"model-\d+-of-\d+\.safetensors",
-        "{name}, a part of the weights without the index that names all parts",
+        "{name}, one shard of the weights; model.safetensors.index.json, which lists all shards, "
+        "is missing",
     ),
     (r"pytorch_model.*\.bin", "{name}. " + HOW_TO_CONVERT),
     (
         r".+\.gguf",
-        "{name}, in llama.cpp's format GGUF, mostly with numbers rounded to few bits. Best open "
-        "the model that it was made from. "
+        "{name}, in llama.cpp's GGUF format, usually quantized. Open the original model if you "
+        "can. "
         + BEFORE_5.format("gguf and accelerate")
         + convert(
-            OF_TRANSFORMERS,
+            IMPORT_GPT2,
             "M.from_pretrained('OLD', gguf_file='{file}')",
             "'OLD', gguf_file='{file}'",
         ),
     ),
     (
         r"tf_model.*\.h5",
-        "{name}, TensorFlow's weights. "
+        "{name}, TensorFlow weights. "
         + BEFORE_5.format("tensorflow and tf-keras")
         + convert_from("tf", "tf2"),
     ),
     (
         r"flax_model.*\.msgpack",
-        "{name}, Flax's weights. " + BEFORE_5.format("and flax") + convert_from("flax", "flax"),
+        "{name}, Flax weights. " + BEFORE_5.format("and flax") + convert_from("flax", "flax"),
     ),
     (
         r"hparams\.json|encoder\.json|vocab\.bpe|model.*\.(data-\d+-of-\d+|index|meta)",
-        "{name}, one of the files in which OpenAI published GPT-2, for TensorFlow. The same "
-        "numbers open by name: GPT2.from_pretrained('gpt2') is 124M, 'gpt2-medium' 355M, "
-        "'gpt2-large' 774M, 'gpt2-xl' 1558M",
+        "{name}, from OpenAI's TensorFlow release of GPT-2. The same weights open by name: "
+        "GPT2.from_pretrained('gpt2') is 124M, 'gpt2-medium' 355M, 'gpt2-large' 774M, 'gpt2-xl' "
+        "1558M",
     ),
     (
         r".+\.onnx",
-        "{name}, in the format ONNX, a computation made to be run and not to be looked into. Open "
-        "the model that it was made from",
+        "{name}, in the ONNX format, which isn't supported. Open the original model",
     ),
     (
         r"(?!optimizer|scheduler|rng_state|training_args).+\.(?:pt|pth|ckpt)",
-        "{name}, a pickle of a training script's own, as nanoGPT leaves ckpt.pt. It can run any "
-        "code when it is opened, so it is never opened here. Where torch is installed, and you "
-        "trust the file, GPT2.from_arrays takes its arrays, which for nanoGPT are "
-        "torch.load('{file}', map_location='cpu')['model']",
+        "{name}, a training script's pickle, such as nanoGPT's ckpt.pt. It can run any code when "
+        "loaded, so it isn't loaded. If you trust the file, load it with torch and pass its arrays "
+        "to GPT2.from_arrays; nanoGPT's are torch.load('{file}', map_location='cpu')['model']",
     ),
     (
         r"(?!model).+\.safetensors",
-        "{name}. If these are a GPT-2's weights, call the file model.safetensors",
+        "{name}. If it holds the weights of a GPT-2, rename it to model.safetensors",
     ),
 )
 
 
-def instead(names: Iterable[str]) -> str:
-    """What files of these names hold instead of weights that open here, and the way from there.
+def unsupported(names: Iterable[str]) -> str:
+    """The format of the first file in an unsupported format, and how to convert it.
 
     Returns
     -------
-    such as "model.gguf, in llama.cpp's format GGUF, ...", to follow "there is only"; "" where none
-    of the names tells
+    such as "model.gguf, in llama.cpp's GGUF format, ...", to follow "there is only"; "" if no name
+    is recognised
     """
     names = sorted(names)
-    for pattern, told in FORMATS:
+    for pattern, advice in FORMATS:
         for name in names:
             if found := re.fullmatch(pattern, name):
-                return told.format(
+                return advice.format(
                     name=listed([name]),
-                    # A name that would end a command's quotes has no place in one.
+                    # Names that could break out of the command's quotes are left out.
                     file=name if re.fullmatch(r"[\w.+-]{1,200}", name) else "FILE",
                     variant=next(filter(None, found.groups()), ""),
                 )
     return ""
 
 
-# Kinds of PEFT adapters that put vectors before the text, by parts of their names.
+# PEFT types that prepend trained vectors to the text.
 PROMPTS = re.compile("PROMPT|PREFIX|P_TUNING")
 
 
 def check_no_adapter(directory: Path) -> None:
-    """Refuse a directory with a PEFT adapter, since the model alone isn't what was trained.
-
-    Raises
-    ------
-    CheckpointError
-        It holds `adapter_config.json`.
-    """
+    """Raise CheckpointError for a PEFT adapter: the base model alone isn't what was trained."""
     if not os.path.lexists(directory / ADAPTER):
         return
     try:
@@ -180,8 +168,8 @@ def check_no_adapter(directory: Path) -> None:
     message = f"{directory} holds a PEFT adapter ({ADAPTER}, peft_type {quoted(kind)})"
     if PROMPTS.search(kind):
         message += (
-            ". It puts trained vectors before the text, which is no change of GPT-2's weights, so "
-            "it can't be merged and doesn't open here"
+            ". It prepends trained vectors to the text, so it can't be merged into GPT-2's "
+            "weights and isn't supported"
         )
     else:
         message += f", which changes another model's weights. {HOW_TO_MERGE}"
@@ -191,7 +179,7 @@ def check_no_adapter(directory: Path) -> None:
 
 
 def model_directory(directory: Path) -> Path:
-    """The directory, or the only one in it that holds a model; so with one in the hub's cache."""
+    """The directory, or the only one in it with a model, such as a snapshot in the hub's cache."""
     check_no_adapter(directory)
     found = _with_config(directory)
     check_no_adapter(found)
@@ -214,22 +202,22 @@ def _with_config(directory: Path) -> Path:
         return inside[0]
     if inside:
         models = listed(sorted((str(path.relative_to(directory)) for path in inside), key=_natural))
-        raise MissingFileError(f"{directory} holds several models, give one of them: {models}")
-    if told := instead(names):
-        raise MissingFileError(f"there is no {CONFIG} in {directory}, but {told}")
-    there = f"which holds {listed(sorted(names))}" if names else "which is empty"
+        raise MissingFileError(f"{directory} holds several models. Give one of them: {models}")
+    if format := unsupported(names):
+        raise MissingFileError(f"there is no {CONFIG} in {directory}, but {format}")
+    content = f"which holds {listed(sorted(names))}" if names else "which is empty"
     raise MissingFileError(
-        f"there is no {CONFIG} in {directory}, {there}; give the directory with the model's files"
+        f"there is no {CONFIG} in {directory}, {content}. Give the directory with the model's files"
     )
 
 
 def listed(names: Iterable[str], count: int | None = None) -> str:
-    """Names one after the other, of many the first ones; `count` where there is no len(names)."""
+    """The first names, and how many more there are; `count` if `names` has no length."""
     first = [printable(name)[:200] for name in islice(names, LISTED)]
     rest = (len(names) if isinstance(names, Sized) else count or 0) - len(first)
     return ", ".join(first) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """A key that sorts checkpoint-500 before checkpoint-1000."""
+    """A sort key that puts checkpoint-500 before checkpoint-1000."""
     return [(len(part) * part.isdigit(), part) for part in re.split(r"(\d+)", name)]

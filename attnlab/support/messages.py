@@ -1,16 +1,16 @@
-"""English messages as templates with values, which views can translate."""
+"""Messages that keep their template and values, so that views can translate them."""
 
 from __future__ import annotations
 
 import re
 
-# Templates of messages that files store as plain text.
+# Templates of messages stored in files as plain text.
 MODEL = "GPT2: {layers} layers of {heads} heads, width {width}, {parameters} parameters, {dtype}"
 EDITED = ", edited: {paths}"
 
 
 class Message(str):
-    """A str made from a template, which it keeps for translation.
+    """A str that keeps the template it was made from.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Message(str):
 
 
 def recognised(text: str, *templates: str) -> str:
-    """Recover the `Message` from its text, if it matches one of the templates."""
+    """Recover a `Message` from its text, if a template matches."""
     for template in templates:
         pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*)", re.escape(template))
         if found := re.fullmatch(pattern, text, re.DOTALL):

@@ -1,4 +1,4 @@
-"""Import paths of earlier versions, which lead to where the modules are now."""
+"""Import paths of earlier versions."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ MOVED = {
 
 
 class MovedModules:
-    """Finds a moved module under its old name: the same module, not a second one.
+    """Import a moved module under its old name, as the same module object.
 
-    A finder and loader without the base classes of `importlib.abc`, which are slow to import.
+    The finder and loader has no base class: those in `importlib.abc` are slow to import.
     """
 
     def find_spec(
@@ -43,4 +43,4 @@ class MovedModules:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # the import system has set that of the old name
+        module.__spec__ = self._spec  # the import system has replaced it

@@ -1,11 +1,11 @@
-"""Names in other tools, and the names here, for hints in error messages."""
+"""Equivalents of other tools' names, for hints in error messages."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container
 
-# Their name, the tool, and the path here, from a trace; l is a layer, h a head.
+# The tool's names, the tool, and the paths in a trace; l is a layer, h a head.
 NAMES = (
     ("hook_embed", "TransformerLens", "token_embedding"),
     ("hook_pos_embed", "TransformerLens", "position_embedding"),
@@ -34,8 +34,8 @@ NAMES = (
     ("c_proj", "transformers", "blocks[l].attention.W_O, blocks[l].mlp.W_2"),
 )
 
-# An attribute of their models, the tool, and the equivalent here.
-OF_MODELS = (
+# Attributes of the tool's models, the tool, and the equivalent here.
+MODEL_ATTRIBUTES = (
     ("run_with_cache", "TransformerLens", "model.trace(text)"),
     ("run_with_hooks", "TransformerLens", "model.trace(text).edited({path: function})"),
     ("add_hook", "TransformerLens", "model.trace(text).edited({path: function})"),
@@ -55,67 +55,68 @@ OF_MODELS = (
 NUMBERED = {"blocks": "blocks[l]", "heads": "heads[h]"}
 
 
-def hint_for(name: str, place: str = "", of_layer: Container[str] = ()) -> str:
-    """The end of a message: the path here of what another tool calls `name`; "" if unknown.
+def hint_for(name: str, prefix: str = "", in_head: Container[str] = ()) -> str:
+    """The end of a message: the path of what another tool calls `name`, or "" if unknown.
 
     Parameters
     ----------
-    place : the path of the result that was asked, such as blocks.1.attention.heads.2
-    of_layer : names of the layer's steps that the result also has
+    prefix : the path of the result whose attribute was requested, such as
+        blocks.1.attention.heads.2; the hint is relative to it
+    in_head : names of steps that a head has as well as its layer
     """
     bare = name.removeprefix("hook_")
-    place = re.sub(r"(blocks|heads)\.\d+", lambda found: NUMBERED[found[1]], place)
+    prefix = re.sub(r"(blocks|heads)\.\d+", lambda found: NUMBERED[found[1]], prefix)
     hints = []
     for theirs, tool, ours in NAMES:
         names = theirs.removeprefix("hook_").split(", ")
         if bare in names:
-            there = _from(place, _one_of(ours, names.index(bare), len(names)), of_layer)
-            hints.append(f"; {tool}'s {bare} is {there} here")
+            path = _relative(_path_at(ours, names.index(bare), len(names)), prefix, in_head)
+            hints.append(f"; {tool}'s {bare} is {path} here")
     return "".join(hints)
 
 
-def hint_of_model(name: str) -> str:
+def hint_for_model(name: str) -> str:
     """The end of a message: the equivalent of another tool's model attribute, or ""."""
-    for theirs, tool, ours in OF_MODELS:
+    for theirs, tool, ours in MODEL_ATTRIBUTES:
         names = theirs.split(", ")
         if name in names:
-            return f"; {tool}'s {name} is {_one_of(ours, names.index(name), len(names))} here"
+            return f"; {tool}'s {name} is {_path_at(ours, names.index(name), len(names))} here"
     return ""
 
 
 def hint_in_path(path: str) -> str:
-    """Like `hint_for`, for a path that ends in another tool's name, with the path's layer."""
+    """Like `hint_for`, for a path that ends in another tool's name; keeps the path's layer."""
     hint = hint_for(path.rpartition(".")[2])
     layer = re.match(r"blocks\.(\d+)\.", path)
     return hint.replace("blocks[l]", f"blocks.{layer[1]}") if layer else hint
 
 
-def _one_of(ours: str, index: int, count: int) -> str:
-    """The path for one of several names; all paths if their number differs."""
+def _path_at(ours: str, index: int, count: int) -> str:
+    """The path for one of `count` names; all paths if their number differs."""
     paths = ours.split(", ")
     if len(paths) != count:
         return ours
-    place = paths[0].rpartition(".")[0]
-    return f"{place}{paths[index]}" if paths[index].startswith(".") else paths[index]
+    parent = paths[0].rpartition(".")[0]
+    return f"{parent}{paths[index]}" if paths[index].startswith(".") else paths[index]
 
 
-def _from(place: str, path: str, of_layer: Container[str]) -> str:
-    """A path relative to the result at a place, if possible."""
-    if place and path.startswith(f"{place}."):
-        return path.removeprefix(f"{place}.")
+def _relative(path: str, prefix: str, in_head: Container[str]) -> str:
+    """A path relative to a prefix, if possible."""
+    if prefix and path.startswith(f"{prefix}."):
+        return path.removeprefix(f"{prefix}.")
     layer, _, name = path.rpartition(".")
-    return name if place.startswith(f"{layer}.heads") and name in of_layer else path
+    return name if prefix.startswith(f"{layer}.heads") and name in in_head else path
 
 
 def dotted(path: str) -> str:
-    """A path with Python indices, blocks[1].mid, in the form used here, blocks.1.mid."""
+    """Replace Python indices by dots: blocks[1].mid becomes blocks.1.mid."""
     return re.sub(r"\[(-?\d+)\]", r".\1", path)
 
 
 def dots_hint(path: str) -> str:
     """The end of a message about a path with Python indices; "" for others."""
-    here = dotted(path)
-    if here == path:
+    valid = dotted(path)
+    if valid == path:
         return ""
-    example = "such as blocks.0.mid" if ".-" in here else here
+    example = "such as blocks.0.mid" if ".-" in valid else valid
     return f"; in a path, write numbers between dots, from 0: {example}"

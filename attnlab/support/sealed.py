@@ -1,4 +1,4 @@
-"""Safetensors files of our own that tell when they were changed: a checksum over all of it."""
+"""Safetensors files with a SHA-256 checksum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError, MissingFileError, ResumeError, quoted
 from attnlab.support.checks import errors_of
-from attnlab.support.files import Given, open_regular, write_whole
+from attnlab.support.files import FilePath, open_regular, write_whole
 from attnlab.support.tables import printable
 
 FORMAT, SEAL = "format", "sha256"
@@ -23,43 +23,42 @@ Shapes: TypeAlias = dict[str, tuple[int, ...]]
 
 
 def write_sealed(
-    path: Given, format: str, tensors: Mapping[str, AnyArray], metadata: Mapping[str, str]
+    path: FilePath, format: str, tensors: Mapping[str, AnyArray], metadata: Mapping[str, str]
 ) -> None:
-    """Write tensors and texts about them, whole or not at all, with the checksum of both."""
+    """Write tensors and metadata atomically, with a checksum of both."""
     from safetensors.numpy import save  # here, so that `import attnlab` is quick
 
     arrays = {name: np.array(tensor, order="C") for name, tensor in tensors.items()}
-    words = {**metadata, FORMAT: format}
-    write_whole(path, save(arrays, {**words, SEAL: checksum(words, arrays)}))
+    texts = {**metadata, FORMAT: format}
+    write_whole(path, save(arrays, {**texts, SEAL: checksum(texts, arrays)}))
 
 
 def read_sealed(
     path: Path,
     format: str,
     unreadable: type[AttnlabError],
-    check: Callable[[dict[str, str], Shapes], object] = lambda words, shapes: None,
+    check: Callable[[dict[str, str], Shapes], object] = lambda metadata, shapes: None,
 ) -> tuple[dict[str, AnyArray], dict[str, str]]:
-    """What `write_sealed` wrote, tensors and metadata.
+    """Read tensors and metadata written by `write_sealed`.
 
     Parameters
     ----------
-    check : raises where metadata and shapes of tensors are not what is expected, before any number
-        is read
+    check : raises if the metadata or the tensors' shapes are wrong; called before data is read
 
     Raises
     ------
     unreadable
-        It can't be read, or is not what was written.
+        If the file is unreadable, corrupt or modified
     """
     from safetensors import SafetensorError, safe_open
 
     try:
-        open_regular(path).close()  # a pipe can't be mapped into memory, as a file is below
+        open_regular(path).close()  # safe_open would block on a pipe
         with safe_open(path, framework="np") as content:
             metadata = dict(content.metadata() or {})
             if metadata.get(FORMAT) != format:
                 raise unreadable(
-                    f"{path} can't be read: its format must be {format!r}, and is "
+                    f"{path} can't be read: its format must be {format!r}; got "
                     f"{quoted(metadata.get(FORMAT))}"
                 )
             names = content.keys()
@@ -76,40 +75,35 @@ def read_sealed(
         raise unreadable(f"{path} can't be read: {error}") from None
     seal = metadata.pop(SEAL, None)
     if seal != checksum(metadata, tensors):
-        raise unreadable(f"{path} is not what was written: its checksum differs")
+        raise unreadable(f"{path} is corrupt or was modified: its checksum doesn't match")
     del metadata[FORMAT]
     return tensors, metadata
 
 
-def check_run(path: Path, there: Mapping[str, str | None], here: Mapping[str, str]) -> None:
-    """Check that what is in a file is of the same run as this one.
-
-    Parameters
-    ----------
-    there, here : what makes it that run, in words
-    """
+def check_run(path: Path, saved: Mapping[str, str | None], current: Mapping[str, str]) -> None:
+    """Raise unless the settings saved in a file are those of the current run."""
     different = "; ".join(
-        f"{name}: there {there.get(name)}, here {here.get(name)}"
-        for name in {**here, **there}
-        if there.get(name) != here.get(name)
+        f"{name}: saved {saved.get(name)}, current {current.get(name)}"
+        for name in {**current, **saved}
+        if saved.get(name) != current.get(name)
     )
     if different:
         raise ResumeError(
-            f"{path} belongs to another run. {printable(different[:1000])}. Give the run a "
-            "directory of its own, or the settings that it had"
+            f"{path} belongs to another run. {printable(different[:1000])}. Use another directory, "
+            "or the saved settings"
         )
 
 
 def checksum(metadata: Mapping[str, str], tensors: Mapping[str, AnyArray]) -> str:
-    """sha256 of the metadata, and of the tensors with their names, dtypes and shapes."""
+    """SHA-256 of the metadata and of the tensors' names, dtypes, shapes and data."""
     shapes = {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()}
     about = json.dumps([metadata, shapes], sort_keys=True)
     return sha256([about.encode()], (tensors[name].tobytes() for name in sorted(tensors)))
 
 
 def sha256(*pieces: Iterable[Buffer]) -> str:
-    """SHA-256 of pieces of bytes, one after the other, in hexadecimal digits."""
-    import hashlib  # here, so that only who needs it waits for OpenSSL
+    """SHA-256 of concatenated bytes, in hexadecimal."""
+    import hashlib  # loads OpenSSL, which is slow
 
     digest = hashlib.sha256()
     for piece in chain.from_iterable(pieces):

@@ -18,32 +18,31 @@ from attnlab.support.console import PrintedAnywhere, PrintedText
 
 ELLIPSIS = "…"
 
-# How many lines a repr shows: as many as GPT-2 takes tokens.
+# Lines in a repr: GPT-2's longest text has 1,024 tokens.
 MOST_LINES = 1024
 
-# How wide a repr's paragraphs are.
+# Width of a repr's paragraphs.
 WIDTH = 79
 
-# The most digits after the point; a float64 has no more than 17 that tell it from others.
 MOST_DECIMALS = 100
 
 
 def display_width(text: str) -> int:
-    """Columns that `text` takes up in a terminal: two for 猫, none for a combining accent."""
+    """Columns that a text takes up in a terminal: two for 猫, none for a combining accent."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     combining = sum(unicodedata.combining(character) != 0 for character in text)
     return len(text) + wide - combining
 
 
 def printable(text: str) -> str:
-    """`text` with line ends and control characters as escapes."""
+    """Escape line ends and control characters."""
     return text if text.isprintable() else repr(text)[1:-1]
 
 
 def with_error(number: float, error: float) -> tuple[str, str]:
-    """A number and its standard error, with so many decimals that two digits of the error show.
+    """Format a number and its standard error, which gets two significant digits.
 
-    Without an error, or with one of 0, a number has three digits, and what there is not is "".
+    If the error is 0 or not finite, the number gets three; an error that isn't finite is "".
     """
     if not 0 < error < math.inf:
         return f"{number:.3g}", "0" if error == 0 else ""
@@ -52,7 +51,7 @@ def with_error(number: float, error: float) -> tuple[str, str]:
 
 
 def align(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
-    """Lines of text with the cells of `rows` in columns, those numbered in `left` to the left."""
+    """Lines of text with the cells of `rows` in columns; those in `left` are left-aligned."""
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
 
     def pad(cell: str, column: int) -> str:
@@ -65,14 +64,14 @@ def align(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
 
 
 def elide(count: int, limit: int, last: int = 1) -> list[int | None]:
-    """Which of `count` indices to show when only `limit` fit: the first, a gap, and `last` more."""
+    """The indices to show of `count` if `limit` fit: the first ones, None, and the `last` ones."""
     if count <= limit:
         return list(range(count))
     return [*range(limit - last), None, *range(count - last, count)]
 
 
 def wrapped(line: str, width: int) -> list[str]:
-    """A line broken between words, as far from the left as it begins itself."""
+    """Wrap a line between words, keeping its indentation."""
     return textwrap.wrap(
         line,
         width,
@@ -83,11 +82,11 @@ def wrapped(line: str, width: int) -> list[str]:
 
 
 class Heading(str):
-    """What stands above; a terminal shows it bold."""
+    """A heading, bold in a terminal."""
 
 
 class Paragraph(str):
-    """A line of text that is broken where it is too long."""
+    """A paragraph, wrapped to the width."""
 
     def __str__(self) -> str:
         return "\n".join(wrapped(self, WIDTH))
@@ -97,13 +96,12 @@ class Paragraph(str):
 class Table:
     """A header and lines of cells.
 
-    As text they are aligned, of very many lines the first ones, a gap, and the last. A terminal
-    fits them to its width.
+    `str` aligns them and elides lines beyond MOST_LINES; a terminal fits them to its width.
 
     Attributes
     ----------
-    lines : the header's cells, then those of each line below it
-    left : the columns that stand to the left
+    lines : the header's cells, then each line's
+    left : indices of left-aligned columns
     """
 
     lines: Sequence[Sequence[str]]
@@ -117,11 +115,11 @@ class Table:
 
 
 class Document(PrintedAnywhere):
-    """What is printed as headings, tables and paragraphs; a terminal fits them to its width."""
+    """An object printed as headings, tables and paragraphs; a terminal fits them to its width."""
 
     @abstractmethod
     def pieces(self) -> Iterator[str | Table]:
-        """What stands below each other."""
+        """The headings, tables and paragraphs, from top to bottom."""
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self.pieces()))
@@ -136,14 +134,14 @@ def table(
     max_rows: int = 16,
     max_columns: int = 16,
 ) -> str:
-    """A matrix as text, its rows and columns labelled.
+    """Format a matrix as text, with labels of its rows and columns.
 
     Parameters
     ----------
     values : array of numbers, shape (m, n)
     rows, columns : m and n labels, such as token symbols; by default the indices
-    decimals : digits after the point
-    max_rows, max_columns : of a larger matrix the first ones are shown, a gap, and the last
+    decimals : digits after the decimal point
+    max_rows, max_columns : rows and columns to show; larger matrices are elided
 
     Examples
     --------
@@ -155,8 +153,8 @@ def table(
     matrix = as_array(values, "values")
     if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
         raise InvalidValueError(
-            f"a table shows a matrix of numbers, such as weights[head]; "
-            f"given shape {matrix.shape}, dtype {matrix.dtype}"
+            "values must be a matrix of numbers, such as weights[head]; "
+            f"got {matrix.dtype} of shape {matrix.shape}"
         )
     decimals = as_count(decimals, "decimals", most=MOST_DECIMALS)
     max_rows = as_count(max_rows, "max_rows", least=2)
@@ -176,7 +174,7 @@ def matrix_table(
     max_rows: int,
     max_columns: int,
 ) -> Table:
-    """A matrix as a table; of a larger one the first rows and columns, a gap, and the last."""
+    """A matrix as a table; rows and columns beyond the limits are elided."""
     picked = elide(len(columns), max_columns)
     lines = [["", *(ELLIPSIS if j is None else columns[j] for j in picked)]]
     for i in elide(len(matrix), max_rows):
@@ -188,14 +186,14 @@ def matrix_table(
     return Table(lines)
 
 
-def labels(given: Iterable[object] | None, count: int, of: str) -> list[str]:
-    """The labels of rows or columns as text, by default numbers."""
+def labels(given: Iterable[object] | None, count: int, name: str) -> list[str]:
+    """Convert labels of rows or columns to text; by default the indices."""
     try:
         texts = [printable(str(label)) for label in (range(count) if given is None else given)]
-    except Exception:  # an object may raise what it likes when it is gone through, or shown
+    except Exception:  # __iter__ and __str__ may raise anything
         raise InvalidTypeError(
-            f"{of} must be {count} labels, such as tokens.symbols; got {quoted(given)}"
+            f"{name} must be {count} labels, such as tokens.symbols; got {quoted(given)}"
         ) from None
     if len(texts) != count:
-        raise InvalidValueError(f"{len(texts)} labels given for {count} {of}")
+        raise InvalidValueError(f"{name} must be {count} labels; got {len(texts)}")
     return texts

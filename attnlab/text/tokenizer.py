@@ -19,7 +19,7 @@ from attnlab.errors import (
 )
 from attnlab.steps import Part
 from attnlab.support.checks import as_count, as_flag, errors_of
-from attnlab.support.files import Given, as_path, write_whole
+from attnlab.support.files import FilePath, as_path, write_whole
 from attnlab.text.bpe import GPT2Encoding, is_byte_level, is_gpt2
 from attnlab.text.tokenizer_files import (
     Settings,
@@ -69,7 +69,7 @@ class Tokenizer:
                 self._library  # noqa: B018
 
     @classmethod
-    def from_directory(cls, directory: Given) -> Tokenizer:
+    def from_directory(cls, directory: FilePath) -> Tokenizer:
         """The tokenizer that a model's directory holds.
 
         It is read from `tokenizer.json`, `vocab.json` and `merges.txt`, or BERT's `vocab.txt`, and
@@ -120,7 +120,7 @@ class Tokenizer:
         tokenizer.vocabulary = self.vocabulary.for_rows(rows)
         return tokenizer
 
-    def save(self, directory: Given) -> None:
+    def save(self, directory: FilePath) -> None:
         """Write the files of which `from_directory` makes the same, and transformers too.
 
         They are `vocab.json` and `merges.txt` where those say all, else `tokenizer.json` and a
@@ -289,7 +289,7 @@ class NoTokenizer(Tokenizer):
             "this model came without a tokenizer: give ids, or open it with tokenizer=..."
         )
 
-    def save(self, directory: Given) -> None:
+    def save(self, directory: FilePath) -> None:
         """Write nothing; a directory that holds another model's tokenizer is refused."""
         if holds_tokenizer(path := as_path(directory, "directory")):
             raise InvalidValueError(

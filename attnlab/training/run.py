@@ -26,7 +26,7 @@ from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
 from attnlab.support.checks import as_count, as_flag, check_kind, is_integer, is_real
 from attnlab.support.console import progress_bar
-from attnlab.support.files import as_path, held, make_directory
+from attnlab.support.files import as_path, locked, make_directory
 from attnlab.support.sealed import sha256
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
@@ -322,7 +322,7 @@ def train(
         training = Training(config, ids, settings, tokenizer)
         if place is not None:
             make_directory(place)
-        with contextlib.nullcontext() if place is None else held(place / LOCK):
+        with contextlib.nullcontext() if place is None else locked(place / LOCK):
             _run(training, place, save_every, watch, progress)
     except MemoryError as error:
         raise InvalidValueError(f"not enough free memory; {SMALLER}") from error

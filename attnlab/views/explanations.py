@@ -194,7 +194,7 @@ EXPLANATIONS: dict[Callable[..., Any], Explained | dict[Any, Explained]] = {
     equations.head_output: explained("sum(context[row, :] * W_O[:, column])"),
     equations.residual: Explained(
         (
-            Formula("kept", "written[row, column] * dropout[row, column]"),
+            Formula("kept", "update[row, column] * dropout[row, column]"),
             Formula("", "stream[row, column] + kept", "{heading}"),
         )
     ),

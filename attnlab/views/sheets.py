@@ -18,7 +18,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
-from attnlab.support.files import Given, write_whole
+from attnlab.support.files import FilePath, write_whole
 from attnlab.views.colours import LIGHT
 from attnlab.views.shown import Result, axis_of, label, missing_extra
 
@@ -443,7 +443,7 @@ class Sheets:
         return within.removeprefix("blocks.")
 
 
-def write_sheets(result: Result, path: Given) -> None:
+def write_sheets(result: Result, path: FilePath) -> None:
     """Write the steps of an attention, see `Attention.to_xlsx`."""
     book = _book_of(result)
     sheets = Sheets(result, book)
@@ -452,7 +452,7 @@ def write_sheets(result: Result, path: Given) -> None:
     write_whole(path, book.finished())
 
 
-def write_model(trace: Result, path: Given) -> None:
+def write_model(trace: Result, path: FilePath) -> None:
     """Write a whole pass up to the next token, see `Trace.to_xlsx`."""
     T = len(trace.ids)
     if T > MOST_TOKENS:

@@ -17,7 +17,7 @@ from attnlab.corpus.result import Atlas, Difference, HeadProfile, Measured, Pass
 from attnlab.forward.products import Product
 from attnlab.model.explorer import Explorer
 from attnlab.steps import Result
-from attnlab.support.names import NAMES, OF_MODELS
+from attnlab.support.names import MODEL_ATTRIBUTES, NAMES
 
 # Modules of which the reference tells every public name.
 MODULES = {
@@ -84,5 +84,7 @@ def directive(described: Any) -> list[str]:
 def names(language: str) -> str:
     """The table of what other tools call things, in Markdown."""
     rows = [HEADINGS[language], ("---",) * 3]
-    rows += [(f"`{theirs}`", tool, f"`{ours}`") for theirs, tool, ours in (*NAMES, *OF_MODELS)]
+    rows += [
+        (f"`{theirs}`", tool, f"`{ours}`") for theirs, tool, ours in (*NAMES, *MODEL_ATTRIBUTES)
+    ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"

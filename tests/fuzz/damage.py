@@ -62,7 +62,9 @@ ODD = [
 ]
 NUMBERS = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-320, 1e-40, 1e-8, 65504.0, 65520.0, 1e10, 1e30]
 NUMBERS += [-1e30, 3.4e38, 3.5e38, -1e300, 1.0, -1.0]
-DTYPES = [*oracle.BITS, "f32", "F128", "F33", "", "float32", "C128", CLIPBOARD, "U7"]
+DTYPES = ["BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F4", "F6_E2M3", "I16", "U16", "F16", "BF16"]
+DTYPES += ["I32", "U32", "F32", "I64", "U64", "F64", "C64", "f32", "F128", "F33", "", "float32"]
+DTYPES += ["C128", CLIPBOARD, "U7"]
 MERGED = ["", " ", "a", "a b c", "a  b", " a b", "a b ", "a\tb", "t h", "h e", "Ġ Ġ", "#version: 9"]
 MERGED += ["a\u00a0b", "a\u2028b", "th e ", "t he", CLIPBOARD, "x" * 5000, "\ufeff", "é é", "q \0"]
 DIRECTORIES = ["a b", "é猫", CLIPBOARD, "\x1b[2J", "a\nb", os.fsdecode(b"\xff\xfe"), "x" * 255]
@@ -759,7 +761,7 @@ def the_states_tensors(folder: Folder, rng: random.Random) -> None:
         return
     name = rng.choice(sorted(arrays))
     dtype, _, content = arrays.pop(name)
-    size = oracle.BITS.get(dtype, 8) // 8
+    size = {"F32": 4, "I32": 4, "F64": 8, "I64": 8}.get(dtype, 1)
     count = len(content) // size
     others = [
         (dtype, [count + 5], content + bytes(5 * size)),

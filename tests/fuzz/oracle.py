@@ -3,8 +3,8 @@
 Nothing here looks at attnlab: the formats and the arithmetic are written down a second time,
 plainly and without a thought for speed, so that a mistake is not made twice.
 
-Sources: safetensors' README, "Format" (an 8-byte length, little-endian; JSON; offsets that cover
-the rest without holes or overlaps; no key twice). GPT-2's `model.py` (equations) and `encoder.py`
+What a safetensors file holds is what the library of that name reads in it, all of it at once, and
+no key may be there twice. Sources: GPT-2's `model.py` (equations) and `encoder.py`
 (of all neighbours that may be merged, the pair with the lowest rank first). transformers'
 `GPT2Config`, `modeling_gpt2.py` and `activations.py` for the names in config.json and of the
 tensors, and for what GPT-2's relatives do otherwise.
@@ -31,22 +31,11 @@ from typing import Any
 import numpy as np
 import regex
 from numpy.typing import NDArray
+from safetensors import SafetensorError, deserialize
 
 Array = NDArray[Any]
 
-# Bits that a number takes, by the format's names.
-BITS = {
-    **dict.fromkeys(("F4",), 4),
-    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
-    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0"), 8),
-    **dict.fromkeys(("F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
-    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 16),
-    **dict.fromkeys(("I32", "U32", "F32"), 32),
-    **dict.fromkeys(("I64", "U64", "F64", "C64"), 64),
-}
 REALS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-
-LONGEST_HEADER = 100_000_000
 
 # All models here are tiny. What is larger is one of the sparse files, and never sound.
 LARGEST_FILE = 20_000_000
@@ -165,58 +154,28 @@ class Stored:
 
 
 def safetensors(path: Path, doubts: list[str]) -> tuple[dict[str, Stored], dict[str, str]]:
-    """The tensors and the metadata of a file."""
+    """The tensors and the metadata of a file, as the safetensors library takes it apart."""
     content, name = content_of(path), path.name
-    require(len(content) >= 8, f"{name} has no header")
-    length = int.from_bytes(content[:8], "little")
-    require(length <= min(LONGEST_HEADER, len(content) - 8), f"{name}: header of {length} bytes")
-    head, data = content[8 : 8 + length], content[8 + length :]
-    require(head.startswith(b"{"), f"{name}: the header does not begin with a brace")
     try:
-        text = head.decode("utf-8")
-    except UnicodeDecodeError:
-        raise UnsoundError(f"{name}: the header is not UTF-8") from None
+        entries = deserialize(content)
+    except SafetensorError as error:
+        raise UnsoundError(f"{name}: {error}") from None
+    text = content[8 : 8 + int.from_bytes(content[:8], "little")].decode("utf-8")
+    header = parsed(text, name, doubts, twice="a key is there twice")
     if text.rstrip(" ") != text.rstrip():
         doubts.append(f"{name}: white space other than spaces ends the header")
-    header = parsed(text, name, doubts, twice="a key is there twice")
     if re.search(r"\\u[dD][89a-fA-F]", text):
         doubts.append(f"{name}: escaped surrogates")
     metadata = header.pop("__metadata__", {})
     if metadata is None:
         doubts.append(f"{name}: metadata is null")
-        metadata = {}
-    require(
-        isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values()),
-        f"{name}: metadata is no map of texts to texts",
-    )
-    tensors: dict[str, Stored] = {}
-    spans = []
-    for key, info in header.items():
-        require(isinstance(info, dict), f"{name}: {key!r} is no object")
-        require({"dtype", "shape", "data_offsets"} <= info.keys(), f"{name}: {key!r} lacks a field")
-        if len(info) > 3:
-            doubts.append(f"{name}: {key!r} has fields that the format does not know")
-        dtype, shape, offsets = info["dtype"], info["shape"], info["data_offsets"]
-        require(isinstance(dtype, str) and dtype in BITS, f"{name}: dtype {dtype!r}")
-        require(isinstance(shape, list) and all(map(is_count, shape)), f"{name}: shape {shape!r}")
-        require(
-            isinstance(offsets, list) and len(offsets) == 2 and all(map(is_count, offsets)),
-            f"{name}: offsets {offsets!r}",
-        )
-        begin, end = offsets
-        require(begin <= end <= len(data), f"{name}: offsets {offsets!r} of {len(data)} bytes")
-        require(
-            math.prod(shape) * BITS[dtype] == 8 * (end - begin),
-            f"{name}: {key!r}, {dtype} {shape}, does not take {end - begin} bytes",
-        )
-        spans.append((begin, end))
-        tensors[key] = Stored(name, dtype, tuple(shape), data[begin:end])
-    reached = 0
-    for begin, end in sorted(spans):
-        require(begin == reached, f"{name}: a hole or an overlap at byte {min(begin, reached)}")
-        reached = end
-    require(reached == len(data), f"{name}: {len(data) - reached} bytes belong to no tensor")
-    return tensors, metadata
+    if any(len(info) > 3 for info in header.values()):
+        doubts.append(f"{name}: fields that the format does not know")
+    tensors = {
+        key: Stored(name, info["dtype"], tuple(info["shape"]), bytes(info["data"]))
+        for key, info in entries
+    }
+    return tensors, metadata or {}
 
 
 def weights(directory: Path, doubts: list[str]) -> dict[str, Stored]:
@@ -438,14 +397,6 @@ class Vocabulary:
                         return None
                     found.append(self.ids[token])
         return found
-
-    def decoded(self, ids: list[int]) -> bytes:
-        symbol_of = {id: symbol for symbol, id in self.ids.items()}
-        byte_of = {symbol: byte for byte, symbol in enumerate(SYMBOLS)}
-        symbols = [symbol_of[id] for id in ids]
-        return b"".join(
-            s.encode() if s == END_OF_TEXT else bytes(byte_of[c] for c in s) for s in symbols
-        )
 
 
 def ranks(merges: list[tuple[str, ...]]) -> dict[tuple[str, ...], int]:

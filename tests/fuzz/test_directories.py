@@ -57,59 +57,6 @@ def test_the_oracle_cuts_texts_as_transformers_does(vocabulary: Path) -> None:
         assert words.encoded(text) == [ids] * len(words.merges)
 
 
-def stored(*header: str, data: int = 0) -> bytes:
-    """A safetensors file of one text, or of pieces of one, and so many zeros."""
-    text = "".join(header).encode()
-    return len(text).to_bytes(8, "little") + text + bytes(data)
-
-
-def one(name: str = "a", dtype: str = "F32", shape: str = "[2]", offsets: str = "[0, 8]") -> str:
-    return f'"{name}": {{"dtype": "{dtype}", "shape": {shape}, "data_offsets": {offsets}}}'
-
-
-SOUND = {
-    "a tensor": stored("{", one(), "}", data=8),
-    "spaces behind": stored("{", one(), "}   ", data=8),
-    "none": stored("{}"),
-    "a scalar": stored("{", one(shape="[]", offsets="[0, 4]"), "}", data=4),
-    "an empty one": stored("{", one(shape="[0, 5]", offsets="[0, 0]"), "}"),
-    "metadata": stored('{"__metadata__": {"a": "b"}, ', one(), "}", data=8),
-    "another order": stored("{", one("a", offsets="[8, 16]"), ",", one("b"), "}", data=16),
-}
-UNSOUND = {
-    "nothing": b"",
-    "a header cut off": stored("{", one(), "}", data=8)[:30],
-    "a length too long": (10**18).to_bytes(8, "little") + b"{}",
-    "no brace": stored(" {", one(), "}", data=8),
-    "a key twice": stored("{", one(), ", ", one(), "}", data=8),
-    "a byte too many": stored("{", one(), "}", data=9),
-    "a byte too few": stored("{", one(), "}", data=7),
-    "a hole": stored("{", one("a"), ",", one("b", offsets="[12, 20]"), "}", data=20),
-    "an overlap": stored("{", one("a"), ",", one("b", offsets="[4, 12]"), "}", data=12),
-    "another size": stored("{", one(shape="[3]"), "}", data=8),
-    "a size that wraps around": stored("{", one(shape=f"[2, {2**62}]"), "}", data=8),
-    "a negative size": stored("{", one(shape="[-2]"), "}", data=8),
-    "a broken size": stored("{", one(shape="[2.0]"), "}", data=8),
-    "a size that is true": stored("{", one(shape="[2, true]"), "}", data=8),
-    "another dtype": stored("{", one(dtype="float32"), "}", data=8),
-    "offsets turned round": stored("{", one(offsets="[8, 0]"), "}", data=8),
-    "numbers as metadata": stored('{"__metadata__": {"a": 1}, ', one(), "}", data=8),
-    "a list": stored("[]"),
-}
-
-
-@pytest.mark.parametrize("name", [*SOUND, *UNSOUND])
-def test_the_oracle_reads_the_format(tmp_path: Path, name: str) -> None:
-    file, doubts = tmp_path / "model.safetensors", list[str]()
-    file.write_bytes((SOUND | UNSOUND)[name])
-    if name in UNSOUND:
-        with pytest.raises(oracle.UnsoundError):
-            oracle.safetensors(file, doubts)
-    else:
-        oracle.safetensors(file, doubts)
-        assert doubts == []
-
-
 # Cases
 
 

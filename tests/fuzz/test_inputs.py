@@ -1,11 +1,16 @@
-"""Long texts, forged files under a right checksum, edits of heads, and sequences of calls."""
+"""Long texts, forged files, edits of heads, objects of other libraries, metrics, sequences."""
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
+import pickle
 import random
 import zipfile
+from collections.abc import Callable
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +42,7 @@ ARRAYS = st.builds(
 ) | st.sampled_from([np.array(np.nan), np.full((2, 3), np.inf), np.array([-1]), np.array([2**62])])
 NUMBERS = st.floats(allow_nan=True, width=64) | st.sampled_from([1e300, 3e38, 1e-300, 2**63])
 
+REFERENCE = Path(__file__).parents[1] / "reference" / "float16"
 NAMES = ("X", "Q", "K", "V", "W_Q", "b_V", "scale", "scores", "masked_scores", "weights")
 
 
@@ -132,5 +138,169 @@ def test_heads_are_edited_again_and_again_or_refused(many: int) -> None:
             trace = found
             outcome(lambda: (repr(trace.head(1, 1)), trace.logits), list)  # noqa: B023
             outcome(lambda: repr(trace.logit_lens()), list)  # noqa: B023
+
+    attacked()
+
+
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | ARRAYS
+    | st.builds(np.ma.masked_all, st.just(2))
+    | st.lists(st.floats(), max_size=2)
+)
+
+
+class RaisedError(Exception):
+    """What an object's method raises."""
+
+
+class Foreign:
+    """An object of another library: attributes that are values, or methods that return or raise."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+
+def methods(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Functions that return a value, or raise."""
+
+    def raising(*_: Any) -> Any:
+        raise RaisedError
+
+    return values.map(lambda value: lambda *_: value) | st.just(raising)
+
+
+@MANY
+def test_objects_of_other_libraries_are_refused_or_read(many: int) -> None:
+    parameters = {
+        f"transformer.{name}": array
+        for name, array in load_file(REFERENCE / "model.safetensors").items()
+    }
+    settings = json.loads((REFERENCE / "config.json").read_text())
+
+    @examples(many)
+    @given(data=st.data())
+    def attacked(data: st.DataObject) -> None:
+        arrays, config = dict(parameters), dict(settings)
+        for wrong in (arrays, config):
+            for name in data.draw(st.lists(st.sampled_from([*wrong, "another"]), max_size=2)):
+                wrong[name] = data.draw(VALUES)
+        to_dict = data.draw(st.just(lambda: config) | methods(VALUES))
+        state_dict = data.draw(st.just(lambda: arrays) | methods(VALUES | st.just(arrays)))
+        foreign = Foreign(config=Foreign(to_dict=to_dict), state_dict=state_dict)
+        wrapped = data.draw(st.sampled_from([foreign, Foreign(module=foreign, config=None)]))
+        tokenizer = data.draw(
+            st.none() | VALUES | methods(VALUES).map(lambda made: Foreign(to_str=made))
+        )
+        outcome(
+            lambda: repr(attnlab.GPT2.from_hf(wrapped, tokenizer).trace([1, 2]).logits),
+            lambda: [*map(repr, (arrays, config))],
+        )
+
+    attacked()
+
+
+@MANY
+def test_odd_metrics_are_refused_or_measured(many: int) -> None:
+    clean, corrupted = model().trace("The dog chased"), model().trace("The cat chased")
+    tokens = st.sampled_from([" the", " The", "", "猫", "not one token", 3, -1, 10**9])
+
+    @examples(many)
+    @given(
+        metric=tokens
+        | st.tuples(tokens, tokens)
+        | VALUES
+        | methods(VALUES)
+        | st.just(lambda trace: trace.next_logits[5])
+        | st.just(lambda trace: trace.next_logits),
+        analysis=st.sampled_from(["patch", "attribution_patch", "attribution", "gradients"]),
+    )
+    def attacked(metric: Any, analysis: str) -> None:
+        def measured() -> str:
+            if analysis == "patch":
+                return repr(attnlab.patch(clean, corrupted, metric=metric, progress=False))
+            if analysis == "attribution_patch":
+                return repr(attnlab.attribution_patch(clean, corrupted, metric=metric))
+            return repr(getattr(clean, analysis)(metric))
+
+        with contextlib.suppress(RaisedError):  # a function's own error passes through
+            outcome(measured, list)
+
+    attacked()
+
+
+@MANY
+def test_forged_chunks_are_refused_or_added(many: int) -> None:
+    texts = ["The dog", "The cat", "The hen", "The fox"]
+
+    def run(place: Path) -> attnlab.Atlas:
+        return attnlab.atlas(model(), texts, ["loss"], chunk=2, directory=place, progress=False)
+
+    @examples(many)
+    @given(data=st.data())
+    def attacked(data: st.DataObject) -> None:
+        with directory() as place:
+            right = run(place / "run")
+            (place / "run" / "atlas.safetensors").unlink()
+            files = sorted(path for path in (place / "run").rglob("*") if path.is_file())
+            file = data.draw(st.sampled_from([path for path in files if path.suffix != ".html"]))
+            content = bytearray(file.read_bytes())
+            how = data.draw(st.sampled_from(["cut", "flip", "empty", "another"]))
+            note(f"{file.name} {how}")
+            if how == "cut":
+                del content[data.draw(st.integers(0, len(content))) :]
+            elif how == "flip" and content:
+                content[data.draw(st.integers(0, len(content) - 1))] ^= 255
+            elif how == "empty":
+                content.clear()
+            elif how == "another":
+                content = bytearray(data.draw(st.sampled_from(files)).read_bytes())
+            file.write_bytes(content)
+            found = outcome(lambda: run(place / "run"), list)
+            if not isinstance(found, Exception):
+                assert np.array_equal(found["loss"].mean, right["loss"].mean, equal_nan=True)
+
+    attacked()
+
+
+@MANY
+def test_a_sequence_of_calls_leaves_what_was_made_before(many: int) -> None:
+    """Whatever is done with a trace, its numbers stay, and what is made of it can be looked at."""
+    first = model().trace("The dog chased the ball")
+    logits = first.logits.copy()
+
+    @examples(many)
+    @given(data=st.data())
+    def attacked(data: st.DataObject) -> None:
+        with directory() as place:
+            traces = [first]
+            for n in range(data.draw(st.integers(1, 6))):
+                trace = data.draw(st.sampled_from(traces))
+                calls: dict[str, Callable[[], Any]] = {
+                    "edit": lambda: trace.edited({"blocks.0.attention.heads.1.V": 0}),  # noqa: B023
+                    "mask": lambda: trace.edited({"mask": np.tri(len(trace.ids), dtype=bool)}),  # noqa: B023
+                    "copy": lambda: copy.deepcopy(trace),  # noqa: B023
+                    "pickle": lambda: pickle.loads(pickle.dumps(trace)),  # noqa: B023
+                    "file": lambda: [
+                        trace.record(place / f"{n}.trace"),  # noqa: B023
+                        attnlab.open_trace(place / f"{n}.trace"),  # noqa: B023
+                    ][1],
+                    "again": lambda: model().trace(trace.ids),  # noqa: B023
+                    "head": lambda: repr(trace.head(1, 2).explain(3, 1)),  # noqa: B023
+                    "lens": lambda: repr(trace.logit_lens()),  # noqa: B023
+                    "table": lambda: repr(attnlab.compare(first, trace)),  # noqa: B023
+                    "save": lambda: trace.save(place / f"{n}.html"),  # noqa: B023
+                }
+                name = data.draw(st.sampled_from([*calls]))
+                note(f"{traces.index(trace)} {name}")
+                made = outcome(calls[name], list)
+                if isinstance(made, attnlab.Trace):
+                    traces.append(made)
+                    outcome(lambda: repr(made.next_tokens(1)), list)  # noqa: B023
+            assert np.array_equal(first.logits, logits)
 
     attacked()

@@ -82,6 +82,7 @@ async function newest(ask) {
   tell("");
   byId("explore").ariaBusy = "true";
   markAblated();
+  markUnsent();
   let then;
   try {
     then = await ask(mine.signal);
@@ -89,6 +90,7 @@ async function newest(ask) {
     then = () => {
       wantLast();
       markAblated();
+      markUnsent();
       tell(error.message);
     };
   }
@@ -152,11 +154,14 @@ function goBack() {
   });
 }
 
-/** Show whether the text in the box differs from the one shown. */
+/** Show whether the text in the box differs from the one shown, and whether it is being computed. */
 function markUnsent() {
   const { typed, text } = looks.at(-1);
   const asTyped = (words) => words?.replace(/\r\n?/g, "\n"); // textareas normalize line ends
-  byId("unsent").hidden = [typed, text].map(asTyped).includes(byId("prompt").value);
+  const isIn = (...texts) => texts.map(asTyped).includes(byId("prompt").value);
+  const isComputed = byId("explore").ariaBusy === "true" && isIn(wanted.text.text);
+  byId("unsent").hidden = isIn(typed, text);
+  byId("unsent").textContent = isComputed ? say("computing …") : say("not shown yet: press Enter");
 }
 
 function markLook() {

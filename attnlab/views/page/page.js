@@ -319,7 +319,7 @@ function openTraces(given) {
   document.body.classList.toggle("comparing", traces.length === 2);
   document.body.style.setProperty("--views", views.length);
   document.body.style.setProperty("--traces", traces.length);
-  for (const id of ["texts", "predictions", "heatmaps", "lines", "strips", "grids"])
+  for (const id of ["texts", "predictions", "heatmaps", "lines", "strips", "grids", "jobs", "strongest"])
     byId(id).replaceChildren();
   summarise();
   texts = views.filter((view) => !view.isDifference).map(makeText);
@@ -334,6 +334,7 @@ function openTraces(given) {
   grids = [...views.map(makeGrid), picture];
   showStage(null);
   const opened = openHead(selection.layer, selection.head);
+  byId("way").ariaBusy = "true";
   openWay(); // last, because its numbers may take longer to load
   return opened;
 }

@@ -92,7 +92,7 @@ class Run {
   #withPart(value, path) {
     const { take, n_head } = this.graph.node(path);
     // All heads may share one mask.
-    const heads = take === "one_of_heads" ? [this.look(n_head), 1, 1] : [];
+    const heads = take === "head_slice" ? [this.look(n_head), 1, 1] : [];
     const shape = broadcastShape([value.shape, heads]);
     const copied = new Nd(stretched(value, shape).numbers().slice(), shape);
     const part = this.#part(path, copied);

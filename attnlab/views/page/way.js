@@ -192,10 +192,12 @@ function rowAt(way, { path, name }) {
 
 /** Follow the selected query. */
 const followWay = onceAFrame(() => {
-  if (!walked || nearestWay(walked.trace, queryIn(walked.trace)) !== walked.position) {
+  const trace = traces[walk.trace];
+  if (walked?.trace !== trace || nearestWay(trace, queryIn(trace)) !== walked.position) {
     showWay();
   } else {
     asked++; // drop a pending choice
+    byId("way").ariaBusy = "false";
     tellWhose();
   }
 });
@@ -226,6 +228,7 @@ async function showWay() {
   if (stop.layer !== undefined && !trace.read.has(stop.layer)) await readLayer(trace, stop.layer);
   if (partOfWay(stop) === "end") way.following ??= await readFollowing(way);
   if (choice !== asked) return;
+  byId("way").ariaBusy = "false";
   walked = { ...way, stop, part: partOfWay(stop) };
   tellWhose();
   for (const label of byId("way-parts").querySelectorAll("label"))
