@@ -67,11 +67,10 @@ function fixed(x, digits) {
 /** A number as the reader sees it, with all its digits beside it for programs. */
 const number = (x, digits = 6) => make("data", { value: String(x) }, format(x, digits));
 
-/** A symbol as it is in Lab, and as a word in Look, where they differ. */
-function inBothDepths(symbol) {
+/** A symbol, with the word that Look shows instead where they differ. */
+function withWord(symbol) {
   const word = wordOf(symbol);
-  if (word === symbol) return [symbol];
-  return [make("span", { class: "symbol-of" }, symbol), make("span", { class: "word-of" }, word)];
+  return word === symbol ? symbol : make("span", { "data-word": word }, symbol);
 }
 
 /** A token's symbol; the Ġ that stands for a space steps back. */
@@ -82,14 +81,14 @@ function symbolOf(symbol) {
     "bdi",
     { class: "symbol" },
     ...(head ? [make("span", { class: "space" }, head)] : []),
-    ...inBothDepths(tail),
+    withWord(tail),
   );
 }
 
 // The bytes without a character of their own in a token's symbol, which has those from 256 on instead.
 const WITHOUT_SYMBOL = [...Array(256).keys()].filter((byte) => byte < 33 || (byte > 126 && byte < 161) || byte === 173);
 
-/** A token's text without the space before it; its symbol if that is part of a character. */
+/** A token's text without the space before it; its symbol if it is no whole, visible characters. */
 function wordOf(symbol) {
   const bytes = [...symbol].map((character) => {
     const code = character.codePointAt(0);
@@ -97,8 +96,8 @@ function wordOf(symbol) {
   });
   if (bytes.includes(undefined)) return symbol;
   const text = new TextDecoder().decode(Uint8Array.from(bytes));
-  if (text.includes("�")) return symbol;
-  return text.trim() || (text.includes("\n") ? "⏎" : "␣");
+  const word = text.trim() || (text.includes("\n") ? "⏎" : "␣");
+  return /\p{Cc}|\p{Cf}|�/u.test(word) ? symbol : word;
 }
 
 /** A position in each of some traces, in words. */

@@ -119,7 +119,8 @@ async function showLooks() {
   const figure = [...byId("heatmaps").children].findIndex((one) => one.contains(focused));
   wantLast();
   const opened = openTraces(looks.slice(byId("compare").checked ? -2 : -1));
-  if (traces.at(-1).ids.join() !== before && isLook()) isHeadChosen = false;
+  const isOfAtlas = description.traces[0].atlas !== undefined; // which is about one head
+  if (traces.at(-1).ids.join() !== before && isLook() && !isOfAtlas) isHeadChosen = false;
   showPicture();
   openStory();
   followChange();
@@ -208,7 +209,7 @@ function markAblated() {
       return button;
     }),
   );
-  for (const { view, maps } of grids) {
+  for (const { view, maps } of [...grids, picture]) {
     const places = view.isDifference ? [] : view.traces[0].ablated;
     for (const { cell, layer, head } of maps) {
       const is = isAmong(places, [layer, head]);

@@ -10,7 +10,7 @@ const KEPT = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_
 const CARRIED = ["mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context"];
 
 // As in attnlab/views/page/overview.py.
-const [COMPARED, MOST_ABLATED, FEWEST_ABLATED, TOKENS_AT_ONCE] = [5, 8, 2, 1024];
+const [COMPARED, WORK, FEWEST_ABLATED] = [5, 9e9, 2];
 
 /** A causal mask of so many queries after so many keys that are cached. */
 function causalMask(T, cached) {
@@ -272,7 +272,8 @@ class Model {
       const [written] = nd.matmul(nd.matmul(row, W_O), u.reshape(u.size, 1)).numbers();
       return { layer, head, size: Math.abs(written), n };
     });
-    const count = Math.max(FEWEST_ABLATED, Math.min(MOST_ABLATED, Math.floor(TOKENS_AT_ONCE / run.look("ids").size)));
+    const { n_layer, n_embd } = this.config;
+    const count = Math.max(FEWEST_ABLATED, Math.floor(WORK / (12 * run.look("ids").size * n_layer * n_embd ** 2)));
     const largest = heads.sort((a, b) => b.size - a.size || a.n - b.n).slice(0, count);
     return largest.sort((a, b) => a.n - b.n).map(({ layer, head }) => [layer, head]);
   }

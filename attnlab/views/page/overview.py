@@ -18,11 +18,10 @@ from attnlab.views.shown import Result
 # The most probable next tokens whose probabilities are compared.
 COMPARED = 5
 
-# Heads that are ablated: all of a small model; of others, those with the largest direct
-# attribution, fewer for a long text.
-ABLATED = 8
+# Multiplications that may be spent on ablating heads, and the fewest heads that are ablated: all of
+# a small model, otherwise those with the largest direct attribution.
+WORK = 9_000_000_000
 FEWEST = 2
-TOKENS_AT_ONCE = 1024
 
 
 def packs_of_overview(trace: Result) -> list[str]:
@@ -75,8 +74,9 @@ def _probabilities(trace: Result) -> AnyArray:
 
 
 def _count_of_ablated(trace: Result) -> int:
-    many = max(FEWEST, min(ABLATED, TOKENS_AT_ONCE // len(trace.tokens)))
-    return min(many, int(trace.config.n_layer * trace.config.n_head))
+    config = trace.config
+    of_one = 12 * len(trace.tokens) * config.n_layer * config.n_embd**2
+    return min(max(FEWEST, WORK // of_one), int(config.n_layer * config.n_head))
 
 
 def _candidates(trace: Result, probabilities: AnyArray) -> list[tuple[int, int]]:

@@ -99,7 +99,7 @@ function showHead() {
   showLaid();
   tellLink();
   byId("formula").textContent = `${formulaOf(step)}${editedIn(layer, head, step)}`;
-  for (const grid of grids) grid.mark();
+  for (const grid of [...grids, picture]) grid.mark();
   for (const text of texts) text.draw();
   const bounds = heatmaps.map((heatmap) => heatmap.compute());
   // One scale for both traces, so that their colours compare.
@@ -160,7 +160,7 @@ const heatmapOf = (view) => heatmaps[views.indexOf(view)];
 
 function repaint() {
   choosePalette();
-  for (const grid of grids) grid.maps.forEach(colourMap);
+  for (const grid of [...grids, picture]) grid.maps.forEach(colourMap);
   openHead(selection.layer, selection.head);
   showWay();
 }
@@ -331,7 +331,7 @@ function openTraces(given) {
   const ofTraces = views.filter((view) => !view.isDifference);
   [allLines, allStrips] = [ofTraces.map(makeLines), ofTraces.map(makeStrips)];
   picture = makePicture(views[traces.length - 1]);
-  grids = [...views.map(makeGrid), picture];
+  grids = views.map(makeGrid);
   showStage(null);
   const opened = openHead(selection.layer, selection.head);
   byId("way").ariaBusy = "true";
@@ -394,7 +394,7 @@ function followLink(link) {
   for (const name of ["layer", "head", "query", "key"])
     asked[name] = asked[name]?.trim() ? Number(asked[name]) : undefined;
   Object.assign(selection, { key: undefined }, within(asked));
-  isHeadChosen ||= asked.layer >= 0 || asked.head >= 0;
+  isHeadChosen ||= ["layer", "head", "query", "key"].some((name) => asked[name] >= 0);
   setDepth(DEPTHS.includes(asked.depth) ? asked.depth : selection.depth);
   if (LETTER_SIZES.includes(Number(asked.letters))) setLetters(Number(asked.letters));
   followQuery();

@@ -44,7 +44,7 @@ function percentages(a, b) {
 
 /** What a head does, as parts of sentences. */
 function sentencesOf(trace, { ids, before }, { key, weight, word, after }) {
-  const told = (token) => make("bdi", {}, make("b", {}, wordOf(token.symbol)));
+  const told = (token) => make("bdi", {}, make("strong", {}, brief(wordOf(token.symbol))));
   const query = trace.tokens.at(-1);
   const values = { query: told(query), key: told(trace.keys[key]), share: percent(weight) };
   const looks =
