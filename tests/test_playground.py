@@ -122,7 +122,7 @@ def check_numbers(page: Any, model: GPT2) -> None:
             *(f"attention.{layer}" for layer in range(layers)),
             *(f"way.{place}" for place in (0, T - 1)),
             *(f"logits.{place}" for place in (0, T - 1)),
-            "norms",
+            *("norms", "stream", "story"),
             *(f"columns.blocks.{layers - 1}.{name}.1.3" for name in WITH_COLUMNS),
             "columns.W_U.3.5",
         ]

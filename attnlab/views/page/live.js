@@ -164,6 +164,10 @@ async function showLooks() {
   const figure = [...byId("heatmaps").children].findIndex((one) => one.contains(focused));
   wantLast();
   const opened = openTraces(looks.slice(byId("compare").checked ? -2 : -1));
+  const isOfAtlas = description.traces[0].atlas !== undefined; // which is about one head
+  if (traces.at(-1).ids.join() !== before && isLook() && !isOfAtlas) isHeadChosen = false;
+  showPicture();
+  openStory();
   followChange();
   markLook();
   const shown = traces;
@@ -278,7 +282,7 @@ function markAblated() {
       return button;
     }),
   );
-  for (const { view, maps } of grids) {
+  for (const { view, maps } of [...grids, picture]) {
     const places = view.isDifference ? [] : view.traces[0].ablated;
     for (const { cell, layer, head } of maps) {
       const is = isAmong(places, [layer, head]);
@@ -365,11 +369,14 @@ function markViews() {
     mark(part, isAblated(own[part.dataset.trace]), part.querySelector(".chain"));
 }
 
+// Texts that the pocket model was trained to continue.
+const EXAMPLES = ["The dog chased the ball, but it", "It’s very hot in summer. Swimming is", "Say: lamp two happy. Again: lamp two"];
+
 // ---- the explorer's controls ---------------------------------------------------------------------
 
 function makeExplorer() {
   const button = (id, words, act) => {
-    const made = make("button", { type: "button", id }, words);
+    const made = make("button", { type: "button", ...(id && { id }) }, words);
     made.addEventListener("click", act);
     return made;
   };
@@ -391,6 +398,8 @@ function makeExplorer() {
   });
   const seed = make("input", { type: "number", id: "seed", min: "0", step: "1", placeholder: say("random") });
   const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
+  const isPocket = Object.keys(description.traces[0].card).length > 0;
+  const examples = isPocket ? EXAMPLES : [];
   document.querySelector("main").prepend(
     make(
       "section",
@@ -402,6 +411,16 @@ function makeExplorer() {
         prompt,
         make("p", { id: "unsent", role: "status" }, say("not shown yet: press Enter")),
         button("look", say("Show"), lookAtPrompt),
+      ),
+      make(
+        "p",
+        { id: "examples" },
+        ...examples.map((text) =>
+          button("", text, () => {
+            prompt.value = text;
+            lookAtPrompt();
+          }),
+        ),
       ),
       make("p", { id: "told", role: "status" }),
       make("p", { id: "working", hidden: "" }, make("progress", { id: "progress", "aria-label": say("Computing") }), " ", button("cancel", say("Cancel"), cancel)),

@@ -9,6 +9,9 @@ const KEPT = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_
 // The edited steps in the pack "attention", in order.
 const CARRIED = ["mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context"];
 
+// As in attnlab/views/page/overview.py.
+const [COMPARED, WORK, FEWEST_ABLATED] = [5, 9e9, 2];
+
 /** A causal mask of T queries that follow cached keys. */
 function causalMask(T, cached) {
   const seen = Uint8Array.from({ length: T * (cached + T) }, (_, n) => n % (cached + T) <= cached + Math.floor(n / (cached + T)));
@@ -211,7 +214,9 @@ class Model {
     const [, kind, number] = /^(attention|way|logits)\.(\d+)$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
     if (kind === "attention") return this.#attention(run, Number(number), tick);
-    if (kind) await this.#pass(run, this.config.n_layer, tick);
+    if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
+    if (name === "stream") return this.#stream(run);
+    if (name === "story") return this.#story(run, tick);
     if (kind === "way") return this.#way(run, Number(number), carried);
     if (kind === "logits") return this.logits(run, Number(number));
     if (name === "norms") return this.#norms(run);
@@ -244,6 +249,58 @@ class Model {
     const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads."));
     const row = new Run(this.graph, given, Object.fromEntries(edits));
     return joinedNumbers(carried.map((path) => row.look(path)));
+  }
+
+  /** The norms of rows in the residual stream, see attnlab/views/page/overview.py. */
+  #stream(run) {
+    const normsOf = (rows) => nd.sqrt(nd.square(rows).sum({ axis: -1, keepdims: true }));
+    const blocks = Array.from({ length: this.config.n_layer }, (_, n) => {
+      const [mid, output] = [run.look(`blocks.${n}.mid`), run.look(`blocks.${n}.output`)];
+      run.keep((path) => KEPT.test(path));
+      return [mid, nd.subtract(output, mid), output].map(normsOf);
+    });
+    return joinedNumbers([normsOf(run.look("embedding")), ...blocks.flat()]);
+  }
+
+  /** What ablating heads does to the next token, see attnlab/views/page/overview.py. */
+  async #story(run, tick) {
+    const ids = [...run.look("ids").numbers()];
+    const last = ids.length - 1;
+    const probabilities = (run) => equations.softmax(new Nd(Float64Array.from(this.logits(run, last)), [this.config.vocab_size])).numbers();
+    const before = probabilities(run);
+    const compared = [...before.keys()].sort((a, b) => before[b] - before[a]).slice(0, COMPARED);
+    const told = [compared.length, ...compared, ...compared.map((id) => before[id])];
+    for (const [layer, head] of this.#candidates(run, before, compared[0])) {
+      const place = `blocks.${layer}.attention.heads.${head}`;
+      const weights = nd.item(run.look(`${place}.weights`), last).numbers();
+      run.keep((path) => KEPT.test(path));
+      const key = weights.indexOf(Math.max(...weights));
+      const ablated = this.#run(ids, { ...run.edits, [`${place}.context`]: 0 }, { base: run });
+      const after = probabilities(await this.#pass(ablated, this.config.n_layer, tick));
+      told.push(layer, head, key, weights[key], ...compared.map((id) => after[id]));
+    }
+    return Float32Array.from(told);
+  }
+
+  /** The heads to ablate: those that write most along the gradient of the log probability of `top`. */
+  #candidates(run, probabilities, top) {
+    const { n_head } = this.given;
+    const slope = Float64Array.from(probabilities, (p, id) => (id === top) - p);
+    const w = nd.matmul(run.look("W_U"), new Nd(slope, [slope.length, 1]));
+    const along = nd.multiply(run.look("gain"), w.reshape(w.size));
+    const u = nd.subtract(along, equations.mean(along));
+    const heads = Array.from({ length: this.config.n_layer * n_head }, (_, n) => {
+      const [layer, head] = [Math.floor(n / n_head), n % n_head];
+      const context = nd.item(run.look(`blocks.${layer}.attention.context`), head);
+      const row = nd.item(context, nd.slice(context.shape[0] - 1, context.shape[0]));
+      const W_O = equations.rows_of_head(run.look(`blocks.${layer}.attention.W_O`), head, n_head);
+      const [written] = nd.matmul(nd.matmul(row, W_O), u.reshape(u.size, 1)).numbers();
+      return { layer, head, size: Math.abs(written), n };
+    });
+    const { n_layer, n_embd } = this.config;
+    const count = Math.max(FEWEST_ABLATED, Math.floor(WORK / (12 * run.look("ids").size * n_layer * n_embd ** 2)));
+    const largest = heads.sort((a, b) => b.size - a.size || a.n - b.n).slice(0, count);
+    return largest.sort((a, b) => a.n - b.n).map(({ layer, head }) => [layer, head]);
   }
 
   #norms(run) {
