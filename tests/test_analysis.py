@@ -698,7 +698,7 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "told"),
+    ("changes", "kind", "message"),
     [
         ({"metric": " barked away"}, ValueError, "not one token"),
         ({"metric": True}, TypeError, "got True"),
@@ -720,10 +720,10 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
     ],
 )
 def test_patches_that_can_not_be(
-    it: Trace, it_again: Trace, changes: Any, kind: type, told: str
+    it: Trace, it_again: Trace, changes: Any, kind: type, message: str
 ) -> None:
     given = {"clean": it, "corrupted": it_again, "metric": 5, "progress": False} | changes
-    with pytest.raises(AttnlabError, match=told) as error:
+    with pytest.raises(AttnlabError, match=message) as error:
         attnlab.patch(**given)
     assert isinstance(error.value, kind)
 
@@ -802,7 +802,7 @@ def test_what_is_known_of_a_product() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda p: Product(np.ones((2, 3)), np.ones((2, 3))), r"got \(2, 3\) and \(2, 3\)"),
         (lambda p: Product(np.ones(3), np.ones((3, 2))), r"got \(3,\) and"),
@@ -814,8 +814,8 @@ def test_what_is_known_of_a_product() -> None:
         (lambda p: (np.ones((2, 7)) @ p).eigenvalues, "only square"),
     ],
 )
-def test_products_that_can_not_be(make: Any, told: str) -> None:
-    with pytest.raises(AttnlabError, match=told):
+def test_products_that_can_not_be(make: Any, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message):
         make(products()[0])
 
 
@@ -1003,7 +1003,7 @@ def test_a_job_of_ones_own(it: Trace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("jobs", "kind", "told"),
+    ("jobs", "kind", "message"),
     [
         ({}, TypeError, "a dict of names and functions"),
         ([JOBS["same"]], TypeError, "a dict of names and functions"),
@@ -1013,8 +1013,8 @@ def test_a_job_of_ones_own(it: Trace) -> None:
         ({"mine": lambda tokens: [True]}, ValueError, r"mine gives shape \(8, 8\)"),
     ],
 )
-def test_jobs_that_are_none(it: Trace, jobs: Any, kind: type, told: str) -> None:
-    with pytest.raises(AttnlabError, match=told) as error:
+def test_jobs_that_are_none(it: Trace, jobs: Any, kind: type, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message) as error:
         it.jobs(jobs)
     assert isinstance(error.value, kind)
 
@@ -1144,7 +1144,7 @@ def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "kind", "told"),
+    ("token", "kind", "message"),
     [
         (" rolled away", ValueError, "not one token"),
         ("", ValueError, "not one token"),
@@ -1158,9 +1158,9 @@ def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
         ([5], TypeError, r"got \[5\]"),
     ],
 )
-def test_what_names_no_token(it: Trace, token: Any, kind: type, told: str) -> None:
+def test_what_names_no_token(it: Trace, token: Any, kind: type, message: str) -> None:
     for ask in (it.logit_lens().of, it.attribution):
-        with pytest.raises(AttnlabError, match=told) as error:
+        with pytest.raises(AttnlabError, match=message) as error:
             ask(token)
         assert isinstance(error.value, kind)
 
@@ -1253,8 +1253,8 @@ def test_a_position_by_its_tokens_text(it: Trace) -> None:
 
 
 def test_a_job_that_no_token_has_is_told_below_the_table(it: Trace, pocket: GPT2) -> None:
-    told = "no token has a place for the job induction: its column is empty"
-    assert it.jobs().table().endswith(f"\n{told}")
+    text = "no token has a place for the job induction: its column is empty"
+    assert it.jobs().table().endswith(f"\n{text}")
     assert "its column is empty" not in pocket.trace("The dog saw the dog saw").jobs().table()
 
 

@@ -984,10 +984,10 @@ class Refusing:
 def test_names_of_odd_kinds(given: Any) -> None:
     kind = (ValueError if isinstance(given, str) else TypeError, AttnlabError)
     for error in kind:
-        with pytest.raises(error, match="a model's name or path") as told:
+        with pytest.raises(error, match="a model's name or path") as message:
             GPT2.from_pretrained(given)
-    assert str(told.value).isprintable()
-    assert len(str(told.value)) < 200
+    assert str(message.value).isprintable()
+    assert len(str(message.value)) < 200
 
 
 def test_a_name_that_is_none(hub: Hub, client: Client) -> None:
