@@ -196,7 +196,7 @@ def test_a_sum_of_two(tiny: Trace) -> None:
     assert "\n  W_P[1, 1] = -1\n" in str(tiny.explain("position_embedding", component=1))
     text = str(tiny.explain("embedding", component=1))
     assert "\nembedding = token_embedding + position_embedding\n  2 + (-1) = 1\n" in text
-    assert text.endswith("\nmade of\n  token_embedding, position_embedding")
+    assert text.endswith("\ncomputed from\n  token_embedding, position_embedding")
 
 
 def test_layer_norm_by_hand(tiny: Trace) -> None:
@@ -325,7 +325,7 @@ def test_a_notebook_shows_it(pocket: Trace, monkeypatch: pytest.MonkeyPatch) -> 
     explanation = pocket.explain("blocks.1.mid")
     assert "A residual connection: " in explanation._repr_html_()
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
-    assert "残差：注意力找到的东西是加上去的" in explanation._repr_html_()
+    assert "残差连接：注意力的输出加到它的输入上" in explanation._repr_html_()
 
 
 # ---- which number --------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def test_without_a_word(pocket: Trace) -> None:
     assert numbers["value"] == pytest.approx(best.logit, rel=1e-6)  # of another product
     assert str(pocket.explain("logits", "it", best.text)) == str(pocket.explain())
     assert str(pocket.explain("logits", 7, best.id)) == str(pocket.explain())
-    assert str(pocket.explain("next_logits")).splitlines()[-2:] == ["made of", "  final, W_U"]
+    assert str(pocket.explain("next_logits")).splitlines()[-2:] == ["computed from", "  final, W_U"]
     assert pocket.explain("next_logits").numbers["id"] == best.id
     for part in (pocket.blocks[1], pocket.blocks[1].mlp):
         assert str(part.explain()) == str(part.explain("output", -1, 0))
@@ -406,7 +406,7 @@ def test_parameters(odd: GPT2) -> None:
         (lambda t: t.explain("mask"), None),
         (lambda t: t.explain("embedding", 8), "token 8 is out of range; tokens are 0 to 7"),
         (lambda t: t.explain("embedding", -9), "token -9 is out of range"),
-        (lambda t: t.explain("embedding", "cat"), "'cat' is not among the tokens"),
+        (lambda t: t.explain("embedding", "cat"), "'cat' isn't one of the tokens"),
         (lambda t: t.explain("embedding", 1.5), "token must be an integer; got 1.5"),
         (lambda t: t.explain("embedding", True), "token must be an integer; got True"),
         (
@@ -415,9 +415,9 @@ def test_parameters(odd: GPT2) -> None:
         ),
         (lambda t: t.explain("embedding", 0, "dog"), "component must be an integer; got 'dog'"),
         (lambda t: t.explain("embedding", 0, np.nan), "component must be an integer; got nan"),
-        (lambda t: t.explain("logits", 0, "dogs!"), "'dogs!' is not one token of the vocabulary"),
-        (lambda t: t.explain("logits", 0, 10**9), "not in the vocabulary"),
-        (lambda t: t.explain("logits", 0, -1), "not in the vocabulary"),
+        (lambda t: t.explain("logits", 0, "dogs!"), "'dogs!' isn't one token of the vocabulary"),
+        (lambda t: t.explain("logits", 0, 10**9), "isn.t in the vocabulary"),
+        (lambda t: t.explain("logits", 0, -1), "isn.t in the vocabulary"),
         (lambda t: t.explain("next_logits", 0), "next_logits of .* has no tokens to choose from"),
         (lambda t: t.explain("gain", "it"), "gain of .* has no tokens to choose from"),
         (lambda t: t.explain("ids", 0, 1), "ids of .* has no components to choose from"),
@@ -433,7 +433,7 @@ def test_parameters(odd: GPT2) -> None:
         (lambda t: t.explain("blocks.0.attention.Q", 0, 128), "components are 0 to 127"),
         (lambda t: t.head(0, 0).explain(0, 0, step="Q"), "Q of .* has no keys to choose from"),
         (lambda t: t.head(0, 0).explain(0, 0, component=1), "the same here; give only one"),
-        (lambda t: t.head(0, 0).explain("cat", step="K"), "'cat' is not among the tokens"),
+        (lambda t: t.head(0, 0).explain("cat", step="K"), "'cat' isn't one of the tokens"),
         (lambda t: t.head(0, 0).explain(9, step="V"), "key 9 is out of range; keys are 0 to 7"),
         (lambda t: t.head(0, 0).explain(step="softmax"), "has no step 'softmax'; its steps are Q"),
         (lambda t: t.gradients(5).explain("blocks.0.mid"), "gradients can't be explained"),
@@ -485,7 +485,7 @@ def test_what_is_no_place(pocket: Trace, wrong: Any) -> None:
 
 def test_a_text_that_several_tokens_have() -> None:
     trace = GPT2.from_pretrained("pocket").trace("The dog chased the dog")
-    with pytest.raises(AttnlabError, match=r"'dog' is 2 of the tokens, 1 \(Ġdog\), 4 \(Ġdog\)"):
+    with pytest.raises(AttnlabError, match=r"'dog' matches 2 tokens: 1 \(Ġdog\), 4 \(Ġdog\)"):
         trace.explain("embedding", "dog")
 
 
@@ -725,7 +725,9 @@ def test_probabilities_by_hand(tiny: Trace) -> None:
     trace = tiny.edited({"logits": lambda x: np.where(np.arange(256) == 3, math.log(44), 0 * x)})
     text = str(trace.explain("probabilities", 0, 3))
     assert "e^0 = 1\n" in text
-    assert text.endswith("\n  1 / 6.7955 = 0.14716\nmade of\n  logits")  # 255 / 44 + 1, 44 / 299
+    assert text.endswith(
+        "\n  1 / 6.7955 = 0.14716\ncomputed from\n  logits"
+    )  # 255 / 44 + 1, 44 / 299
     assert "0 - 3.7842 = -3.7842 (the maximum is that of id 3 (" in str(
         trace.explain("probabilities", 0, 0)
     )
@@ -736,5 +738,5 @@ def test_where_there_are_no_probabilities(pocket: Trace) -> None:
         pocket.explain("blocks.0.probabilities")
     with pytest.raises(AttnlabError, match="gradients can't be explained"):
         pocket.gradients(5).explain("probabilities")
-    with pytest.raises(AttnlabError, match="not one token of the vocabulary"):
+    with pytest.raises(AttnlabError, match="isn't one token of the vocabulary"):
         pocket.explain("probabilities", 0, "xyzzy")

@@ -313,7 +313,7 @@ def test_temperature_0_takes_the_first_of_the_largest(odd: GPT2, open_page: Open
     assert [cells[2:] for cells in rows_of(page)] == [["1.0000", "1.0000"], *[["0.0000", ""]] * 9]
     assert page.locator(".next li").count() == 1
     said = page.locator("#predictions .chain").inner_text()
-    assert "At temperature 0, the largest logit (the first of equals) gets probability 1." in said
+    assert "At temperature 0, the largest logit (the first if tied) gets probability 1." in said
     assert "One token is left." in said
 
 

@@ -450,8 +450,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_pa
     with pytest.raises(DivergedError) as raised:
         quick(**settings, directory=tmp_path, watch=lambda run: steps.append(run.step))
     number = len(steps) + 1
-    assert f"the loss is not finite at step {number}" in str(raised.value)
-    kept = f"in another directory; {tmp_path} keeps the state after step {number - 1}"
+    assert f"the loss isn't finite at step {number}" in str(raised.value)
+    kept = f"in another directory: {tmp_path} keeps the state after step {number - 1}"
     assert kept in str(raised.value)
     assert np.isfinite(GPT2.from_pretrained(tmp_path).parameters["W_E"]).all()
     with pytest.raises(
@@ -461,7 +461,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_pa
 
 
 def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
-    with pytest.raises(DivergedError, match=r"at step 1; .* keeps the state after step 0"):
+    with pytest.raises(DivergedError, match=r"at step 1\. .* keeps the state after step 0"):
         quick(learning_rate=1e39, warmup=0, save_every=1, directory=tmp_path)
     assert np.isfinite(GPT2.from_pretrained(tmp_path).parameters["W_E"]).all()
 
@@ -489,7 +489,7 @@ def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
         ({"corpus": "sixteen letters."}, "more tokens than sequence_length, 16; got 16"),
         ({"corpus": ""}, "16; got 0"),
         ({"corpus": [3] * 20 + [256]}, "token id 256 at position 20"),
-        ({"corpus": [[1, 2], [3, 4]]}, "one row"),
+        ({"corpus": [[1, 2], [3, 4]]}, "1-D array"),
         (
             {"tokenizer": Tokenizer.from_directory(REFERENCE / "odd")},
             "263 tokens, but config.vocab_size",

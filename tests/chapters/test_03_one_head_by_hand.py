@@ -125,10 +125,10 @@ def test_exercise_4() -> None:
     axis = {"attnlab.softmax(scores.T).T": "attnlab.softmax(scores)"}
     as_given, half, mended = (as_it_is(CHAPTER), run(CHAPTER, root), run(CHAPTER, root | axis))
     said = [chapter.printed.partition("3.9 Your own head\n")[2] for chapter in (as_given, half)]
-    assert "3 of 6 steps agree, the first that does not is scores" in said[0]
+    assert "3 of 6 steps agree; the first that differs is scores" in said[0]
     assert "    scores = raw_scores / Dk\n" in said[0]
     assert "    scores = raw_scores / √D\n" in said[0]
-    assert "4 of 6 steps agree, the first that does not is weights" in said[1]
+    assert "4 of 6 steps agree; the first that differs is weights" in said[1]
     assert "    weights = softmax over the queries\n" in said[1]
     assert "6 of 6 steps agree" in mended.printed
     text = answer(CHAPTER, 4)

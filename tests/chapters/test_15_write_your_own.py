@@ -56,7 +56,7 @@ def said(section: int, old: str, new: str) -> str:
 
 def test_exercise_1() -> None:
     told = said(1, ROOT, "    scores = Q @ K.T\n")
-    assert "3 of 7 steps agree, the first that does not is scores" in told
+    assert "3 of 7 steps agree; the first that differs is scores" in told
     assert "    scores = raw_scores\n" in told
     assert "3 of 7" in answer(CHAPTER, 1)
     assert "`scores = raw_scores`" in answer(CHAPTER, 1)
@@ -72,12 +72,12 @@ def test_exercise_2() -> None:
 
 def test_exercise_3() -> None:
     told = said(3, "context.swapaxes(0, 1).reshape(T, -1)", "context.reshape(T, -1)")
-    assert "the first that does not is concat" in told
+    assert "the first that differs is concat" in told
     assert answer(CHAPTER, 3).startswith("`concat`")
 
 
 def test_exercise_4() -> None:
     told = said(4, "    mid = x + output", "    mid = output")
-    assert "2 of 7 steps agree, the first that does not is blocks.0.mid" in told
+    assert "2 of 7 steps agree; the first that differs is blocks.0.mid" in told
     assert "    mid = attention.output\n" in told
     assert "2 of 7" in answer(CHAPTER, 4)
