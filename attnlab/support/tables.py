@@ -195,5 +195,5 @@ def labels(given: Iterable[object] | None, count: int, name: str) -> list[str]:
             f"{name} must be {count} labels, such as tokens.symbols; got {quoted(given)}"
         ) from None
     if len(texts) != count:
-        raise InvalidValueError(f"{name} must have length {count}; got {len(texts)} labels")
+        raise InvalidValueError(f"{name} must be {count} labels; got {len(texts)}")
     return texts
