@@ -257,7 +257,7 @@ def test_what_is_no_pictures_file(odd: GPT2, tmp_path: Path, name: str) -> None:
     with pytest.raises(AttnlabError, match=r"end it in \.png, \.svg or \.pdf"):
         odd.trace("the hen").plot().save(tmp_path / name)
     assert not [*tmp_path.iterdir()]
-    with pytest.raises(AttnlabError, match="doesn.t exist"):
+    with pytest.raises(AttnlabError, match="doesn't exist"):
         odd.trace("the hen").plot().save(tmp_path / "nowhere" / "picture.png")
 
 

@@ -1,4 +1,4 @@
-"""Activation patching: which steps of a clean run restore a metric in a corrupted run."""
+"""Activation patching, and attribution patching, its linear approximation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Metric = Callable[[Any], float] | Named | tuple[Named, Named]
 
 
 class Patching(Analysis):
-    """How much of the metric each patched step restores, as `attnlab.patch` returns it.
+    """How much each patched step restores, as `attnlab.patch` returns it.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Patching(Analysis):
 
 
 class AttributionPatching(Patching):
-    """A linear approximation of `Patching`, as `attnlab.attribution_patch` returns it."""
+    """A linear approximation of `Patching`, see `attnlab.attribution_patch`."""
 
     titles: ClassVar[tuple[str, str]] = (
         "Attribution patching of {parts}: {target}",
@@ -116,6 +116,9 @@ class AttributionPatching(Patching):
     )
 
 
+GuessedPatching = AttributionPatching  # its name in earlier versions
+
+
 def patch(
     clean: Trace,
     corrupted: Trace,
@@ -125,7 +128,7 @@ def patch(
     by_position: bool = False,
     progress: bool = True,
 ) -> Patching:
-    """Activation patching: replace steps of a corrupted run by those of a clean run, one by one.
+    """Patch steps of a clean run into a corrupted run, one by one.
 
     restored = (metric(patched) - metric(corrupted)) / (metric(clean) - metric(corrupted))
 

@@ -252,7 +252,7 @@ def compare(a: Result, b: Result) -> Differences:
 
 
 def check_uncached(result: Result) -> None:
-    """Raise for a step of generation: it lacks rows, and reading it writes to the cache."""
+    """Raise for a step of generation, which lacks rows."""
     if result.tokens_before:
         raise InvalidValueError(
             f"{result.title} is a step of generation. Use the .trace of its Generation"
@@ -418,7 +418,7 @@ def forward_order(result: Result, names: Iterable[str]) -> list[str]:
 
 
 def perturbed(run: Run, paths: Iterable[str]) -> list[Run]:
-    """Runs in which every number that some steps depend on is perturbed, without parameters."""
+    """Runs in which every computed number that some steps depend on is perturbed."""
     of_steps = []
     for path in upstream(run.graph, paths):
         step = run.graph[path].step
@@ -473,5 +473,5 @@ def row_maximum(x: Array) -> Array:
 
 
 def epsilon_of(array: AnyArray) -> float:
-    """The distance from 1 to the next number in an array's dtype; float64's for integers."""
+    """The machine epsilon of an array's dtype; float64's for integers."""
     return float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 2.0**-52

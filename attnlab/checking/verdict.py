@@ -1,4 +1,4 @@
-"""Find what is wrong in your own implementation: the first step that differs, and why."""
+"""Find mistakes in your own implementation: the first step that differs, and why."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Verdict(Stages):
-    """How your numbers compare with a result's, as `check` returns it; `print` shows it.
+    """How your numbers compare with a result's, as `check` returns it.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ class Submission:
 
 
 def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
-    """Compare the numbers of your own code with a trace's, and find the mistake that explains them.
+    """Compare your own code's numbers with a trace's, and find the mistake.
 
     For the first step that differs by more than rounding explains, the forward pass is run with
     each known mistake, and its numbers are compared with yours. If a mistake explains only part of
@@ -269,13 +269,13 @@ def array_and_epsilon(name: str, given: Any) -> tuple[AnyArray, float]:
 
 
 def fits_float32(array: AnyArray) -> bool:
-    """Whether float32 can represent all numbers of an array, such as one made from a list."""
+    """Whether float32 can represent all numbers of an array."""
     with np.errstate(over="ignore"):
         return array.dtype.kind == "f" and bool((array == array.astype(np.float32)).all())
 
 
 def half_epsilon(array: AnyArray, right: AnyArray) -> float:
-    """The epsilon of the half precision that an array was converted from; 0 if there is none.
+    """The epsilon of the half precision that an array was converted from, or 0.
 
     It was converted if half precision can represent all its numbers, but not all right ones.
     """
@@ -380,7 +380,7 @@ def nearest(one: Submission) -> AnyArray:
 def from_own_inputs(
     result: Result, run: Run, one: Submission, given: Sequence[Submission]
 ) -> Submission:
-    """Compare the user's numbers with those computed from the user's own earlier steps."""
+    """Compare the user's numbers with those from the user's own earlier steps."""
     local = own_inputs(run, one, given)
     right = value_in(local, one)
     if right is None or right.dtype.kind != "f":
@@ -447,7 +447,7 @@ class Found(NamedTuple):
 
 
 def explain(verdict: Verdict, result: Result, run: Run, given: Sequence[Submission]) -> Verdict:
-    """Add to the verdict the mistakes that explain the first differing step, or else its cells.
+    """Add to the verdict the mistakes that explain it, or else differing cells.
 
     If steps remain unexplained by a mistake, the search is repeated in the run with that mistake.
     """
@@ -489,9 +489,9 @@ def compared_in(result: Result, run: Run, one: Submission) -> Submission:
 
 
 def find_mistakes(run: Run, given: Sequence[Submission]) -> Found | None:
-    """The mistakes that explain the first differing step and don't change steps that agree.
+    """The mistakes that explain the first differing step.
 
-    Of these, those that leave the fewest later steps unexplained.
+    They don't change steps that agree, and leave the fewest later steps unexplained.
     """
     agree = [one for one in given if one.stage.agrees]
     first, *later = (one for one in given if not one.stage.agrees)
@@ -519,7 +519,7 @@ def find_mistakes(run: Run, given: Sequence[Submission]) -> Found | None:
 
 
 def find_pair(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | None:
-    """Two mistakes that together explain all steps, where no single one explains the first.
+    """Two mistakes that together explain all steps.
 
     First mistakes are tried in the order of how little of the difference they leave.
     """
@@ -566,7 +566,7 @@ def candidates(
     beyond: Container[str],
     everywhere: bool = False,
 ) -> Iterator[tuple[Mistake, Run]]:
-    """Mistakes that may explain the first differing step, each with a run that contains it.
+    """Mistakes that may explain the first differing step, each with its run.
 
     A mistake is made in every block, from some block on, and in the step's block alone (for users
     who write one block and give it the right input). At least one of its equations must come after
@@ -604,7 +604,7 @@ EVERYWHERE = range(-1, 10**9)
 
 
 def scopes(first: Submission, agree: Sequence[Submission]) -> list[range]:
-    """Sets of blocks that may contain a mistake: all, one, or those after a step that agrees."""
+    """The ranges of blocks in which a mistake may be made."""
     number = block_number(first.path)
     before = max((block_number(one.path) for one in agree), default=-1)
     starts = {number, *(n for n in (before, before + 1) if 0 <= n <= number)}
@@ -672,7 +672,7 @@ def left_by(other: Run, one: Submission) -> float:
 
 
 def matches(other: Run, offs: Sequence[Run], one: Submission) -> bool:
-    """Whether the user's numbers for a step are those of another run, within rounding.
+    """Whether the user's numbers are those of another run, within rounding.
 
     Parameters
     ----------
@@ -770,7 +770,7 @@ def as_code(scale: str) -> str:
 
 
 def cells_of(result: Result, one: Submission) -> dict[str, Any]:
-    """Describe a step's differing cells: their number, common indices, and largest differences."""
+    """Describe a step's differing cells, and list the largest differences."""
     ways = [(distance(x, one.right), x) for x in one.layouts]
     difference, array = min(ways, key=lambda way: float(way[0].max()))
     is_off = difference > one.within

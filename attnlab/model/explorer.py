@@ -137,7 +137,7 @@ ANCESTORS = "frame-ancestors http://127.0.0.1:* http://localhost:* vscode-webvie
 
 
 class Explorer(PrintedAnywhere):
-    """A local server for a page that traces any text with a model, see `GPT2.explore`.
+    """A local server for a page that traces any text, see `GPT2.explore`.
 
     It runs in a thread, and starts at once. As a context manager, it stops at the end.
 
@@ -207,7 +207,7 @@ class Explorer(PrintedAnywhere):
 
     @property
     def is_running(self) -> bool:
-        """Whether the server is running. False in a forked process, which lacks its thread."""
+        """Whether the server is running in this process."""
         return self._process == os.getpid() and not self._ended.is_set()
 
     def stop(self) -> None:
@@ -315,7 +315,7 @@ class TraceCache:
         return self._traces[id]
 
     def described(self, text_or_ids: Any, ablated: Sequence[Any] = ()) -> dict[str, Any]:
-        """The description of a text's trace for the page, with its id, text and token ids."""
+        """The page's description of a text's trace, with its id, text and token ids."""
         kept = self.trace_of(text_or_ids, ablated)
         described = description_of(kept.trace, self.language)
         self._drop()
@@ -343,7 +343,7 @@ class TraceCache:
         return live_page(self.at(described["id"]).trace, described, self.language)
 
     def passage(self, key: str) -> tuple[list[int], str]:
-        """The ids of the atlas's passage measure.most.layer.head.rank, and its source in words."""
+        """A passage's ids and its source, for a key measure.most.layer.head.rank."""
         try:
             name, kind, *numbers = key.rsplit(".", 4)
             layer, head, rank = map(int, numbers)
@@ -400,7 +400,7 @@ class TraceCache:
         return kept, self.model.stream(tokens, min(count, room), edits=edits, **settings)
 
     def written(self, kept: CachedTrace, chosen: Sequence[NextToken]) -> dict[str, Any]:
-        """The text with the generated tokens, for the page; see `NextToken` for their values."""
+        """The text with the generated tokens, for the page; see `NextToken`."""
         return {
             **self._text(Tokens([*kept.trace.tokens, *chosen])),
             "chosen": [
@@ -505,7 +505,7 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
     turn = asyncio.Lock()
 
     async def computed(request: Request, work: Callable[[], T]) -> T:
-        """Run a function in the worker, one at a time; skip requests that have disconnected."""
+        """Run a function in the worker; skip requests that have disconnected."""
         async with turn:
             if await request.is_disconnected():
                 raise ClientDisconnect
@@ -612,7 +612,7 @@ async def failed(request: Request, error: Exception) -> Response:
 
 
 class TimeoutProtocol(H11Protocol):
-    """HTTP with a timeout for request headers, which uvicorn lacks, and a connection limit."""
+    """HTTP with a timeout for request headers and a limit on connections."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

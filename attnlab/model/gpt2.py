@@ -188,7 +188,7 @@ class GPT2:
 
     @classmethod
     def default(cls) -> GPT2:
-        """GPT-2 if it is in the hub's cache, else the pocket model; used by chapters and scripts.
+        """Load GPT-2 if it is in the hub's cache, else the pocket model.
 
         Prints which one it is. The environment variable ATTNLAB_MODEL selects another model or
         directory; without it, nothing is downloaded.
@@ -210,7 +210,7 @@ class GPT2:
     at_hand = default  # its name in earlier versions
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the model to a directory that `from_pretrained` and transformers can load.
+        """Write a directory that `from_pretrained` and transformers can load.
 
         Parameters
         ----------
@@ -418,7 +418,7 @@ class GPT2:
         port: int = 0,
         language: str | None = None,
     ) -> Explorer:
-        """Serve a page in which you can trace texts, compare and continue them, and ablate heads.
+        """Serve a page for tracing, comparing and continuing texts, and ablating heads.
 
         Only this machine can reach the page. It is served by a thread, so the call returns at once.
         In a notebook, make it the last line of a cell.
@@ -446,7 +446,7 @@ class GPT2:
         *,
         language: str | None = None,
     ) -> None:
-        """Write an HTML file that holds the model and runs it, with all that `explore` offers.
+        """Write an HTML file that holds the model and offers all that `explore` does.
 
         It opens in any browser, with no network and nothing installed.
 
@@ -491,7 +491,7 @@ class GPT2:
 
 
 def one_row(given: Any) -> Any:
-    """The ids of one text, given as a tokenizer's output, a batch of one, or a tensor.
+    """The ids of one text from a tokenizer's output, a batch of one, or a tensor.
 
     Raises
     ------
