@@ -154,16 +154,15 @@ class Composition(Analysis):
 
 
 def writing_of(attention: Trace) -> Array:
-    """(H, Dh, D), a small matrix of each head that replaces OV in norms.
+    """R W_O of each head, (H, Dh, D), which has the norms of OV.
 
-    It is R W_O, where W_V = Q R. Q doesn't change norms of products, as its columns are
-    orthonormal.
+    W_V = Q R, and Q, whose columns are orthonormal, doesn't change norms of products.
     """
     return np.stack([triangle(read_by(attention, h.W_V)) @ centred(h.W_O) for h in attention.heads])
 
 
 def reading_of(attention: Trace, kind: str) -> Array:
-    """(H, D, Dh), a small matrix of each head that replaces its reads in norms."""
+    """A factor of each head's reads, (H, D, Dh), which has the same norms."""
 
     def thin_of(head: Trace) -> tuple[Array, Array]:
         if kind == "V":
