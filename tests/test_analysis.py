@@ -1250,7 +1250,7 @@ def test_a_position_by_its_tokens_text(it: Trace) -> None:
     assert np.array_equal(*(one.blocks[0].mid for one in gradients))
     assert not gradients[0].blocks[0].mid[place + 1 :].any()  # what comes later adds nothing
     for look in (it.attribution, it.gradients):
-        with pytest.raises(AttnlabError, match="'cat' is not among the tokens"):
+        with pytest.raises(AttnlabError, match="'cat' isn't one of the tokens"):
             look(" rolled", position="cat")
 
 

@@ -247,12 +247,7 @@ def test_a_dask_cluster_gives_the_same_bits(alone: Atlas, pocket: GPT2) -> None:
     )
     with cluster, distributed.Client(cluster) as client:
         found = attnlab.atlas(
-            pocket,
-            texts(20),
-            MEASURES,
-            executor=client.get_executor(),
-            chunk=3,
-            progress=False,
+            pocket, texts(20), MEASURES, executor=client.get_executor(), chunk=3, progress=False
         )
     assert bits(found) == bits(alone)
 
@@ -677,7 +672,7 @@ def test_saved_and_opened(tmp_path: Path, alone: Atlas) -> None:
     assert opened["entropy"].least(0, 1) == alone["entropy"].least(0, 1)
     content = (tmp_path / "a.atlas").read_bytes()
     (tmp_path / "a.atlas").write_bytes(content[:-8] + b"12345678")
-    with pytest.raises(RecordingError, match="checksum differs"):
+    with pytest.raises(RecordingError, match=r"checksum doesn.t match"):
         attnlab.open_atlas(tmp_path / "a.atlas")
     GPT2.from_pretrained("pocket").trace("The dog").record(tmp_path / "a.trace")
     with pytest.raises(RecordingError, match=r"its format must be .* Expected a file that"):

@@ -318,10 +318,7 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
             "X must be a non-empty matrix",
         ),
         (lambda: self_attention(E5, None, E5[:2], E5[:2]), "W_Q"),
-        (
-            lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], None, n_head=1),
-            "W_O",
-        ),
+        (lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], None, n_head=1), "W_O"),
         (lambda: split_heads([1.0], 1), "splitting"),
         (lambda: split_heads([[1, 2]], 0), "0 heads"),
         (lambda: merge_heads([[1.0]]), "merging"),
@@ -332,14 +329,8 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
             lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], np.ones((3, 2)), n_head=1),
             r"W_O.*\(3, 2\)",
         ),
-        (
-            lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], E5[:2], n_head=0),
-            "n_head.*0",
-        ),
-        (
-            lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], E5[:2], n_head=3),
-            "3 heads",
-        ),
+        (lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], E5[:2], n_head=0), "n_head.*0"),
+        (lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], E5[:2], n_head=3), "3 heads"),
         (
             lambda: multi_head_attention(E5, E5[:2], E5[:2], E7[:2], E7[:3], n_head=2),
             "3 columns.*2 heads",

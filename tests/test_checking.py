@@ -10,6 +10,7 @@ import pytest
 from conftest import MODELS, REFERENCE
 from runs import kept
 from student import KNOWN, OTHERS, steps_of
+from test_model import Tensor
 from torch_student import MISTAKES as HALF_MISTAKES
 from torch_student import steps_in_half
 
@@ -453,29 +454,6 @@ def test_the_hint_has_the_models_sizes(odd: GPT2) -> None:
         assert not {*"{}"} & {*mistake.hint.format(**sizes)}
 
 
-class Tensor:
-    """What of PyTorch's tensors is asked for."""
-
-    def __init__(self, array: Any, dtype: str = "torch.float32") -> None:
-        self.array, self.dtype, self.ready = array, dtype, 0
-
-    def detach(self) -> "Tensor":
-        self.ready += 1
-        return self
-
-    def cpu(self) -> "Tensor":
-        self.ready += 1
-        return self
-
-    def float(self) -> "Tensor":
-        return Tensor(self.array.astype("float32")).detach().cpu()
-
-    def __array__(self, *settings: Any, **named: Any) -> Any:
-        if self.ready < 2 or self.dtype == "torch.bfloat16":
-            raise TypeError(f"can't convert {self.dtype} to numpy")
-        return np.asarray(self.array)
-
-
 def test_layouts_and_kinds_of_arrays(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd")[:7])  # so that T, and not H, is as large as Dh
     attention = trace.blocks[0].attention
@@ -488,8 +466,8 @@ def test_layouts_and_kinds_of_arrays(odd: GPT2) -> None:
         np.moveaxis(Q, 0, -1),
         Q.tolist(),
         Q.astype("float32"),
-        Tensor(Q.astype("float32")),
-        Tensor(Q.astype("float32"), "torch.bfloat16"),
+        Tensor(Q.astype("float32"), gradients=True, device="cuda:0"),
+        Tensor(Q.astype("float32"), "bfloat16", gradients=True),
     ):
         assert check({"Q": mine}, attention).agrees
     short = odd.trace(ids_of("odd")[:5]).blocks[0].attention  # T = H

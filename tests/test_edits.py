@@ -987,7 +987,7 @@ def test_a_scale_a_mask_and_a_context_that_are_edited_are_explained(odd: GPT2) -
         assert "False; edited here: True instead of False" in str(head.explain(1, 3))
         assert head.explain(1, 3).numbers["unedited"] == {"mask": False}
         assert head.explain(1).numbers["unedited"]["mask"] == [True, True, False, False]
-        assert "over the 4 keys that may be seen" in str(head.explain(1, 3))
+        assert "over the 4 unmasked keys" in str(head.explain(1, 3))
         assert "edited here" not in str(head.explain(1, 0))
     head = trace.edited({f"{layer}.heads.2.context": 0}).head(1, 2)
     lines = head.explain(3).text(200).splitlines()

@@ -38,16 +38,7 @@ from pages import (
 )
 from runs import plant
 
-from attnlab import (
-    GPT2,
-    AttnlabError,
-    Head,
-    Token,
-    Tokens,
-    Trace,
-    attention,
-    causal_mask,
-)
+from attnlab import GPT2, AttnlabError, Head, Token, Tokens, Trace, attention, causal_mask
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.support.tables import printable
 from attnlab.views.page import way

@@ -257,7 +257,7 @@ def test_what_is_no_pictures_file(odd: GPT2, tmp_path: Path, name: str) -> None:
     with pytest.raises(AttnlabError, match=r"end it in \.png, \.svg or \.pdf"):
         odd.trace("the hen").plot().save(tmp_path / name)
     assert not [*tmp_path.iterdir()]
-    with pytest.raises(AttnlabError, match="doesn't exist"):
+    with pytest.raises(AttnlabError, match="nowhere doesn't exist"):
         odd.trace("the hen").plot().save(tmp_path / "nowhere" / "picture.png")
 
 
@@ -278,13 +278,13 @@ def test_symbols_where_no_font_has_the_characters() -> None:
     picture = with_tokens("a", "\U0002fa1d", " é").plot()
     assert ticks(picture.axes.xaxis) == ["a", "S1", "Ġé"]
     title = picture.axes.get_title(loc="left").replace("\n", " ")
-    assert "symbols stand for characters that no font here has" in title
+    assert "characters missing from the fonts are shown as symbols" in title
     assert "apt-get install fonts-noto-cjk" in title
     picture._repr_mimebundle_()  # with no warning of a missing glyph
     assert "symbols" not in with_tokens("a", "é").plot().axes.get_title(loc="left")
     hieroglyph = with_tokens("\U00013000").plot()
     no_chinese = hieroglyph.axes.get_title(loc="left").replace("\n", " ")
-    assert "no font here has" in no_chinese
+    assert "missing from the fonts" in no_chinese
     assert "apt-get" not in no_chinese
 
 

@@ -205,6 +205,6 @@ def test_what_no_workbook_holds(pocket: Any, tmp_path: Path) -> None:
     T = 1100
     with pytest.raises(AttnlabError, match="more than 1,000,000 cells"):
         attnlab.attention(np.ones((T, 2)), np.ones((T, 2)), np.ones((T, 2))).to_xlsx(path)
-    with pytest.raises(AttnlabError, match="no directory"):
+    with pytest.raises(AttnlabError, match="doesn't exist"):
         pocket.to_xlsx(tmp_path / "missing" / "x.xlsx", layer=0, head=0)
     assert not list(tmp_path.iterdir())

@@ -295,7 +295,7 @@ class Block(Explained):
     parts: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
     default_step: ClassVar[str] = "output"
     children: ClassVar[dict[str, type[Result]]] = {"attention": BlockAttention, "mlp": MLP}
-    hint: ClassVar[str] = ".attention and .mlp have tables of their own"
+    hint: ClassVar[str] = ".attention and .mlp have their own tables"
 
     attention_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
     mlp_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)

@@ -347,13 +347,13 @@ def _chain(
             scores_shape, dropout, np.random.default_rng(rng), dtype
         )
     Tq, Tk = scores_shape[-2:]
-    names = as_tokens(tokens, Tq, "tokens", "queries")
+    names = as_tokens(tokens, Tq, "tokens", "query")
     run = Run(
         graph_of(kind),
         given,
         scores_shape=scores_shape,
         tokens=names,
-        memory_tokens=as_tokens(memory_tokens, Tk, "memory_tokens", "keys")
+        memory_tokens=as_tokens(memory_tokens, Tk, "memory_tokens", "key")
         or (() if "memory" in given or Tq != Tk else None),
         is_long=Tq > fast.SHORT,
     )

@@ -290,7 +290,7 @@ class TraceCache:
             end = self._text(tokenizer.tokens(ids[:positions]))["text"][-END_SHOWN:]
             raise InvalidValueError(
                 say(
-                    "The text has {count} tokens; this model reads at most {positions}, here up "
+                    "The text has {count} tokens; this model reads at most {positions}, up "
                     "to “{end}”.",
                     self.language,
                     count=len(ids),

@@ -239,7 +239,7 @@ class Result(PrintedAnywhere):
         """A step's heading in views."""
         formula = self.formula_of(name)
         if self.derivative_of:
-            template = "gradient of {target}, by {step}"
+            template = "gradient of {target} with respect to {step}"
             return Message(template, target=self.derivative_of, step=name)
         equals = " = " if self._step(name).equation else ": "
         heading = f"{name}{equals}{formula}" if formula else name
