@@ -125,7 +125,11 @@ class Edges(Analysis):
             return plot_graph(nodes, edges, say(self.title), ax)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        return self.effects, named_axis("sender", self.senders), named_axis("receiver", self.receivers)
+        return (
+            self.effects,
+            named_axis("sender", self.senders),
+            named_axis("receiver", self.receivers),
+        )
 
     def _tables(self) -> Iterator[str | Table]:
         edges = [
