@@ -280,14 +280,21 @@ def checked(
         T = len(corrupted.tokens)
         if not has_tokens(corrupted._run.graph, path) or at(corrupted, path).shape[-2] != T:
             raise InvalidValueError(
-                f"by_position needs one row for each of {T} positions; {path} has other rows"
+                f"by_position needs one row for each of {T} positions; {path} doesn't have them"
             )
-    ends = number(measure(clean)), number(measure(corrupted))
-    if ends[0] == ends[1]:
+    return limits_of(measure, clean, corrupted)
+
+
+def limits_of(
+    measure: Callable[[Trace], Any], clean: Trace, corrupted: Trace
+) -> tuple[float, float]:
+    """The metric in both traces, which must differ."""
+    limits = number(measure(clean)), number(measure(corrupted))
+    if limits[0] == limits[1]:
         raise InvalidValueError(
-            f"the metric is {ends[0]:.4g} in both traces, so there is nothing to restore"
+            f"the metric is {limits[0]:.4g} in both traces, so there is nothing to restore"
         )
-    return ends
+    return limits
 
 
 def expanded(trace: Trace, parts: Any) -> list[str]:

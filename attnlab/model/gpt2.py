@@ -223,7 +223,7 @@ class GPT2:
         self.config.save(path)
 
     def trace(self, text_or_ids: str | ArrayLike | Tokens) -> Trace:
-        """Run a text through the model and keep every intermediate.
+        """Run a text through the model; every intermediate step can be read.
 
         Parameters
         ----------
