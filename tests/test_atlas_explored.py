@@ -314,7 +314,7 @@ def test_in_a_browser(explorer: Explorer, atlas: Atlas, pocket: GPT2, browser: A
         assert trace.title() == atlas.title.splitlines()[0]
     with atlas.explore(pocket, language="en") as other:
         page.goto(other.url)
-        page.goto(page.locator("ol a").first.evaluate("link => link.href"))
+        page.goto(page.locator("ol a").first.evaluate("link => `${link.href}&depth=lab`"))
         assert page.locator("#passage a").is_visible()
         page.locator("#end").click()
         until(page, "document.querySelector('#passage a').hidden")

@@ -6,8 +6,9 @@
     POST /trace                  {"text": ...} or {"ids": [...]}, and "ablated", a list of changes:
                                  [layer, head] ablates a head, [layer] an MLP; [layer, head, step,
                                  50] scales a step by 0.5, [layer, head, step, "of", id, ...] takes
-                                 it from another text; ["mask"] removes the causal mask, ["root"]
-                                 the division by √Dk
+                                 it from another text; [layer, head, "mask", "flip", query, key,
+                                 ...] toggles cells of a head's mask; ["mask"] removes the causal
+                                 mask, ["root"] the division by √Dk
                                  -> a description of the trace, with an id
     GET  /numbers?trace=&name=   one of its packs, float32, little-endian; see `packs.py`
     POST /write                  {"trace": id, "count": ...}, and sampling settings
@@ -47,6 +48,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from attnlab.equations import Mask
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.forward_pass import layer_numbers
 from attnlab.model.sampling import SamplingSettings
@@ -475,13 +477,36 @@ def edits_of(
             case [int(layer), int(head), str(step), "of", *ids] if step in STEPS_TO_CHANGE:
                 path = f"blocks.{layer}.attention.heads.{head}.{step}"
                 edits[path] = at(trace_of(ids).trace, path)
+            case [int(layer), int(head), "mask", "flip", *cells] if is_of_cells(cells):
+                edits[f"blocks.{layer}.attention.heads.{head}.mask"] = partial(flipped, cells=cells)
             case _:
                 raise InvalidTypeError(
                     "a change must be [layer, head], [layer], [layer, head, step, hundredths], "
-                    '[layer, head, step, "of", ids ...], ["mask"] or ["root"]; got '
-                    f"{quoted(change)}"
+                    '[layer, head, step, "of", ids ...], [layer, head, "mask", "flip", query, key, '
+                    f'...], ["mask"] or ["root"]; got {quoted(change)}'
                 )
     return edits
+
+
+def is_of_cells(numbers: Sequence[Any]) -> bool:
+    """Whether numbers are queries and keys in turn."""
+    return len(numbers) % 2 == 0 and all(is_integer(n) and n >= 0 for n in numbers)
+
+
+def flipped(mask: Mask, cells: Sequence[int]) -> Mask:
+    """A mask (Tq, Tk) with cells toggled.
+
+    Parameters
+    ----------
+    cells : positions of queries and keys in turn; those outside the mask are ignored
+    """
+    Tq, Tk = mask.shape
+    made = mask.copy()
+    for query, key in zip(cells[::2], cells[1::2], strict=True):
+        row = query - (Tk - Tq)  # the keys of earlier tokens may be cached
+        if 0 <= row < Tq and key < Tk:
+            made[row, key] ^= True
+    return made
 
 
 def field(content: Mapping[str, Any], name: str, kind: type) -> Any:

@@ -507,7 +507,8 @@ class Trace(ForwardPass):
         from attnlab.views.notebook import Frame
 
         height = as_count(height, "height", least=1)
-        return Frame(self.to_html(other, language=language), f"The page of {self.title}", height)
+        page = self.to_html(other, language=language)
+        return Frame(page, f"The page of {self.title}", height, "trace.save('attention.html')")
 
     def save(
         self,
