@@ -735,7 +735,7 @@ def test_keys_of_a_cache_are_no_positions_of_a_step(pocket: GPT2) -> None:
     texts = ("The dog chased the ball", "The cat chased the ball")
     clean, corrupted = (pocket.generate(text, 2, trace=True).steps[-1].trace for text in texts)
     keys: Any = {"parts": "blocks.*.attention.heads.*.K", "metric": 5, "progress": False}
-    with pytest.raises(ValueError, match=r"each of 1 positions; .*heads\.0\.K has other rows"):
+    with pytest.raises(ValueError, match=r"each of 1 positions; .*heads\.0\.K doesn't have them"):
         attnlab.patch(clean, corrupted, by_position=True, **keys)
 
 
