@@ -1,4 +1,4 @@
-"""What if: runs in which some steps are replaced, and everything that depends on them changes.
+"""Edited runs: some steps are replaced, and everything that depends on them changes.
 
 Steps that don't depend on an edit are shared with the original run, and computed once, in whichever
 run they are accessed first. Steps that do are recomputed on access.
@@ -234,11 +234,13 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     Raises
     ------
     InvalidValueError
-        A function given as an edit raised.
+        If a function given as an edit raises
     """
     check_paths(run.graph, run.look("n_head"), edits)
-    held = {path: edit if callable(edit) else numbers(path, edit) for path, edit in edits.items()}
-    made = EditedRun(run, held)
+    checked = {
+        path: edit if callable(edit) else numbers(path, edit) for path, edit in edits.items()
+    }
+    made = EditedRun(run, checked)
     words = []
     for path in (path for edits in made.edits for path in edits):
         value = made.look(path)
@@ -471,12 +473,12 @@ def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
         else:
             array = np.asarray(edit)
         if array.dtype.kind not in {"b": "b", "i": "iu"}.get(there.dtype.kind, "iuf"):
-            raise InvalidTypeError(f"{path} has dtype {there.dtype}; got {array.dtype}")
+            raise InvalidTypeError(f"edit of {path} must be {there.dtype}; got {array.dtype}")
         try:
             fitted = np.broadcast_to(array, there.shape).astype(there.dtype)
         except ValueError:
             raise InvalidValueError(
-                f"{path} has shape {there.shape}; got shape {array.shape}"
+                f"edit of {path} must broadcast to shape {there.shape}; got shape {array.shape}"
             ) from None
     why = unusable(run, path, fitted)
     if why:
@@ -489,10 +491,10 @@ def unusable(run: Run, path: str, value: AnyArray) -> str:
     name = path.rpartition(".")[2]
     if not is_finite(np.where(np.isneginf(value), 0, value) if name == "masked_scores" else value):
         return f"it has NaN, or numbers that are infinite in {value.dtype}"
-    seen = {"mask": value, "masked_scores": np.isfinite(value)}.get(name, np.ones((1, 1), bool))
-    blind = np.argwhere(~seen.any(axis=-1))
+    visible = {"mask": value, "masked_scores": np.isfinite(value)}.get(name, np.ones((1, 1), bool))
+    blind = np.argwhere(~visible.any(axis=-1))
     if len(blind):
-        return f"it leaves query {', '.join(map(str, blind[0]))} no key to attend to"
+        return f"it leaves query {', '.join(map(str, blind[0]))} without a key"
     if name == "scale" and not value:
         return "it must not be 0, since scores are divided by it"
     if name == "epsilon" and value < 0:
