@@ -692,8 +692,7 @@ def link(shard: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "target",
-    ["../elsewhere/x", "../x", "sub/x", "../../blobs/x", "../blobs/x", "../../blobs/../x"],
+    "target", ["../elsewhere/x", "../x", "sub/x", "../../blobs/x", "../blobs/x", "../../blobs/../x"]
 )
 def test_a_shard_that_is_a_link_to_elsewhere(tmp_path: Path, target: str) -> None:
     sharded = copy_model("sharded", tmp_path / "cache" / "models" / "sharded")

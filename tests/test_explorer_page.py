@@ -552,7 +552,7 @@ def test_no_way_to_the_explorer(pocket: GPT2, open_live: Open) -> None:
 def test_a_trace_that_was_dropped_is_asked_for_again(
     explorer: Explorer, pocket: GPT2, open_live: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "KEPT", 0)
+    monkeypatch.setattr(room, "MAX_CACHE_BYTES", 0)
     page, other = open_live(explorer), open_live(explorer)
     open_head(page, 1, 2)
     page.locator("#head-toggle").click()

@@ -32,7 +32,7 @@ PACKAGE = Path(attnlab.__file__).parent
 VIEWS = PACKAGE / "views"
 
 # What makes an axis of an analysis, its name first.
-AXES = ("Axis", "named", "numbered")
+AXES = ("Axis", "named_axis", "numbered_axis", "heads_axis")
 
 PLACE = re.compile(r"\{(\w+)\}")
 

@@ -89,10 +89,10 @@ def test_arrays_by_the_paths_of_parameters(model: str) -> None:
 @pytest.mark.parametrize(
     ("ask", "told"),
     [
-        (lambda m: m.trace(["a dog", "a cat"]), r"one text .* at a time, .*got \['a dog'"),
-        (lambda m: m.trace(None), "a text or token ids are traced; got None"),
-        (lambda m: m.generate("a", 3, do_sample=False), "by 'do_sample': settings are temperature"),
-        (lambda m: m.stream("a", 3, temprature=0), "by 'temprature': settings are temperature"),
+        (lambda m: m.trace(["a dog", "a cat"]), r"expected one text or token ids; got \['a dog'"),
+        (lambda m: m.trace(None), "expected a text or token ids; got None"),
+        (lambda m: m.generate("a", 3, do_sample=False), "'do_sample'; settings are temperature"),
+        (lambda m: m.stream("a", 3, temprature=0), "'temprature'; settings are temperature"),
         (lambda m: m.trace("the hen").tokens.index("n"), r"tokens.find\(text\) finds one"),
         (lambda m: m.trace("the hen").tokens.index("n", "t"), "start must be an integer"),
         (
@@ -710,9 +710,9 @@ def test_ids_as_scripts_have_them(odd: GPT2, form: str) -> None:
     [
         ([IDS, IDS], r"a 1-D array of integers; got shape \(2, 3\)"),
         (np.array([[IDS]]), r"a 1-D array of integers; got shape \(1, 1, 3\)"),
-        ({"ids": IDS}, r"input_ids are traced; got one of \['ids'\]"),
-        ({"input_ids": [[0, *IDS]], "attention_mask": [[0, 1, 1, 1]]}, "leaves tokens out"),
-        ({"input_ids": IDS, "attention_mask": Tensor(np.array([1, 1, 0]))}, "leaves tokens out"),
+        ({"ids": IDS}, r"must have input_ids; got the keys \['ids'\]"),
+        ({"input_ids": [[0, *IDS]], "attention_mask": [[0, 1, 1, 1]]}, "excludes tokens"),
+        ({"input_ids": IDS, "attention_mask": Tensor(np.array([1, 1, 0]))}, "excludes tokens"),
         (Tensor(np.array([0.5])), "must be integers; got float64"),
         (Tensor(np.array(IDS), device="meta"), "a 1-D array of integers"),
         ({"input_ids": []}, "no tokens"),

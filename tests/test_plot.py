@@ -16,7 +16,7 @@ from runs import plant_tokens
 
 import attnlab
 from attnlab import GPT2, AttnlabError, Token, Tokens, causal_mask
-from attnlab.analysis.base import named
+from attnlab.analysis.base import named_axis
 from attnlab.forward.attention import Attention
 
 
@@ -299,10 +299,10 @@ def test_what_has_no_symbol_that_can_be_drawn_is_an_escape() -> None:
 
 @pytest.mark.usefixtures("few_fonts")
 def test_a_title_with_what_no_font_has() -> None:
-    from attnlab.analysis.base import numbered
+    from attnlab.analysis.base import numbered_axis
     from attnlab.views.plot import plot_matrix
 
-    rows = numbered("layer", 1)
+    rows = numbered_axis("layer", 1)
     picture = plot_matrix(np.ones((1, 1)), rows, rows, "logit of 猫", None)
     assert picture.axes.get_title(loc="left").startswith(r"logit of \u732b")
     picture._repr_mimebundle_()
@@ -573,7 +573,7 @@ def test_a_title_beside_long_labels_is_whole() -> None:
 
     title = "The second atlas minus the first over the same texts, in standard errors"
     names = tuple(f"layer {n} head {n}" for n in range(8))
-    rows, columns = named("head", names), named("measure", ("induction", "entropy"))
+    rows, columns = named_axis("head", names), named_axis("measure", ("induction", "entropy"))
     picture = plot_table(np.zeros((8, 2)), rows, columns, title, None, None)
     FigureCanvasAgg(picture.figure).draw()
     (drawn,) = (text for text in picture.axes.findobj(Text) if "second" in text.get_text())

@@ -193,7 +193,7 @@ def test_what_no_workbook_holds(pocket: Any, tmp_path: Path) -> None:
     step = model.generate("The dog", 2, temperature=0, trace=True).steps[-1].trace
     for trace, where, message in (
         (long, {}, "at most 12 tokens; the text has 1"),
-        (pocket, {"head": 1}, "head 1 of which layer"),
+        (pocket, {"head": 1}, "head 1 needs a layer"),
         (pocket, {"layer": 2}, "2"),
         (pocket, {"layer": 1, "head": 4}, "4"),
         (step, {"layer": 1, "head": 0}, "cached keys can.t be written"),

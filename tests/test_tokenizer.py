@@ -182,11 +182,7 @@ def test_hostile_characters_are_escaped_in_the_table() -> None:
         (lambda: TINY.decode([[1], [1, 2]]), ValueError, "lists of different"),
         (lambda: TINY.decode(3), ValueError, "1-D array.*got 3"),
         (lambda: TINY.decode(b"ab"), ValueError, "got b'ab'"),
-        (
-            lambda: TINY.tokens("the hen")[4],
-            IndexError,
-            "there is no token 4; tokens are 0 to 3",
-        ),
+        (lambda: TINY.tokens("the hen")[4], IndexError, "there is no token 4; tokens are 0 to 3"),
         (lambda: TINY.decode([2**70]), (ValueError, TypeError), "integers|not in"),
     ],
 )
@@ -197,8 +193,7 @@ def test_bad_input_is_told(call: Any, kind: type[Exception], message: str) -> No
 
 
 @pytest.mark.parametrize(
-    "ids",
-    [[84, 72], (84, 72), np.array([84, 72], np.uint8), np.array([84, 72], np.uint64)],
+    "ids", [[84, 72], (84, 72), np.array([84, 72], np.uint8), np.array([84, 72], np.uint64)]
 )
 def test_ids_of_any_integer_type(ids: Any) -> None:
     assert TINY.decode(ids) == "ui"

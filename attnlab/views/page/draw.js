@@ -43,6 +43,13 @@ const boxedTable = (caption, ...parts) =>
     tableOf(caption, ...parts),
   );
 
+/** A bar as long as a share. */
+function barOf(share, kind = "") {
+  const bar = make("span", { class: `bar ${kind}` });
+  bar.style.setProperty("--share", share);
+  return bar;
+}
+
 const byId = (id) => document.getElementById(id);
 
 function format(x, digits = 4) {
@@ -60,6 +67,12 @@ function fixed(x, digits) {
 /** A rounded number, with all digits in the element's value. */
 const number = (x, digits = 6) => make("data", { value: String(x) }, format(x, digits));
 
+/** A symbol, with the word that Look shows instead where they differ. */
+function withWord(symbol) {
+  const word = wordOf(symbol);
+  return word === symbol ? symbol : make("span", { "data-word": word }, symbol);
+}
+
 /** A token's symbol; a Ġ for a space is faint. */
 function symbolOf(symbol) {
   const [head, tail] =
@@ -68,8 +81,23 @@ function symbolOf(symbol) {
     "bdi",
     { class: "symbol" },
     ...(head ? [make("span", { class: "space" }, head)] : []),
-    tail,
+    withWord(tail),
   );
+}
+
+// The bytes without a character of their own in a token's symbol, which has those from 256 on instead.
+const WITHOUT_SYMBOL = [...Array(256).keys()].filter((byte) => byte < 33 || (byte > 126 && byte < 161) || byte === 173);
+
+/** A token's text without the space before it; its symbol if it is no whole, visible characters. */
+function wordOf(symbol) {
+  const bytes = [...symbol].map((character) => {
+    const code = character.codePointAt(0);
+    return code < 256 ? code : WITHOUT_SYMBOL[code - 256];
+  });
+  if (bytes.includes(undefined)) return symbol;
+  const text = new TextDecoder().decode(Uint8Array.from(bytes));
+  const word = text.trim() || (text.includes("\n") ? "⏎" : "␣");
+  return /\p{Cc}|\p{Cf}|�/u.test(word) ? symbol : word;
 }
 
 /** A position in each of some traces, in words. */

@@ -9,11 +9,20 @@ const KEPT = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_
 // The edited steps in the pack "attention", in order.
 const CARRIED = ["mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context"];
 
+// As in attnlab/views/page/overview.py.
+const [COMPARED, WORK, FEWEST_ABLATED] = [5, 9e9, 2];
+
 /** A causal mask of T queries that follow cached keys. */
 function causalMask(T, cached) {
   const seen = Uint8Array.from({ length: T * (cached + T) }, (_, n) => n % (cached + T) <= cached + Math.floor(n / (cached + T)));
   return new Nd(seen, [T, cached + T]);
 }
+
+/** The mask of a text with changes, before heads' own. */
+const maskOf = (T, changes) => {
+  const causal = causalMask(T, 0);
+  return changes.some(([what]) => what === "mask") ? new Nd(causal.data.fill(1), causal.shape) : causal;
+};
 
 /** The cached keys or values of one layer. */
 class Cache {
@@ -42,6 +51,7 @@ function editsOf(changes, lookAt, rootless) {
     if (head === undefined) return [[`blocks.${layer}.mlp.output`, 0]];
     const path = `blocks.${layer}.attention.heads.${head}.${step ?? "context"}`;
     if (step === undefined) return [[path, 0]];
+    if (how === "flip") return [[path, (mask) => flipped(mask, ids)]];
     if (how !== "of") return [[path, (x) => nd.multiply(x, how / 100)]];
     const taken = (x) => {
       checkSameLength(ids.length, x.shape[0]); // they are not where it generates
@@ -50,6 +60,24 @@ function editsOf(changes, lookAt, rootless) {
     return [[path, taken]];
   });
   return Object.fromEntries(pairs);
+}
+
+/** A mask with cells toggled: positions of queries and keys in turn; those outside are ignored. */
+function flipped(mask, cells) {
+  const [T, Tk] = mask.shape;
+  const made = new Nd(mask.numbers().slice(), mask.shape);
+  for (let n = 0; n < cells.length; n += 2) {
+    const [row, key] = [cells[n] - (Tk - T), cells[n + 1]]; // the keys of earlier tokens may be cached
+    if (row >= 0 && row < T && key < Tk) made.data[row * Tk + key] ^= 1;
+  }
+  return made;
+}
+
+/** Refuse a mask, switched by hand, that leaves a query without a key. */
+function checkSeeing(mask) {
+  const [T, Tk] = mask.shape;
+  for (let i = 0; i < T; i++)
+    if (!mask.data.subarray(i * Tk, (i + 1) * Tk).includes(1)) throw new Refusal("The mask leaves query {i} no key to attend to.", { i });
 }
 
 function checkSameLength(other, count) {
@@ -77,16 +105,16 @@ const layerIn = (path) => (path.startsWith("blocks.") ? Number(path.split(".")[1
 class Model {
   #traces = new Map(); // by id, the one asked for last at the end
 
-  /** A description by attnlab/views/page/playground.py, and parameters by path. */
+  /** A description by attnlab/views/page/playground.py or opening.js, and parameters by path. */
   constructor({ config, graph, given, tokenizer, shapes }, numbers) {
     let start = 0;
-    const parameters = shapes.map(([path, shape]) => {
-      const one = new Nd(numbers, shape, stridesOf(shape), start);
-      start += one.size;
-      return [path, one];
-    });
+    this.parameters = new Map();
+    for (const [path, shape, strides] of shapes) {
+      this.parameters.set(path, new Nd(numbers, shape, strides, start));
+      start += sizeOf(shape);
+    }
+    this.parameters.set("rows_of_W_E", this.parameters.get("W_E"));
     Object.assign(this, { config, given: { ...given, activation: equations[given.activation] } });
-    this.parameters = new Map([...parameters, ["rows_of_W_E", parameters[0][1]]]);
     this.graph = new Graph(graph);
     this.tokenizer = new Tokenizer(tokenizer);
   }
@@ -174,6 +202,7 @@ class Model {
   open(text, ablated) {
     const ids = this.idsOf(text);
     for (const [, , , how, ...others] of ablated) if (how === "of") checkSameLength(others.length, ids.length);
+    for (const [, , , how, ...cells] of ablated) if (how === "flip") checkSeeing(flipped(maskOf(ids.length, ablated), cells));
     const { edits } = this.trace(ids, ablated);
     const tokens = this.tokenizer.tokens(ids);
     return { ids, text: this.#text(ids), tokens, notes: notesOn(tokens), edited: editedHeads(edits, this.given.n_head), paths: Object.keys(edits) };
@@ -185,7 +214,9 @@ class Model {
     const [, kind, number] = /^(attention|way|logits)\.(\d+)$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
     if (kind === "attention") return this.#attention(run, Number(number), tick);
-    if (kind) await this.#pass(run, this.config.n_layer, tick);
+    if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
+    if (name === "stream") return this.#stream(run);
+    if (name === "story") return this.#story(run, tick);
     if (kind === "way") return this.#way(run, Number(number), carried);
     if (kind === "logits") return this.logits(run, Number(number));
     if (name === "norms") return this.#norms(run);
@@ -218,6 +249,58 @@ class Model {
     const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads."));
     const row = new Run(this.graph, given, Object.fromEntries(edits));
     return joinedNumbers(carried.map((path) => row.look(path)));
+  }
+
+  /** The norms of rows in the residual stream, see attnlab/views/page/overview.py. */
+  #stream(run) {
+    const normsOf = (rows) => nd.sqrt(nd.square(rows).sum({ axis: -1, keepdims: true }));
+    const blocks = Array.from({ length: this.config.n_layer }, (_, n) => {
+      const [mid, output] = [run.look(`blocks.${n}.mid`), run.look(`blocks.${n}.output`)];
+      run.keep((path) => KEPT.test(path));
+      return [mid, nd.subtract(output, mid), output].map(normsOf);
+    });
+    return joinedNumbers([normsOf(run.look("embedding")), ...blocks.flat()]);
+  }
+
+  /** What ablating heads does to the next token, see attnlab/views/page/overview.py. */
+  async #story(run, tick) {
+    const ids = [...run.look("ids").numbers()];
+    const last = ids.length - 1;
+    const probabilities = (run) => equations.softmax(new Nd(Float64Array.from(this.logits(run, last)), [this.config.vocab_size])).numbers();
+    const before = probabilities(run);
+    const compared = [...before.keys()].sort((a, b) => before[b] - before[a]).slice(0, COMPARED);
+    const told = [compared.length, ...compared, ...compared.map((id) => before[id])];
+    for (const [layer, head] of this.#candidates(run, before, compared[0])) {
+      const place = `blocks.${layer}.attention.heads.${head}`;
+      const weights = nd.item(run.look(`${place}.weights`), last).numbers();
+      run.keep((path) => KEPT.test(path));
+      const key = weights.indexOf(Math.max(...weights));
+      const ablated = this.#run(ids, { ...run.edits, [`${place}.context`]: 0 }, { base: run });
+      const after = probabilities(await this.#pass(ablated, this.config.n_layer, tick));
+      told.push(layer, head, key, weights[key], ...compared.map((id) => after[id]));
+    }
+    return Float32Array.from(told);
+  }
+
+  /** The heads to ablate: those that write most along the gradient of the log probability of `top`. */
+  #candidates(run, probabilities, top) {
+    const { n_head } = this.given;
+    const slope = Float64Array.from(probabilities, (p, id) => (id === top) - p);
+    const w = nd.matmul(run.look("W_U"), new Nd(slope, [slope.length, 1]));
+    const along = nd.multiply(run.look("gain"), w.reshape(w.size));
+    const u = nd.subtract(along, equations.mean(along));
+    const heads = Array.from({ length: this.config.n_layer * n_head }, (_, n) => {
+      const [layer, head] = [Math.floor(n / n_head), n % n_head];
+      const context = nd.item(run.look(`blocks.${layer}.attention.context`), head);
+      const row = nd.item(context, nd.slice(context.shape[0] - 1, context.shape[0]));
+      const W_O = equations.rows_of_head(run.look(`blocks.${layer}.attention.W_O`), head, n_head);
+      const [written] = nd.matmul(nd.matmul(row, W_O), u.reshape(u.size, 1)).numbers();
+      return { layer, head, size: Math.abs(written), n };
+    });
+    const { n_layer, n_embd } = this.config;
+    const count = Math.max(FEWEST_ABLATED, Math.floor(WORK / (12 * run.look("ids").size * n_layer * n_embd ** 2)));
+    const largest = heads.sort((a, b) => b.size - a.size || a.n - b.n).slice(0, count);
+    return largest.sort((a, b) => a.n - b.n).map(({ layer, head }) => [layer, head]);
   }
 
   #norms(run) {
@@ -302,6 +385,14 @@ function serveModel() {
       products = Products.of(numbers.length);
       products?.numbers.set(numbers);
       model = new Model(description, products?.numbers ?? numbers);
+    },
+    choose: async ({ files, rules, graph }, tick) => {
+      const { described, stored } = await new Directory(files, rules).model(graph);
+      products = Products.of(stored.count);
+      const numbers = products?.numbers ?? stored.room();
+      await stored.readInto(numbers, tick);
+      model = new Model(described, numbers);
+      return described;
     },
     open: ({ text, ablated }) => model.open(text, ablated),
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),

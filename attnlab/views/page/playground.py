@@ -14,19 +14,23 @@ import numpy as np
 
 from attnlab.errors import InvalidValueError
 from attnlab.views.page.page import description_of, local_page, notes_on
+from attnlab.views.page.prediction import TOKENS
 from attnlab.views.shown import Result
 
 # A page of more bytes of parameters than these is more than browsers open.
 MOST_BYTES = 300_000_000
 
 
-def playground(trace: Result, tokenizer: Mapping[str, Any], language: str) -> str:
+def playground(
+    trace: Result, tokenizer: Mapping[str, Any], rules: Mapping[str, Any], language: str
+) -> str:
     """The page's HTML.
 
     Parameters
     ----------
-    trace : the trace that it shows first
-    tokenizer : the model's, from `Tokenizer.as_data`
+    trace : what it opens with
+    tokenizer : the model's, as `Tokenizer.as_data` tells it
+    rules : by which the page opens other models, see `opening.js`
     """
     parameters = trace.parameters
     shapes = [(path, parameters[path].shape) for path in parameters]
@@ -50,6 +54,8 @@ def playground(trace: Result, tokenizer: Mapping[str, Any], language: str) -> st
         "given": described["given"],
         "tokenizer": tokenizer,
         "shapes": shapes,
+        "rules": rules,
+        "most_tokens": TOKENS,
     }
     described["prediction"]["tokens"] = []  # the page has the vocabulary
     text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
