@@ -500,7 +500,7 @@ def test_a_model_of_another_kind() -> None:
     with pytest.raises(ConfigError, match="is 'llama'"):
         GPT2.from_hf(Model("odd", tensors_of("odd"), model_type="llama"), TOKENIZER)
     quantised = Model("odd", tensors_of("odd"), quantization_config={"quant_method": "bnb"})
-    with pytest.raises(ConfigError, match="quantised"):
+    with pytest.raises(ConfigError, match="quantized"):
         GPT2.from_hf(quantised, TOKENIZER)
     with pytest.raises(TypeError, match="got a Wrapped"):
         GPT2.from_hf(Wrapped("other", Model("odd", tensors_of("odd"))), TOKENIZER)
