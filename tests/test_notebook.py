@@ -6,6 +6,7 @@ import struct
 import zlib
 from html import escape
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -199,7 +200,7 @@ def test_looking_computes_nothing_far(odd: GPT2) -> None:
     assert "output" not in kept(trace.blocks[0])
     large = np.zeros((2, 1024, 2))
     result = attnlab.attention(large, large, large)
-    assert "weights are many and not computed yet" in page(result).text
+    assert "weights haven't been computed yet" in page(result).text
     assert "weights" not in kept(result)
 
 
@@ -307,7 +308,7 @@ def test_the_first_view_of_a_long_text_computes_nothing(walkthrough_model: GPT2)
     trace = walkthrough_model.trace("the quick brown fox jumps over the lazy dog. " * 20)
     before = kept(trace)
     shown = page(trace)
-    assert "The heads of a long text are many" in shown.text
+    assert "The heads aren't shown for a long text" in shown.text
     assert not [tag for tag, _ in shown.elements if tag == "img"]
     assert kept(trace) == before
 
@@ -347,6 +348,20 @@ def test_the_page_in_a_frame_is_shut_in(odd: GPT2) -> None:
     assert "trace.save(" in repr(frame)
     with pytest.raises(attnlab.AttnlabError, match=r"height must be .* at least 1"):
         trace.show(height=0)
+
+
+def test_the_playground_in_a_frame(odd: GPT2, tmp_path: Path) -> None:
+    frame = odd.playground(text_or_ids="the hen", height=500, language="zh")
+    assert frame is not None
+    odd.playground(tmp_path / "odd.html", "the hen", language="zh")
+    ((tag, attributes),) = Page(frame._repr_html_()).elements
+    assert tag == "iframe"
+    assert attributes["srcdoc"] == (tmp_path / "odd.html").read_text(encoding="utf-8")
+    assert attributes["sandbox"] == "allow-scripts"
+    assert "height:500px" in str(attributes["style"])
+    assert "model.playground('model.html') writes it" in repr(frame)
+    with pytest.raises(attnlab.AttnlabError, match=r"height must be .* at least 1"):
+        odd.playground(height=0)
 
 
 def test_the_tokens_that_are_asked_for() -> None:

@@ -177,8 +177,8 @@ def trace_view(trace: Result) -> str:
         body.append(
             _faint(
                 say(
-                    "The heads of a long text are many: trace.next_tokens(), trace.plot() and "
-                    "trace.head(layer, head) look at some of it."
+                    "The heads aren't shown for a long text. Use trace.next_tokens(), "
+                    "trace.plot() or trace.head(layer, head)."
                 )
             )
         )
@@ -385,14 +385,16 @@ class Frame(PrintedAnywhere):
     page : the HTML
     title : the frame's accessible name
     height : in pixels
+    call : what writes it to a file
     """
 
     page: str
     title: str
     height: int
+    call: str
 
     def __repr__(self) -> str:
-        return f"{self.title}: a notebook shows it, and trace.save('attention.html') writes it"
+        return f"{self.title}: a notebook shows it, and {self.call} writes it"
 
     def _repr_html_(self) -> str:
         return (
@@ -467,7 +469,7 @@ def _described(token: Token) -> str:
 def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
     """The weights as heatmaps, and the other steps of a single head folded up."""
     if not attention.is_there("weights") and not attention._computes_for_repr("weights"):
-        yield _faint(say("The weights are many and not computed yet."))
+        yield _faint(say("The weights haven't been computed yet, since the text is long."))
         return
     fork = attention.fork()
     dimensions = fork.weights.ndim

@@ -13,8 +13,6 @@ const boards = []; // sets of sliders, by name, that show the same settings
 /** The settings, as `model.generate` names them. */
 const samplingSettings = () => ({ ...settings });
 
-const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ","); // Intl starts slowly
-
 /** A token from its description by attnlab/views/page/prediction.py. */
 function tokenOf([id, symbol, text, bytes]) {
   const plain = symbol.replaceAll("Ġ", " ");
@@ -255,7 +253,7 @@ function stepsOf({ vocab, heading, purposes }, { logits }, { sum, left, count })
         sum: number(sum, 4),
         vocab: grouped(vocab),
       })
-    : [say("At temperature 0, the largest logit (the first of equals) gets probability 1.")];
+    : [say("At temperature 0, the largest logit (the first if tied) gets probability 1.")];
   const cut =
     count === vocab
       ? [say("No tokens are cut off.")]
