@@ -99,12 +99,20 @@ pictures.curves({"share": left}, x_name="words later", y_name="share of the diff
 # This network is not trained; a trained one (an LSTM, say) remembers longer. Two problems remain:
 # one state of fixed size has to hold everything, and word 40 waits for word 39.
 #
+# Translate "I will eat" into "je vais manger" that way. The **encoder** (the network that reads)
+# turns the words into states h₁, h₂ and h₃; the **decoder** (the one that writes) receives h₃
+# alone, as a relay runner receives one baton. Read a paragraph, close your eyes and translate it:
+# you have the same problem.
+#
 # In 2014 Bahdanau, Cho and Bengio removed the bottleneck: keep a vector for every word, and let
 # each step of the translation take a weighted sum of **all** of them, with weights recomputed each
-# time. That is **attention**. (Their weights came from a small network; the dot product came
-# later.) In 2017 the **Transformer** dropped the recurrence too: any word is one step away from any
-# other, and all words are processed at once, by matrix products. The price is that T words have T²
-# pairs ([chapter 17](17_where_next.py)).
+# time: for "je", say, 80 % of h₁ and 10 % each of h₂ and h₃. That is **attention**. (Their weights
+# came from a small network; the dot product came later.) In 2017 the **Transformer** dropped the
+# recurrence too: any word is one step away from any other, and all words are processed at once, by
+# matrix products. The price is that T words have T² pairs ([chapter 17](17_where_next.py)).
+#
+# The dates: ELIZA, a therapist made of rules, 1966; recurrent networks, the 1980s; LSTM, 1997;
+# attention on top of a recurrent network, 2014; the Transformer, 2017; GPT, a decoder alone, 2018.
 #
 # One question remains: where do the weights come from?
 

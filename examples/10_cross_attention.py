@@ -109,8 +109,9 @@ for word, row in zip(english, cross.weights, strict=True):
 pictures.heatmap(cross.weights, rows=english, columns=french, title="weights")
 
 # %% [markdown]
-# Such a picture of a trained translation model made attention famous: the dark squares leave the
-# diagonal exactly where the two languages order their words differently ([chapter
+# Such a picture of a trained translation model made attention famous (Bahdanau and others, 2014;
+# there bright cells are the large weights). They leave the diagonal where the two languages order
+# their words differently: "European Economic Area" is "zone économique européenne" ([chapter
 # 1](01_why_attention.py)).
 
 # %% [markdown]

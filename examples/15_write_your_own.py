@@ -161,6 +161,10 @@ print(checked(attention, my_layer, *of_layer))
 # Two mistakes that everybody makes once: `W_O` as `nn.Linear` would store it, with outputs as rows,
 # and heads concatenated without the swap. No shape error warns you: both matrices are square, both
 # reshapes fit.
+#
+# PyTorch's `nn.MultiheadAttention` is this layer too. Its `in_proj_weight` is `W_QKV` transposed,
+# `True` in its mask means that a token may *not* attend, and the weights it returns are the mean
+# over the heads unless you pass `average_attn_weights=False`.
 
 # %%
 context = attention.context

@@ -68,6 +68,16 @@ print(
 # are T times the window scores, and information from further away travels through the layers: a
 # token of layer 2 sees what its window saw in layer 1. (Longformer: Beltagy, Peters and Cohan,
 # 2020. Mistral 7B: Jiang and others, 2023.)
+#
+# Other ways to long texts, by what they leave out:
+#
+# * Sparse Transformer (Child and others, 2019): all keys but those of a fixed pattern.
+# * Adaptive span (Sukhbaatar and others, 2019): what is further back than a head has learned to
+#   need.
+# * Reformer (Kitaev, Kaiser and Levskaya, 2020): keys whose hash differs from the query's.
+# * Linformer (Wang and others, 2020): the single keys; it mixes them into a fixed number of rows.
+# * Blockwise parallel (Liu and Abbeel, 2023) and ring attention (Liu, Zaharia and Abbeel, 2023):
+#   nothing; they compute block by block (17.3), the latter on many devices.
 
 # %%
 distance = np.arange(T)[:, None] - np.arange(T)
