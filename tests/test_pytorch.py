@@ -158,3 +158,29 @@ def test_paths_edges_and_circuits(tmp_path: Path) -> None:
         f"import sys; sys.argv[1:] = [{str(REFERENCE / 'odd')!r}]\n{code}",
         tmp_path,
     )
+
+
+MULTIHEAD = """
+import numpy as np, torch, attnlab
+trace = attnlab.GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
+ours = trace.blocks[0].attention
+T, D = ours.X.shape
+layer = torch.nn.MultiheadAttention(D, len(ours.weights), batch_first=True)
+with torch.no_grad():
+    layer.in_proj_weight[:] = torch.tensor(ours.W_QKV.T.copy())
+    layer.in_proj_bias[:] = torch.tensor(ours.b_QKV.copy())
+    layer.out_proj.weight[:] = torch.tensor(ours.W_O.T.copy())
+    layer.out_proj.bias[:] = torch.tensor(ours.b_O.copy())
+    X = torch.tensor(ours.X.copy())[None]
+    may_not = ~torch.tril(torch.ones(T, T, dtype=torch.bool))
+    output, mean = layer(X, X, X, attn_mask=may_not)
+    each = layer(X, X, X, attn_mask=may_not, average_attn_weights=False)[1]
+np.testing.assert_allclose(output[0], ours.output, atol=1e-4)
+np.testing.assert_allclose(mean[0], ours.weights.mean(axis=0), atol=1e-5)
+np.testing.assert_allclose(each[0], ours.weights, atol=1e-5)
+"""
+
+
+def test_multihead_attention_is_the_same_layer(tmp_path: Path) -> None:
+    """As chapter 15 says of its weights, its mask and the weights that it returns."""
+    walk(python_with("torch"), MULTIHEAD, tmp_path)

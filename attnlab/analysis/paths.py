@@ -106,7 +106,7 @@ def path_patched(clean: Trace, corrupted: Trace, sender: str, readers: Sequence[
 class PathPatching(Patching):
     """How much of the metric each direct path restores, as `attnlab.path_patch` returns it.
 
-    `restored` has an axis for each * in the sender.
+    `restored` has an axis for each "*" in the sender.
     """
 
     note: ClassVar[str] = (
@@ -141,9 +141,9 @@ def path_patch(
     ----------
     clean, corrupted : Traces of two texts with the same number of tokens, by one model
     sender : what is written to the residual stream: "embedding", "blocks.0.mlp.output",
-        "blocks.0.attention.heads.2.output"; with * for every layer or head, each is patched alone
+        "blocks.0.attention.heads.2.output"; with "*" for every layer or head, each is patched alone
     receiver : what reads it: "blocks.1.attention.heads.2.Q", K or V, "blocks.1.mlp.X", or "final",
-        which the logits are computed from. With *, or in a list, all are patched together.
+        which the logits are computed from. With "*", or in a list, all are patched together.
     metric : as in `patch`
     progress : whether to show a progress bar on stderr
 

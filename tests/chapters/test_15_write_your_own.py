@@ -81,23 +81,3 @@ def test_exercise_4() -> None:
     assert "2 of 7 steps agree; the first that differs is blocks.0.mid" in told
     assert "    mid = attention.output\n" in told
     assert "2 of 7" in answer(CHAPTER, 4)
-
-
-def test_multihead_attention_of_pytorch_is_the_same_layer() -> None:
-    torch = pytest.importorskip("torch")
-    chapter = as_it_is(CHAPTER)
-    ours = chapter["attention"]
-    T, D = ours.X.shape
-    layer = torch.nn.MultiheadAttention(D, len(ours.weights), batch_first=True)
-    with torch.no_grad():
-        layer.in_proj_weight[:] = torch.tensor(ours.W_QKV.T.copy())
-        layer.in_proj_bias[:] = torch.tensor(ours.b_QKV.copy())
-        layer.out_proj.weight[:] = torch.tensor(ours.W_O.T.copy())
-        layer.out_proj.bias[:] = torch.tensor(ours.b_O.copy())
-        X = torch.tensor(ours.X.copy())[None]
-        may_not = ~torch.tril(torch.ones(T, T, dtype=torch.bool))
-        output, mean = layer(X, X, X, attn_mask=may_not)
-        _, each = layer(X, X, X, attn_mask=may_not, average_attn_weights=False)
-    assert np.allclose(output[0].numpy(), ours.output, atol=1e-4)
-    assert np.allclose(mean[0].numpy(), ours.weights.mean(axis=0), atol=1e-5)
-    assert np.allclose(each[0].numpy(), ours.weights, atol=1e-5)
