@@ -234,11 +234,13 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     Raises
     ------
     InvalidValueError
-        A function given as an edit raised.
+        If a function given as an edit raises
     """
     check_paths(run.graph, run.look("n_head"), edits)
-    held = {path: edit if callable(edit) else numbers(path, edit) for path, edit in edits.items()}
-    made = EditedRun(run, held)
+    checked = {
+        path: edit if callable(edit) else numbers(path, edit) for path, edit in edits.items()
+    }
+    made = EditedRun(run, checked)
     words = []
     for path in (path for edits in made.edits for path in edits):
         value = made.look(path)
