@@ -416,7 +416,7 @@ def test_gradients_as_text_and_picture(it: Trace) -> None:
         assert repr(part).startswith(part.title)
     assert repr(gradients).endswith(gradients.hint)
     head = gradients.blocks[1].attention.heads[2]
-    assert head.heading_of("weights") == f"{of}, by weights"
+    assert head.heading_of("weights") == f"{of} with respect to weights"
     with pytest.raises(ValueError, match="gradient"):
         head.explain(7, 0)
     with pytest.raises(ValueError, match="gradient"):
@@ -501,7 +501,7 @@ def test_what_has_no_gradient(it: Trace, pocket: GPT2) -> None:
         it.gradients(against=5)
     with pytest.raises(ValueError, match="two tokens; got one"):
         pocket.trace("The").gradients()
-    with pytest.raises(ValueError, match="not one token"):
+    with pytest.raises(ValueError, match="isn't one token"):
         it.gradients("loss of it")
     assert copy.copy(it.gradients(5)).blocks[1].output.shape == (8, 128)
     again = pickle.loads(pickle.dumps(it.gradients(5)))
@@ -702,7 +702,7 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
 @pytest.mark.parametrize(
     ("changes", "kind", "told"),
     [
-        ({"metric": " barked away"}, ValueError, "not one token"),
+        ({"metric": " barked away"}, ValueError, "isn't one token"),
         ({"metric": True}, TypeError, "got True"),
         ({"metric": (" barked", " barked")}, ValueError, "tokens must differ"),
         ({"metric": lambda trace: None}, TypeError, "must return a number; got None"),
@@ -924,7 +924,7 @@ def test_what_a_head_reads_and_writes(odd: Trace) -> None:
         odd.writes(3, 0, 1)
     with pytest.raises(ValueError, match="k must be an integer"):
         odd.writes(0, 0, 1, 0)
-    with pytest.raises(ValueError, match="not one token"):
+    with pytest.raises(ValueError, match="isn't one token"):
         odd.writes(0, 0, "the hen in")
 
 
@@ -1148,9 +1148,9 @@ def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
 @pytest.mark.parametrize(
     ("token", "kind", "told"),
     [
-        (" rolled away", ValueError, "not one token"),
-        ("", ValueError, "not one token"),
-        ("\ud800", ValueError, "not one token"),
+        (" rolled away", ValueError, "isn't one token"),
+        ("", ValueError, "isn't one token"),
+        ("\ud800", ValueError, "isn't one token"),
         (10_000, ValueError, "10000"),
         (-1, ValueError, "-1"),
         (True, TypeError, "got True"),
