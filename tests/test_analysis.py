@@ -700,7 +700,7 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "told"),
+    ("changes", "kind", "message"),
     [
         ({"metric": " barked away"}, ValueError, "isn't one token"),
         ({"metric": True}, TypeError, "got True"),
@@ -722,10 +722,10 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
     ],
 )
 def test_patches_that_can_not_be(
-    it: Trace, it_again: Trace, changes: Any, kind: type, told: str
+    it: Trace, it_again: Trace, changes: Any, kind: type, message: str
 ) -> None:
     given = {"clean": it, "corrupted": it_again, "metric": 5, "progress": False} | changes
-    with pytest.raises(AttnlabError, match=told) as error:
+    with pytest.raises(AttnlabError, match=message) as error:
         attnlab.patch(**given)
     assert isinstance(error.value, kind)
 
@@ -735,7 +735,7 @@ def test_keys_of_a_cache_are_no_positions_of_a_step(pocket: GPT2) -> None:
     texts = ("The dog chased the ball", "The cat chased the ball")
     clean, corrupted = (pocket.generate(text, 2, trace=True).steps[-1].trace for text in texts)
     keys: Any = {"parts": "blocks.*.attention.heads.*.K", "metric": 5, "progress": False}
-    with pytest.raises(ValueError, match=r"each of 1 positions; .*heads\.0\.K has other rows"):
+    with pytest.raises(ValueError, match=r"each of 1 positions; .*heads\.0\.K doesn't have them"):
         attnlab.patch(clean, corrupted, by_position=True, **keys)
 
 
@@ -804,7 +804,7 @@ def test_what_is_known_of_a_product() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda p: Product(np.ones((2, 3)), np.ones((2, 3))), r"got \(2, 3\) and \(2, 3\)"),
         (lambda p: Product(np.ones(3), np.ones((3, 2))), r"got \(3,\) and"),
@@ -816,8 +816,8 @@ def test_what_is_known_of_a_product() -> None:
         (lambda p: (np.ones((2, 7)) @ p).eigenvalues, "only square"),
     ],
 )
-def test_products_that_can_not_be(make: Any, told: str) -> None:
-    with pytest.raises(AttnlabError, match=told):
+def test_products_that_can_not_be(make: Any, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message):
         make(products()[0])
 
 
@@ -1005,7 +1005,7 @@ def test_a_job_of_ones_own(it: Trace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("jobs", "kind", "told"),
+    ("jobs", "kind", "message"),
     [
         ({}, TypeError, "a dict of functions of Tokens"),
         ([JOBS["same"]], TypeError, "a dict of functions of Tokens"),
@@ -1015,8 +1015,8 @@ def test_a_job_of_ones_own(it: Trace) -> None:
         ({"mine": lambda tokens: [True]}, ValueError, r"mine must return shape \(8, 8\)"),
     ],
 )
-def test_jobs_that_are_none(it: Trace, jobs: Any, kind: type, told: str) -> None:
-    with pytest.raises(AttnlabError, match=told) as error:
+def test_jobs_that_are_none(it: Trace, jobs: Any, kind: type, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message) as error:
         it.jobs(jobs)
     assert isinstance(error.value, kind)
 
@@ -1146,7 +1146,7 @@ def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "kind", "told"),
+    ("token", "kind", "message"),
     [
         (" rolled away", ValueError, "isn't one token"),
         ("", ValueError, "isn't one token"),
@@ -1160,9 +1160,9 @@ def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
         ([5], TypeError, r"got \[5\]"),
     ],
 )
-def test_what_names_no_token(it: Trace, token: Any, kind: type, told: str) -> None:
+def test_what_names_no_token(it: Trace, token: Any, kind: type, message: str) -> None:
     for ask in (it.logit_lens().of, it.attribution):
-        with pytest.raises(AttnlabError, match=told) as error:
+        with pytest.raises(AttnlabError, match=message) as error:
             ask(token)
         assert isinstance(error.value, kind)
 

@@ -168,7 +168,7 @@ def test_another_architecture_is_told_by_its_name_alone(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("quantised", "told"),
+    ("quantised", "message"),
     [
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "'bitsandbytes'"),
         ({"quant_method": "gptq", "bits": 4}, "'gptq'"),
@@ -179,10 +179,10 @@ def test_another_architecture_is_told_by_its_name_alone(kind: Any) -> None:
         ("int4", "'int4'"),
     ],
 )
-def test_quantised_weights_are_told_by_their_name(quantised: Any, told: str) -> None:
+def test_quantised_weights_are_told_by_their_name(quantised: Any, message: str) -> None:
     with pytest.raises(ConfigError, match="weights are quantized") as caught:
         GPT2Config.from_dict(SIZES | {"quantization_config": quantised})
-    assert f"({told})" in str(caught.value)
+    assert f"({message})" in str(caught.value)
     assert "dequantize()" in str(caught.value)
 
 
@@ -281,8 +281,8 @@ def test_any_settings_make_a_config_or_a_config_error(changed: dict[str, Any]) -
         config = GPT2Config.from_dict(SIZES | changed)
     except ConfigError as error:
         message = str(error)
-        told = {"model_type": "model_type is", "quantization_config": "quantized"}
-        assert any(told.get(key, key) in message for key in changed)
+        messages = {"model_type": "model_type is", "quantization_config": "quantized"}
+        assert any(messages.get(key, key) in message for key in changed)
     else:
         assert config.d_head * config.n_head == config.n_embd
         assert config.d_mlp > 0

@@ -330,7 +330,7 @@ def test_a_text_that_means_to_be_markup(pocket: GPT2) -> None:
         ({"text": "a", "ablated": [["0.mlp", 1]]}, "a change must be"),
         ({"text": "a", "ablated": [[0, 1, "mask", "flip", 2]]}, "a change must be"),
         ({"text": "a", "ablated": [[0, 1, "mask", "flip", 0, -1]]}, "a change must be"),
-        ({"text": "a", "ablated": [[0, 1, "mask", "flip", 0, 0]]}, "no key to attend to"),
+        ({"text": "a", "ablated": [[0, 1, "mask", "flip", 0, 0]]}, "hides all keys from query 0"),
         ({"text": "a", "ablated": [[0, True]]}, "isn't a step to edit"),
         ({"text": "a", "ablated": [[-1, 0]]}, "isn't a step to edit"),
         ({"text": "a", "ablated": [[0, 4]]}, "isn't a step to edit"),

@@ -133,7 +133,7 @@ class GPT2Config:
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> GPT2Config:
-        """Create a config from the content of a `config.json`; unrelated keys are ignored.
+        """Create a config from a `config.json`'s content; unrelated keys are ignored.
 
         Raises
         ------

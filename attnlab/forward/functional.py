@@ -503,7 +503,7 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
 
 
 def gelu(x: ArrayLike) -> Array:
-    """Compute GPT-2's GELU, the tanh approximation: ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
+    """Compute GPT-2's GELU, ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
 
     Parameters
     ----------

@@ -189,7 +189,7 @@ class GPT2:
 
     @classmethod
     def default(cls) -> GPT2:
-        """GPT-2 if it is in the hub's cache, else the pocket model; used by chapters and scripts.
+        """Load GPT-2 if it is in the hub's cache, else the pocket model.
 
         Prints which one it is. The environment variable ATTNLAB_MODEL selects another model or
         directory; without it, nothing is downloaded.
@@ -211,7 +211,7 @@ class GPT2:
     at_hand = default  # its name in earlier versions
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the model to a directory that `from_pretrained` and transformers can load.
+        """Write a directory that `from_pretrained` and transformers can load.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class GPT2:
         self.config.save(path)
 
     def trace(self, text_or_ids: str | ArrayLike | Tokens) -> Trace:
-        """Run a text through the model and keep every intermediate.
+        """Run a text through the model; every intermediate step can be read.
 
         Parameters
         ----------
@@ -419,7 +419,7 @@ class GPT2:
         port: int = 0,
         language: str | None = None,
     ) -> Explorer:
-        """Serve a page in which you can trace texts, compare and continue them, and ablate heads.
+        """Serve a page for tracing, comparing and continuing texts, and ablating heads.
 
         Only this machine can reach the page. It is served by a thread, so the call returns at once.
         In a notebook, make it the last line of a cell.
@@ -448,7 +448,7 @@ class GPT2:
         language: str | None = None,
         height: int = 720,
     ) -> Frame | None:
-        """Write an HTML file that holds the model and runs it, with all that `explore` offers.
+        """Write an HTML file that holds the model and offers all that `explore` does.
 
         It opens in any browser, with no network and nothing installed.
 
@@ -502,7 +502,7 @@ class GPT2:
 
 
 def one_row(given: Any) -> Any:
-    """The ids of one text, given as a tokenizer's output, a batch of one, or a tensor.
+    """The ids of one text from a tokenizer's output, a batch of one, or a tensor.
 
     Raises
     ------
