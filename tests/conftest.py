@@ -115,6 +115,11 @@ class Watched:
         self.asked: set[str] = set()
 
     def open(self, address: str, **settings: Any) -> Any:
+        """Open a page: in all its depth, and at the first head, unless a link says otherwise."""
+        if "#" not in address:
+            address += "#layer=0&head=0"
+        if "depth=" not in address:
+            address += "&depth=lab"
         settings = {"viewport": {"width": 1280, "height": 800}} | settings
         context = self._browser.new_context(**settings)
         self._contexts.append(context)

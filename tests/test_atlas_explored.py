@@ -143,7 +143,7 @@ def test_who_may_see_it(explorer: Explorer) -> None:
     assert answer(explorer, "GET", path, authorization=None)[0] == 200
     status, headers, content = answer(explorer, "GET", "/atlas?token=other", authorization=None)
     assert (status, headers["content-type"]) == (403, "text/html; charset=utf-8")
-    assert b"<p>This link is not of this explorer: open the one that it told when" in content
+    assert b"<p>Invalid token. Open the link that the explorer printed when it started" in content
     assert headers["content-security-policy"].startswith("default-src 'none'; ")
     assert answer(explorer, "GET", "/atlas")[0] == 403  # its links bear the token of its own
     assert answer(explorer, "GET", path, host="example.com")[0] == 403
@@ -314,7 +314,7 @@ def test_in_a_browser(explorer: Explorer, atlas: Atlas, pocket: GPT2, browser: A
         assert trace.title() == atlas.title.splitlines()[0]
     with atlas.explore(pocket, language="en") as other:
         page.goto(other.url)
-        page.goto(page.locator("ol a").first.evaluate("link => link.href"))
+        page.goto(page.locator("ol a").first.evaluate("link => `${link.href}&depth=lab`"))
         assert page.locator("#passage a").is_visible()
         page.locator("#end").click()
         until(page, "document.querySelector('#passage a').hidden")

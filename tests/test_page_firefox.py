@@ -55,7 +55,8 @@ class Firefox:
             time.sleep(0.02)
 
     def open(self, page: Path) -> None:
-        self.driver.navigate(page.as_uri())
+        self.driver.navigate(f"{page.as_uri()}#layer=0&head=0&depth=lab")
+        self.until(f"location.href.startsWith('{page.as_uri()}')")
         self.until("document.querySelector('.readout data') !== null")
 
     def one(self, selector: str, nth: int = 0) -> Any:

@@ -1,8 +1,6 @@
 """Training: the optimizer against PyTorch's steps, and runs that repeat, resume and fail well."""
 
 import os
-import subprocess
-import sys
 import tracemalloc
 from contextlib import nullcontext
 from dataclasses import fields
@@ -312,41 +310,6 @@ def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:
     assert np.array_equal(again.parameters.vector, run.parameters.vector)
 
 
-KILLED = """
-import sys
-from attnlab import GPT2Config, train
-config = GPT2Config(vocab_size=256, n_positions=16, n_embd=12, n_layer=2, n_head=3)
-train(config, {text!r}, steps=200, batch_size=3, directory=sys.argv[1], save_every=1,
-      progress=False, watch=lambda training: print(training.step, flush=True))
-"""
-
-
-def test_200_steps_killed_and_resumed_equal_200_unbroken(tmp_path: Path) -> None:
-    """Killed from outside three times, wherever it happens to be, most likely while it writes."""
-    for at in ("30", "77", "150"):
-        process = subprocess.Popen(
-            [sys.executable, "-c", KILLED.format(text=TEXT), str(tmp_path)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.strip() == at:
-                break
-        process.kill()
-        process.stdout.close()
-        assert process.wait() != 0  # killed before its end
-    settings: dict[str, Any] = {"steps": 200, "save_every": 1}
-    came_to: list[int] = []
-    resumed = quick(
-        **settings, directory=tmp_path, watch=lambda training: came_to.append(training.step)
-    )
-    assert 150 <= came_to[0] < 200
-    unbroken = quick(steps=200)
-    assert resumed.losses == unbroken.losses
-    assert np.array_equal(resumed.parameters.vector, unbroken.parameters.vector)
-
-
 def test_a_write_that_breaks_off_leaves_the_old_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,7 +337,7 @@ def test_a_write_that_breaks_off_leaves_the_old_state(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"config": ONE_LAYER}, "n_layer: saved 2, current 1"),
         ({"corpus": TEXT.replace("fly", "bee")}, "corpus: saved 285 tokens, sha256"),
@@ -382,12 +345,12 @@ def test_a_write_that_breaks_off_leaves_the_old_state(
         ({"seed": 9, "dropout": 0.1}, "dropout: saved 0.0, current 0.1; seed: saved 0, current 9"),
     ],
 )
-def test_another_run_is_not_resumed(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_another_run_is_not_resumed(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     quick(directory=tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with pytest.raises(ResumeError) as raised:
         quick(directory=tmp_path, **change)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
@@ -487,8 +450,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_pa
     with pytest.raises(DivergedError) as raised:
         quick(**settings, directory=tmp_path, watch=lambda run: steps.append(run.step))
     number = len(steps) + 1
-    assert f"the loss is not finite at step {number}" in str(raised.value)
-    kept = f"in another directory; {tmp_path} keeps the state after step {number - 1}"
+    assert f"the loss isn't finite at step {number}" in str(raised.value)
+    kept = f"in another directory: {tmp_path} keeps the state after step {number - 1}"
     assert kept in str(raised.value)
     assert np.isfinite(GPT2.from_pretrained(tmp_path).parameters["W_E"]).all()
     with pytest.raises(
@@ -498,13 +461,13 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_pa
 
 
 def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
-    with pytest.raises(DivergedError, match=r"at step 1; .* keeps the state after step 0"):
+    with pytest.raises(DivergedError, match=r"at step 1\. .* keeps the state after step 0"):
         quick(learning_rate=1e39, warmup=0, save_every=1, directory=tmp_path)
     assert np.isfinite(GPT2.from_pretrained(tmp_path).parameters["W_E"]).all()
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"steps": 0}, "steps must be an integer of at least 1; got 0"),
         ({"steps": 2.0}, "steps"),
@@ -526,7 +489,7 @@ def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
         ({"corpus": "sixteen letters."}, "more tokens than sequence_length, 16; got 16"),
         ({"corpus": ""}, "16; got 0"),
         ({"corpus": [3] * 20 + [256]}, "token id 256 at position 20"),
-        ({"corpus": [[1, 2], [3, 4]]}, "one row"),
+        ({"corpus": [[1, 2], [3, 4]]}, "1-D array"),
         (
             {"tokenizer": Tokenizer.from_directory(REFERENCE / "odd")},
             "263 tokens, but config.vocab_size",
@@ -535,16 +498,16 @@ def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_told_before_any_work(
-    change: dict[str, Any], told: str, tmp_path: Path
+    change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidValueError) as raised:
         quick(**change, directory=tmp_path / "place")
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert not (tmp_path / "place").exists()
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"corpus": [0.5] * 40}, "integers"),
         ({"config": {"n_embd": 12}}, "config must be a GPT2Config"),
@@ -553,9 +516,9 @@ def test_bad_input_is_told_before_any_work(
     ],
 )
 def test_wrong_types_are_told_before_any_work(
-    change: dict[str, Any], told: str, tmp_path: Path
+    change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidTypeError, match=told):
+    with pytest.raises(InvalidTypeError, match=message):
         quick(**change, directory=tmp_path / "place")
     assert not (tmp_path / "place").exists()
 
@@ -612,10 +575,10 @@ def test_odd_values_are_fine_or_told(
         try:
             quick(**({"config": ONE_LAYER, "steps": 2, name: value}))
         except (InvalidTypeError, InvalidValueError) as error:
-            told = str(error)
+            text = str(error)
             assert (name, what) not in FINE
-            assert name in told or "GB of memory" in told
-            assert len(told) < 200
+            assert name in text or "GB of memory" in text
+            assert len(text) < 200
         except DivergedError:
             assert (name, what) == ("learning_rate", "10 to the 12")
         else:

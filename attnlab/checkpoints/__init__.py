@@ -1,6 +1,6 @@
-"""GPT-2's parameters from safetensors files, from arrays in memory, from the hub.
+"""GPT-2's parameters from safetensors files, from arrays in memory, and from the hub.
 
-Only here the names that tensors have in files are known. `checkpoint` reads a directory, `arrays` a
-model in memory; `hub` finds a directory by its name, and downloads what is not there. `rules` are
-the tables by which a page opens a directory itself.
+`checkpoint` reads a directory, `arrays` a model in memory; `hub` finds a model by name and
+downloads missing files; `rules` are the
+tables that a page opens a directory with. No other package uses the files' tensor names.
 """

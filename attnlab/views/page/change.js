@@ -107,12 +107,6 @@ function makeChange(before, now) {
   return { draw };
 }
 
-function barOf(share, kind = "") {
-  const bar = make("span", { class: `bar ${kind}` });
-  bar.style.setProperty("--share", share);
-  return bar;
-}
-
 function shareCell(share, isChange = false) {
   const sign = isChange && share > 0 ? "+" : "";
   const shown = `${sign}${share.toFixed(4)}`.replace("-", "−");

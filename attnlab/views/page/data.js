@@ -25,7 +25,10 @@ const DIFFERENCE = "B − A";
 const TEXT_TOLD = 44; // characters of a text that a name shows
 
 // Queries and keys are places, as `takeTraces` aligns the texts.
-const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, look: "map", zoom: 1, letters: 1 };
+const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, look: "map", zoom: 1, letters: 1, depth: "look" };
+
+/** Whether the page shows words, the picture and few controls; otherwise all of them. */
+const isLook = () => selection.depth === "look";
 let pointed = null; // the { query, key } under the pointer
 
 /** The query and key that are described: those under the pointer, or the selected ones. */
@@ -56,6 +59,7 @@ function takeTraces(given) {
     toldApart(traces, places.queries).forEach((told, n) => (traces[n].told = told));
   views = traces.map((trace) => viewOf(trace.name, [trace], trace.told));
   if (traces.length === 2 && !whyNoDifference) views.push(viewOf(DIFFERENCE, traces, whyZero(...traces)));
+  views.forEach(labelView);
 }
 
 function traceOf(given, number) {
@@ -125,8 +129,8 @@ const isAblation = ([layer, , step]) => typeof layer === "number" && step === un
 
 /** A change of a trace in words, see source.js; of an ablation the place alone. */
 function nameOfChange([layer, head, step, how, ...cells]) {
-  if (layer === "mask") return say("causal mask lifted");
-  if (layer === "root") return say("√Dk switched off");
+  if (layer === "mask") return say("no causal mask");
+  if (layer === "root") return say("no division by √Dk");
   const name = nameOfPlace([layer, head]);
   if (step === undefined) return name;
   if (how === "flip") return cells.length === 2 ? say("{name}: 1 cell of the mask", { name }) : say("{name}: {count} cells of the mask", { name, count: cells.length / 2 });
@@ -198,9 +202,16 @@ function viewOf(name, shown, told = "") {
     layers: first.layers,
     H: first.H,
     isDifference: shown.length === 2,
-    keyLabels: keys.map((place) => both(shown.map((trace, n) => trace.keys[place[n]]))),
-    queryLabels: queries.map((place) => both(shown.map((trace, n) => trace.tokens[place[n]]))),
+    keySymbols: keys.map((place) => both(shown.map((trace, n) => trace.keys[place[n]]))),
+    querySymbols: queries.map((place) => both(shown.map((trace, n) => trace.tokens[place[n]]))),
   };
+}
+
+/** Label a view's rows and columns: with words, or with the tokens' symbols. */
+function labelView(view) {
+  const nameOf = (symbol) => (isLook() ? symbol.split(" | ").map(wordOf).join(" | ") : symbol);
+  view.queryLabels = view.querySymbols.map(nameOf);
+  view.keyLabels = view.keySymbols.map(nameOf);
 }
 
 /** A view's traces whose layer hasn't been read yet. */

@@ -45,12 +45,13 @@ const whenSeen = new IntersectionObserver((entries) => {
 
 /** Paint what hasn't been visible yet, for printing; returns whether all could be painted. */
 function paintAll() {
-  for (const map of grids.flatMap(({ maps }) => maps)) {
+  const all = (isLook() ? [picture] : grids).flatMap(({ maps }) => maps);
+  for (const map of all) {
     if (map.values || unread(map.view, map.layer).length) continue;
     waiting.delete(map);
     for (const _ of paint(map));
   }
-  return grids.every(({ maps }) => maps.every(({ values }) => values));
+  return all.every(({ values }) => values);
 }
 
 /** Forget the maps of traces that are no longer shown. */

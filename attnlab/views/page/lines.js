@@ -43,6 +43,7 @@ function layOver(layer, head) {
 
 /** Open one head, or add it if several are selected. */
 function chooseHead(layer, head, isMore, then) {
+  isHeadChosen = true;
   if (isMore || byId("several").ariaPressed === "true") return layOver(layer, head);
   laid = [];
   return openHead(layer, head, then);

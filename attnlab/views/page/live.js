@@ -164,6 +164,10 @@ async function showLooks() {
   const figure = [...byId("heatmaps").children].findIndex((one) => one.contains(focused));
   wantLast();
   const opened = openTraces(looks.slice(byId("compare").checked ? -2 : -1));
+  const isOfAtlas = description.traces[0].atlas !== undefined; // which is about one head
+  if (traces.at(-1).ids.join() !== before && isLook() && !isOfAtlas) isHeadChosen = false;
+  showPicture();
+  openStory();
   followChange();
   markLook();
   const shown = traces;
@@ -261,12 +265,12 @@ function switchCell() {
   look(wanted.text, cells.length ? [...kept, [...place, ...cells.flat()]] : kept);
 }
 
-/** Mark what is ablated or changed: in a list, in the maps and at the open head. */
+/** Mark what is ablated or edited: in a list, in the maps and at the open head. */
 function markAblated() {
   const { ablated } = wanted;
   byId("ablated").hidden = !ablated.length;
   byId("ablated").replaceChildren(
-    ablated.every(isAblation) ? say("Ablated:") : say("Changed:"),
+    ablated.every(isAblation) ? say("Ablated:") : say("Edited:"),
     ...ablated.map((place) => {
       const name = nameOfChange(place);
       const button = make("button", { type: "button" }, name, make("span", {}, " ×"));
@@ -278,7 +282,7 @@ function markAblated() {
       return button;
     }),
   );
-  for (const { view, maps } of grids) {
+  for (const { view, maps } of [...grids, picture]) {
     const places = view.isDifference ? [] : view.traces[0].ablated;
     for (const { cell, layer, head } of maps) {
       const is = isAmong(places, [layer, head]);
@@ -286,7 +290,7 @@ function markAblated() {
       cell.classList.toggle("ablated", is);
       const isChanged = !is && places.some((change) => !isAblation(change) && isAmong([change.slice(0, 2)], [layer, head]));
       cell.classList.toggle("changed", isChanged);
-      cell.title = cell.ariaLabel = is ? say("{name}, ablated", { name }) : isChanged ? say("{name}, changed", { name }) : name;
+      cell.title = cell.ariaLabel = is ? say("{name}, ablated", { name }) : isChanged ? say("{name}, edited", { name }) : name;
     }
   }
   markToggles();
@@ -313,7 +317,7 @@ function showFactor(hundredths) {
   byId("factor").nextElementSibling.textContent = `× ${(hundredths / 100).toFixed(2)}`;
 }
 
-/** What changes a step of the open head, and all heads: a list of steps, a slider, another text's. */
+/** Controls that edit a step of the open head (scale it, or take it from another text) or all heads. */
 function makeChanges(button) {
   const step = make("select", { id: "changed-step" }, ...STEPS_TO_CHANGE.map((name) => make("option", {}, name)));
   step.value = "weights";
@@ -330,14 +334,14 @@ function makeChanges(button) {
   return make(
     "details",
     { id: "changes" },
-    make("summary", {}, say("Change a step")),
-    make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Take it from the text before"), patch)),
-    make("div", { class: "controls" }, button("cell-toggle", say("Switch the selected cell of the mask (M)"), switchCell)),
-    make("div", { class: "controls" }, toggleOf("mask", say("Lift the causal mask")), toggleOf("root", say("Switch √Dk off"))),
+    make("summary", {}, say("Edit a step")),
+    make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Use the previous text's"), patch)),
+    make("div", { class: "controls" }, button("cell-toggle", say("Toggle the selected cell of the mask (M)"), switchCell)),
+    make("div", { class: "controls" }, toggleOf("mask", say("Remove the causal mask")), toggleOf("root", say("Don't divide by √Dk"))),
   );
 }
 
-// What is scaled or taken from another text; a masked score times 0 is no number.
+// Steps that can be scaled or taken from another text. Without masked_scores: -inf times 0 is NaN.
 const STEPS_TO_CHANGE = ["Q", "K", "V", "raw_scores", "scores", "weights", "context"];
 
 /** Mark the views of the open head if it is ablated: its output isn't used. */
@@ -365,11 +369,14 @@ function markViews() {
     mark(part, isAblated(own[part.dataset.trace]), part.querySelector(".chain"));
 }
 
+// Texts that the pocket model was trained to continue.
+const EXAMPLES = ["The dog chased the ball, but it", "It’s very hot in summer. Swimming is", "Say: lamp two happy. Again: lamp two"];
+
 // ---- the explorer's controls ---------------------------------------------------------------------
 
 function makeExplorer() {
   const button = (id, words, act) => {
-    const made = make("button", { type: "button", id }, words);
+    const made = make("button", { type: "button", ...(id && { id }) }, words);
     made.addEventListener("click", act);
     return made;
   };
@@ -391,6 +398,8 @@ function makeExplorer() {
   });
   const seed = make("input", { type: "number", id: "seed", min: "0", step: "1", placeholder: say("random") });
   const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
+  const isPocket = Object.keys(description.traces[0].card).length > 0;
+  const examples = isPocket ? EXAMPLES : [];
   document.querySelector("main").prepend(
     make(
       "section",
@@ -402,6 +411,16 @@ function makeExplorer() {
         prompt,
         make("p", { id: "unsent", role: "status" }, say("not shown yet: press Enter")),
         button("look", say("Show"), lookAtPrompt),
+      ),
+      make(
+        "p",
+        { id: "examples" },
+        ...examples.map((text) =>
+          button("", text, () => {
+            prompt.value = text;
+            lookAtPrompt();
+          }),
+        ),
       ),
       make("p", { id: "told", role: "status" }),
       make("p", { id: "working", hidden: "" }, make("progress", { id: "progress", "aria-label": say("Computing") }), " ", button("cancel", say("Cancel"), cancel)),

@@ -1,5 +1,4 @@
-// A source that runs the model in the page itself: a worker of the page's own scripts, which has the
-// model's numbers, see model.js.
+// A source that runs the model in the page, in a worker with the page's scripts, see model.js.
 
 class ModelSource extends LiveSource {
   #worker;
@@ -14,14 +13,14 @@ class ModelSource extends LiveSource {
     this.#worker.addEventListener("message", ({ data }) => this.#hear(data));
   }
 
-  /** Of the page's own model, as attnlab/views/page/playground.py describes it, and a promise of its numbers. */
+  /** The page's own model: its description from attnlab/views/page/playground.py, and a promise of its parameters. */
   static ofPage(model, numbers) {
     const source = new ModelSource();
     source.#begun = numbers.then((numbers) => source.#ask("begin", { description: model, numbers }, [numbers.buffer]));
     return source.#has(model, description.traces[0]);
   }
 
-  /** Of the files of a directory. */
+  /** A model from the files of a directory. */
   static async ofFiles(files, signal) {
     const source = new ModelSource();
     const { rules } = description.model;
@@ -62,7 +61,7 @@ class ModelSource extends LiveSource {
     return positionOfLogits(logits, trace.prediction.n, trace.ids[place + 1]);
   }
 
-  /** A description of a trace that Python made, as those have it that are made here. */
+  /** Convert a trace's description by Python to the form of those made here. */
   adopted = (given) => ({ ...given, ...this.#own(given) });
 
   #own = ({ ids, ablated }) => ({
@@ -71,10 +70,10 @@ class ModelSource extends LiveSource {
     prediction: { ...this.first.prediction, first: 0 },
   });
 
-  /** A layer's scale without √Dk. */
+  /** A layer's scale without the division by √Dk. */
   #factor = (layer) => this.first.given[`blocks.${layer}.attention.layer_number`] ?? 1;
 
-  /** A trace as `description.traces` has one, by the first of the model's. */
+  /** A trace in the form of `description.traces`, based on the model's first one. */
   #described({ ids, text, tokens, notes, edited, paths }, ablated) {
     const { first } = this;
     const T = ids.length;
@@ -96,7 +95,7 @@ class ModelSource extends LiveSource {
     };
   }
 
-  /** What the worker makes of something; `signal` ends it. */
+  /** Request something from the worker; `signal` aborts it. */
   #ask(ask, given, moved = [], signal = undefined) {
     const n = this.#count++;
     return new Promise((resolve, reject) => {
@@ -148,7 +147,7 @@ function firstOf({ config, given, graph, tokenizer }, name) {
 
 const TEXT_SHOWN = 200; // characters of a text in the masthead
 
-// The stops of a token's way that the page can't make itself.
+// The stops that the page can't compute itself.
 const SOURCES = /^(token_embedding|position_embedding|attention\.output|mlp\.(hidden|output))$/;
 
 source = ModelSource.ofPage(description.model, embeddedNumbers(byId("parameters")));

@@ -1,15 +1,18 @@
-// A model that runs in the page, by the equations: traces of texts, edited ones too, their packs, and
-// what is written on. In a worker, so that the page never waits; what is asked for is in `ASKED`.
+// A model that runs in the page: traces of texts, with edits, their packs, and generated text. It runs
+// in a worker, so that the page stays responsive; `ASKED` lists the requests.
 
 const KEPT_BYTES = 64_000_000; // of traces, beside the one that was asked for last
 
-// What a run keeps of a block: of these and the parameters the rest is made quickly.
+// Steps of a block that a run keeps; the others are computed quickly from these.
 const KEPT = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_)?embedding|ids|positions|mask|n_head)$/;
 
-// The edited steps that the pack "attention" carries, in its order.
+// The edited steps in the pack "attention", in order.
 const CARRIED = ["mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context"];
 
-/** A causal mask of so many queries after so many keys that are cached. */
+// As in attnlab/views/page/overview.py.
+const [COMPARED, WORK, FEWEST_ABLATED] = [5, 9e9, 2];
+
+/** A causal mask of T queries that follow cached keys. */
 function causalMask(T, cached) {
   const seen = Uint8Array.from({ length: T * (cached + T) }, (_, n) => n % (cached + T) <= cached + Math.floor(n / (cached + T)));
   return new Nd(seen, [T, cached + T]);
@@ -21,7 +24,7 @@ const maskOf = (T, changes) => {
   return changes.some(([what]) => what === "mask") ? new Nd(causal.data.fill(1), causal.shape) : causal;
 };
 
-/** Keys or values of one layer, of so many tokens; those that follow are put behind them. */
+/** The cached keys or values of one layer. */
 class Cache {
   constructor(capacity) {
     Object.assign(this, { capacity, length: 0, kept: null });
@@ -37,10 +40,9 @@ class Cache {
 }
 
 /**
- * The edits of changes, see source.js, as attnlab/model/explorer.py has them.
+ * The edits for some changes, see source.js, as in attnlab/model/explorer.py.
  *
- * lookAt: a step in the trace of other ids, which takes its place. rootless: the layers' scales without
- * √Dk, by path.
+ * lookAt: returns a step of the trace of other ids. rootless: the layers' scales without √Dk, by path.
  */
 function editsOf(changes, lookAt, rootless) {
   const pairs = changes.flatMap(([layer, head, step, how, ...ids]) => {
@@ -60,7 +62,7 @@ function editsOf(changes, lookAt, rootless) {
   return Object.fromEntries(pairs);
 }
 
-/** A mask with cells switched: positions of queries and keys, in turn, where it has them. */
+/** A mask with cells toggled: positions of queries and keys in turn; those outside are ignored. */
 function flipped(mask, cells) {
   const [T, Tk] = mask.shape;
   const made = new Nd(mask.numbers().slice(), mask.shape);
@@ -78,12 +80,12 @@ function checkSeeing(mask) {
     if (!mask.data.subarray(i * Tk, (i + 1) * Tk).includes(1)) throw new Refusal("The mask leaves query {i} no key to attend to.", { i });
 }
 
-function checkSameLength(there, here) {
-  if (there !== here)
-    throw new Refusal("The other text has {there} tokens and this one {here}: a step is taken from a text of as many.", { there, here });
+function checkSameLength(other, count) {
+  if (other !== count)
+    throw new Refusal("The other text has {other} tokens and this one {count}; both must have the same number.", { other, count });
 }
 
-/** The steps that are edited in heads, by layer and head: those that the pack "attention" carries. */
+/** The edited steps of heads, by layer and head, for the pack "attention". */
 function editedHeads(edits, n_head) {
   const edited = {};
   for (const path of Object.keys(edits)) {
@@ -103,7 +105,7 @@ const layerIn = (path) => (path.startsWith("blocks.") ? Number(path.split(".")[1
 class Model {
   #traces = new Map(); // by id, the one asked for last at the end
 
-  /** Its sizes, graph and numbers, as attnlab/views/page/playground.py writes them, or opening.js. */
+  /** A description by attnlab/views/page/playground.py or opening.js, and parameters by path. */
   constructor({ config, graph, given, tokenizer, shapes }, numbers) {
     let start = 0;
     this.parameters = new Map();
@@ -117,7 +119,7 @@ class Model {
     this.tokenizer = new Tokenizer(tokenizer);
   }
 
-  /** A run over ids, after those whose keys and values are cached, by path. */
+  /** A run over ids that follow cached tokens; caches by path. */
   #run(ids, edits = {}, { cached = 0, caches = {}, base } = {}) {
     const T = ids.length;
     const numbers = (from) => new Nd(Int32Array.from({ length: T }, (_, n) => from(n)), [T]);
@@ -130,14 +132,14 @@ class Model {
 
   #given = (path) => this.given[path] ?? this.parameters.get(path);
 
-  /** Run so many blocks; `tick` waits between them, and raises where nobody waits any more. */
+  /** Run blocks; `tick` is awaited between them, and throws if the request was aborted. */
   async #pass(run, layers, tick) {
     if (run.first) await this.#pass(run.base, Math.min(run.first, layers), tick);
     for (let layer = run.first; layer < layers; layer++) {
       const place = `blocks.${layer}`;
       if (!run.values.has(`${place}.output`)) await tick(layer / layers);
       if (run.values.has(`${place}.output`)) continue;
-      // Head by head, as the T x T numbers of all at once are many.
+      // One head at a time, to save memory: T x T numbers each.
       const contexts = Array.from({ length: this.given.n_head }, (_, h) => {
         const context = run.look(`${place}.attention.heads.${h}.context`);
         run.keep((path) => !path.includes(".heads."));
@@ -158,9 +160,9 @@ class Model {
     if (!ids.length) throw new Refusal("Enter a text to trace.");
     const odd = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= this.config.vocab_size);
     if (odd !== undefined)
-      throw new Refusal("token id {id} is not in the vocabulary; ids are 0 to {last}", { id: odd, last: this.config.vocab_size - 1 });
+      throw new Refusal("token id {id} isn't in the vocabulary; ids are 0 to {last}", { id: odd, last: this.config.vocab_size - 1 });
     if (ids.length > positions)
-      throw new Refusal("The text has {count} tokens; this model reads at most {positions}, here up to “{end}”.", {
+      throw new Refusal("The text has {count} tokens; this model reads at most {positions}, up to “{end}”.", {
         count: ids.length,
         positions,
         end: printable([...this.#text(ids.slice(0, positions))].slice(-30).join("")),
@@ -170,7 +172,7 @@ class Model {
 
   #text = (ids) => decoded(this.tokenizer.allBytes(ids));
 
-  /** A text's trace with places ablated, kept until others are asked for. */
+  /** A text's trace with changes; the last ones are kept. */
   trace(ids, ablated) {
     const id = JSON.stringify([ids, ablated]);
     const base = ablated.length ? this.trace(ids, []).run : undefined;
@@ -196,7 +198,7 @@ class Model {
     return editsOf(changes, lookAt, Object.fromEntries(rootless));
   }
 
-  /** Notes on a text; nothing is computed. */
+  /** Notes on a text, see `notesOn`. */
   open(text, ablated) {
     const ids = this.idsOf(text);
     for (const [, , , how, ...others] of ablated) if (how === "of") checkSameLength(others.length, ids.length);
@@ -206,13 +208,15 @@ class Model {
     return { ids, text: this.#text(ids), tokens, notes: notesOn(tokens), edited: editedHeads(edits, this.given.n_head), paths: Object.keys(edits) };
   }
 
-  /** A pack of a trace, as attnlab/views/page/packs.py describes them. */
+  /** A trace's pack, see attnlab/views/page/packs.py. */
   async pack({ ids, ablated, carried }, name, tick) {
     const { run } = this.trace(ids, ablated);
     const [, kind, number] = /^(attention|way|logits)\.(\d+)$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
     if (kind === "attention") return this.#attention(run, Number(number), tick);
-    if (kind) await this.#pass(run, this.config.n_layer, tick);
+    if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
+    if (name === "stream") return this.#stream(run);
+    if (name === "story") return this.#story(run, tick);
     if (kind === "way") return this.#way(run, Number(number), carried);
     if (kind === "logits") return this.logits(run, Number(number));
     if (name === "norms") return this.#norms(run);
@@ -235,7 +239,7 @@ class Model {
     return numbers;
   }
 
-  /** Of a token its row at each of some stops: a run over it alone, of what the heads collected. */
+  /** A token's rows at some stops: a run over this token alone, with the heads' context given. */
   #way(run, position, carried) {
     const place = nd.slice(position, position + 1);
     const given = (path) => {
@@ -245,6 +249,58 @@ class Model {
     const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads."));
     const row = new Run(this.graph, given, Object.fromEntries(edits));
     return joinedNumbers(carried.map((path) => row.look(path)));
+  }
+
+  /** The norms of rows in the residual stream, see attnlab/views/page/overview.py. */
+  #stream(run) {
+    const normsOf = (rows) => nd.sqrt(nd.square(rows).sum({ axis: -1, keepdims: true }));
+    const blocks = Array.from({ length: this.config.n_layer }, (_, n) => {
+      const [mid, output] = [run.look(`blocks.${n}.mid`), run.look(`blocks.${n}.output`)];
+      run.keep((path) => KEPT.test(path));
+      return [mid, nd.subtract(output, mid), output].map(normsOf);
+    });
+    return joinedNumbers([normsOf(run.look("embedding")), ...blocks.flat()]);
+  }
+
+  /** What ablating heads does to the next token, see attnlab/views/page/overview.py. */
+  async #story(run, tick) {
+    const ids = [...run.look("ids").numbers()];
+    const last = ids.length - 1;
+    const probabilities = (run) => equations.softmax(new Nd(Float64Array.from(this.logits(run, last)), [this.config.vocab_size])).numbers();
+    const before = probabilities(run);
+    const compared = [...before.keys()].sort((a, b) => before[b] - before[a]).slice(0, COMPARED);
+    const told = [compared.length, ...compared, ...compared.map((id) => before[id])];
+    for (const [layer, head] of this.#candidates(run, before, compared[0])) {
+      const place = `blocks.${layer}.attention.heads.${head}`;
+      const weights = nd.item(run.look(`${place}.weights`), last).numbers();
+      run.keep((path) => KEPT.test(path));
+      const key = weights.indexOf(Math.max(...weights));
+      const ablated = this.#run(ids, { ...run.edits, [`${place}.context`]: 0 }, { base: run });
+      const after = probabilities(await this.#pass(ablated, this.config.n_layer, tick));
+      told.push(layer, head, key, weights[key], ...compared.map((id) => after[id]));
+    }
+    return Float32Array.from(told);
+  }
+
+  /** The heads to ablate: those that write most along the gradient of the log probability of `top`. */
+  #candidates(run, probabilities, top) {
+    const { n_head } = this.given;
+    const slope = Float64Array.from(probabilities, (p, id) => (id === top) - p);
+    const w = nd.matmul(run.look("W_U"), new Nd(slope, [slope.length, 1]));
+    const along = nd.multiply(run.look("gain"), w.reshape(w.size));
+    const u = nd.subtract(along, equations.mean(along));
+    const heads = Array.from({ length: this.config.n_layer * n_head }, (_, n) => {
+      const [layer, head] = [Math.floor(n / n_head), n % n_head];
+      const context = nd.item(run.look(`blocks.${layer}.attention.context`), head);
+      const row = nd.item(context, nd.slice(context.shape[0] - 1, context.shape[0]));
+      const W_O = equations.rows_of_head(run.look(`blocks.${layer}.attention.W_O`), head, n_head);
+      const [written] = nd.matmul(nd.matmul(row, W_O), u.reshape(u.size, 1)).numbers();
+      return { layer, head, size: Math.abs(written), n };
+    });
+    const { n_layer, n_embd } = this.config;
+    const count = Math.max(FEWEST_ABLATED, Math.floor(WORK / (12 * run.look("ids").size * n_layer * n_embd ** 2)));
+    const largest = heads.sort((a, b) => b.size - a.size || a.n - b.n).slice(0, count);
+    return largest.sort((a, b) => a.n - b.n).map(({ layer, head }) => [layer, head]);
   }
 
   #norms(run) {
@@ -259,7 +315,7 @@ class Model {
     return equations.logits(final, run.look("W_U")).numbers();
   }
 
-  /** Write on, with the keys and values of earlier tokens in caches. */
+  /** Generate tokens, with cached keys and values. */
   async write({ ids, ablated }, { count, seed, ...settings }, tick) {
     const positions = this.config.n_positions;
     const room = positions - ids.length;
@@ -292,7 +348,7 @@ class Model {
 
 const ZERO = new Nd(new Float32Array(1), [1]);
 
-/** Arrays one after the other. */
+/** Concatenated arrays. */
 function joinedNumbers(arrays) {
   const joined = new Float32Array(arrays.reduce((sum, { size }) => sum + size, 0));
   let at = 0;
@@ -303,7 +359,7 @@ function joinedNumbers(arrays) {
   return joined;
 }
 
-/** What a reader may not see of a text, in sentences: see `notes_on` of attnlab/views/page/page.py. */
+/** Notes on what isn't visible in a text, see `notes_on` in attnlab/views/page/page.py. */
 function notesOn(tokens) {
   const notes = [];
   if (tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte))))
@@ -320,7 +376,7 @@ function notesOn(tokens) {
 
 // ---- in the worker -------------------------------------------------------------------------------
 
-/** Answer messages {n, ask, given}; {n, stop: true} ends the work at one. */
+/** Answer messages {n, ask, given}; {n, stop: true} aborts request n. */
 function serveModel() {
   let model;
   const ended = new Set();
@@ -342,7 +398,7 @@ function serveModel() {
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
     write: ({ trace, how }, tick) => model.write(trace, how, tick),
   };
-  // Between two blocks whoever else has asked gets an answer.
+  // Other requests are answered between two blocks.
   const { port1, port2 } = new MessageChannel(); // faster than a timeout
   const resting = [];
   port1.onmessage = () => resting.shift()();

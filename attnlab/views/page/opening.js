@@ -52,14 +52,14 @@ class Directory {
     try {
       return new Uint8Array(await this.files.get(name).slice(start, end).arrayBuffer());
     } catch {
-      return refuse(`${name} was changed after it was opened; open it again`);
+      return refuse(`${name} has changed since it was opened. Open it again`);
     }
   }
 
   /** A small file's text. */
   async text(name) {
     const most = this.rules.most_bytes;
-    if (this.files.get(name).size > most) refuse(`${name} can't be read: it has more than ${grouped(most)} bytes`);
+    if (this.files.get(name).size > most) refuse(`${name} can't be read: it is larger than ${grouped(most)} bytes`);
     return this.decoded(await this.bytes(name, 0, most), name).replace(/\r\n?/g, "\n");
   }
 
@@ -67,7 +67,7 @@ class Directory {
     try {
       return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
     } catch {
-      return refuse(`${name} can't be read: it is not UTF-8; save it as UTF-8`);
+      return refuse(`${name} can't be read: it isn't UTF-8. Save it as UTF-8`);
     }
   }
 
@@ -84,7 +84,7 @@ class Directory {
     } catch (error) {
       refuse(`${name} can't be read as JSON: ${error.message}`);
     }
-    if (!isObject(value)) refuse(`${name} must hold one JSON object, and holds ${quoted(value)}`);
+    if (!isObject(value)) refuse(`${name} must hold one JSON object; got ${quoted(value)}`);
     return value;
   }
 
@@ -98,14 +98,14 @@ class Directory {
     const own = Object.entries(isObject(settings.auto_map) ? settings.auto_map : {}).find(([model]) => model.startsWith("AutoModel"));
     if (own)
       refuse(
-        `${name}: the model has custom code (auto_map: ${quoted(String(own[1]))}), which may not compute GPT-2 and is never run ` +
-          "here. If you are sure that it does, remove auto_map from the file",
+        `${name}: the model has custom code (auto_map: ${quoted(String(own[1]))}), which isn't run ` +
+          "and may not compute GPT-2. If you are sure that it does, remove auto_map from the file",
       );
     const kind = Object.hasOwn(settings, "model_type") ? settings.model_type : rules.model_type;
     if (kind !== rules.model_type) refuse(`${name}: model_type is ${quoted(kind)}; only '${rules.model_type}' is supported`);
     const quantised = settings.quantization_config ?? null;
     if (quantised !== null)
-      refuse(`${name}: the weights are quantised (${quoted(quantised.quant_method || quantised)}). ${rules.how_to_dequantise}`);
+      refuse(`${name}: the weights are quantized (${quoted(quantised.quant_method || quantised)}). ${rules.how_to_dequantise}`);
     const all = { ...rules.defaults };
     for (const one of [...rules.required, ...Object.keys(rules.defaults)]) if (Object.hasOwn(settings, one)) all[one] = settings[one];
     const problems = [...this.#notImplemented(settings), ...this.#wrong(all)];
@@ -116,7 +116,7 @@ class Directory {
   #notImplemented(settings) {
     return Object.entries(this.rules.config.fixed)
       .filter(([key, value]) => Object.hasOwn(settings, key) && JSON.stringify(settings[key]) !== JSON.stringify(value))
-      .map(([key, value]) => `${key} ${quoted(settings[key])} is not implemented (only ${quoted(value)})`);
+      .map(([key, value]) => `${key} must be ${quoted(value)}; got ${quoted(settings[key])}`);
   }
 
   #wrong(settings) {
@@ -125,17 +125,17 @@ class Directory {
     for (const [name, most] of Object.entries(largest)) {
       const value = Object.hasOwn(settings, name) ? settings[name] : 1;
       if (name === "n_inner" && value === null) continue;
-      if (!isCount(value) || value < 1) problems.push(`${name} must be a positive integer, not ${quoted(value)}`);
-      else if (value > most) problems.push(`${name} must be at most ${grouped(most)}, not ${quoted(value)}`);
+      if (!isCount(value) || value < 1) problems.push(`${name} must be a positive integer; got ${quoted(value)}`);
+      else if (value > most) problems.push(`${name} must be at most ${grouped(most)}; got ${quoted(value)}`);
     }
     const { layer_norm_epsilon: epsilon, activation_function: activation } = settings;
     if (typeof epsilon !== "number" || !(epsilon > 0 && epsilon < 1))
-      problems.push(`layer_norm_epsilon must be a small positive number, not ${quoted(epsilon)}`);
+      problems.push(`layer_norm_epsilon must be a number between 0 and 1; got ${quoted(epsilon)}`);
     if (typeof activation !== "string" || !Object.hasOwn(activations, activation))
-      problems.push(`activation_function ${quoted(activation)} is not implemented (only ${Object.keys(activations).join(", ")})`);
-    for (const name of flags) if (typeof settings[name] !== "boolean") problems.push(`${name} must be true or false, not ${quoted(settings[name])}`);
+      problems.push(`activation_function must be one of ${Object.keys(activations).join(", ")}; got ${quoted(activation)}`);
+    for (const name of flags) if (typeof settings[name] !== "boolean") problems.push(`${name} must be true or false; got ${quoted(settings[name])}`);
     if (!problems.length && settings.n_embd % settings.n_head)
-      problems.push(`n_head ${settings.n_head} does not divide n_embd ${settings.n_embd}`);
+      problems.push(`n_head = ${settings.n_head} does not divide n_embd = ${settings.n_embd}`);
     return problems;
   }
 
@@ -184,15 +184,15 @@ class Directory {
     const { patterns } = this.rules.tensors;
     for (const [name, { dtype }] of found) {
       if (whole(patterns.quantised).test(name) || (dtype.startsWith("F8") && isOurs(name)))
-        refuse(`the directory holds quantised weights (${this.listed([name])}, ${dtype}). ${this.rules.config.how_to_dequantise}`);
+        refuse(`the directory holds quantized weights (${this.listed([name])}, ${dtype}). ${this.rules.config.how_to_dequantise}`);
       if (whole(patterns.lora).test(name))
         refuse(
-          `the directory holds LoRA layers beside the weights that they change (${this.listed([name])}). Where peft is installed, ` +
-            "add the two up: model.merge_and_unload().save_pretrained('NEW')",
+          `the directory holds unmerged LoRA layers (${this.listed([name])}). Merge them where peft is installed: ` +
+            "model.merge_and_unload().save_pretrained('NEW')",
         );
     }
     const names = [...found.keys()];
-    if (names.length && !names.some(isOurs)) refuse(`the directory holds no tensor by a name of GPT-2's, but ${this.listed(names.sort())}`);
+    if (names.length && !names.some(isOurs)) refuse(`the directory has no tensors with GPT-2's names, only ${this.listed(names.sort())}`);
   }
 
   #checkAll(config, found, expected, given, { inBlock, outside, first }) {
@@ -214,19 +214,19 @@ class Directory {
     const kinds = {
       missing: this.listed(missing, count),
       unexpected: this.listed([...found.keys()].filter((name) => !expected.has(name))),
-      misshaped: this.listed([...expected].filter(isOff).map(([name, { shape }]) => `${name} is ${told(found.get(name).shape)} and not ${told(shape)}`)),
-      "of a dtype that can't be read": this.listed(
+      "wrong shape": this.listed([...expected].filter(isOff).map(([name, { shape }]) => `${name} is ${told(found.get(name).shape)}, expected ${told(shape)}`)),
+      "unsupported dtype": this.listed(
         [...expected.keys()]
           .filter((name) => !Object.hasOwn(bytes, found.get(name).dtype))
-          .map((name) => `${name} is ${found.get(name).dtype} and not one of ${Object.keys(bytes).join(", ")}`),
+          .map((name) => `${name} is ${found.get(name).dtype}, expected one of ${Object.keys(bytes).join(", ")}`),
       ),
     };
     const problems = Object.entries(kinds).flatMap(([kind, names]) => (names ? [`${kind}: ${names}`] : []));
     if (expected.has(first) && found.get(first).shape.join() === expected.get(first).shape.toReversed().join())
       problems.push(
-        "a block's matrices are the other way round, as nn.Linear and nanoGPT keep them: GPT2.from_arrays(config, arrays, tokenizer) takes such",
+        "the blocks' matrices are transposed, as in nn.Linear and nanoGPT. GPT2.from_arrays(config, arrays, tokenizer) accepts these",
       );
-    if (problems.length) refuse(`the tensors in the directory are not those of its config. ${problems.join("; ")}`);
+    if (problems.length) refuse(`the tensors in the directory don't match its config. ${problems.join("; ")}`);
   }
 
   /** Every tensor by its bare name. */
@@ -234,25 +234,25 @@ class Directory {
     const { weights, index, patterns } = this.rules.tensors;
     const isWhole = this.has(weights);
     if (!isWhole && !this.has(index)) {
-      const told = this.#instead();
+      const told = this.#unsupported();
       refuse(`there is no ${weights} (nor ${index}) in the directory${told ? `, only ${told}` : ""}`);
     }
     const map = isWhole ? null : await this.#weightMap(index);
     const files = isWhole ? [weights] : [...new Set(map.values())].sort();
     const missing = files.filter((name) => !this.has(name));
-    if (missing.length) refuse(`${this.listed(missing)}, named in ${index}, is not there`);
+    if (missing.length) refuse(`${this.listed(missing)}, named in ${index}, doesn't exist`);
     const [entries, found] = [new Map(), new Map()];
     for (const file of files)
       for (const [name, entry] of await this.#header(file)) {
         const bare = name.replace(new RegExp(`^(?:${patterns.wrapped})`, "su"), "");
-        if (entries.has(bare)) refuse(`${this.listed([bare])} is there twice, in ${file} and in ${entries.get(bare).file}`);
+        if (entries.has(bare)) refuse(`${this.listed([bare])} appears twice, in ${file} and in ${entries.get(bare).file}`);
         entries.set(bare, entry);
         found.set(name, file);
       }
     for (const name of map ? new Set([...map.keys(), ...found.keys()]) : []) {
       const [said, isIn] = [map, found].map((places) => this.listed([places.get(name) ?? "no file"]));
       if (map.get(name) !== found.get(name))
-        refuse(`${index} contradicts its shards: it says that ${this.listed([name])} is in ${said}, and it is in ${isIn}`);
+        refuse(`${index} contradicts its shards: it puts ${this.listed([name])} in ${said}, but it is in ${isIn}`);
     }
     return entries;
   }
@@ -260,14 +260,14 @@ class Directory {
   async #weightMap(index) {
     const { weight_map: shards } = await this.json(index);
     if (!isObject(shards) || !Object.values(shards).every((name) => typeof name === "string"))
-      refuse(`${index} holds no weight_map of tensors and their files`);
+      refuse(`${index} must have a weight_map of tensors and file names`);
     const outside = Object.values(shards).find((name) => /[/\\:]|^\.*$/.test(name));
     if (outside !== undefined) refuse(`${index} points outside its directory: ${quoted(outside, 200)}`);
     return new Map(Object.entries(shards));
   }
 
   /** What files hold instead of weights that open. */
-  #instead() {
+  #unsupported() {
     for (const [pattern, told] of this.rules.tensors.formats)
       for (const name of [...this.files.keys()].sort()) {
         const [, ...groups] = whole(pattern).exec(name) ?? [null];
@@ -286,7 +286,7 @@ class Directory {
     const unsound = (why) => {
       const text = new TextDecoder("latin1").decode(start).trimStart();
       const [, known] = Object.entries(beginnings).find(([beginning]) => text.startsWith(beginning)) ?? [];
-      refuse(`${file} ${size ? (known ?? "is not a safetensors file, or is truncated") : "is empty"} (${why})`);
+      refuse(`${file} ${size ? (known ?? "isn't a safetensors file, or is truncated") : "is empty"} (${why})`);
     };
     if (size < 10) unsound("it has no header");
     const length = Number(new DataView(start.buffer).getBigUint64(0, true));
@@ -324,11 +324,11 @@ class Directory {
     const older = await this.#olderSettings();
     const settings = this.has("tokenizer.json") ? this.#checked(await this.json("tokenizer.json"), "tokenizer.json") : older;
     if (!settings) this.#noTokenizer();
-    if (settings === older && !isGpt2) refuse(`tokenizer_class ${quoted(kind)} needs a tokenizer.json here. ${rules.how_to_convert}`);
+    if (settings === older && !isGpt2) refuse(`tokenizer_class ${quoted(kind)} requires a tokenizer.json. ${rules.how_to_convert}`);
     if (older && settings !== older) this.#compare(settings, older);
     const special = await this.#specialTokens(config, isGpt2 ? rules.defaults : {});
     const named = new Map(Object.values(special).flat().map((token) => [token.content, token]));
-    const told = [...settings.added, ...(await this.#toldApart(config, named))];
+    const told = [...settings.added, ...(await this.#moreAddedTokens(config, named))];
     settings.added = this.#numbered(settings.vocab, told, named, isGpt2 ? Object.values(rules.defaults) : []);
     const [front, end] = this.#around(settings, config, special, settings === older);
     if (!this.#isByGpt2(settings, isGpt2)) refuse(rules.another);
@@ -344,7 +344,7 @@ class Directory {
     const most = [...symbols.keys()].reduce((a, b) => Math.max(a, b), -1);
     if (most >= rows)
       refuse(
-        `the tokenizer has ids up to ${most}, ${symbols.get(most)}, and the embedding ${rows} rows, of ids 0 to ${rows - 1}. ` +
+        `the tokenizer has ids up to ${most} (${symbols.get(most)}), but the embedding has ${rows} rows, for ids 0 to ${rows - 1}. ` +
           `In transformers, model.resize_token_embeddings(${most + 1}) gives every token a row`,
       );
     const ofBytes = new Set(rules.bytes.map((symbol) => vocab.get(symbol)));
@@ -366,7 +366,7 @@ class Directory {
     const { how_to_save, how_to_convert, sentence_piece } = this.rules.tokenizer;
     if (this.has("vocab.txt")) refuse(this.rules.tokenizer.another);
     const found = sentence_piece.find(this.has);
-    const next = found ? `${found} is SentencePiece's: it takes a tokenizer.json. ${how_to_convert}` : how_to_save;
+    const next = found ? `SentencePiece's ${found} isn't supported; a tokenizer.json is. ${how_to_convert}` : how_to_save;
     refuse(`there is no tokenizer in the directory: neither tokenizer.json, nor vocab.json and merges.txt, nor vocab.txt. ${next}`);
   }
 
@@ -380,7 +380,7 @@ class Directory {
     const lines = (await this.text("merges.txt")).split("\n");
     if (lines[0].startsWith("#version")) lines[0] = "";
     const wrong = lines.findIndex((line) => line && line.split(" ").length !== 2);
-    if (wrong >= 0) refuse(`merges.txt, line ${wrong + 1}: two symbols expected, found ${quoted(lines[wrong])}`);
+    if (wrong >= 0) refuse(`merges.txt, line ${wrong + 1}: expected two symbols; got ${quoted(lines[wrong])}`);
     const { end_of_text, byte_level } = this.rules.tokenizer;
     const added_tokens = Object.hasOwn(vocab, end_of_text) ? [{ id: vocab[end_of_text], content: end_of_text, special: true }] : [];
     const model = { type: "BPE", vocab, merges: lines.filter(Boolean) };
@@ -393,12 +393,12 @@ class Directory {
     const { parts: names, another } = this.rules.tokenizer;
     const parts = Object.fromEntries(names.map((name) => [name, settings[name] ?? null]));
     for (const [name, part] of Object.entries(parts))
-      if (part !== null && !(isObject(part) && typeof part.type === "string")) wrong(`${name} must be null or have a type; it is ${quoted(part)}`);
+      if (part !== null && !(isObject(part) && typeof part.type === "string")) wrong(`${name} must be null or have a type; got ${quoted(part)}`);
     const { model, added_tokens } = settings;
-    if (!isObject(model)) wrong(`model must be an object; it is ${quoted(model)}`);
-    if (model.dropout) wrong(`model.dropout ${quoted(model.dropout)} makes ids random`);
+    if (!isObject(model)) wrong(`model must be an object; got ${quoted(model)}`);
+    if (model.dropout) wrong(`model.dropout must be null, since it makes ids random; got ${quoted(model.dropout)}`);
     const added = added_tokens ?? [];
-    if (!Array.isArray(added) || !added.every((token) => this.#isAdded(token))) wrong(`added_tokens must have an id and a text each: ${quoted(added)}`);
+    if (!Array.isArray(added) || !added.every((token) => this.#isAdded(token))) wrong(`each of added_tokens must have an id and text; got ${quoted(added)}`);
     if ((model.type ?? ("merges" in model ? "BPE" : null)) !== "BPE") refuse(another);
     const vocab = this.#vocabulary(model.vocab, wrong);
     const merges = this.#merges(model.merges, vocab, wrong);
@@ -409,7 +409,7 @@ class Directory {
     isObject(token) && typeof token.content === "string" && token.content.isWellFormed() && isCount(token.id) && token.id < this.rules.tokenizer.most_ids;
 
   #vocabulary(ids, wrong) {
-    if (!isObject(ids)) wrong(`a vocabulary must be an object of ids; it is ${quoted(ids)}`);
+    if (!isObject(ids)) wrong(`a vocabulary must be an object of ids; got ${quoted(ids)}`);
     const entries = Object.entries(ids);
     const odd = entries.find(([, id]) => !Number.isInteger(id));
     if (odd) wrong(`the id of ${quoted(odd[0])} isn't an integer: ${quoted(odd[1])}`);
@@ -420,17 +420,17 @@ class Directory {
       if (symbols.has(id)) wrong(`${quoted(symbols.get(id))} and ${quoted(symbol)} have the same id, ${id}`);
       symbols.set(id, symbol);
     }
-    if (!entries.every(([symbol]) => symbol.isWellFormed())) wrong("a token holds half of a surrogate pair, which is no text");
+    if (!entries.every(([symbol]) => symbol.isWellFormed())) wrong("a token has half of a surrogate pair, which isn't text");
     return new Map(entries);
   }
 
   #merges(merges, vocab, wrong) {
-    if (!Array.isArray(merges)) wrong(`merges must be a list; it is ${quoted(merges)}`);
+    if (!Array.isArray(merges)) wrong(`merges must be a list; got ${quoted(merges)}`);
     return merges.map((merge, n) => {
       const pair = typeof merge === "string" ? merge.split(" ") : merge;
       const isOne = Array.isArray(pair) && pair.length === 2 && [...pair, pair.join("")].every((symbol) => vocab.has(symbol));
       if (!isOne)
-        wrong(`merge ${n + 1} must be of two tokens that make a third one; ${quoted(Array.isArray(pair) ? pair.join(" ") : merge)} is not`);
+        wrong(`merge ${n + 1} must be two tokens whose concatenation is a third; got ${quoted(Array.isArray(pair) ? pair.join(" ") : merge)}`);
       return pair;
     });
   }
@@ -440,10 +440,10 @@ class Directory {
     for (const symbol of new Set([...older.vocab.keys(), ...vocab.keys()])) {
       const [one, other] = [vocab.get(symbol) ?? names.get(symbol), older.vocab.get(symbol) ?? names.get(symbol)];
       if (one !== other)
-        refuse(`the id of ${quoted(symbol)} is ${quoted(one)} in tokenizer.json and ${quoted(other)} in the older files (None: not there)`);
+        refuse(`the id of ${quoted(symbol)} is ${quoted(one)} in tokenizer.json and ${quoted(other)} in the older files (None: missing)`);
     }
     for (let n = 0; n < Math.max(merges.length, older.merges.length); n++)
-      if (merges[n]?.join(" ") !== older.merges[n]?.join(" ")) refuse(`merge ${n + 1} is not the same in tokenizer.json and in merges.txt`);
+      if (merges[n]?.join(" ") !== older.merges[n]?.join(" ")) refuse(`merge ${n + 1} differs between tokenizer.json and merges.txt`);
   }
 
   /** The tokens that the files call special, by what they call them. */
@@ -461,13 +461,13 @@ class Directory {
   #specialToken(given, name) {
     const token = typeof given === "string" ? { content: given } : given;
     if (!isObject(token) || typeof token.content !== "string" || !token.content.isWellFormed())
-      refuse(`${name} must be a text, or have a content; it is ${quoted(given)}`);
+      refuse(`${name} must be a text or have a content; got ${quoted(given)}`);
     const { id, ...rest } = token;
     return { ...rest, special: true };
   }
 
-  /** Added tokens that are told outside of tokenizer.json. */
-  async #toldApart({ added_tokens_decoder: decoder = null }, named) {
+  /** Added tokens in files other than tokenizer.json. */
+  async #moreAddedTokens({ added_tokens_decoder: decoder = null }, named) {
     if (decoder !== null && !(isObject(decoder) && Object.entries(decoder).every(([id, token]) => /^\d+$/.test(id) && isObject(token))))
       refuse(`added_tokens_decoder can't be read: ${quoted(decoder)}`);
     const tokens =
@@ -478,7 +478,7 @@ class Directory {
           })
         : Object.entries(decoder).map(([id, token]) => ({ ...token, id: Number(id) }));
     const wrong = tokens.find((token) => !this.#isAdded(token));
-    if (wrong) refuse(`an added token must have an id and a text: ${quoted(wrong)}`);
+    if (wrong) refuse(`an added token must have an id and text; got ${quoted(wrong)}`);
     return tokens.sort((a, b) => a.id - b.id);
   }
 
@@ -493,7 +493,7 @@ class Directory {
       next = Math.max(next, id + 1);
       if ((token.id ?? id) !== id)
         refuse(
-          `the added token ${quoted(token.content)} has id ${token.id}, and transformers gives it ${id}: added tokens are numbered after the vocabulary`,
+          `the added token ${quoted(token.content)} has id ${token.id}, but must have ${id}, the next id after the vocabulary`,
         );
       added.set(token.content, { ...token, id });
     };
@@ -527,10 +527,10 @@ class Directory {
     return around;
   }
 
-  #flag(config, name, otherwise) {
+  #flag(config, name, fallback) {
     const value = config[name] ?? null;
-    if (value !== null && typeof value !== "boolean") refuse(`${name} must be true or false; it is ${quoted(value)}`);
-    return value ?? otherwise;
+    if (value !== null && typeof value !== "boolean") refuse(`${name} must be true or false; got ${quoted(value)}`);
+    return value ?? fallback;
   }
 
   /** Whether texts are cut as GPT-2's are, and no more is asked for than the page does. */
@@ -556,7 +556,7 @@ class Directory {
     const [first] = others.map(([symbol]) => symbol).sort();
     if (others.length)
       refuse(
-        `${others.length} tokens are neither a byte, nor made by a merge, nor special; the first is ${quoted(first)}: merges.txt may have been cut off`,
+        `${others.length} tokens are neither bytes nor merged nor special, such as ${quoted(first)}; merges.txt may be truncated`,
       );
   }
 
@@ -598,7 +598,7 @@ class StoredNumbers {
     try {
       return new Float32Array(this.count);
     } catch {
-      return refuse(`the browser has no room for the model's ${grouped(4 * this.count)} bytes of parameters`);
+      return refuse(`not enough memory in the browser for the model's ${grouped(4 * this.count)} bytes of parameters`);
     }
   }
 
@@ -621,8 +621,8 @@ class StoredNumbers {
     for await (const part of this.#partsOf(this.copy)) {
       if (!part.every((x, n) => x === W_E[at + n]))
         refuse(
-          `${this.copy.name} in the directory is not equal to ${name}, though its config ties the two. If the model has an output ` +
-            'matrix of its own, that should say "tie_word_embeddings": false',
+          `${this.copy.name} in the directory differs from ${name}, but the config ties them. If the output ` +
+            'matrix is a separate parameter, set "tie_word_embeddings": false',
         );
       at += part.length;
     }
@@ -632,7 +632,7 @@ class StoredNumbers {
   async *#partsOf({ name, file, dtype, start, end }) {
     for (let from = start; from < end; from += CHUNK) {
       const bytes = await this.directory.bytes(file, from, Math.min(from + CHUNK, end));
-      if (bytes.length !== Math.min(CHUNK, end - from)) refuse(`${file} was changed after it was opened; open it again`);
+      if (bytes.length !== Math.min(CHUNK, end - from)) refuse(`${file} has changed since it was opened. Open it again`);
       const numbers = FLOATS[dtype](bytes.buffer);
       let sum = 0; // 0 times a number is 0, and NaN if the number isn't finite
       for (let n = 0; n < numbers.length; n++) sum += 0 * numbers[n];

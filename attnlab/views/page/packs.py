@@ -6,6 +6,8 @@
 "logits.9"       all logits after position 9, only in a served page
 "way.9", "norms", "columns.blocks.0.mlp.W_1.3.5"
                  for the steps of a token, see `way`
+"stream", "story"
+                 for the picture of the model, see `overview`
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
-from attnlab.views.page import way
+from attnlab.views.page import overview, way
 from attnlab.views.page.prediction import logits_after, positions_of, prediction
 from attnlab.views.shown import Result
 
@@ -48,6 +50,10 @@ def pack(trace: Result, name: str) -> bytes:
             return _joined(way.way(trace, number), name)
     if name == "norms":
         return _joined(way.norms(trace), name)
+    if name == "stream":
+        return _joined(overview.stream(trace), name)
+    if name == "story":
+        return _joined(overview.story(trace), name)
     if found := COLUMNS.fullmatch(name):
         return _joined(way.columns(trace, found[1], int(found[2]), int(found[3])), name)
     raise InvalidValueError(f"unknown pack {quoted(name)}")
@@ -58,6 +64,7 @@ def packs_of_file(trace: Result) -> list[str]:
     return [
         *(f"attention.{layer}" for layer in range(len(trace.blocks))),
         *way.packs_of_way(trace),
+        *overview.packs_of_overview(trace),
         *(f"prediction.{position}" for position in positions_of(trace)),
     ]
 

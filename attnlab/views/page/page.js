@@ -25,6 +25,7 @@ function drawPlaces() {
   for (const heatmap of heatmaps) heatmap.place();
   for (const text of texts) text.draw();
   for (const one of [...allLines, ...allStrips]) one.draw();
+  picture.draw();
 }
 
 /** The first view whose open head has a query, once its numbers are loaded. */
@@ -57,6 +58,8 @@ function tellStrongest() {
     }),
   );
 }
+
+let isHeadChosen = false; // by the reader: the page then opens no other one
 
 let texts, predictions, heatmaps, grids, allLines, allStrips; // one of each for each trace or view
 
@@ -96,7 +99,7 @@ function showHead() {
   showLaid();
   tellLink();
   byId("formula").textContent = `${formulaOf(step)}${editedIn(layer, head, step)}`;
-  for (const grid of grids) grid.mark();
+  for (const grid of [...grids, picture]) grid.mark();
   for (const text of texts) text.draw();
   const bounds = heatmaps.map((heatmap) => heatmap.compute());
   // One scale for both traces, so that their colours compare.
@@ -105,19 +108,21 @@ function showHead() {
   for (const one of [...allLines, ...allStrips]) one.draw();
 }
 
+const jobsInWords = () => ({
+  adjective: say("the deciding adjective"),
+  animal: say("the animal of “it”"),
+  thing: say("the thing of “it”"),
+  previous: say("the previous token"),
+  first: say("the first token"),
+  same: say("earlier occurrences of the token"),
+  induction: say("the token after the last of them"),
+});
+
 /** Show how well the open head does each job, in each text. */
 function tellJobs() {
   const { layer, head } = selection;
   const shown = traces.filter((trace) => !trace.cached && hasHead(trace, layer, head));
-  const words = {
-    adjective: say("the deciding adjective"),
-    animal: say("the animal of “it”"),
-    thing: say("the thing of “it”"),
-    previous: say("the previous token"),
-    first: say("the first token"),
-    same: say("earlier occurrences of the token"),
-    induction: say("the token after the last of them"),
-  };
+  const words = jobsInWords();
   const isOneModel = new Set(traces.map(({ model }) => model)).size === 1;
   const cards = (isOneModel ? shown.slice(0, 1) : shown).flatMap(({ name, card, H }) => {
     const told = Object.entries(card ?? {})
@@ -155,7 +160,7 @@ const heatmapOf = (view) => heatmaps[views.indexOf(view)];
 
 function repaint() {
   choosePalette();
-  for (const grid of grids) grid.maps.forEach(colourMap);
+  for (const grid of [...grids, picture]) grid.maps.forEach(colourMap);
   openHead(selection.layer, selection.head);
   showWay();
 }
@@ -325,11 +330,44 @@ function openTraces(given) {
   heatmaps = views.map(makeHeatmap);
   const ofTraces = views.filter((view) => !view.isDifference);
   [allLines, allStrips] = [ofTraces.map(makeLines), ofTraces.map(makeStrips)];
+  picture = makePicture(views[traces.length - 1]);
   grids = views.map(makeGrid);
+  showStage(null);
   const opened = openHead(selection.layer, selection.head);
   byId("way").ariaBusy = "true";
   openWay(); // last, because its numbers may take longer to load
   return opened;
+}
+
+const DEPTHS = ["look", "lab"];
+
+/** Choose how much the page shows. */
+function setDepth(depth) {
+  selection.depth = depth;
+  document.body.dataset.depth = depth;
+  for (const radio of byId("depth").querySelectorAll("input")) radio.checked = radio.value === depth;
+  if (isLook()) Object.assign(selection, { look: "map", step: "weights" });
+  views.forEach(labelView);
+  showPicture();
+  for (const text of texts) text.layOut();
+  closeArithmetic();
+  openHead(selection.layer, selection.head);
+}
+
+function makeDepths() {
+  const words = { look: say("Look"), lab: say("Lab") };
+  byId("depth").append(...DEPTHS.map((depth) => radioOf("depth", words[depth], () => setDepth(depth), depth)));
+}
+
+/** Open the head that matters most for the last text, once that is known. */
+async function openStory() {
+  const trace = traces.at(-1);
+  const [chapter] = await tellStory(trace);
+  if (traces.at(-1) !== trace) return;
+  picture.draw();
+  if (!chapter || isHeadChosen) return;
+  const query = places.queries.findIndex((place) => place[trace.number] === trace.T - 1);
+  await openHead(chapter.layer, chapter.head, () => select(query));
 }
 
 /** The parts of a selection that this page can show. */
@@ -356,6 +394,8 @@ function followLink(link) {
   for (const name of ["layer", "head", "query", "key"])
     asked[name] = asked[name]?.trim() ? Number(asked[name]) : undefined;
   Object.assign(selection, { key: undefined }, within(asked));
+  isHeadChosen ||= ["layer", "head", "query", "key"].some((name) => asked[name] >= 0);
+  setDepth(DEPTHS.includes(asked.depth) ? asked.depth : selection.depth);
   if (LETTER_SIZES.includes(Number(asked.letters))) setLetters(Number(asked.letters));
   followQuery();
   followWay();
@@ -374,6 +414,7 @@ function tellLink() {
     const link = new URLSearchParams({
       ...{ layer, head, step, query, key, look },
       ...(letters !== 1 && { letters }),
+      ...(!isLook() && { depth: selection.depth }),
       ...linkOfArithmetic(),
       ...linkOfWay(),
       ...linkOfLook(),
@@ -398,10 +439,13 @@ choosePalette();
 makeLooks();
 makeSteps();
 makeSettings();
+makeDepths();
 openTraces(description.traces);
 setLetters(1);
 setTimeout(readAhead, 500);
 if (location.hash) followLink(location.hash);
+else setDepth(selection.depth);
+openStory();
 // The event's URL: the address may have changed since.
 addEventListener("hashchange", ({ newURL }) => followLink(new URL(newURL).hash));
 
@@ -433,6 +477,10 @@ byId("several").addEventListener("click", ({ target }) => {
   target.ariaPressed = String(!isOn);
   if (isOn) laid = [];
   openHead(selection.layer, selection.head);
+});
+byId("up").addEventListener("click", () => {
+  byId("first").scrollIntoView({ behavior: reducesMotion.matches ? "auto" : "smooth" });
+  picture.maps[selection.layer * picture.view.H + selection.head]?.cell.focus({ preventScroll: true });
 });
 byId("smaller-letters").addEventListener("click", () => stepLetters(-1));
 byId("larger-letters").addEventListener("click", () => stepLetters(1));

@@ -30,7 +30,7 @@ from attnlab.support.tables import printable
 from attnlab.views import explanations
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.language import CHINESE, language_of, say, words
-from attnlab.views.page import prediction, way
+from attnlab.views.page import overview, prediction, way
 from attnlab.views.page.packs import COMPRESSED, edited_heads, embedded, pack, packs_of_file
 from attnlab.views.page.translate import equations_script
 from attnlab.views.purposes import purpose
@@ -48,7 +48,8 @@ PRODUCT = "product.wasm"
 COMPUTING = ("arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
 SHOWING = (
     *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
-    *("heatmap.js", "strips.js", "explain.js", "arithmetic.js", "way.js", "page.js"),
+    *("heatmap.js", "strips.js", "explain.js", "arithmetic.js", "way.js", "story.js", "picture.js"),
+    "page.js",
 )
 SCRIPTS = (*COMPUTING, *SHOWING)
 LIVE_SCRIPTS = (*COMPUTING, "server.js", *SHOWING, "change.js", "live.js", "passage.js")
@@ -242,7 +243,7 @@ def estimated_size(traces: Sequence[Result]) -> int:
                 floats += sum(T * (trace.config.d_head if n == "context" else Tk) for n in names)
         positions = min(T, prediction.POSITIONS)
         floats += positions * prediction.NUMBERS
-        floats += way.floats_of_packs(trace)
+        floats += way.floats_of_packs(trace) + overview.floats_of_overview(trace)
         size += int(floats * 4 * COMPRESSED * 4 / 3)  # base64 has 4 letters for 3 bytes
         tokens = min(trace.config.vocab_size, positions * prediction.TOKENS)
         size += tokens * prediction.LETTERS

@@ -37,14 +37,14 @@ def playground(
     size = 4 * sum(math.prod(shape) for _, shape in shapes)
     if size > MOST_BYTES:
         raise InvalidValueError(
-            f"a page can't hold the model's {size:,} bytes of parameters: {MOST_BYTES:,} at most; "
-            "attnlab explore shows any model"
+            f"the model has {size:,} bytes of parameters, and a page holds at most "
+            f"{MOST_BYTES:,}. Use attnlab explore for larger models"
         )
     with np.errstate(over="ignore"):
         numbers = np.concatenate([np.ravel(parameters[path]) for path in parameters], dtype="<f4")
     if not np.isfinite(numbers).all():
         raise InvalidValueError(
-            "the parameters hold NaN or numbers that float32 can't hold, as which a page has them"
+            "the parameters hold NaN or numbers too large for float32, which a page uses"
         )
     described = description_of(trace, language)
     names: tuple[str, ...] = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
@@ -57,7 +57,7 @@ def playground(
         "rules": rules,
         "most_tokens": TOKENS,
     }
-    described["prediction"]["tokens"] = []  # which the page knows
+    described["prediction"]["tokens"] = []  # the page has the vocabulary
     text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
     known = {"ids": trace.tokens.ids.tolist(), "text": text, "ablated": []}
     known["notes"] = notes_on(trace.tokens, language)

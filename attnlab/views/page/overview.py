@@ -1,0 +1,96 @@
+"""What the picture of the whole model shows beyond attention's packs.
+
+"stream"    the norms of each token's rows in the residual stream, and of what MLPs add to it
+"story"     what ablating the heads that matter does to the most probable next tokens
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from attnlab.equations import AnyArray, Array, softmax
+from attnlab.views.page import way
+from attnlab.views.page.prediction import logits_after
+from attnlab.views.shown import Result
+
+# The most probable next tokens whose probabilities are compared.
+COMPARED = 5
+
+# Multiplications that may be spent on ablating heads, and the fewest heads that are ablated: all of
+# a small model, otherwise those with the largest direct attribution.
+WORK = 9_000_000_000
+FEWEST = 2
+
+
+def packs_of_overview(trace: Result) -> list[str]:
+    """The names of these packs in a file; ablation needs the parameters."""
+    return ["stream"] if way.missing(trace) else ["stream", "story"]
+
+
+def floats_of_overview(trace: Result) -> int:
+    """The size of `packs_of_overview` in numbers, without computing them."""
+    of_stream = (1 + 3 * len(trace.blocks)) * len(trace.tokens)
+    compared = min(COMPARED, int(trace.config.vocab_size))
+    return of_stream + 1 + 2 * compared + _count_of_ablated(trace) * (4 + compared)
+
+
+def stream(trace: Result) -> Iterator[AnyArray]:
+    """The pack "stream": (1 + 3 L, T) norms.
+
+    Of the embedding; of each block's mid, of what its MLP adds, and of its output.
+    """
+    fork = trace.fork()
+    yield np.linalg.norm(fork.embedding, axis=-1)
+    for block in fork.blocks:
+        for rows in (block.mid, block.output - block.mid, block.output):
+            yield np.linalg.norm(rows, axis=-1)
+
+
+def story(trace: Result) -> Iterator[AnyArray]:
+    """The pack "story", after the last token.
+
+    How many next tokens are compared, their ids, the most probable first, and their
+    probabilities; then for each ablated head: layer, head, the key that the last token attends to
+    most, its weight, and the same tokens' probabilities without the head, whose context is 0.
+    """
+    trace = trace.fork()
+    probabilities = _probabilities(trace)
+    ids = np.argsort(-probabilities, kind="stable")[:COMPARED]
+    yield from (np.array([ids.size]), ids, probabilities[ids])
+    for layer, head in _candidates(trace, probabilities):
+        weights = trace.blocks[layer].attention.heads[head].weights[-1]
+        ablated = trace.edited({f"blocks.{layer}.attention.heads.{head}.context": 0})
+        key = weights.argmax()
+        yield np.array([layer, head, key, weights[key]])
+        yield _probabilities(ablated)[ids]
+
+
+def _probabilities(trace: Result) -> AnyArray:
+    """After the last token, float64."""
+    logits: AnyArray = logits_after(trace, len(trace.tokens) - 1)
+    return softmax(logits)
+
+
+def _count_of_ablated(trace: Result) -> int:
+    config = trace.config
+    of_one: int = 12 * len(trace.tokens) * config.n_layer * config.n_embd**2
+    return min(max(FEWEST, WORK // of_one), int(config.n_layer * config.n_head))
+
+
+def _candidates(trace: Result, probabilities: AnyArray) -> list[tuple[int, int]]:
+    """The heads to ablate, in order.
+
+    What a head writes at the last token is measured along the gradient of the most probable
+    token's log probability, with the last LayerNorm's scale held.
+    """
+    w = trace.W_U[:, probabilities.argmax()] - trace.W_U @ probabilities
+    u = trace.gain * w
+    u = u - u.mean()
+    written: list[Array] = []
+    for block in trace.blocks:
+        written += [head.context[-1] @ (head.W_O @ u) for head in block.attention.heads]
+    largest = np.argsort(-np.abs(written), kind="stable")[: _count_of_ablated(trace)]
+    H = trace.config.n_head
+    return [divmod(int(n), H) for n in np.sort(largest)]
