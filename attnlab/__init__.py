@@ -40,7 +40,9 @@ from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Token, Tokens
 
 if _typing.TYPE_CHECKING:
+    from attnlab.analysis.edges import edges
     from attnlab.analysis.patching import attribution_patch, patch
+    from attnlab.analysis.paths import path_patch
     from attnlab.checking import check, compare
     from attnlab.corpus import atlas, open_atlas
     from attnlab.model.generation import Generation, GenerationStep
@@ -56,8 +58,10 @@ _LATE = {
     "attribution_patch": "attnlab.analysis.patching",
     "check": "attnlab.checking",
     "compare": "attnlab.checking",
+    "edges": "attnlab.analysis.edges",
     "open_atlas": "attnlab.corpus",
     "patch": "attnlab.analysis.patching",
+    "path_patch": "attnlab.analysis.paths",
     "train": "attnlab.training",
 }
 
@@ -92,6 +96,7 @@ __all__ = [
     "check",
     "compare",
     "cross_attention",
+    "edges",
     "errors",
     "gelu",
     "layer_norm",
@@ -102,6 +107,7 @@ __all__ = [
     "open_atlas",
     "open_trace",
     "patch",
+    "path_patch",
     "self_attention",
     "softmax",
     "split_heads",

@@ -35,9 +35,9 @@ PICTURES = ("arrows", "curves", "heatmap", "plane", "points")
 
 CHANGED = "You changed the input: the published figures are for\n"
 
-# Ways to change a chapter, by what is changed: whether that is the input of published figures, and
-# what is replaced by what.
-Changes = dict[str, tuple[bool, dict[str, str]]]
+# Ways to change a chapter, by what is changed: what is replaced by what. What changes the input
+# of published figures is in OF_FIGURES.
+Changes = dict[str, dict[str, str]]
 
 # By a chapter's number: so that it takes no time where what it says is not what is tested.
 FASTER = {
@@ -98,8 +98,8 @@ def as_it_is(number: str) -> Chapter:
     return run(number, {})
 
 
-def holds(number: str, told: bool, changes: dict[str, str]) -> None:
-    """A changed chapter runs on, and says that published figures are for another input if so."""
+def holds(number: str, changes: dict[str, str], told: bool = False) -> None:
+    """A changed chapter runs on, and says it if published figures are for another input."""
     chapter = run(number, FASTER.get(number, {}) | changes, draws=True)
     assert len(chapter.printed.splitlines()) > 20
     assert (CHANGED in chapter.printed) == told

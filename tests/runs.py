@@ -39,12 +39,12 @@ def every_step(result: Result) -> Iterator[tuple[Result, str]]:
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths of all steps that an equation computes from now on, in any run."""
     paths: list[str] = []
-    made = Run._made
+    made = Run._evaluate
 
     def told(run: Run, path: str, node: Node) -> Any:
         if node.step.equation not in (None, same) and not node.step.view and not node.whole:
             paths.append(path)
         return made(run, path, node)
 
-    monkeypatch.setattr(Run, "_made", told)
+    monkeypatch.setattr(Run, "_evaluate", told)
     return paths

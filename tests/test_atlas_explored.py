@@ -143,7 +143,7 @@ def test_who_may_see_it(explorer: Explorer) -> None:
     assert answer(explorer, "GET", path, authorization=None)[0] == 200
     status, headers, content = answer(explorer, "GET", "/atlas?token=other", authorization=None)
     assert (status, headers["content-type"]) == (403, "text/html; charset=utf-8")
-    assert b"<p>This link is not of this explorer: open the one that it told when" in content
+    assert b"<p>Invalid token. Open the link that the explorer printed when it started" in content
     assert headers["content-security-policy"].startswith("default-src 'none'; ")
     assert answer(explorer, "GET", "/atlas")[0] == 403  # its links bear the token of its own
     assert answer(explorer, "GET", path, host="example.com")[0] == 403

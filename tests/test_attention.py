@@ -296,29 +296,29 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
         (lambda: attention(E5, E7, E5), r"columns.*\(5, 2\).*\(5, 3\)"),
         (lambda: attention(E5, E5, E6), r"rows.*\(5, 2\).*\(6, 2\)"),
         (lambda: attention([1.0], E5, E5), "matrices"),
-        (lambda: attention(np.ones((0, 2)), E5, E5), "not empty"),
+        (lambda: attention(np.ones((0, 2)), E5, E5), "non-empty"),
         (lambda: attention(np.ones((2, 5, 2)), np.ones((3, 5, 2)), E5), "leading axes"),
         (lambda: attention(E5, E5, E5, np.ones((5, 5))), "boolean.*float64"),
         (lambda: attention(E5, E5, E5, np.ones((5, 4), bool)), r"\(5, 5\).*\(5, 4\)"),
         (lambda: attention(E5, E5, E5, np.ones((2, 5, 5), bool)), r"\(5, 5\).*\(2, 5, 5\)"),
-        (lambda: attention(E5, E5, E5, np.arange(25).reshape(5, 5) >= 5), "query 0 no key"),
+        (lambda: attention(E5, E5, E5, np.arange(25).reshape(5, 5) >= 5), "all keys from query 0"),
         (lambda: attention(E5, E5, E5, dropout=1.0), r"\[0, 1\)"),
         (lambda: attention(E5, E5, E5, dropout=-0.1), r"\[0, 1\)"),
         (lambda: attention(E5 * np.nan, E5, E5).weights, "NaN"),
         (lambda: attention(E5, E5, E5, "causal"), "causal_mask"),
-        (lambda: attention(E5, E5, E5, [[True], [True, False]]), "a mask isn.t an array"),
+        (lambda: attention(E5, E5, E5, [[True], [True, False]]), "mask isn.t an array"),
         (lambda: attention(E5, E5, E5 * np.nan), "V holds NaN"),
         (lambda: attention(np.ones((5, 2), np.longdouble), E5, E5), "64 bits"),
         (lambda: causal_mask(2, -1), "cached.*-1"),
         (lambda: attention(E5, E5, E5, dropout="0.1"), r"\[0, 1\).*'0.1'"),
         (lambda: attention(E5, E5, E5, dropout=0.5, rng="seed"), "seed"),
         (lambda: attention(E5, E5, E5, dropout=0.5, rng=-1), "non-negative"),
-        (lambda: self_attention([1.0, 2.0], E5[:2], E5[:2], E5[:2]), "X must be a matrix"),
-        (lambda: self_attention(E5, None, E5[:2], E5[:2]), "W_Q"),
         (
-            lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], None, n_head=1),
-            "W_O",
+            lambda: self_attention([1.0, 2.0], E5[:2], E5[:2], E5[:2]),
+            "X must be a non-empty matrix",
         ),
+        (lambda: self_attention(E5, None, E5[:2], E5[:2]), "W_Q"),
+        (lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], None, n_head=1), "W_O"),
         (lambda: split_heads([1.0], 1), "splitting"),
         (lambda: split_heads([[1, 2]], 0), "0 heads"),
         (lambda: merge_heads([[1.0]]), "merging"),
@@ -329,14 +329,8 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
             lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], np.ones((3, 2)), n_head=1),
             r"W_O.*\(3, 2\)",
         ),
-        (
-            lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], E5[:2], n_head=0),
-            "n_head.*0",
-        ),
-        (
-            lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], E5[:2], n_head=3),
-            "3 heads",
-        ),
+        (lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], E5[:2], n_head=0), "n_head.*0"),
+        (lambda: multi_head_attention(E5, E5[:2], E5[:2], E5[:2], E5[:2], n_head=3), "3 heads"),
         (
             lambda: multi_head_attention(E5, E5[:2], E5[:2], E7[:2], E7[:3], n_head=2),
             "3 columns.*2 heads",
@@ -487,5 +481,5 @@ class Contrary:
 
 
 def test_a_mask_of_which_no_array_can_be_made() -> None:
-    with pytest.raises(AttnlabError, match="a mask isn't an array of numbers: 'no array'"):
+    with pytest.raises(AttnlabError, match="mask isn't an array of numbers: 'no array'"):
         attention(random(3, 4), random(3, 4), random(3, 4), mask=Contrary())

@@ -10,12 +10,13 @@ import pytest
 from conftest import MODELS, REFERENCE
 from runs import kept
 from student import KNOWN, OTHERS, steps_of
+from test_model import Tensor
 from torch_student import MISTAKES as HALF_MISTAKES
 from torch_student import steps_in_half
 
 import attnlab
 from attnlab import GPT2, check
-from attnlab.checking.mistakes import MISTAKES, since
+from attnlab.checking.mistakes import MISTAKES, cache_mistakes
 from attnlab.checking.replaced import with_equations
 from attnlab.checking.verdict import Verdict
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError
@@ -86,7 +87,7 @@ def test_what_is_right_agrees_at_every_step(name: str, dtype: str, students: str
 
 
 def test_the_student_can_make_every_mistake_in_the_table() -> None:
-    formulas = {mistake.formula for mistake in (*MISTAKES, *since(8))}
+    formulas = {mistake.formula for mistake in (*MISTAKES, *cache_mistakes(8))}
     assert {formula.format(since=8) for formula in KNOWN.values()} <= formulas
     assert len(KNOWN) >= 90
     assert len(OTHERS) >= 10
@@ -195,7 +196,7 @@ def test_what_is_not_known_is_not_named(pocket: GPT2, mistake: str) -> None:
         assert not verdict.agrees
         assert verdict.mistakes == ()
         assert verdict.cells
-        assert "No known mistake makes your " in repr(verdict)
+        assert "No known mistake produces your " in repr(verdict)
 
 
 @pytest.mark.parametrize("mistake", some(OTHERS))
@@ -281,7 +282,7 @@ def test_a_token_in_front_of_the_text(odd: GPT2) -> None:
     verdict = check(steps, trace)
     assert formulas(verdict) == [name]
     assert not any(stage.agrees for stage in verdict.stages)
-    assert verdict.stages[0].place == "one token more"
+    assert verdict.stages[0].place == "one extra token"
     assert verdict.stages[0].shape == (len(trace.ids) + 1, 35)
     for given in (
         {"logits": steps["logits"][1:]},
@@ -292,7 +293,7 @@ def test_a_token_in_front_of_the_text(odd: GPT2) -> None:
     longer = {"embedding": np.zeros(steps["embedding"].shape)}
     full = odd.trace(np.arange(17))  # as many as there are positions
     for given, of in ((mixed, trace), (longer, trace), ({"embedding": np.zeros((18, 35))}, full)):
-        with pytest.raises(InvalidValueError, match="your embedding has shape"):
+        with pytest.raises(InvalidValueError, match="your embedding must have shape"):
             check(given, of)
 
 
@@ -320,7 +321,7 @@ def test_two_mistakes_are_both_named(odd: GPT2, pair: tuple[str, str]) -> None:
         named = [*formulas(verdict), *(one.formula for more in verdict.further for one in more)]
         assert sorted(named) == sorted(KNOWN[name] for name in pair)
         assert verdict.unexplained == ()
-        assert "2 mistakes together make exactly your " in repr(verdict)
+        assert "2 mistakes together produce exactly your " in repr(verdict)
 
 
 def test_a_mistake_beside_one_that_is_not_known_is_named(odd: GPT2) -> None:
@@ -329,7 +330,7 @@ def test_a_mistake_beside_one_that_is_not_known_is_named(odd: GPT2) -> None:
     verdict = check({path: x for path, x in steps.items() if "blocks.0." in path}, trace)
     assert formulas(verdict) == [KNOWN["scale_D"]]
     assert verdict.unexplained[0] == "blocks.0.attention.output"
-    assert "It is not all: blocks.0.attention.output, " in repr(verdict)
+    assert "There is more: blocks.0.attention.output, " in repr(verdict)
     del steps["blocks.0.attention.scores"]
     in_attention = check(of_layer(steps), trace.blocks[0].attention)
     assert formulas(in_attention) == [KNOWN["scale_D"]]
@@ -397,7 +398,7 @@ def test_two_that_make_the_same_numbers_are_both_told(odd: GPT2) -> None:
     given = {"blocks.0.attention.weights": steps["blocks.0.attention.weights"]}
     verdict = check(given, trace)  # to which b_K does not matter
     assert formulas(verdict) == ["Q = X W_Q", "QKV = X W_QKV"]
-    assert "Each of these makes exactly your blocks.0.attention.weights:" in repr(verdict)
+    assert "Each of these produces exactly your blocks.0.attention.weights:" in repr(verdict)
 
 
 def test_what_float32_on_the_way_would_explain_is_told(odd: GPT2) -> None:
@@ -406,7 +407,7 @@ def test_what_float32_on_the_way_would_explain_is_told(odd: GPT2) -> None:
     activated = attnlab.gelu(hidden)
     verdict = check({"blocks.0.mlp.activated": activated}, trace)
     assert not verdict.agrees
-    assert "Rounding to float32 on the way would explain as much." in repr(verdict)
+    assert "Rounding to float32 would explain the differences." in repr(verdict)
     assert check({"blocks.0.mlp.hidden": hidden}, trace).agrees  # that it is float32 can be seen
     both = {"blocks.0.mlp.hidden": hidden.astype("float32"), "blocks.0.mlp.activated": activated}
     assert check(both, trace).agrees  # what was float32 once does not become better
@@ -453,29 +454,6 @@ def test_the_hint_has_the_models_sizes(odd: GPT2) -> None:
         assert not {*"{}"} & {*mistake.hint.format(**sizes)}
 
 
-class Tensor:
-    """What of PyTorch's tensors is asked for."""
-
-    def __init__(self, array: Any, dtype: str = "torch.float32") -> None:
-        self.array, self.dtype, self.ready = array, dtype, 0
-
-    def detach(self) -> "Tensor":
-        self.ready += 1
-        return self
-
-    def cpu(self) -> "Tensor":
-        self.ready += 1
-        return self
-
-    def float(self) -> "Tensor":
-        return Tensor(self.array.astype("float32")).detach().cpu()
-
-    def __array__(self, *settings: Any, **named: Any) -> Any:
-        if self.ready < 2 or self.dtype == "torch.bfloat16":
-            raise TypeError(f"can't convert {self.dtype} to numpy")
-        return np.asarray(self.array)
-
-
 def test_layouts_and_kinds_of_arrays(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd")[:7])  # so that T, and not H, is as large as Dh
     attention = trace.blocks[0].attention
@@ -488,8 +466,8 @@ def test_layouts_and_kinds_of_arrays(odd: GPT2) -> None:
         np.moveaxis(Q, 0, -1),
         Q.tolist(),
         Q.astype("float32"),
-        Tensor(Q.astype("float32")),
-        Tensor(Q.astype("float32"), "torch.bfloat16"),
+        Tensor(Q.astype("float32"), gradients=True, device="cuda:0"),
+        Tensor(Q.astype("float32"), "bfloat16", gradients=True),
     ):
         assert check({"Q": mine}, attention).agrees
     short = odd.trace(ids_of("odd")[:5]).blocks[0].attention  # T = H
@@ -675,7 +653,7 @@ def test_a_trace_from_a_file(pocket: GPT2, tmp_path: Path) -> None:
     verdict = check({"scores": right.raw_scores, "weights": given["weights"]}, attention)
     assert formulas(verdict) == [KNOWN["no_scale"]]
     assert verdict.unexplained == ("weights",)
-    with pytest.raises(InvalidValueError, match="this trace is from a file"):
+    with pytest.raises(InvalidValueError, match="which a trace from a file"):
         check({"W_O": np.zeros((128, 128))}, attention)
 
 
@@ -747,11 +725,11 @@ def test_nothing_is_left_behind(odd: GPT2) -> None:
 REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
     "no mapping": (
         [1, 2],
-        "a dict of steps' names and arrays, .* got \\[1, 2\\]",
+        "a dict of arrays by the names of steps, .* got \\[1, 2\\]",
         InvalidTypeError,
     ),
-    "an array": (np.ones(3), "a dict of steps' names", InvalidTypeError),
-    "empty": ({}, "there is nothing to check", InvalidValueError),
+    "an array": (np.ones(3), "a dict of arrays by the names", InvalidTypeError),
+    "empty": ({}, "nothing to check", InvalidValueError),
     "no name": ({3: 1.0}, "path must be a str, .* got 3", InvalidTypeError),
     "a typo": (
         {"blocks.1.attention.wieghts": 1.0},
@@ -778,20 +756,28 @@ REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
         "TransformerLens's pattern is blocks\\[l\\].attention.weights here",
         InvalidValueError,
     ),
-    "no numbers": ({"activation": 1.0}, "has no numbers for activation", InvalidValueError),
+    "no numbers": (
+        {"activation": 1.0},
+        "activation of .* isn.t an array of numbers",
+        InvalidValueError,
+    ),
     "a shape": (
         {"logits": np.ones((11, 5))},
-        "your logits has shape \\(11, 5\\); here it is \\(11, 263\\), T vocab",
+        "your logits must have shape \\(11, 263\\), T vocab; got \\(11, 5\\)",
         InvalidValueError,
     ),
     "a huge one": (
         {"logits": np.broadcast_to(1.0, (10**9, 10**6))},
-        "your logits has shape \\(1000000000, 1000000\\)",
+        "your logits must have shape .*; got \\(1000000000, 1000000\\)",
         InvalidValueError,
     ),
-    "empty arrays": ({"logits": np.ones((0, 263))}, "has shape \\(0, 263\\)", InvalidValueError),
-    "one number": ({"embedding": 3.0}, "your embedding has shape \\(1,\\)", InvalidValueError),
-    "ragged": ({"embedding": [[1.0], [1.0, 2.0]]}, "isn't an array of numbers", InvalidValueError),
+    "empty arrays": ({"logits": np.ones((0, 263))}, "; got \\(0, 263\\)", InvalidValueError),
+    "one number": (
+        {"embedding": 3.0},
+        "your embedding must have shape .*; got \\(1,\\)",
+        InvalidValueError,
+    ),
+    "ragged": ({"embedding": [[1.0], [1.0, 2.0]]}, "isn.t an array of numbers", InvalidValueError),
     "complex": (
         {"embedding": np.ones((11, 35), complex)},
         "must have a real dtype of at most 64 bits; got dtype complex128",
@@ -802,7 +788,7 @@ REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
     "integers beyond 64 bits": ({"embedding": [[10**400]]}, "real dtype", InvalidTypeError),
     "NaN": (
         {"embedding": np.where(np.arange(35) == 3, np.nan, np.ones((11, 35)))},
-        "your embedding holds NaN, first at \\(0, 3\\). Softmax makes NaN of what is all -inf",
+        "your embedding holds NaN, first at \\(0, 3\\). The softmax of only -inf is NaN",
         InvalidValueError,
     ),
 }
@@ -816,10 +802,10 @@ def test_what_can_not_be_checked(odd: GPT2, case: str) -> None:
 
 
 def test_what_it_can_not_be_checked_against(odd: GPT2) -> None:
-    with pytest.raises(InvalidTypeError, match=r"against a trace or a part of one, .* got 'x'"):
+    with pytest.raises(InvalidTypeError, match=r"a trace or a part of one, .* got 'x'"):
         check({"weights": 1.0}, "x")  # type: ignore[arg-type]
     step = odd.generate([1, 2], 2, temperature=0, trace=True).steps[-1]
-    with pytest.raises(InvalidValueError, match="is one step of generation"):
+    with pytest.raises(InvalidValueError, match="is a step of generation"):
         check({"logits": 1.0}, step.trace)
     with pytest.raises(InvalidValueError, match="'X' isn't a step of Attention"):
         check({"X": 1.0}, attnlab.attention([[1.0]], [[1.0]], [[1.0]]))

@@ -12,7 +12,7 @@ from runs import kept
 
 import attnlab
 from attnlab import GPT2, GPT2Config, Tokenizer, compare
-from attnlab.checking.comparison import MARGIN, PUSH, Stage, allowed, distance
+from attnlab.checking.comparison import MARGIN, PERTURBATION, Stage, allowed, distance
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError
 from attnlab.forward.parameters import ParameterVector, parameter_count, parameter_shapes
 
@@ -94,7 +94,7 @@ def test_sums_that_cancel_are_allowed_what_they_lose() -> None:
 
 
 def test_a_row_in_which_pushes_cancelled_is_allowed_what_most_are() -> None:
-    value, by = np.full((3, 2), 7.0), PUSH * np.array([[0], [1], [3]])
+    value, by = np.full((3, 2), 7.0), PERTURBATION * np.array([[0], [1], [3]])
     within = allowed(value, [value * (1 + by), value * (1 - by)], 2.0**-23)
     np.testing.assert_allclose(within, MARGIN * 2.0**-23 * 7 * (1 + np.array([[1], [1], [3]])))
 
@@ -206,7 +206,7 @@ def test_other_tokens_are_told(pocket: GPT2) -> None:
     ids = pocket.trace(TEXT).ids
     other = np.where(np.arange(len(ids)) == 3, 7, ids)
     differences = compare(pocket.trace(ids), pocket.trace(other))
-    assert differences.note == "Their tokens are not the same at 3."
+    assert differences.note == "Their tokens differ at 3."
     assert differences.note in repr(differences)
     assert differences.stages[0].place.startswith("position 3 ")
     assert compare(pocket.trace(ids), pocket.trace(ids)).note == ""
@@ -240,7 +240,7 @@ def test_heads_of_two_models_are_ranked_by_how_much_they_changed(pocket: GPT2) -
         assert found.changes[layer, head] == pytest.approx(moved, abs=1e-7)
     assert found.changes[0].max() == 0
     lines = repr(found).splitlines()
-    assert lines[2] == "Two models, which differ from blocks.1.attention.Q on."
+    assert lines[2] == "Two models that differ from blocks.1.attention.Q on."
     assert lines[5].split() == ["1", "2", f"{found.changes[1, 2]:.3f}"]
 
     edited = compare(a, a.edited({"blocks.0.attention.heads.1.context": 0}))
@@ -330,12 +330,12 @@ def test_nothing_is_left_behind(pocket: GPT2) -> None:
 def test_what_can_not_be_compared(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     cases = {
-        "two results of one kind": (trace, trace.head(0, 0)),
-        "two traces, or parts of them; got 'x'": (trace, "x"),
+        "a and b must be of one type": (trace, trace.head(0, 0)),
+        "two traces or parts of traces; got 'x'": (trace, "x"),
         "got None": (None, trace),
         r"of 8 tokens .* scores \(4, 8, 8\), and Trace of 2": (trace, pocket.trace("The dog")),
         "through 3 blocks": (trace, GPT2.from_pretrained(REFERENCE / "odd").trace(np.arange(12))),
-        "is one step of generation": (trace, steps_of_generation(pocket)[-1].trace),
+        "is a step of generation": (trace, steps_of_generation(pocket)[-1].trace),
     }
     for message, (a, b) in cases.items():
         with pytest.raises(AttnlabError, match=message) as caught:
@@ -344,7 +344,7 @@ def test_what_can_not_be_compared(pocket: GPT2) -> None:
     wide, wider = (
         random_model("float32", n_embd=n, n_layer=1, n_head=2).trace([1, 2]) for n in (8, 12)
     )
-    with pytest.raises(InvalidValueError, match=r"\(2, 8\) in one and \(2, 12\) in the other"):
+    with pytest.raises(InvalidValueError, match=r"same shape in both; got \(2, 8\) and \(2, 12\)"):
         compare(wide, wider)
 
 

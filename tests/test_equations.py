@@ -1,4 +1,4 @@
-"""The page of equations composed by hand is the trace; each fast form is its equation."""
+"""Each step of a trace is its equation on the page, and so is each fast form."""
 
 import inspect
 import itertools
@@ -14,157 +14,52 @@ from attnlab import (
     GPT2,
     ForwardPass,
     GPT2Config,
-    Parameters,
+    at,
     attention,
     causal_mask,
     cross_attention,
     equations,
     fast,
     multi_head_attention,
+    needs,
     self_attention,
 )
-from attnlab.equations import Activation, Array, Ids, Mask
+from attnlab.equations import Array, Mask
+from attnlab.forward.attention import Head
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.steps import Result
 
 TOLERANCE = {np.float32: 2e-6, np.float64: 1e-14}
 
 
-def gpt2_by_hand(ids: Ids, parameters: Parameters) -> dict[str, Any]:
-    """The forward pass: the page's functions one after the other, every step by its path.
-
-    What GPT-2's relatives do otherwise is in three places: activation, scale, and W_U.
-    """
-    config = parameters.config
-    H, epsilon, T = config.n_head, config.layer_norm_epsilon, len(ids)
-    W_E, W_P = parameters["W_E"], parameters["W_P"]
-    steps: dict[str, Any] = {"ids": ids, "positions": np.arange(T), "mask": np.tri(T, dtype=bool)}
-    steps |= {"n_head": H, "epsilon": epsilon, "cached": 0, "W_E": W_E, "W_P": W_P}
-
-    token_embedding = equations.token_embedding(ids, W_E)
-    position_embedding = equations.position_embedding(np.arange(T), W_P)
-    stream = equations.embedding(token_embedding, position_embedding, None)
-    steps |= {"token_embedding": token_embedding, "position_embedding": position_embedding}
-    activation, by_root = config.activation.function, config.scale_attn_weights
-    steps |= {"embedding": stream, "activation": activation, "by_root": by_root}
-
-    for layer in range(config.n_layer):
-        block = f"blocks.{layer}."
-        names = [name.removeprefix(block) for name in parameters if name.startswith(block)]
-        p = {name: parameters[f"{block}{name}"] for name in names}
-        number = layer + 1 if config.scale_attn_by_inverse_layer_idx else None
-        scaled = (by_root, number)
-        attention = attention_by_hand(stream, p, H, epsilon, steps["mask"], scaled)
-        mid = equations.residual(stream, attention["output"], None)
-        mlp = mlp_by_hand(mid, p, epsilon, activation)
-        output = equations.residual(mid, mlp["output"], None)
-        steps |= {f"{block}input": stream, f"{block}mid": mid, f"{block}output": output}
-        steps |= {f"{block}attention.{name}": value for name, value in attention.items()}
-        steps |= {f"{block}mlp.{name}": value for name, value in mlp.items()}
-        stream = output
-
-    gain, bias = parameters["gain"], parameters["bias"]
-    final = equations.layer_norm(stream, gain, bias, epsilon)
-    W_U = equations.W_U(W_E) if config.tie_word_embeddings else parameters["W_U"]
-    steps |= {"gain": gain, "bias": bias, "final": final, "W_U": W_U}
-    steps["logits"] = equations.logits(final, W_U)
-    steps["next_logits"] = equations.next_logits(final, W_U)
-    return steps
-
-
-def attention_by_hand(
-    residual: Array,
-    p: dict[str, Array],
-    H: int,
-    epsilon: float,
-    mask: Mask,
-    scaled: tuple[bool, int | None],
-) -> dict[str, Any]:
-    gain, bias, W_QKV, b_QKV, W_O, b_O = (
-        p[f"attention.{name}"] for name in ("gain", "bias", "W_QKV", "b_QKV", "W_O", "b_O")
-    )
-    W_Q, W_K, W_V = equations.W_Q(W_QKV), equations.W_K(W_QKV), equations.W_V(W_QKV)
-    b_Q, b_K, b_V = equations.W_Q(b_QKV), equations.W_K(b_QKV), equations.W_V(b_QKV)
-    X = memory = equations.layer_norm(residual, gain, bias, epsilon)
-    QKV = equations.affine(X, W_QKV, b_QKV)
-    Q, K, V = equations.Q(QKV, H), equations.K(QKV, H, None), equations.V(QKV, H, None)
-    scale, layer_number = equations.scale_of_layer(K, *scaled), scaled[1]
-    chain = chain_by_hand(Q, K, V, mask, scale)
-    concat = equations.concat(chain["context"])
-    output = equations.affine(concat, W_O, b_O)
-    other = ("p", "H", "chain", "scaled")
-    own = {name: value for name, value in locals().items() if name not in (*other, "other")}
-    steps = own | chain | {"n_head": H}
-    Dh = Q.shape[-1]
-    for h in range(H):
-        columns = slice(h * Dh, (h + 1) * Dh)
-        head = chain_by_hand(Q[h], K[h], V[h], mask, scale)
-        head |= {"X": X, "memory": X, "W_O": W_O[columns]}
-        head |= {"W_Q": W_Q[:, columns], "W_K": W_K[:, columns], "W_V": W_V[:, columns]}
-        head |= {"b_Q": b_Q[columns], "b_K": b_K[columns], "b_V": b_V[columns]}
-        head["output"] = equations.head_output(head["context"], head["W_O"])
-        steps |= {f"heads.{h}.{name}": value for name, value in head.items()}
-    return steps
-
-
-def chain_by_hand(Q: Array, K: Array, V: Array, mask: Mask, scale: float) -> dict[str, Any]:
-    raw_scores = equations.raw_scores(Q, K)
-    scores = equations.scores(raw_scores, scale)
-    masked_scores = equations.masked_scores(scores, mask)
-    weights = equations.weights(masked_scores, None)
-    context = equations.context(weights, V)
-    return dict(locals())
-
-
-def mlp_by_hand(
-    mid: Array, p: dict[str, Array], epsilon: float, activation: Activation
-) -> dict[str, Any]:
-    gain, bias, W_1, b_1, W_2, b_2 = (
-        p[f"mlp.{name}"] for name in ("gain", "bias", "W_1", "b_1", "W_2", "b_2")
-    )
-    X = equations.layer_norm(mid, gain, bias, epsilon)
-    hidden = equations.affine(X, W_1, b_1)
-    activated = equations.activated(hidden, activation)
-    output = equations.affine(activated, W_2, b_2)
-    return {name: value for name, value in locals().items() if name not in ("mid", "p")}
-
-
-# What a plain run of a text has none of, or what is no number: a step for each is declared.
-ABSENT = ("dropout", "dropout_mask", "_cache", "rows_of_W_E")
+def of_head(whole: Any, name: str, h: int, H: int) -> Any:
+    """What a head has of its layer's step: all of it, its rows or columns, or its own matrix."""
+    if name in ("X", "memory", "mask", "scale"):
+        return whole
+    if name.startswith(("W_", "b_")):
+        return np.split(whole, H, axis=0 if name == "W_O" else -1)[h]
+    return whole[h]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", [*MODELS, *RELATIVES])
-def test_the_page_by_hand_is_the_trace(name: str, dtype: str) -> None:
-    model = GPT2.from_pretrained(REFERENCE / name, dtype=dtype)
+def test_each_step_is_what_its_equation_makes_of_what_it_needs(name: str, dtype: str) -> None:
+    """Bit for bit, from the equations of the page alone."""
+    model, made = GPT2.from_pretrained(REFERENCE / name, dtype=dtype), 0
     trace = model.trace(np.load(REFERENCE / name / "expected.npz")["ids"])
-    wanted = gpt2_by_hand(trace.ids, model.parameters)
-    found = {f"{result._prefix}{step}": getattr(result, step) for result, step in every_step(trace)}
-    absent = {path for path in found if path.endswith(ABSENT)}
-    assert {path for path in absent if found[path] is not None} == {"rows_of_W_E"}
-    assert found.keys() - absent == wanted.keys()
-    for path, value in wanted.items():
-        assert np.array_equal(found[path], value), path
-        if np.ndim(value) and path not in ("ids", "positions", "mask"):
-            assert np.asarray(found[path]).dtype in (dtype, bool), path
-
-
-def test_a_generated_token_by_hand() -> None:
-    """One token's rows, with the keys and values of those before in a cache."""
-    model = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")
-    generated = model.generate([5, 80, 5, 261], 3, temperature=0, trace=True)
-    whole = gpt2_by_hand(generated.tokens.ids, model.parameters)
-    step = generated.steps[2].trace
-    assert step.positions.tolist() == [5]
-    for layer, block in enumerate(step.blocks):
-        path = f"blocks.{layer}.attention."
-        for name in ("K", "V"):
-            assert np.allclose(
-                getattr(block.attention, name), whole[path + name][:, :6], atol=1e-12
-            )
-        for name in ("Q", "weights", "context"):
-            rows = whole[path + name][:, 5:6, : 6 if name == "weights" else None]
-            assert np.allclose(getattr(block.attention, name), rows, atol=1e-12), name
+    for result, step in every_step(trace):
+        path, found = f"{result._prefix}{step}", getattr(result, step)
+        equation, needed = result.steps[step].equation, needs(trace, path)
+        if isinstance(found, np.ndarray) and found.dtype.kind == "f":
+            assert found.dtype == dtype, path
+        if isinstance(result, Head) and found is not None and step != "output":
+            layer, h = result.path.rsplit(".heads.")
+            whole = at(trace, f"{layer}.{step}")
+            assert np.array_equal(found, of_head(whole, step, int(h), model.config.n_head)), path
+        elif equation is not None and needed:  # an output matrix of its own needs nothing
+            assert np.array_equal(found, equation(*(at(trace, one) for one in needed))), path
+            made += 1
+    assert made > 50
 
 
 def test_a_step_is_named_like_its_equation_or_says_what_the_parameters_stand_for() -> None:

@@ -56,7 +56,7 @@ def test_by_hand(toy: Attention) -> None:
     assert "2.8284 - 3.5355 = -0.70711 (the maximum is that of key 2)\n" in text
     # e^(-1/√2) = 0.4930687, e^(-3/√2) = 0.1198733
     assert "e^(-0.70711) = 0.49307\n" in text
-    assert "over the 3 keys that may be seen\n  0.49307 + 0.11987 + 1 = 1.6129\n" in text
+    assert "over the 3 unmasked keys\n  0.49307 + 0.11987 + 1 = 1.6129\n" in text
     assert text.endswith("weights = softmax(masked_scores)\n  0.49307 / 1.6129 = 0.30570")
     assert repr(toy.explain(2, 0)) == text
 
@@ -72,7 +72,7 @@ def test_a_key_that_is_masked(toy: Attention) -> None:
     assert "else -inf\n  mask[1, 2] is False: -inf\n" in text
     assert "e^(-inf) = 0\n" in text
     assert text.endswith("0 / 1.0591 = 0")
-    assert "over the 2 keys that may be seen" in text
+    assert "over the 2 unmasked keys" in text
 
 
 def test_the_formulas_are_those_of_the_steps(head: Head) -> None:
@@ -99,7 +99,7 @@ def test_the_pencil_gets_to_the_stored_weight(head: Head) -> None:
     shifted = float(re.search(rf"e\^\({number}\)", text)[1])  # type: ignore[index]
     assert shifted == pytest.approx(raw / math.sqrt(7) - head.scores[query].max(), abs=1e-3)
     terms, total = re.search(  # type: ignore[union-attr]
-        rf"seen\n([\s\d.+e-]+?) = {number}", text
+        rf"unmasked keys\n([\s\d.+e-]+?) = {number}", text
     ).groups()
     powers = [float(term) for term in re.split(r"\s\+\s", terms)]
     assert len(powers) == 12
@@ -181,7 +181,7 @@ def test_any_numbers_explain_themselves(dtype: str, scale: float) -> None:
             for key in rng.integers(0, T, 5):
                 result.explain(query, key)
     text = result.explain(-1, 3).text(200)
-    assert "the 200 keys that may be seen, the 8 largest and the others together" in text
+    assert "the 200 unmasked keys, the 8 largest and the others together" in text
     written, total = re.findall(r" together\n([^=]*) = (\S+)\n", text)[0]
     terms = [float(term) for term in written.split(" + ")]
     assert len(terms) == 9
@@ -235,7 +235,7 @@ def test_keys_from_a_cache_go_by_their_position() -> None:
         ),
         (lambda head: head.explain(-13), IndexError, "query -13 is out of range"),
         (lambda head: head.explain(0, 12), IndexError, "key 12 is out of range; keys are 0 to 11"),
-        (lambda head: head.explain("0", 1), ValueError, "'0' is not among the tokens"),
+        (lambda head: head.explain("0", 1), ValueError, "'0' isn't one of the tokens"),
         (lambda head: head.explain(0, b"the"), TypeError, "key.*integer.*b'the'"),
         (lambda head: head.explain(0, 1.0), TypeError, "key.*integer.*1.0"),
         (lambda head: head.explain(True, 1), TypeError, "query.*integer.*True"),
@@ -306,10 +306,10 @@ def test_a_query_and_a_key_by_their_texts() -> None:
     head = trace.head(1, 2)
     assert str(head.explain("it", "dog")) == str(head.explain(7, 1))
     assert str(head.explain(" it")) == str(head.explain("Ġit")) == str(head.explain(7))
-    with pytest.raises(AttnlabError, match="'cat' is not among the tokens"):
+    with pytest.raises(AttnlabError, match="'cat' isn't one of the tokens"):
         head.explain("it", "cat")
     again = GPT2.from_pretrained("pocket").trace("The dog chased the dog").head(0, 0)
-    with pytest.raises(AttnlabError, match=r"'dog' is 2 of the tokens, 1 \(Ġdog\), 4 \(Ġdog\)"):
+    with pytest.raises(AttnlabError, match=r"'dog' matches 2 tokens: 1 \(Ġdog\), 4 \(Ġdog\)"):
         again.explain(-1, "dog")
 
 
@@ -319,7 +319,7 @@ def test_a_key_by_its_text_among_other_tokens() -> None:
     names = {"tokens": ["a", "b"], "memory_tokens": ["b", "c"]}
     crossed = attnlab.cross_attention(X, X, X, X, X, **names)
     assert str(crossed.explain("b", "c")) == str(crossed.explain(1, 1))
-    with pytest.raises(AttnlabError, match="'a' is not among the tokens"):
+    with pytest.raises(AttnlabError, match="'a' isn't one of the tokens"):
         crossed.explain("b", "a")
     model = GPT2.from_pretrained(REFERENCE / "odd")
     step = model.generate("the hen", 2, temperature=0, trace=True).steps[-1].trace

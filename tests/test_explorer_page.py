@@ -496,7 +496,7 @@ def test_what_can_not_be_traced_is_told(explorer: Explorer, pocket: GPT2, open_l
     assert told(page) == "Enter a text to trace."
     assert page.locator("#told").get_attribute("role") == "status"
     ask(page, "hen " * 200)
-    assert told(page).startswith("The text has 201 tokens; this model reads at most 128, here up")
+    assert told(page).startswith("The text has 201 tokens; this model reads at most 128, up")
     assert page.locator("#prompt").input_value() == "hen " * 200
     ask(page, "x" * 200_000)
     assert told(page).startswith("The text has more than 100,000 bytes; this model reads at most")
@@ -552,7 +552,7 @@ def test_no_way_to_the_explorer(pocket: GPT2, open_live: Open) -> None:
 def test_a_trace_that_was_dropped_is_asked_for_again(
     explorer: Explorer, pocket: GPT2, open_live: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "KEPT", 0)
+    monkeypatch.setattr(room, "MAX_CACHE_BYTES", 0)
     page, other = open_live(explorer), open_live(explorer)
     open_head(page, 1, 2)
     page.locator("#head-toggle").click()
@@ -739,7 +739,7 @@ def test_in_chinese(pocket: GPT2, open_live: Open) -> None:
         page = open_live(explorer)
         assert page.locator("#look").inner_text() == "查看"
         ask(page, "")
-        assert told(page) == "请输入一段文本：没有内容可以追踪。"
+        assert told(page) == "请输入要追踪的文本。"
 
 
 # ---- in a notebook -------------------------------------------------------------------------------

@@ -525,18 +525,24 @@ def test_only_ordinary_files_are_read(reads: Callable[..., Any], kind: str, here
 
 
 def test_models_whose_files_are_pipes_do_not_wait(here: Path) -> None:
-    for name, error in (
-        ("config.json", "ConfigError"),
-        ("vocab.json", "VocabularyError"),
-        ("merges.txt", "VocabularyError"),
-        ("model.safetensors.index.json", "MissingFileError"),
-    ):
+    errors = {
+        "config.json": "ConfigError",
+        "vocab.json": "VocabularyError",
+        "merges.txt": "VocabularyError",
+        "model.safetensors.index.json": "MissingFileError",
+    }
+    for name in errors:
         model = copy_model("sharded", here / name)
         (model / name).unlink()
         os.mkfifo(model / name)
-        finished = run(f"import attnlab; attnlab.GPT2.from_pretrained({str(model)!r})")
-        assert f"{error}: " in finished.stderr
-        assert name in finished.stderr
+    told = run(
+        f"import attnlab\nfor name in {[*errors]}:\n"
+        "    try: attnlab.GPT2.from_pretrained(name)\n"
+        "    except attnlab.AttnlabError as error: print(type(error).__name__, error)"
+    ).stdout.splitlines()
+    for line, (name, error) in zip(told, errors.items(), strict=True):
+        assert line.startswith(f"{error} ")
+        assert name in line
 
 
 def test_a_small_file_has_a_largest_size(here: Path) -> None:
@@ -639,7 +645,7 @@ def test_any_bytes_are_json_or_an_error(content: bytes | str) -> None:
     ids=ascii_id,
 )
 def test_figures_that_there_are_not(name: Any) -> None:
-    with pytest.raises(InvalidValueError, match=r"figures called .*; there are cat_eats_fish, "):
+    with pytest.raises(InvalidValueError, match="name must be one of cat_eats_fish, "):
         figures.load(name)
 
 

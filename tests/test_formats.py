@@ -482,7 +482,7 @@ def test_what_transformers_saves_opens(tmp_path: Path) -> None:
         model = GPT2.from_pretrained(directory, variant=variant)
         wanted = tuned if "tuned" in directory.name else original
         assert np.allclose(model.trace(ids).logits, wanted, atol=1e-5), directory.name
-        assert ("without its head" in model.parameters.origin) == (
+        assert ("without the head" in model.parameters.origin) == (
             "For" in directory.name or "Heads" in directory.name
         )
         text = "the hen in a thin inn"

@@ -114,7 +114,7 @@ def test_each_step_tells_what_it_computed_and_what_it_found(odd: GPT2) -> None:
     assert last.K.shape == (5, 7, 7)
     assert last.weights.shape == (5, 1, 7)
     assert "after 6 cached ones" in repr(generated.steps[-1].trace)
-    assert repr(generated.steps[1]).startswith("<step: computed 1, found 4 in the cache, chose ")
+    assert repr(generated.steps[1]).startswith("<GenerationStep: 1 computed, 4 cached, chose ")
     # Keys and values of earlier tokens never change: each step's are the beginning of the next's.
     for before, after in zip(generated.steps, generated.steps[1:], strict=False):
         for layer in range(3):
@@ -332,7 +332,7 @@ def test_a_draw_at_the_edges(drawn: float, wanted: int) -> None:
 
 
 def test_past_the_positions_only_when_asked(odd: GPT2) -> None:
-    with pytest.raises(AttnlabError, match=r"4 tokens and 14 new ones are 18.*17 positions"):
+    with pytest.raises(AttnlabError, match=r"4 prompt tokens and 14 new .* are 18.*17 positions"):
         odd.generate("the hen", 14)
     generated = odd.generate("the hen", 20, temperature=0, drop_oldest=True)
     assert len(generated.tokens) == 24
@@ -383,7 +383,7 @@ def test_bad_input_is_told_before_any_work(
 
 
 def test_a_trace_has_no_room_past_the_positions(odd: GPT2) -> None:
-    with pytest.raises(AttnlabError, match="room for n_positions"):
+    with pytest.raises(AttnlabError, match="a trace holds at most n_positions"):
         odd.generate("the hen", 20, drop_oldest=True, trace=True)
 
 

@@ -162,11 +162,7 @@ def test_corpus_counts_the_choice_of_kinds() -> None:
 @pytest.mark.parametrize("kind", ["creature", "pronoun"])
 def test_links_name_the_words_that_decide(kind: str) -> None:
     jobs = Counter[str]()
-    decides = {
-        "adjective": grammar.DEEDS,
-        "animal": grammar.SOUNDS,
-        "thing": grammar.EVENTS,
-    }
+    decides = {"adjective": grammar.DEEDS, "animal": grammar.SOUNDS, "thing": grammar.EVENTS}
     for each in samples(kind):
         assert each.links
         follow: dict[tuple[int, int], set[str]] = {}

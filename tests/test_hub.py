@@ -268,7 +268,7 @@ class Client:
             forget_connections()
         return self._only_here(Outcome(stderr.getvalue(), **found))
 
-    def start(self, *names: str, stderr: int = subprocess.PIPE, **variables: str) -> Process:
+    def start(self, *names: str, **variables: str) -> Process:
         """A process that asks for models, one after the other."""
         environment = {
             name: value
@@ -291,7 +291,7 @@ class Client:
             cwd=self.here,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=stderr,
+            stderr=subprocess.PIPE,
             encoding="utf-8",
         )
         assert process.stdin is not None
@@ -388,52 +388,6 @@ def test_a_model_is_downloaded_once(
     assert hub.log == []
 
 
-@posix
-def test_a_progress_bar_is_shown_on_a_terminal(hub: Hub, client: Client) -> None:
-    import termios
-
-    hub.add(TINY, published("odd"))
-    terminal, stderr = os.openpty()
-    termios.tcsetwinsize(stderr, (24, 80))
-    with client.start(TINY, stderr=stderr) as process:
-        process.communicate(timeout=60)
-    os.close(stderr)
-    with open(terminal, "rb", buffering=0) as shown:
-        text = shown.read(100_000).decode()
-    assert re.search(rf"{re.escape(WEIGHTS)}: +\d+%\|", text)
-
-
-def test_the_cache_is_laid_out_as_huggingface_hub_does(
-    hub: Hub, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files, links and what they lead to, after its own download of the same files."""
-    hub.add(TINY, published("odd"), name="v1/of-old")
-    client.ask(TINY, revision="v1/of-old")
-    code = (
-        "from huggingface_hub import hf_hub_download\n"
-        f"for name in {sorted(contents('odd'))}:\n"
-        f"    hf_hub_download({TINY!r}, name, revision='v1/of-old')"
-    )
-    theirs = client.home / "theirs"
-    places = {"HF_HUB_CACHE": str(theirs), "HF_HOME": str(client.home / "home")}
-    variables = places | {"HF_ENDPOINT": hub.url, "NO_PROXY": "*", "HF_HUB_DISABLE_XET": "1"}
-    subprocess.run([sys.executable, "-c", code], env=os.environ | variables, check=True)
-
-    def layout(cache: Path) -> dict[str, str | bytes]:
-        place = cache / "models--someone--tiny"
-        return {
-            file.relative_to(place).as_posix(): os.readlink(file)
-            if file.is_symlink()
-            else file.read_bytes()
-            for folder in ("blobs", "refs", "snapshots")
-            for file in (place / folder).rglob("*")
-            if file.is_file()
-        }
-
-    assert layout(client.cache) == layout(theirs)
-    assert len(layout(theirs)) == 9
-
-
 def test_small_files_come_first_and_are_read_before_the_weights_are_fetched(
     hub: Hub, client: Client
 ) -> None:
@@ -525,6 +479,8 @@ def test_a_revision_is_honoured(hub: Hub, client: Client, name: str, commit: str
     plain.check_model("odd")
     branch.check_model("one_head")
     assert Path(branch.directory).name == B
+    (ref,) = client.cache.rglob("refs/v1/of-old")
+    assert ref.read_text() == B, "as huggingface_hub writes and reads it"
     tag = client.ask(name, revision="tag")
     tag.check_model("sharded")
     hub.log.clear()
@@ -639,7 +595,7 @@ def test_the_beginning_of_a_commit_will_do_for_what_is_in_the_cache(
     assert short.check_model("odd").name == first
     assert longer.check_model("one_head").name == second
     for outcome in (two, none):
-        outcome.check("DownloadError", f"{TINY} is no directory here")
+        outcome.check("DownloadError", f"{TINY} is neither a directory")
     assert hub.log == []
 
 
@@ -664,8 +620,8 @@ def test_an_incomplete_snapshot_is_not_enough_without_the_network(hub: Hub, clie
     local = client.ask(TINY, local_files_only=True)
     offline = client.ask(TINY, offline=True)
     lacking = f"{TINY} is in the hub's cache, {snapshot}, without {WEIGHTS}, and"
-    local.check("MissingFileError", f"{lacking} local_files_only forbids")
-    offline.check("DownloadError", f"{lacking} HF_HUB_OFFLINE forbids")
+    local.check("MissingFileError", f"{lacking} local_files_only=True prevents")
+    offline.check("DownloadError", f"{lacking} HF_HUB_OFFLINE prevents")
     assert hub.log == []
     assert local.network == offline.network == []
 
@@ -675,7 +631,7 @@ def test_an_incomplete_snapshot_is_not_enough_without_the_network(hub: Hub, clie
 
 def test_a_repository_that_does_not_exist(hub: Hub, client: Client) -> None:
     for outcome in (client.ask("someone/else"), client.ask("gpt-3")):
-        outcome.check("MissingFileError", "neither a directory here nor a repository on the hub")
+        outcome.check("MissingFileError", "neither a directory nor a repository on the hub")
     assert outcome.message.startswith("gpt-3 ")
     assert len(hub.log) == 2
 
@@ -701,7 +657,7 @@ def test_a_gated_repository(hub: Hub, client: Client, status: int) -> None:
     assert TINY in outcome.message
     assert "gated" in outcome.message
     assert "hf auth login" in outcome.message
-    assert "the same call" not in outcome.message
+    assert "repeat the call" not in outcome.message
 
 
 def test_an_unknown_revision(hub: Hub, client: Client) -> None:
@@ -745,7 +701,7 @@ def test_a_hub_that_refuses(hub: Hub, client: Client, status: int) -> None:
 
 
 def check_unreachable(outcome: Outcome, name: str, repository: str) -> None:
-    outcome.check("DownloadError", f"{name} is no directory here", "can't be reached")
+    outcome.check("DownloadError", f"{name} is neither a directory", "can't be reached")
     outcome.check("DownloadError", "HF_ENDPOINT", "HF_HUB_OFFLINE")
     download = f"`hf download {repository} config.json vocab.json merges.txt {WEIGHTS} --local-dir"
     assert download in outcome.message
@@ -775,8 +731,8 @@ def test_a_hub_that_does_not_answer(
         return True
 
     hub.instead = stall
-    assert attnlab.checkpoints.hub.PATIENCE < 10
-    monkeypatch.setattr(attnlab.checkpoints.hub, "PATIENCE", 0.8)
+    assert attnlab.checkpoints.hub.TIMEOUT < 10
+    monkeypatch.setattr(attnlab.checkpoints.hub, "TIMEOUT", 0.8)
     for name in ("someone/silent", "someone/slow"):
         outcome = client.ask(name)
         check_unreachable(outcome, name, name)
@@ -802,7 +758,7 @@ def test_a_download_that_breaks_off_is_completed_by_the_next_call(
     hub.add(TINY, published(model))
     hub.instead = break_off
     broken = client.ask(TINY)
-    broken.check("DownloadError", f"the download of {TINY} broke off", "the same call")
+    broken.check("DownloadError", f"the download of {TINY} failed", "repeat the call")
     assert hub.sent()[file] >= 1
     snapshot = client.cache / "models--someone--tiny" / "snapshots" / A
     missing = [name for name in contents(model) if not (snapshot / name).exists()]
@@ -843,21 +799,6 @@ def test_a_download_that_is_stopped(hub: Hub, client: Client, number: int) -> No
     assert hub.sent() == {WEIGHTS: 1}
 
 
-def test_a_hub_that_sends_more_than_it_said(hub: Hub, client: Client) -> None:
-    hub.add(TINY, published("odd"))
-    content = published("odd")["vocab.json"]
-
-    def longer(request: Request) -> bool:
-        if request.command == "GET" and request.path.endswith("vocab.json"):
-            request.send(200, {}, content + b" ")
-            return True
-        return False
-
-    hub.instead = longer
-    outcome = client.ask(TINY)
-    outcome.check("DownloadError", "broke off at vocab.json", str(len(content)))
-
-
 @posix
 def test_a_disk_without_room(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"))
@@ -869,7 +810,7 @@ def test_a_disk_without_room(hub: Hub, client: Client) -> None:
 def test_a_hub_that_names_a_place_outside_the_cache(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"), commit="../../../evil")
     commit = client.ask(TINY)
-    commit.check("DownloadError", "no commit")
+    commit.check("DownloadError", "invalid commit")
     assert not list(client.home.rglob("evil*"))
 
 
@@ -883,13 +824,13 @@ def test_a_hub_that_goes_away_after_its_first_answer(hub: Hub, client: Client) -
     hub.instead = refuse_later
     client.keep(TINY, {"config.json": contents("odd")["config.json"]})
     outcome = client.ask(TINY)
-    outcome.check("DownloadError", f"the download of {TINY} broke off")
+    outcome.check("DownloadError", f"the download of {TINY} failed")
     assert len(hub.log) > 1
 
 
 def test_the_hub_switched_off(hub: Hub, client: Client) -> None:
     [outcome] = client.ask_alone(TINY, HF_HUB_OFFLINE="1")
-    outcome.check("DownloadError", f"{TINY} is no directory", "HF_HUB_OFFLINE forbids")
+    outcome.check("DownloadError", f"{TINY} is neither a directory", "HF_HUB_OFFLINE prevents")
     assert hub.log == []
     assert outcome.network == []
 
@@ -899,12 +840,12 @@ def test_only_local_files(hub: Hub, client: Client) -> None:
         client.ask("gpt2", local_files_only=True),
         client.ask(TINY, local_files_only=True, revision="main"),
     ):
-        outcome.check("MissingFileError", "not in the hub's cache", "local_files_only")
+        outcome.check("MissingFileError", "nor in the hub's cache", "local_files_only")
         assert outcome.network == []
     assert hub.log == []
 
 
-# What is no name on the hub
+# Invalid names on the hub
 
 
 def test_a_directory_never_touches_the_network(hub: Hub, client: Client) -> None:
@@ -936,7 +877,7 @@ def test_a_directory_has_no_revision(hub: Hub, client: Client) -> None:
         client.ask(directory, revision="main"),
         client.ask(str(directory), revision="v1"),
     ):
-        outcome.check("InvalidValueError", str(directory), "no revision")
+        outcome.check("InvalidValueError", str(directory), "with a directory")
         assert outcome.network == []
     assert hub.log == []
 
@@ -1058,10 +999,10 @@ def test_a_name_that_is_none(hub: Hub, client: Client) -> None:
         names, "MissingFileError"
     )
     for name, outcome in outcomes.items():
-        outcome.check("MissingFileError", "no name on the hub", repr(name))
+        outcome.check("MissingFileError", "nor a valid name on the hub", repr(name))
         assert outcome.message.isprintable()
         assert outcome.network == []
     long = client.ask("the hen in " * 40)
-    long.check("MissingFileError", "no name on the hub", "the hen in the hen")
+    long.check("MissingFileError", "nor a valid name on the hub", "the hen in the hen")
     assert len(long.message) < 300
     assert hub.log == []

@@ -32,7 +32,7 @@ PACKAGE = Path(attnlab.__file__).parent
 VIEWS = PACKAGE / "views"
 
 # What makes an axis of an analysis, its name first.
-AXES = ("Axis", "named", "numbered")
+AXES = ("Axis", "named_axis", "numbered_axis", "heads_axis")
 
 PLACE = re.compile(r"\{(\w+)\}")
 
@@ -246,7 +246,7 @@ def titles(odd: GPT2, directory: Path) -> dict[str, str]:
         trace.hint: "其余见 .tokens、.blocks[layer] 和 .head(layer, head)",
         trace.blocks[0].hint: ".attention 和 .mlp 各有自己的表",
         edited.head(1, 2).heading_of("context"): "context = weights V，已修改",
-        two.blocks[0].attention.heads[0].heading_of("Q"): f"{minus}，对 Q 的梯度",
+        two.blocks[0].attention.heads[0].heading_of("Q"): f"{minus} 对 Q 的梯度",
         edited.logit_lens().title: (
             "logit 透镜，已修改：blocks.1.attention.heads.2.context：最可能的词元"
         ),
@@ -269,14 +269,14 @@ def titles(odd: GPT2, directory: Path) -> dict[str, str]:
         atlas.compare(atlas).title: "同样的文本上，第二个图谱减去第一个，以标准误差为单位",
         atlas.compare(apart).title: "不同的文本上，第二个图谱减去第一个，以标准误差为单位",
         trace.rollout().title: "注意力 rollout，经过 3 层",
-        trace.value_weighted(0, 1).title: f"{one_head}：相加的各向量的长度",
-        trace.value_weighted().title: "每个头相加的各向量的长度：最后一个词元",
-        trace.reads(0, 1, metric[0]).title: f"{one_head}：从 {token} 看向什么",
-        trace.writes(0, 1, metric[0]).title: f"{one_head}：看向 {token} 时写入什么",
+        trace.value_weighted(0, 1).title: f"{one_head}：相加的各向量的范数",
+        trace.value_weighted().title: "每个头相加的各向量的范数：最后一个词元",
+        trace.reads(0, 1, metric[0]).title: f"{one_head}：从 {token} 关注什么",
+        trace.writes(0, 1, metric[0]).title: f"{one_head}：关注 {token} 时写入什么",
         trace.composition("Q").title: "头的 Q 组合",
-        patched.title: f"给 {parts} 打补丁：{minus}",
-        by_position.title: f"按位置给 blocks.*.output 打补丁：{minus}",
-        guessed.title: f"给 {parts} 打归因补丁：{minus}",
+        patched.title: f"{parts} 的激活修补：{minus}",
+        by_position.title: f"blocks.*.output 按位置的激活修补：{minus}",
+        guessed.title: f"{parts} 的归因修补：{minus}",
         trace.explain("embedding", 1, 2).title: (
             "6 个词元经过 3 个块，每块 5 个头：embedding，词元 1 (Ġ)，维 2"
         ),
@@ -285,15 +285,15 @@ def titles(odd: GPT2, directory: Path) -> dict[str, str]:
         attnlab.cross_attention(X, X, X, X, X, mask=causal_mask(3)).title: "交叉注意力",
         attnlab.multi_head_attention(X, X, X, X, X, n_head=1).title: "多头注意力",
         trace.title: "6 个词元经过 3 个块，每块 5 个头",
-        trace.blocks[1].title: "第 1 块",
+        trace.blocks[1].title: "块 1",
         trace.blocks[1].mlp.title: "第 1 层，MLP",
         trace.blocks[1].attention.title: "第 1 层，注意力",
         trace.head(1, 2).title: "第 1 层，注意力，头 2",
         edited.head(1, 2).title: (
             "第 1 层，注意力，头 2，已修改：blocks.1.attention.heads.2.context"
         ),
-        one.blocks[0].title: f"第 0 块，梯度：{logit}",
-        two.blocks[0].title: f"第 0 块，梯度：{minus}",
+        one.blocks[0].title: f"块 0，梯度：{logit}",
+        two.blocks[0].title: f"块 0，梯度：{minus}",
         attnlab.open_trace(directory / "edited.trace").title: (
             "6 个词元经过 3 个块，每块 5 个头，已修改：blocks.1.attention.heads.2.context，来自文件"
         ),
@@ -351,7 +351,7 @@ def test_pictures_in_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None
     jobs = trace.jobs().plot(language="zh")
     assert labels_of(jobs) == ("任务", "头", "头的任务")
     assert jobs.axes.get_yticklabels()[6].get_text() == "第 1 层，头 1"
-    assert labels_of(trace.value_weighted().plot(language="zh"))[2] == "每个头相加的各向量的长度"
+    assert labels_of(trace.value_weighted().plot(language="zh"))[2] == "每个头相加的各向量的范数"
     assert labels_of(head.plot()) == english
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
     assert labels_of(head.plot()) == chinese

@@ -38,16 +38,7 @@ from pages import (
 )
 from runs import plant
 
-from attnlab import (
-    GPT2,
-    AttnlabError,
-    Head,
-    Token,
-    Tokens,
-    Trace,
-    attention,
-    causal_mask,
-)
+from attnlab import GPT2, AttnlabError, Head, Token, Tokens, Trace, attention, causal_mask
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.support.tables import printable
 from attnlab.views.page import way
@@ -164,7 +155,7 @@ def test_what_can_not_be_written(
             trace.save(path)  # type: ignore[arg-type]
         assert isinstance(caught.value, kind)
     for other in ("the hen", odd, 3):
-        with pytest.raises(AttnlabError, match=f"other must be a Trace.*{type(other).__name__}"):
+        with pytest.raises(AttnlabError, match="other must be a Trace; got"):
             trace.to_html(other)  # type: ignore[arg-type]
 
     file = tmp_path / "page.html"

@@ -313,7 +313,7 @@ def test_temperature_0_takes_the_first_of_the_largest(odd: GPT2, open_page: Open
     assert [cells[2:] for cells in rows_of(page)] == [["1.0000", "1.0000"], *[["0.0000", ""]] * 9]
     assert page.locator(".next li").count() == 1
     said = page.locator("#predictions .chain").inner_text()
-    assert "At temperature 0, the largest logit (the first of equals) gets probability 1." in said
+    assert "At temperature 0, the largest logit (the first if tied) gets probability 1." in said
     assert "One token is left." in said
 
 
@@ -326,14 +326,14 @@ def test_the_keyboard_moves_the_sliders_and_words_tell_where(odd: GPT2, open_pag
         return str(sliders.nth(nth).get_attribute("aria-valuetext"))
 
     assert [told(1, key) for key in ("ArrowLeft", "Home")] == [
-        *("0.9", "0: always the most probable token"),
+        *("0.9", "0: always the most probable token")
     ]
     assert [told(2, key) for key in ("End", "ArrowLeft", "Home", "ArrowRight")] == [
         *("all tokens", "the 50 most probable tokens"),
         *("the 1 most probable tokens", "the 2 most probable tokens"),
     ]
     assert [told(3, key) for key in ("End", "ArrowLeft")] == [
-        *("all tokens", "the most probable tokens, up to a total of 0.99"),
+        *("all tokens", "the most probable tokens, up to a total of 0.99")
     ]
     assert [told(0, key) for key in ("Home", "ArrowRight")] == ["0 the", "1 Ġ"]
     assert page.evaluate("samplingSettings()") == {"temperature": 0, "top_k": 2, "top_p": 0.99}

@@ -113,16 +113,13 @@ EDITS: dict[str, dict[str, Any]] = {
 def all_kinds() -> Iterator[Any]:
     """Traces of all kinds of models, and edited ones, and one after a cache."""
     yield pytest.param(lambda: GPT2.from_pretrained("pocket").trace(POCKET), id="pocket")
-    for name in ("odd", "one_head", "float64", *RELATIVES):
+    for name in ("odd", *RELATIVES):
         model = REFERENCE / name
         yield pytest.param(lambda m=model: GPT2.from_pretrained(m).trace("the hen"), id=name)
     for name, others in (
         ("one layer, one wide head", {"n_layer": 1, "n_head": 1}),
         ("an output matrix of its own", {"tie_word_embeddings": False}),
-        ("no scale", {"scale_attn_weights": False, "n_inner": 5}),
-        ("scaled by layer", {"scale_attn_by_inverse_layer_idx": True}),
-        ("exact GELU", {"activation_function": "gelu"}),
-        ("deep", {"n_layer": 24, "n_embd": 6}),
+        ("deep", {"n_layer": 24, "n_embd": 6, "n_inner": 5}),
     ):
         yield pytest.param(lambda o=others: random_model(0, **o).trace(TEXT), id=name)
     yield pytest.param(lambda: random_model(1, "float64").trace(TEXT), id="random float64")
@@ -160,38 +157,11 @@ def test_every_row_is_the_librarys(open_page: Open, kind: Any) -> None:
 # ---- what is computed, by itself -----------------------------------------------------------------
 
 
-def test_activations_are_those_of_torch(pure: Any) -> None:
-    recorded = np.load(REFERENCE / "activations.npz")
-    for ours, theirs in (
-        ("gelu", "gelu_new"),
-        ("exact_gelu", "gelu"),
-        ("quick_gelu", "quick_gelu"),
-        ("silu", "silu"),
-        ("relu", "relu"),
-    ):
-        x = recorded["in"].tolist()
-        found = pure.evaluate(f"(all) => all.map((x) => equations.{ours}(x))", x)
-        assert found == pytest.approx(recorded[theirs].tolist(), rel=1e-12, abs=1e-14), ours
-
-
 def test_erf_is_that_of_python(pure: Any) -> None:
     x = [-30.0, -6, -5.9, -2, -0.5, -0.469, -0.46875, -1e-9, 0, 0.1, 0.4, 0.47, 1, 3, 4, 4.1, 9]
     found = pure.evaluate("(all) => all.map((x) => 2 * equations.normal_share(x) - 1)", x)
     wanted = [math.erf(one / math.sqrt(2)) for one in x]
     assert found == pytest.approx(wanted, rel=1e-15, abs=2e-16)
-
-
-def test_layer_norm_by_hand(pure: Any) -> None:
-    norm = {"gain": [2, 2, 2, 10], "bias": [0, 1, 0, 0], "epsilon": 11}
-    row = pure.evaluate(
-        """({ gain, bias, epsilon }) => {
-            const array = (numbers) => new Nd(Float64Array.from(numbers), [4]);
-            const x = array([2, 4, 6, 16]);
-            return [...equations.layer_norm(x, array(gain), array(bias), epsilon).numbers()];
-        }""",
-        norm,
-    )
-    assert row == pytest.approx([x / math.sqrt(40) for x in (-10, -6 + math.sqrt(40), -2, 90)])
 
 
 def test_a_sums_largest_terms_and_the_others(open_page: Open, odd: GPT2) -> None:
@@ -358,10 +328,7 @@ def sigmoid(x: float) -> float:
 @pytest.mark.parametrize(
     ("activation", "share"),
     [
-        (
-            "gelu_new",
-            lambda x: (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
-        ),
+        ("gelu_new", lambda x: (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2),
         ("gelu", lambda x: 0.5 * (1 + math.erf(x / math.sqrt(2)))),
         ("quick_gelu", lambda x: sigmoid(1.702 * x)),
         ("silu", sigmoid),

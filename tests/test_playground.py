@@ -258,7 +258,7 @@ def test_steps_are_changed(pocket: GPT2, play: Play) -> None:
 
     path = "blocks.1.attention.heads.2"
     page.locator("#factor").fill("50")
-    shows({f"{path}.weights": halved}, "Changed: layer 1, head 2: weights × 0.5 ×")
+    shows({f"{path}.weights": halved}, "Edited: layer 1, head 2: weights × 0.5 ×")
     assert page.locator("#formula").inner_text().endswith(", edited")
     page.locator("#ablated button").click()
     page.locator("#changed-step").select_option("context")
@@ -269,12 +269,12 @@ def test_steps_are_changed(pocket: GPT2, play: Play) -> None:
     other = pocket.trace("The dog chased the ball, but it")
     shows(
         {f"{path}.context": at(other, f"{path}.context")},
-        "Changed: layer 1, head 2: context of another text ×",
+        "Edited: layer 1, head 2: context of another text ×",
     )
     page.locator("#mask-toggle").check()
     shows(
         {f"{path}.context": at(other, f"{path}.context"), "mask": True},
-        "Changed: layer 1, head 2: context of another text × causal mask lifted ×",
+        "Edited: layer 1, head 2: context of another text × no causal mask ×",
     )
     until(page, "location.hash.includes('mask')")
     address = page.url
@@ -297,7 +297,7 @@ def test_what_it_refuses(pocket: GPT2, play: Play) -> None:
     page = play(pocket)
     for text, told in (
         ("", "Enter a text to trace."),
-        ("the " * 200, "The text has 202 tokens; this model reads at most 128, here up to"),
+        ("the " * 200, "The text has 202 tokens; this model reads at most 128, up to"),
     ):
         ask(page, text)
         until(page, "document.querySelector('#told').textContent !== ''")
@@ -305,7 +305,7 @@ def test_what_it_refuses(pocket: GPT2, play: Play) -> None:
     half = "source.open({ text: 'a\\ud800' }, []).catch((error) => error.message)"
     assert page.evaluate(half) == "text has half of a surrogate pair, '\\ud800', at index 1"
     assert page.evaluate("source.open({ ids: [979] }, []).catch((error) => error.message)") == (
-        "token id 979 is not in the vocabulary; ids are 0 to 978"
+        "token id 979 isn't in the vocabulary; ids are 0 to 978"
     )
 
 
@@ -332,7 +332,7 @@ def test_what_no_page_is_written_of(pocket: GPT2, tmp_path: Path) -> None:
     file = tmp_path / "model.html"
     with pytest.raises(InvalidValueError, match=r"end in \.html"):
         pocket.playground(tmp_path / "model.pdf")
-    with pytest.raises(InvalidValueError, match="GPT-2's byte-pair encoding alone"):
+    with pytest.raises(InvalidValueError, match="only GPT-2's byte pair encoding"):
         GPT2(pocket.parameters, NoTokenizer(979)).playground(file, [1, 2])
     assert list(tmp_path.iterdir()) == []
     pocket.playground(file)

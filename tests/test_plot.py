@@ -16,7 +16,7 @@ from runs import plant_tokens
 
 import attnlab
 from attnlab import GPT2, AttnlabError, Token, Tokens, causal_mask
-from attnlab.analysis.base import named
+from attnlab.analysis.base import named_axis
 from attnlab.forward.attention import Attention
 
 
@@ -257,7 +257,7 @@ def test_what_is_no_pictures_file(odd: GPT2, tmp_path: Path, name: str) -> None:
     with pytest.raises(AttnlabError, match=r"end it in \.png, \.svg or \.pdf"):
         odd.trace("the hen").plot().save(tmp_path / name)
     assert not [*tmp_path.iterdir()]
-    with pytest.raises(AttnlabError, match="no directory"):
+    with pytest.raises(AttnlabError, match="nowhere doesn't exist"):
         odd.trace("the hen").plot().save(tmp_path / "nowhere" / "picture.png")
 
 
@@ -278,13 +278,13 @@ def test_symbols_where_no_font_has_the_characters() -> None:
     picture = with_tokens("a", "\U0002fa1d", " é").plot()
     assert ticks(picture.axes.xaxis) == ["a", "S1", "Ġé"]
     title = picture.axes.get_title(loc="left").replace("\n", " ")
-    assert "symbols stand for characters that no font here has" in title
+    assert "characters missing from the fonts are shown as symbols" in title
     assert "apt-get install fonts-noto-cjk" in title
     picture._repr_mimebundle_()  # with no warning of a missing glyph
     assert "symbols" not in with_tokens("a", "é").plot().axes.get_title(loc="left")
     hieroglyph = with_tokens("\U00013000").plot()
     no_chinese = hieroglyph.axes.get_title(loc="left").replace("\n", " ")
-    assert "no font here has" in no_chinese
+    assert "missing from the fonts" in no_chinese
     assert "apt-get" not in no_chinese
 
 
@@ -299,10 +299,10 @@ def test_what_has_no_symbol_that_can_be_drawn_is_an_escape() -> None:
 
 @pytest.mark.usefixtures("few_fonts")
 def test_a_title_with_what_no_font_has() -> None:
-    from attnlab.analysis.base import numbered
+    from attnlab.analysis.base import numbered_axis
     from attnlab.views.plot import plot_matrix
 
-    rows = numbered("layer", 1)
+    rows = numbered_axis("layer", 1)
     picture = plot_matrix(np.ones((1, 1)), rows, rows, "logit of 猫", None)
     assert picture.axes.get_title(loc="left").startswith(r"logit of \u732b")
     picture._repr_mimebundle_()
@@ -573,7 +573,7 @@ def test_a_title_beside_long_labels_is_whole() -> None:
 
     title = "The second atlas minus the first over the same texts, in standard errors"
     names = tuple(f"layer {n} head {n}" for n in range(8))
-    rows, columns = named("head", names), named("measure", ("induction", "entropy"))
+    rows, columns = named_axis("head", names), named_axis("measure", ("induction", "entropy"))
     picture = plot_table(np.zeros((8, 2)), rows, columns, title, None, None)
     FigureCanvasAgg(picture.figure).draw()
     (drawn,) = (text for text in picture.axes.findobj(Text) if "second" in text.get_text())

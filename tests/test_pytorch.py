@@ -149,3 +149,12 @@ def test_tokenizers_in_memory(tmp_path: Path) -> None:
 
 def test_bertviz_takes_attentions(tmp_path: Path) -> None:
     walk(python_with("torch", "bertviz", "IPython"), VIEWS, tmp_path)
+
+
+def test_paths_edges_and_circuits(tmp_path: Path) -> None:
+    code = (Path(__file__).parent / "pytorch_edges.py").read_text(encoding="utf-8")
+    walk(
+        python_with("torch"),
+        f"import sys; sys.argv[1:] = [{str(REFERENCE / 'odd')!r}]\n{code}",
+        tmp_path,
+    )

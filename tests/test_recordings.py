@@ -93,8 +93,8 @@ def test_parts_that_were_asked_for(trace: Trace, tmp_path: Path) -> None:
         assert np.array_equal(at(opened, path), at(trace, path))
         assert path in load_file(file)
     for wrong, message in (
-        ("blocks.1", "no step"),
-        ("blocks.1.mlp", "no step"),
+        ("blocks.1", "isn.t a step"),
+        ("blocks.1.mlp", "isn.t a step"),
         ("blocks.9.mid", "blocks has 0, 1, 2"),
         ("blocks.0.attention.pattern", "no part"),
         (5, "parts must be a text or a list of texts"),
@@ -126,7 +126,7 @@ def test_an_edited_trace_keeps_its_edits(trace: Trace, tmp_path: Path) -> None:
 def test_a_step_of_generation_is_refused_and_its_whole_trace_is_not(tmp_path: Path) -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd")
     generated = model.generate("the hen", 3, temperature=0, trace=True)
-    with pytest.raises(AttnlabError, match=r"generation's \.trace"):
+    with pytest.raises(AttnlabError, match=r"the \.trace of its Generation"):
         generated.steps[-1].trace.record(tmp_path / "step.trace")
     assert generated.trace is not None
     opened = open_trace(written(generated.trace, tmp_path))
@@ -180,7 +180,10 @@ def test_files_of_other_kinds(trace: Trace, tmp_path: Path) -> None:
             open_trace(file)
     for name in ("final", "blocks.1.attention.K", "next_logits"):
         write_sealed(file, FORMAT, tensors | {name: tensors[name].astype(np.float64)}, metadata)
-        with pytest.raises(RecordingError, match=f"isn't a complete trace file: {name} is float64"):
+        with pytest.raises(
+            RecordingError,
+            match=f"isn't a complete trace file: {name} must be float32; got float64",
+        ):
             open_trace(file)
     write_sealed(file, "attnlab.trace 9", tensors, metadata)
     with pytest.raises(RecordingError, match=f"must be '{FORMAT}'; got 'attnlab.trace 9'"):
@@ -306,6 +309,6 @@ def test_a_file_of_version_1_opens(trace: Trace) -> None:
 
 @pytest.mark.parametrize("parts", [5, {}, iter(["embedding"]), None, [5], [None], ["activation"]])
 def test_parts_are_paths_of_steps(trace: Trace, parts: Any, tmp_path: Path) -> None:
-    with pytest.raises(AttnlabError, match=r"parts must be a text or a list|no step"):
+    with pytest.raises(AttnlabError, match=r"parts must be a text or a list|isn.t a step"):
         trace.record(tmp_path / "a.trace", parts)
     assert not [*tmp_path.iterdir()]

@@ -193,7 +193,7 @@ def test_what_no_workbook_holds(pocket: Any, tmp_path: Path) -> None:
     step = model.generate("The dog", 2, temperature=0, trace=True).steps[-1].trace
     for trace, where, message in (
         (long, {}, "at most 12 tokens; the text has 1"),
-        (pocket, {"head": 1}, "head 1 of which layer"),
+        (pocket, {"head": 1}, "head 1 needs a layer"),
         (pocket, {"layer": 2}, "2"),
         (pocket, {"layer": 1, "head": 4}, "4"),
         (step, {"layer": 1, "head": 0}, "cache: trace the whole text"),
@@ -205,6 +205,6 @@ def test_what_no_workbook_holds(pocket: Any, tmp_path: Path) -> None:
     T = 1100
     with pytest.raises(AttnlabError, match="more than 1,000,000 cells"):
         attnlab.attention(np.ones((T, 2)), np.ones((T, 2)), np.ones((T, 2))).to_xlsx(path)
-    with pytest.raises(AttnlabError, match="no directory"):
+    with pytest.raises(AttnlabError, match="doesn't exist"):
         pocket.to_xlsx(tmp_path / "missing" / "x.xlsx", layer=0, head=0)
     assert not list(tmp_path.iterdir())

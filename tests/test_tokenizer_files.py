@@ -234,7 +234,7 @@ def test_where_tiktoken_is_missing_the_library_does_it(monkeypatch: pytest.Monke
             assert tokenizer.encode(text, special=True) == ids
             assert tokenizer.encode(text) == plain
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(MissingExtraError, match=r"tiktoken .* not installed"):
+    with pytest.raises(MissingExtraError, match=r"tiktoken .* isn't installed"):
         opened("two_files").encode("the")
 
 
@@ -266,9 +266,9 @@ def refusal(directory: Path) -> str:
         ({"model__vocab__!": ...}, "'!' is None in tokenizer.json and 0 in the older"),
         ({"model__merges__0": ["i", "n"]}, r"merge 1 is \('i', 'n'\) in tokenizer.json and"),
         ({"model__merges": []}, "merge 1 is None in tokenizer.json and"),
-        ({"model__type": "Unigram"}, "tokenizer.json holds a Unigram, and the older files a BPE"),
-        ({"decoder": None, "model__vocab": 5}, "vocabulary must be an object of ids; it is 5"),
-        ({"decoder": None, "model__merges": 5}, "merges must be a list; it is 5"),
+        ({"model__type": "Unigram"}, "a Unigram model, but the older files a BPE"),
+        ({"decoder": None, "model__vocab": 5}, "vocabulary must be an object of ids; got 5"),
+        ({"decoder": None, "model__merges": 5}, "merges must be a list; got 5"),
         ({"decoder": None, "model__merges__0": ["i", "n"]}, r"merge 1 is \('i', 'n'\) in"),
     ],
 )
@@ -317,20 +317,20 @@ def test_how_long_a_text_may_be_is_the_models_matter(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model": 5}, "model must be an object; it is 5"),
-        ({"model__dropout": 0.1}, "dropout 0.1 makes ids random"),
-        ({"model__vocab": []}, "vocabulary must be an object of ids; it is []"),
+        ({"model": 5}, "model must be an object; got 5"),
+        ({"model__dropout": 0.1}, "makes ids random; got 0.1"),
+        ({"model__vocab": []}, "vocabulary must be an object of ids; got []"),
         ({"model__vocab__Ġthe": "5"}, "the id of 'Ġthe' isn't an integer: '5'"),
-        ({"model__merges": {}}, "merges must be a list; it is {}"),
-        ({"model__merges__0": "t h e"}, "make a third one; 't h e' is not"),
+        ({"model__merges": {}}, "merges must be a list; got {}"),
+        ({"model__merges__0": "t h e"}, "whose concatenation is a third; got 't h e'"),
         ({"model__merges__0": ["t", "q"]}, "merge 1 must be"),
         ({"pre_tokenizer": "ByteLevel"}, "pre_tokenizer must be null or have a type"),
-        ({"decoder": {}}, "decoder must be null or have a type; it is {}"),
-        ({"added_tokens": 5}, "added_tokens must have an id and a text each: 5"),
+        ({"decoder": {}}, "decoder must be null or have a type; got {}"),
+        ({"added_tokens": 5}, "each of added_tokens must have an id and text; got 5"),
         ({"added_tokens__0__id": -1}, "added_tokens must have an id"),
-        ({"added_tokens__0__content": "\ud800"}, "added_tokens must have an id and a text"),
-        ({"added_tokens__0__id": 99}, "the added token '<|endoftext|>' has id 99, and transf"),
-        ({"added_tokens__1__id": 400}, "'<|pad|>' has id 400, and transformers gives it 301"),
+        ({"added_tokens__0__content": "\ud800"}, "each of added_tokens must have an id and text"),
+        ({"added_tokens__0__id": 99}, "the added token '<|endoftext|>' has id 99, but must have"),
+        ({"added_tokens__1__id": 400}, "'<|pad|>' has id 400, but must have 301"),
         ({"post_processor": {"type": "TemplateProcessing"}}, "post_processor can't be read"),
         ({"post_processor": around(["300"])}, "post_processor can't be read"),
         ({"post_processor": around("30")}, "post_processor can't be read"),
@@ -355,7 +355,7 @@ def test_what_the_library_can_not_take_is_told(tmp_path: Path, name: str) -> Non
     needs("tokenizers", "tokenizers")
     directory = copied(name, tmp_path)
     change(directory / "tokenizer.json", pre_tokenizer={"type": "Tiktokenizer"})
-    assert "the tokenizers library can't take this tokenizer.json" in refusal(directory)
+    assert "the tokenizers library can't read this tokenizer.json" in refusal(directory)
     assert "PreTokenizer" in refusal(directory)
 
 
@@ -364,15 +364,15 @@ def test_what_the_library_can_not_take_is_told(tmp_path: Path, name: str) -> Non
     [
         ("tokenizer_config.json", {"add_prefix_space": 1}, "add_prefix_space must be true or"),
         ("tokenizer_config.json", {"add_bos_token": "yes"}, "add_bos_token must be true or false"),
-        ("tokenizer_config.json", {"bos_token": 5}, "bos_token must be a text, or have a content"),
-        ("tokenizer_config.json", {"tokenizer_class": "CLIPTokenizer"}, "'CLIPTokenizer' needs a"),
+        ("tokenizer_config.json", {"bos_token": 5}, "bos_token must be a text or have a content"),
+        ("tokenizer_config.json", {"tokenizer_class": "CLIPTokenizer"}, "'CLIPTokenizer' requires"),
         ("tokenizer_config.json", {"added_tokens_decoder": {"x": {}}}, "decoder can't be read"),
-        ("tokenizer_config.json", {"added_tokens_decoder": {"301": {}}}, "must have an id and a"),
-        ("added_tokens.json", {"<|pad|>": 303}, "'<|pad|>' has id 303, and transformers gives it"),
-        ("added_tokens.json", {"!": 301}, "the added token '!' has id 301, and transformers gives"),
-        ("added_tokens.json", {"<|pad|>": "301"}, "must have an id and a text"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"301": {}}}, "must have an id and"),
+        ("added_tokens.json", {"<|pad|>": 303}, "'<|pad|>' has id 303, but must have"),
+        ("added_tokens.json", {"!": 301}, "the added token '!' has id 301, but must have"),
+        ("added_tokens.json", {"<|pad|>": "301"}, "must have an id and text"),
         ("special_tokens_map.json", {"pad_token": {"id": 1}}, "pad_token must be a text"),
-        ("config.json", {"tokenizer_class": "XLNetTokenizer"}, "'XLNetTokenizer' needs a"),
+        ("config.json", {"tokenizer_class": "XLNetTokenizer"}, "'XLNetTokenizer' requires a"),
     ],
 )
 def test_damaged_settings(
@@ -387,11 +387,11 @@ def test_a_token_that_is_to_stand_in_front_must_be_there(tmp_path: Path) -> None
     directory = copied("two_files", tmp_path)
     change(directory / "tokenizer_config.json", add_bos_token=True)
     change(directory / "vocab.json", **{END_OF_TEXT: ...})
-    assert "'<|endoftext|>' is to stand by every text, and has no id" in refusal(directory)
+    assert "'<|endoftext|>' is added to every text, but has no id" in refusal(directory)
 
 
 def damage(vocabulary: dict[str, Any], merges: list[str], how: str) -> None:
-    if how == "an id is there twice":
+    if how == "an id appears twice":
         vocabulary["Ġthe"] = vocabulary["!"]
     elif how == "a merge has no token":
         merges.append("x y")
@@ -408,13 +408,13 @@ def damage(vocabulary: dict[str, Any], merges: list[str], how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("an id is there twice", "'!' and 'Ġthe' have the same id, 0"),
+        ("an id appears twice", "'!' and 'Ġthe' have the same id, 0"),
         (
             "a merge has no token",
-            "merge 45 must be of two tokens that make a third one; 'x y'",
+            "merge 45 must be two tokens whose concatenation is a third; got 'x y'",
         ),
-        ("merges cut off", "40 tokens are neither a byte, nor made by a merge, nor special"),
-        ("a line of three", "merges.txt, line 46: two symbols expected, found 'a b c'"),
+        ("merges cut off", "40 tokens are neither bytes nor merged nor special"),
+        ("a line of three", "merges.txt, line 46: expected two symbols; got 'a b c'"),
         ("ids are strings", "id of 'Ġthe' isn't an integer: '260'"),
         ("half a character", "half of a surrogate pair"),
     ],
@@ -433,7 +433,7 @@ def test_damaged_pairs(tmp_path: Path, how: str, message: str) -> None:
 def test_special_tokens_need_no_merge(tmp_path: Path) -> None:
     directory = copied("two_files", tmp_path)
     change(directory / "vocab.json", **{"<s>": 301, "[X]": 302, "pad": 303})
-    assert "1 tokens are neither a byte, nor made by a merge, nor special" in refusal(directory)
+    assert "1 tokens are neither bytes nor merged nor special" in refusal(directory)
     change(directory / "tokenizer_config.json", pad_token="pad")
     tokenizer = Tokenizer.from_directory(directory)
     assert tokenizer.tokens([301, 302, 303]).texts == ("<s>", "[X]", "pad")
@@ -494,11 +494,11 @@ def test_one_of_two_files_beside_a_whole_one_says_nothing(tmp_path: Path) -> Non
 def test_words_that_do_not_fit(tmp_path: Path) -> None:
     directory = copied("bert", tmp_path)
     (directory / "vocab.txt").write_text("a\nb\n[UNK]\n[SEP]\n")
-    assert "'[CLS]' is to stand by every text, and has no id" in refusal(directory)
+    assert "'[CLS]' is added to every text, but has no id" in refusal(directory)
     shutil.copy(REFERENCE / "tokenizers/bert_saved/tokenizer.json", directory)
     assert "the id of 'a' is" in refusal(directory)
     change(directory / "tokenizer.json", model__vocab=[])
-    assert "a vocabulary must be an object of ids; it is []" in refusal(directory)
+    assert "a vocabulary must be an object of ids; got []" in refusal(directory)
 
 
 def test_words_without_an_unknown_one(tmp_path: Path) -> None:
@@ -556,14 +556,14 @@ def test_very_many_added_tokens(tmp_path: Path) -> None:
 
 def test_an_empty_list_of_words(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").touch()
-    assert "vocab.txt holds no token" in refusal(tmp_path)
+    assert "vocab.txt has no tokens" in refusal(tmp_path)
 
 
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     directory = copied("two_files", tmp_path)
     with open(directory / "tokenizer_config.json", "wb") as stream:
         stream.truncate(65_000_000)
-    assert "more than" in refusal(directory)
+    assert "larger than" in refusal(directory)
 
 
 def test_errors_are_of_one_kind(tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ def test_negative_numbers_count_from_the_end(odd: GPT2) -> None:
         ([5, -1], ValueError, "-1 at position 1"),
         ([1.0, 2.0], TypeError, "integers.*float64"),
         ([[1, 2], [3, 4]], ValueError, r"one row.*\(2, 2\)"),
-        (None, TypeError, "a text or token ids are traced; got None"),
+        (None, TypeError, "expected a text or token ids; got None"),
         (list(range(18)), ValueError, "18 tokens.*17 positions"),
         ("hen " * 10, ValueError, "17 positions"),
         ("ab\udc80", ValueError, "surrogate"),

@@ -1,8 +1,6 @@
 """Training: the optimizer against PyTorch's steps, and runs that repeat, resume and fail well."""
 
 import os
-import subprocess
-import sys
 import tracemalloc
 from contextlib import nullcontext
 from dataclasses import fields
@@ -312,41 +310,6 @@ def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:
     assert np.array_equal(again.parameters.vector, run.parameters.vector)
 
 
-KILLED = """
-import sys
-from attnlab import GPT2Config, train
-config = GPT2Config(vocab_size=256, n_positions=16, n_embd=12, n_layer=2, n_head=3)
-train(config, {text!r}, steps=200, batch_size=3, directory=sys.argv[1], save_every=1,
-      progress=False, watch=lambda training: print(training.step, flush=True))
-"""
-
-
-def test_200_steps_killed_and_resumed_equal_200_unbroken(tmp_path: Path) -> None:
-    """Killed from outside three times, wherever it happens to be, most likely while it writes."""
-    for at in ("30", "77", "150"):
-        process = subprocess.Popen(
-            [sys.executable, "-c", KILLED.format(text=TEXT), str(tmp_path)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.strip() == at:
-                break
-        process.kill()
-        process.stdout.close()
-        assert process.wait() != 0  # killed before its end
-    settings: dict[str, Any] = {"steps": 200, "save_every": 1}
-    came_to: list[int] = []
-    resumed = quick(
-        **settings, directory=tmp_path, watch=lambda training: came_to.append(training.step)
-    )
-    assert 150 <= came_to[0] < 200
-    unbroken = quick(steps=200)
-    assert resumed.losses == unbroken.losses
-    assert np.array_equal(resumed.parameters.vector, unbroken.parameters.vector)
-
-
 def test_a_write_that_breaks_off_leaves_the_old_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,8 +450,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_pa
     with pytest.raises(DivergedError) as raised:
         quick(**settings, directory=tmp_path, watch=lambda run: steps.append(run.step))
     number = len(steps) + 1
-    assert f"the loss is not finite at step {number}" in str(raised.value)
-    kept = f"in another directory; {tmp_path} keeps the state after step {number - 1}"
+    assert f"the loss isn't finite at step {number}" in str(raised.value)
+    kept = f"in another directory: {tmp_path} keeps the state after step {number - 1}"
     assert kept in str(raised.value)
     assert np.isfinite(GPT2.from_pretrained(tmp_path).parameters["W_E"]).all()
     with pytest.raises(
@@ -498,7 +461,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_pa
 
 
 def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
-    with pytest.raises(DivergedError, match=r"at step 1; .* keeps the state after step 0"):
+    with pytest.raises(DivergedError, match=r"at step 1\. .* keeps the state after step 0"):
         quick(learning_rate=1e39, warmup=0, save_every=1, directory=tmp_path)
     assert np.isfinite(GPT2.from_pretrained(tmp_path).parameters["W_E"]).all()
 
@@ -526,7 +489,7 @@ def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
         ({"corpus": "sixteen letters."}, "more tokens than sequence_length, 16; got 16"),
         ({"corpus": ""}, "16; got 0"),
         ({"corpus": [3] * 20 + [256]}, "token id 256 at position 20"),
-        ({"corpus": [[1, 2], [3, 4]]}, "one row"),
+        ({"corpus": [[1, 2], [3, 4]]}, "1-D array"),
         (
             {"tokenizer": Tokenizer.from_directory(REFERENCE / "odd")},
             "263 tokens, but config.vocab_size",

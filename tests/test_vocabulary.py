@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from attnlab import Tokenizer
 from attnlab.pocket.grammar import LEXICON, corpus
-from attnlab.pocket.vocabulary import MOST_TOKENS, learn_vocabulary
+from attnlab.pocket.vocabulary import MAX_TOKENS, learn_vocabulary
 from attnlab.text.tokens import byte_symbols
 
 if os.environ.get("ATTNLAB_STRICT") == "1":
@@ -53,7 +53,7 @@ def test_every_word_is_one_token(tokenizer: Tokenizer) -> None:
     assert all(len(tokenizer.encode(f" {word}")) == 1 for word in LEXICON)
     ids = tokenizer.encode(TEXT)
     assert tokenizer.decode(ids) == TEXT
-    assert max(ids) < len(tokenizer) < MOST_TOKENS
+    assert max(ids) < len(tokenizer) < MAX_TOKENS
 
 
 def test_the_walkthrough_prompt(tokenizer: Tokenizer) -> None:

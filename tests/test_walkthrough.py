@@ -117,9 +117,7 @@ def test_any_head_of_any_model() -> None:
 
 
 def test_the_command(
-    walkthrough_directory: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    walkthrough_directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert walkthrough.main([str(walkthrough_directory)]) == 0
     assert "18 of 18 tables agree" in capsys.readouterr().out

@@ -1,8 +1,7 @@
-"""What can be found out about a trace: each analysis a small result with a table and a picture.
+"""Analyses of a trace, each with a table, a plot, and a note on its limits.
 
-You ask for them where they belong, as `trace.logit_lens()`. Each says what it can't tell. `base`
-has what they share; then `lens` (what each stop of the residual stream predicts), `attribution`
-(what is written straight to a logit), `gradients`, `patching` (one text's step in another's run),
-`circuits` (what a head reads and writes), `jobs` (previous token, induction, ...) and `flow`
-(through layers).
+They are called as methods, such as `trace.logit_lens()`. `base` holds the base class; then `lens`
+(logit lens), `attribution` (direct logit attribution), `gradients`, `patching` (activation and
+attribution patching), `paths` and `edges` (the same along direct paths), `circuits` (what heads
+read and write), `jobs` (previous token, induction, ...) and `flow` (rollout, value norms).
 """

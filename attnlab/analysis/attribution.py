@@ -1,4 +1,4 @@
-"""Direct logit attribution: what everything that writes to the residual stream adds to a logit."""
+"""Direct logit attribution: what each component adds to a logit through the residual stream."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from attnlab.analysis.base import (
     Named,
     Target,
     Trace,
-    head_called,
-    named,
-    numbered,
+    heads_axis,
+    named_axis,
+    numbered_axis,
     positions_of,
 )
 from attnlab.equations import AnyArray, Array, deviation, mean
@@ -24,30 +24,30 @@ from attnlab.support.messages import Message
 from attnlab.support.tables import Table
 from attnlab.views.shown import Axis
 
-# How far sums may be off, of the sizes that are added up.
+# The tolerance of sums, relative to the sizes of their terms.
 ROUNDING = 1e-4
 
 
 class Attribution(Analysis):
-    """What each part adds to a logit, or to a difference of two; all of it is `total`.
+    """What each component adds to a logit, or to a difference of two.
 
-    The residual stream is a sum, and so is the logit once the last LayerNorm's scale is held:
-    a part that writes c adds c·u, where u = centred(gain · w) / deviation and w is the token's
-    column of W_U.
+    The residual stream is a sum, and so is the logit if the last LayerNorm's scale is held
+    constant: a component that writes c adds c·u, where u = centred(gain · w) / deviation and w is
+    the token's column of W_U.
 
     Attributes
     ----------
-    target : what is attributed, with its token, against, and position
-    heads : (L, H), context W_O of each
-    mlps : (L,), their b_2 included
+    target : the logit explained: `token`, `against` and `position`
+    heads : (L, H), what each head's context W_O adds
+    mlps : (L,), including b_2
     token_embedding, position_embedding, embedding : numbers, the third the sum of the first two
     bias : what all b_O and the last LayerNorm's bias add
     total : the logit, or the difference
     """
 
     note: ClassVar[str] = (
-        "Only what is written straight to the logit is counted: not what a head or MLP does by way "
-        "of later ones. The last LayerNorm's scale is held, though every part has a share in it."
+        "Only direct effects on the logit are counted, not effects through later heads and MLPs. "
+        "The last LayerNorm's scale is held constant, though every component influences it."
     )
     source: ClassVar[str] = (
         "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021); Wang et al., "
@@ -82,32 +82,31 @@ class Attribution(Analysis):
         check_sum(np.array(parts), np.array(self.total), "the logit", trace)
 
     def by_token(self) -> ByToken:
-        """What each head adds by way of each token that it looks at.
-
-        A head's context is a weighted sum of values: weights[position, key] V[key] W_O · u.
+        """Split what each head adds by attended token: weights[position, key] V[key] W_O · u.
 
         Raises
         ------
         InvalidValueError
-            An edit replaced a context, which is then no longer that sum.
+            An edit replaced a context, which no longer is the weighted sum of values.
         """
         return ByToken(self)
 
     def _direction(self, output: Array, w: Array) -> Array:
-        """u, (D,): what is written to the stream counts by its share in this direction."""
+        """u, (D,), see the class."""
         scale = deviation(output - mean(output), self._trace.epsilon)
         u: Array = direction(self._trace.gain, w) / scale
         return u
 
     def _of_heads(self, written: Array, block: Trace) -> Array:
-        """What heads that write so much of W_O's rows add, (H, ..., Dh) -> (H, ...)."""
+        """written W_O · u of each head, (H, ..., Dh) -> (H, ...)."""
         heads = zip(written, block.attention.heads, strict=True)
         return np.stack([one @ (head.W_O @ self._u) for one, head in heads])
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         L, H = self.heads.shape
-        columns = named("part", (*(Message("head {head}", head=head) for head in range(H)), "MLP"))
-        return np.column_stack([self.heads, self.mlps]), numbered("layer", L), columns
+        heads = (Message("head {head}", head=head) for head in range(H))
+        columns = named_axis("part", (*heads, "MLP"))
+        return np.column_stack([self.heads, self.mlps]), numbered_axis("layer", L), columns
 
     def _tables(self) -> Iterator[str | Table]:
         numbers, _, columns = self._grid()
@@ -121,23 +120,22 @@ class Attribution(Analysis):
             ("biases", self.bias),
             ("total", self.total),
         )
-        words = ", ".join(f"{name} {number:z.{self.decimals}f}" for name, number in rest)
-        yield words
+        yield ", ".join(f"{name} {number:z.{self.decimals}f}" for name, number in rest)
 
 
 class ByToken(Analysis):
-    """What each head adds to a logit by way of each token, as `Attribution.by_token` returns it.
+    """What each head adds to a logit from each token, as `Attribution.by_token` returns it.
 
-    The table and the picture have a row for each head.
+    The table and the plot have one row per head.
 
     Attributes
     ----------
-    heads : (L, H, Tk), which adds up over tokens to `Attribution.heads`
+    heads : (L, H, Tk), whose sum over tokens is `Attribution.heads`
     """
 
     note: ClassVar[str] = (
-        "A token's value holds what earlier layers put there, of other tokens too: that a head "
-        "reads at a token does not mean that it reads that token."
+        "Earlier layers move information between positions: what a head reads at a token's "
+        "position may come from other tokens."
     )
     source: ClassVar[str] = Attribution.source
 
@@ -151,18 +149,17 @@ class ByToken(Analysis):
             rows.append(weights * values)
         self.heads = read_only(np.stack(rows))
         check_sum(np.moveaxis(self.heads, -1, 0), attribution.heads, "what the heads add", trace)
-        before = named("key", tuple(map(str, range(trace.tokens_before))))
-        here = positions_of(trace)
-        self._keys = Axis("key", range(self.heads.shape[-1]), before.tokens + here.tokens)
+        cached = (None,) * trace.tokens_before
+        tokens = cached + positions_of(trace).tokens
+        self._keys = Axis("key", range(self.heads.shape[-1]), tokens)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         L, H, T = self.heads.shape
-        names = tuple(head_called(n, h) for n in range(L) for h in range(H))
-        return self.heads.reshape(L * H, T), named("head", names), self._keys
+        return self.heads.reshape(L * H, T), heads_axis("head", L, H), self._keys
 
 
 def direction(gain: Array, w: Array) -> Array:
-    """Which way the stream must go for a logit to rise, (..., D), the last LayerNorm's scale apart.
+    """The gradient of a logit by the stream, (..., D), up to the last LayerNorm's scale.
 
     Parameters
     ----------
@@ -175,10 +172,10 @@ def direction(gain: Array, w: Array) -> Array:
 
 
 def check_sum(parts: AnyArray, total: AnyArray, what: str, trace: Trace) -> None:
-    """Refuse parts that do not add up, along the first axis, to what they are parts of."""
+    """Raise unless parts sum to a total along the first axis."""
     sizes = np.abs(parts).sum(axis=0) + np.abs(total)
     if (np.abs(parts.sum(axis=0) - total) > ROUNDING * sizes).any():
         raise InvalidValueError(
-            f"the parts do not add up to {what}{trace.note}: attribution needs steps that are the "
-            "sums that their equations say"
+            f"the parts don't sum to {what}{trace.note}. Attribution needs a trace whose sums are "
+            "not edited"
         )

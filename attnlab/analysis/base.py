@@ -1,4 +1,4 @@
-"""What all analyses have in common: how they look, and what they are asked about."""
+"""The base class of all analyses, and the targets that they explain."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
     from attnlab.views.plot import Picture
 
-# A trace, which stands above: known, as views know results, by its steps.
+# attnlab.model.trace.Trace, which can't be imported here: its module imports the analyses.
 Trace: TypeAlias = Any
 
-# A token as people name it: its id, its text, its symbol, or a Token.
+# A token given by its id, its text, its symbol, or as a Token.
 Named: TypeAlias = int | str | Token
 
 
 class Analysis(Document):
-    """What was found out; `print` shows a table and what it can't tell, `plot` draws it.
+    """The result of an analysis; `print` shows it as a table with a note, `plot` draws it.
 
     Attributes
     ----------
-    title : what it is of
-    note : what it can't tell
-    source : where it is from
+    title : what was analysed
+    note : the limits of the analysis
+    source : the publication that introduced it
     """
 
     title: str
@@ -46,10 +46,10 @@ class Analysis(Document):
 
     @abstractmethod
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        """The numbers that are shown, (m, n), with what stands along rows and columns."""
+        """The numbers shown, (m, n), with the axes of rows and columns."""
 
     def _in_cells(self) -> Sequence[Sequence[Token]]:
-        """The token that each number is of, a row for each row; () where they are of none."""
+        """The token of each number, row by row; () if numbers don't belong to tokens."""
         return ()
 
     def table(self) -> str:
@@ -57,7 +57,7 @@ class Analysis(Document):
         return "\n".join(map(str, self._tables()))
 
     def _tables(self) -> Iterator[str | Table]:
-        """The numbers, and what is said of them."""
+        """The table, and lines of text."""
         numbers, rows, columns = self._grid()
         yield matrix_table(numbers, rows.labels, columns.labels, self.decimals, 100, 16)
 
@@ -70,19 +70,19 @@ class Analysis(Document):
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
     ) -> Picture:
-        """The table as a heatmap.
+        """Plot the table as a heatmap.
 
         Parameters
         ----------
-        ax : matplotlib's Axes to draw into; None for a figure of its own
-        tokens : which positions, where there is a number for each, as `Attention.plot` takes it
-        language : "en" or "zh", Chinese; None for the reader's, as `Trace.to_html` takes it
+        ax : matplotlib Axes to draw into; None for a new figure
+        tokens : which positions, if there is a number for each, as `Attention.plot` takes it
+        language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
 
         Returns
         -------
         Picture
-            a notebook shows it, `.save("picture.svg")` writes it; `.axes`, `.figure` and `.alt`,
-            its words, are there too
+            displayed in a notebook; `.save("picture.svg")` writes it. It has `.axes`, `.figure`
+            and `.alt`, the alt text.
         """
         from attnlab.views.plot import drawn_in, plot_table
 
@@ -90,19 +90,24 @@ class Analysis(Document):
             return plot_table(*self._grid(), self.title, ax, tokens, self._in_cells())
 
 
-def numbered(name: str, count: int) -> Axis:
-    """An axis of layers, heads, or the like."""
+def numbered_axis(name: str, count: int) -> Axis:
+    """An axis labelled 0, 1, ..."""
     return Axis(name, range(count), (None,) * count)
 
 
-def head_called(layer: int, head: int) -> Message:
+def named_axis(name: str, labels: tuple[str, ...]) -> Axis:
+    """An axis with labels."""
+    return Axis(name, range(len(labels)), (None,) * len(labels), labels)
+
+
+def heads_axis(name: str, layers: int, heads: int) -> Axis:
+    """An axis of all heads of all layers."""
+    return named_axis(name, tuple(head_name(n, h) for n in range(layers) for h in range(heads)))
+
+
+def head_name(layer: int, head: int) -> Message:
     """A head in words."""
     return Message("layer {layer} head {head}", layer=layer, head=head)
-
-
-def named(name: str, names: tuple[str, ...]) -> Axis:
-    """An axis of what has names."""
-    return Axis(name, range(len(names)), (None,) * len(names), names)
 
 
 def positions_of(trace: Trace) -> Axis:
@@ -112,12 +117,12 @@ def positions_of(trace: Trace) -> Axis:
 
 @dataclass(frozen=True)
 class Target:
-    """The logit of one token at one position, or how far it is above another's.
+    """A token's logit at one position, or its difference from another token's.
 
     Attributes
     ----------
-    token, against : Token; `against` None where it is one logit
-    position : among the trace's tokens, from 0
+    token, against : Token; `against` is None for a single logit
+    position : index among the trace's tokens
     """
 
     token: Token
@@ -126,44 +131,44 @@ class Target:
 
     @classmethod
     def of(cls, trace: Trace, token: Named, against: Named | None, position: int | str) -> Self:
-        """The target that a caller names."""
+        """The target with names resolved in a trace."""
         one = trace.vocabulary.named(token)
         other = None if against is None else trace.vocabulary.named(against)
         if one == other:
-            raise InvalidValueError(f"{one.symbol} against itself is 0: give two different tokens")
-        at_row = place_of(trace, "position", position, len(trace.tokens))
-        return cls(one, other, at_row)
+            raise InvalidValueError(f"the two tokens must differ; both are {one.symbol}")
+        row = place_of(trace, "position", position, len(trace.tokens))
+        return cls(one, other, row)
 
     def difference(self, logits: Array) -> Array:
-        """Of logits, or of columns of W_U, (..., vocab) -> (...)."""
+        """The token's logit minus the other's, (..., vocab) -> (...); W_U can be given too."""
         logits = as_floats(logits, "logits")
         if not logits.ndim or logits.shape[-1] <= max(
             self.token.id, getattr(self.against, "id", 0)
         ):
-            raise InvalidValueError(f"logits have shape (..., vocab); got {logits.shape}")
+            raise InvalidValueError(f"logits must have shape (..., vocab); got {logits.shape}")
         of_token: Array = logits[..., self.token.id]
         return of_token if self.against is None else of_token - logits[..., self.against.id]
 
     def value(self, trace: Trace) -> float:
-        """What it is in a trace; no other logit is made, unless they are edited."""
+        """The target in a trace; other logits are computed only if they are edited."""
         return float(self.values(trace))
 
     def values(self, trace: Trace) -> Array:
-        """The same of a trace of several runs side by side, (...)."""
+        """Like `value`, for a trace of several runs stacked along leading axes, (...)."""
         T = len(at(trace, "ids"))
         position = place(self.position, "position", T)
         if position == T - 1 and trace.is_edited("next_logits"):
             return self.difference(trace.next_logits)
         if trace.is_edited("logits"):
             return self.difference(trace.logits[..., position, :])
-        # Summed row by row, as a matrix product of equal rows need not give equal numbers.
+        # Not a matrix product: BLAS may round equal rows differently.
         products = trace.final[..., position, :] * self.difference(trace.W_U)
         total: Array = products.sum(axis=-1)
         return total
 
     @property
     def message(self) -> Message:
-        """It in words."""
+        """The target in words."""
         if self.against is None:
             template = "the logit of {token} at position {position}"
             return Message(template, token=self.token.symbol, position=self.position)

@@ -1,4 +1,4 @@
-"""What heads are made to do, whatever the text: the tokens they read and write, and each other."""
+"""QK and OV circuits, independent of the text: tokens that heads read and write, composition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from attnlab import equations
-from attnlab.analysis.base import Analysis, Named, Trace, head_called, named
+from attnlab.analysis.base import Analysis, Named, Trace, head_name, heads_axis, named_axis
 from attnlab.equations import AnyArray, Array, Ids, mean, transpose
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.products import triangle
@@ -21,24 +21,24 @@ from attnlab.views.shown import Axis
 
 FRAMEWORK = "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021)"
 
-# How many pairs of heads a table shows.
+# Pairs of heads in a printed table.
 PAIRS_SHOWN = 10
 
 
 class TokensOfHead(Analysis):
-    """The tokens that a head gives most to, as `Trace.writes` and `Trace.reads` return them.
+    """The tokens with a head's largest numbers, as `Trace.writes` and `Trace.reads` return them.
 
     Attributes
     ----------
     ids : int64 (k,), the largest number first
-    numbers : (k,)
-    tokens : of the ids, see `Token`
+    numbers : (k,), logits for `writes`, scores for `reads`
+    tokens : the ids' tokens, see `Token`
     """
 
     decimals: ClassVar[int] = 4
     note: ClassVar[str] = (
-        "The token's row of W_E alone goes through the block's LayerNorm, without position and "
-        "without what earlier blocks add: the further from the first block, the less it says."
+        "The block's input is approximated by the token's row of W_E, without positions or earlier "
+        "blocks: the deeper the layer, the worse the approximation."
     )
     source: ClassVar[str] = FRAMEWORK
 
@@ -55,61 +55,61 @@ class TokensOfHead(Analysis):
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         rows = Axis("token", range(len(self.ids)), self.tokens)
-        return self.numbers[:, np.newaxis], rows, named("", (self._column,))
+        return self.numbers[:, np.newaxis], rows, named_axis("", (self._column,))
 
     _column: ClassVar[str] = "logit"
 
 
 class TokensRead(TokensOfHead):
-    """Keys that a head of a query's token looks at, by their scores."""
+    """The keys with the largest scores for a query token."""
 
     _column: ClassVar[str] = "score"
 
 
 def writes(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:
-    """As `Trace.writes` returns it."""
+    """See `Trace.writes`."""
     one, source = trace.head(layer, head), trace.vocabulary.named(token)
     x = entering(trace, layer, np.array([source.id]))[0]
     written = (x @ one.W_V + one.b_V) @ one.W_O
     centred = (written - mean(written)) * trace.gain
-    template = "{title}: what it writes where it looks at {token}"
+    template = "{title}: tokens it promotes when it attends to {token}"
     title = Message(template, title=one.title, token=source.symbol)
     return TokensOfHead(title, trace, equations.logits(centred, trace.W_U), k)
 
 
 def reads(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:
-    """As `Trace.reads` returns it."""
-    one, asking = trace.head(layer, head), trace.vocabulary.named(token)
-    x = entering(trace, layer, np.array([asking.id]))[0]
+    """See `Trace.reads`."""
+    one, query = trace.head(layer, head), trace.vocabulary.named(token)
+    x = entering(trace, layer, np.array([query.id]))[0]
     q = x @ one.W_Q + one.b_Q
     K = entering(trace, layer, np.arange(trace.config.vocab_size)) @ one.W_K + one.b_K
-    template = "{title}: what it looks at from {token}"
-    title = Message(template, title=one.title, token=asking.symbol)
+    template = "{title}: tokens it attends to from {token}"
+    title = Message(template, title=one.title, token=query.symbol)
     return TokensRead(title, trace, equations.scores(K @ q, one.scale), k)
 
 
 def entering(trace: Trace, layer: int, ids: Ids) -> Array:
-    """What would enter a block's attention, were the residual stream rows of W_E, (n, D)."""
+    """The input of a block's attention if the residual stream were W_E[ids], (n, D)."""
     attention = trace.blocks.one(layer).attention
     rows = equations.token_embedding(ids, trace.W_E)
     return equations.layer_norm(rows, attention.gain, attention.bias, attention.epsilon)
 
 
 class Composition(Analysis):
-    """How much of what heads write later heads read, as `Trace.composition` returns it.
+    """Composition scores of pairs of heads, as `Trace.composition` returns it.
 
     Attributes
     ----------
-    kind : "Q", "K" or "V": by what the later head reads it
-    scores : (L, H, L, H), of the head that writes and of the one that reads; 0 where the second is
-        not in a later layer
-    even : about what matrices of random numbers would have, 1 / √D
+    kind : "Q", "K" or "V"
+    scores : (L, H, L, H), indexed by the head that writes, then the head that reads; 0 unless the
+        second is in a later layer
+    even : 1 / √D, about the score of random matrices
     """
 
     note: ClassVar[str] = (
-        "It is of the matrices alone, whatever the text: that a head could read what another one "
-        "writes does not mean that it does. LayerNorm's gain and centring are folded into the "
-        "matrices; its division by the deviation, and MLPs in between, are left out."
+        "Scores depend on the matrices alone: that a head can read what another writes doesn't "
+        "mean that it does in a text. LayerNorm's gain and centring are folded into the matrices; "
+        "its division by the standard deviation, and MLPs in between, are ignored."
     )
     source: ClassVar[str] = f"{FRAMEWORK}, ‖OV · reads‖ / (‖OV‖ ‖reads‖), LayerNorm folded in"
 
@@ -117,7 +117,7 @@ class Composition(Analysis):
 
     def __init__(self, trace: Trace, kind: str) -> None:
         if not isinstance(kind, str) or kind not in ("Q", "K", "V"):
-            raise InvalidValueError(f"composition is by 'Q', 'K' or 'V'; got {quoted(kind)}")
+            raise InvalidValueError(f"kind must be 'Q', 'K' or 'V'; got {quoted(kind)}")
         self.kind = kind
         self.title = Message("{kind}-composition of heads{title}", kind=kind, title=trace.note)
         writing = [writing_of(block.attention) for block in trace.blocks]
@@ -133,37 +133,36 @@ class Composition(Analysis):
         self.scores = read_only(scores)
 
     def strongest(self, count: int = PAIRS_SHOWN) -> list[tuple[int, int, int, int]]:
-        """The pairs with the largest scores: layer and head that write, and those that read."""
+        """The pairs with the largest scores: writing layer and head, reading layer and head."""
         count = as_count(count, "count", least=1)
         best = np.argsort(-self.scores, axis=None, kind="stable")[:count]
-        places = zip(*np.unravel_index(best, self.scores.shape), strict=True)
-        return [(int(a), int(b), int(c), int(d)) for a, b, c, d in places if a < c]
+        pairs = zip(*np.unravel_index(best, self.scores.shape), strict=True)
+        return [(int(a), int(b), int(c), int(d)) for a, b, c, d in pairs if a < c]
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         L, H, *_ = self.scores.shape
-        names = tuple(head_called(n, h) for n in range(L) for h in range(H))
-        return self.scores.reshape(L * H, L * H), named("writes", names), named("reads", names)
+        writes, reads = heads_axis("writes", L, H), heads_axis("reads", L, H)
+        return self.scores.reshape(L * H, L * H), writes, reads
 
     def _tables(self) -> Iterator[Table]:
         lines = [("writes", f"reads by {self.kind}", "score")]
         for pair in self.strongest():
-            first, one, second, other = pair
-            words = (head_called(first, one), head_called(second, other))
-            lines.append((*words, f"{self.scores[pair]:.3f}"))
-        lines.append(("random numbers", "", f"{self.even:.3f}"))
+            names = head_name(*pair[:2]), head_name(*pair[2:])
+            lines.append((*names, f"{self.scores[pair]:.3f}"))
+        lines.append(("random matrices", "", f"{self.even:.3f}"))
         yield Table(lines, left=(0, 1))
 
 
 def writing_of(attention: Trace) -> Array:
-    """Of each head a small matrix that writes as its OV does, (H, Dh, D).
+    """A small matrix of each head that can replace its OV in norms of products, (H, Dh, D).
 
-    With W_V = Q R, R W_O has the norms that W_V W_O has, and so has all that it is multiplied with.
+    It is R W_O, where W_V = Q R. Q doesn't change norms, as its columns are orthonormal.
     """
     return np.stack([triangle(read_by(attention, h.W_V)) @ centred(h.W_O) for h in attention.heads])
 
 
 def reading_of(attention: Trace, kind: str) -> Array:
-    """Of each head a small matrix that reads as it does by Q, K or V, (H, D, Dh)."""
+    """A small matrix of each head that can replace its reads in norms of products, (H, D, Dh)."""
 
     def thin_of(head: Trace) -> tuple[Array, Array]:
         if kind == "V":
@@ -176,16 +175,16 @@ def reading_of(attention: Trace, kind: str) -> Array:
 
 
 def read_by(attention: Trace, W: Array) -> Array:
-    """What a head's W reads of the stream: LayerNorm takes the mean away, then has a gain."""
+    """W with LayerNorm folded in: C gain W."""
     return transpose(centred(transpose(attention.gain[:, np.newaxis] * W)))
 
 
 def centred(W: Array) -> Array:
-    """W without the mean of each row, which the next LayerNorm takes away."""
+    """W C: each row minus its mean, which the next LayerNorm subtracts anyway."""
     return W - mean(W)
 
 
 def norm(x: Array) -> Array:
-    """√ of the sum of squares of matrices, (..., n, m) -> (...)."""
+    """Frobenius norms of matrices, (..., n, m) -> (...)."""
     size: Array = np.sqrt(np.square(x).sum(axis=(-2, -1)))
     return size

@@ -1,4 +1,4 @@
-"""Where weights alone mislead: rollout through the layers, and the lengths of what is weighed."""
+"""Attention rollout through layers, and norms of the weighted values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from attnlab.analysis.base import Analysis, Trace, head_called, named, positions_of
+from attnlab.analysis.base import Analysis, Trace, heads_axis, positions_of
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
 from attnlab.steps import read_only
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class Rollout(Analysis):
-    """How much of each token's stream comes from which token, as `Trace.rollout` returns it.
+    """Attention rollout, as `Trace.rollout` returns it.
 
     Attributes
     ----------
-    layers : (L, T, T), rows sum to 1; after each layer, the last one is shown
+    layers : (L, T, T), the rollout after each layer, rows sum to 1; the table shows the last
     """
 
     note: ClassVar[str] = (
-        "It takes the mean of all heads, gives attention and what it is added to one half each, "
-        "and leaves values and MLPs out: a share tells where something may come from, not what."
+        "Rollout averages heads, weights attention and the residual connection equally, and "
+        "ignores values and MLPs: it shows where information may come from, not which information."
     )
     source: ClassVar[str] = "Abnar and Zuidema, “Quantifying Attention Flow in Transformers” (2020)"
 
@@ -37,7 +37,7 @@ class Rollout(Analysis):
 
     def __init__(self, trace: Trace) -> None:
         if trace.tokens_before:
-            raise InvalidValueError("rollout is of a whole text; got a step of generation")
+            raise InvalidValueError("rollout needs a trace of a whole text; got a generation step")
         self.title = Message(
             "Attention rollout through {L} layers{title}", L=trace.config.n_layer, title=trace.note
         )
@@ -56,16 +56,16 @@ class Rollout(Analysis):
 
 
 class ValueWeighted(Analysis):
-    """How long the vectors are that a head adds up, as `Trace.value_weighted` returns it.
+    """Norms of the vectors that a head sums, as `Trace.value_weighted` returns it.
 
     Attributes
     ----------
-    lengths : (Tq, Tk), ‖weights[q, k] V[k] W_O‖, 0 where the mask forbids
+    lengths : (Tq, Tk), ‖weights[q, k] V[k] W_O‖, 0 where masked
     """
 
     note: ClassVar[str] = (
-        "Lengths alone: vectors of one row may cancel each other, and what a later part reads may "
-        "lie in another direction."
+        "Norms alone: vectors of one row may cancel out, and later components may read other "
+        "directions."
     )
     source: ClassVar[str] = (
         "Kobayashi et al., “Attention is Not Only a Weight: Analyzing Transformers with Vector "
@@ -76,7 +76,7 @@ class ValueWeighted(Analysis):
 
     def __init__(self, trace: Trace, layer: int, head: int) -> None:
         one = trace.head(layer, head)
-        self.title = Message("{title}: lengths of what it adds up", title=one.title)
+        self.title = Message("{title}: norms of its weighted values", title=one.title)
         self.lengths = read_only(lengths_of(one.fork()))
         self._queries, self._keys = axes_of(trace, self.lengths)
 
@@ -85,11 +85,11 @@ class ValueWeighted(Analysis):
 
 
 class ValueWeightedHeads(Analysis):
-    """The same of all heads. The table has the last query's, the picture all of them.
+    """`ValueWeighted` for all heads. The table shows the last query's norms, the plot all.
 
     Attributes
     ----------
-    lengths : (L, H, Tq, Tk), ‖weights[q, k] V[k] W_O‖, 0 where the mask forbids
+    lengths : (L, H, Tq, Tk), ‖weights[q, k] V[k] W_O‖, 0 where masked
     """
 
     note: ClassVar[str] = ValueWeighted.note
@@ -102,19 +102,12 @@ class ValueWeightedHeads(Analysis):
         heads = [[lengths_of(head) for head in block.attention.heads] for block in blocks]
         self.lengths = read_only(np.array(heads))
         self._queries, self._keys = axes_of(trace, self.lengths)
-        self._of_all = Message("Lengths of what each head adds up{title}", title=trace.note)
+        self._of_all = Message("Norms of each head's weighted values{title}", title=trace.note)
         self.title = Message("{title}: for the last token", title=self._of_all)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        return self.lengths[:, :, -1].reshape(-1, self.lengths.shape[-1]), self._heads, self._keys
-
-    @property
-    def _heads(self) -> Axis:
-        L, H, *_ = self.lengths.shape
-        return named(
-            "head",
-            tuple(head_called(n, h) for n in range(L) for h in range(H)),
-        )
+        L, H, _, Tk = self.lengths.shape
+        return self.lengths[:, :, -1].reshape(L * H, Tk), heads_axis("head", L, H), self._keys
 
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
@@ -135,7 +128,7 @@ def lengths_of(head: Trace) -> Array:
 
 
 def written_length(written: Array, W_O: Array) -> Array:
-    """How long each row is, (..., Dh), once a head's W_O has put it into the residual stream."""
+    """‖written W_O‖ of each row, (..., Dh) -> (...)."""
     return length(written @ W_O)
 
 
@@ -146,6 +139,6 @@ def length(x: Array) -> Array:
 
 
 def axes_of(trace: Trace, lengths: Array) -> tuple[Axis, Axis]:
-    """Queries and keys."""
+    """The axes of queries and keys."""
     queries, keys = lengths.shape[-2:]
     return axis_of(trace, "Tq", queries), axis_of(trace, "Tk", keys)

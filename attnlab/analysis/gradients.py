@@ -1,9 +1,9 @@
-"""Gradients under the names of the steps: how a logit, or the loss, changes with each of them.
+"""Gradients of a logit, or of the loss, by every step of a trace.
 
-The graph of steps is gone through backwards: the gradient of a step is the sum of what comes back
-from all steps that need it, each by the gradient of its equation (`attnlab.forward.gradients`).
-Like the steps themselves, gradients are computed when they are looked at. Where a step is edited,
-what took its place is held: nothing comes back past it.
+Backpropagation through the graph of steps: the gradient of a step is the sum of contributions from
+all steps that need it, each computed with the gradient of its equation
+(`attnlab.forward.gradients`). Like steps, gradients are computed when they are read. Edited values
+are constants: no gradient flows through them.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy
 from attnlab.steps import Graph, Node, Run, Step, read_only
 from attnlab.support.messages import Message
 
-# Steps that are no arrays of real numbers, or are the same whatever the numbers: they have no
-# gradient, and are seen as they are.
-WITHOUT = (
+# Steps without a gradient, shown with the values of the forward pass.
+CONSTANTS = (
     *("ids", "positions", "cached", "mask", "n_head", "scale", "epsilon"),
     *("activation", "by_root", "layer_number"),
 )
 
 
 class GradientRun(Run):
-    """The run of a pass, in which a step is its gradient.
+    """A run whose steps are gradients.
 
     Parameters
     ----------
     run : the forward pass
-    target : whose gradient it is; None for the loss
+    target : what is differentiated; None for the loss
     """
 
     def __init__(self, run: Run, target: Target | None) -> None:
@@ -57,50 +56,50 @@ class GradientRun(Run):
         )
 
     def is_there(self, path: str) -> bool:
-        return self._is_as_it_is(path) or super().is_there(path)
+        return self._is_constant(path) or super().is_there(path)
 
     def is_quick(self, layers: int) -> bool:
-        return False  # whatever it is of, the whole pass comes first
+        return False  # every gradient needs the whole forward pass
 
     def look(self, path: str) -> Any:
-        return self.run.look(path) if self._is_as_it_is(path) else super().look(path)
+        return self.run.look(path) if self._is_constant(path) else super().look(path)
 
-    def _is_as_it_is(self, path: str) -> bool:
+    def _is_constant(self, path: str) -> bool:
         step = self.graph[path].step
-        return step.name in WITHOUT or step.optional
+        return step.name in CONSTANTS or step.optional
 
-    def _kept(self, path: str) -> Any:
-        if path.startswith("blocks."):  # in order, as a deep model would recurse too far
+    def _store(self, path: str) -> Any:
+        if path.startswith("blocks."):  # block by block: a deep model would recurse too far
             for later in range(self.graph.n_layer - 1, int(path.split(".")[1]), -1):
-                self._keep(f"blocks.{later}.input")
-        return self._keep(path)
+                self._store_one(f"blocks.{later}.input")
+        return self._store_one(path)
 
-    def _keep(self, path: str) -> Any:
+    def _store_one(self, path: str) -> Any:
         if path not in self.values:
-            self.values.setdefault(path, read_only(self._made(path, self.graph[path])))
+            self.values.setdefault(path, read_only(self._evaluate(path, self.graph[path])))
         return self.values[path]
 
-    def _for_another(self, path: str) -> Any:
+    def _input(self, path: str) -> Any:
         node = self.graph[path]
         if self.is_long and node.step.axes == "Tq Tk" and path not in self.values:
-            return self._made(path, node)  # for a long text not even the weights' are kept
-        return super()._for_another(path)
+            return self._evaluate(path, node)  # too large to keep for a long text
+        return super()._input(path)
 
-    def _made(self, path: str, node: Node) -> Any:
+    def _evaluate(self, path: str, node: Node) -> Any:
         layer, of_head, _ = path.rpartition(".")[0].rpartition(".heads.")
         if node.step.name == "memory":  # another name of X
-            return self._for_another(path.removesuffix("memory") + "X")
-        if of_head and node.step.name == "output":  # the layer's is the sum of all heads'
-            return self._for_another(f"{layer}.output")
+            return self._input(path.removesuffix("memory") + "X")
+        if of_head and node.step.name == "output":  # the layer's output is the sum of the heads'
+            return self._input(f"{layer}.output")
         if of_head and node.step.name == "X":
-            return self._by_way_of_head(path.removesuffix("X"))
-        *_, place = wholes(self.graph, path)
-        if place != path:
-            return part_of(self, path, self._for_another(place))
-        return self._added_up(path)
+            return self._through_head(path.removesuffix("X"))
+        *_, whole = wholes(self.graph, path)
+        if whole != path:
+            return part_of(self, path, self._input(whole))
+        return self._from_consumers(path)
 
-    def _added_up(self, path: str) -> Array:
-        """What comes back from all steps that need a step."""
+    def _from_consumers(self, path: str) -> Array:
+        """The sum of the gradients from all steps that need a step."""
         if path == "logits":
             return self._from_target()
         if path == "final" and self.target is not None and not self.run.is_edited("logits"):
@@ -109,15 +108,15 @@ class GradientRun(Run):
         for consumer, name in consumers(self.graph, path):
             node = self.graph[consumer]
             names = inspect.signature(node.step.equation).parameters
-            places = dict(zip(names, node.needs, strict=True))
+            paths = dict(zip(names, node.needs, strict=True))
             gradient = GRADIENTS[node.step.equation][name]
-            needed = {
-                need: self._value(need, consumer, places)
-                for need in inspect.signature(gradient).parameters
+            arguments = {
+                argument: self._argument(argument, consumer, paths)
+                for argument in inspect.signature(gradient).parameters
             }
-            parts.append(gradient(**needed))
-        if path == "W_E":  # its rows are read under another name
-            parts.append(self._for_another("rows_of_W_E"))
+            parts.append(gradient(**arguments))
+        if path == "W_E":  # the embedding reads its rows under another name
+            parts.append(self._input("rows_of_W_E"))
         if not parts:
             return np.zeros_like(self.run.look(path))
         first, *others = parts
@@ -125,28 +124,28 @@ class GradientRun(Run):
             first = first + other
         return first
 
-    def _value(self, name: str, consumer: str, places: dict[str, str]) -> Any:
-        """What the gradient of an equation needs, by its name there."""
+    def _argument(self, name: str, consumer: str, paths: dict[str, str]) -> Any:
+        """An argument of the gradient of a consumer's equation."""
         if name == "d_y":
-            return self._behind(consumer)
-        path = consumer if name == "y" else places[name]
-        return self.run._for_another(path.removeprefix("rows_of_"))  # which may not know how many
+            return self._before_edits(consumer)
+        path = consumer if name == "y" else paths[name]
+        return self.run._input(path.removeprefix("rows_of_"))  # the whole of W_E, for shape
 
-    def _behind(self, path: str) -> Any:
-        """What comes back past the edits of a step."""
-        d_y = self._for_another(path)
+    def _before_edits(self, path: str) -> Any:
+        """The gradient of a step's value before its edits: 0 where edited."""
+        d_y = self._input(path)
         for edited, edit in self.run.edits_of(path):
             if callable(edit) and part_of(self.run, edited, d_y).any():
-                raise InvalidValueError(no_way_back(edited))
+                raise InvalidValueError(no_gradient(edited))
             if not callable(edit):
                 d_y = np.array(d_y)
                 part_of(self.run, edited, d_y)[...] = 0
         return d_y
 
-    def _by_way_of_head(self, head: str) -> Array:
-        """Of what enters attention, as far as one head has it."""
+    def _through_head(self, head: str) -> Array:
+        """The gradient of X through one head alone."""
         node = self.graph[f"{head}X"]
-        d_QKV = self._behind(node.whole.removesuffix("X") + "QKV")
+        d_QKV = self._before_edits(node.whole.removesuffix("X") + "QKV")
         thirds = zip("QKV", (equations.W_Q, equations.W_K, equations.W_V), strict=True)
         by_Q, by_K, by_V = (
             affine_x(
@@ -159,14 +158,14 @@ class GradientRun(Run):
         return d_X
 
     def _through_columns(self, target: Target) -> Array:
-        """Of `final`, where all comes back by way of one or two columns of W_U."""
+        """The gradient of `final`: a column of W_U, or the difference of two."""
         d_final: Array = np.zeros_like(self.run.look("final"))
         d_final[target.position] = target.difference(self.run.look("W_U"))
         return d_final
 
     def _from_target(self) -> Array:
-        """The gradient of what it is the gradient of, with respect to logits."""
-        logits: Array = self.run._for_another("logits")
+        """The gradient of the target by the logits."""
+        logits: Array = self.run._input("logits")
         d_logits = np.zeros_like(logits)
         if self.target is None:
             ids = self.run.look("ids")
@@ -179,59 +178,61 @@ class GradientRun(Run):
 
 
 class Gradients(ForwardPass):
-    """Gradients under the names that the steps have in a trace, as `Trace.gradients` returns them.
+    """Gradients by every step, with the steps' names, as `Trace.gradients` returns them.
 
-    Each has the step's own shape: `attnlab.at(gradients, "blocks.0.attention.weights")`. It says by
-    how much the target changes for a small change of that step, and of nothing before it: that of
-    `blocks.1.attention.residual` is what comes back through attention alone, that of
-    `blocks.1.input` all of it. A head's X is what that head has of it; W_E adds up both its uses.
-    What has no gradient is seen as it is: ids, positions, the mask, and single numbers.
+    Each has the shape of its step: `attnlab.at(gradients, "blocks.0.attention.weights")`. The
+    gradient of `blocks.1.attention.residual` is the part of that of `blocks.1.input` that flows
+    through attention. The gradient of a head's X is the part that flows through that head; that of
+    W_E includes both of its uses. Ids, positions, the mask and scalars have no gradient, and show
+    their values.
 
-    Of an edited trace they are at the edited numbers. What took a step's place is held, whatever
-    comes before it: nothing comes back past it.
+    In an edited trace, edited values are constants: no gradient flows through them.
 
     Parameters
     ----------
-    trace : it may be edited
-    target : whose gradient it is; None for the loss
+    trace : may be edited
+    target : what is differentiated; None for the loss
 
     Raises
     ------
     InvalidValueError
-        The trace has one token, and so no loss. When a gradient is read: it would have to come back
-        past an edit that is a function, or past one of what a single head has.
+        A trace of one token has no loss. When a gradient is read: it would flow through an edit
+        that is a function, or that edits a step of a single head.
     """
 
     hint: ClassVar[str] = (
-        "A gradient can't tell what a large change does: a saturated softmax has none, whatever it "
-        "carries.\nSource: the chain rule, equation by equation, in attnlab.gradients"
+        "Gradients describe small changes only: a saturated softmax has almost none, however much "
+        "depends on it.\nSource: the chain rule, equation by equation, in attnlab.forward.gradients"
     )
 
     next_logits = Step[Array]("vocab", "the last row of logits")
 
     def __init__(self, trace: Trace, target: Target | None) -> None:
         if target is None and len(trace.tokens) < 2:
-            raise InvalidValueError("the loss is of tokens that follow another; got one token")
+            raise InvalidValueError("the loss needs at least two tokens; got one")
         run = GradientRun(trace._run, target)
-        self._stand(trace._title, run, "")
+        self._init_view(trace._title, run, "")
         vars(self).update(parameters=trace.parameters, config=trace.config)
 
 
-def no_way_back(edited: str) -> str:
-    """Why no gradient is known of what comes before an edit."""
+def no_gradient(edited: str) -> str:
+    """The error for a gradient that would flow through an edit."""
+    reason = f"no gradient through the edit of {edited}"
     if ".heads." in edited and edited.rpartition(".")[2] in OWN:
-        why = "it is the head's own, and no step that the layer computes with: edit Q, K, V, scores"
-        return f"no gradient comes back past the edit of {edited}: {why} or context of the head"
+        return (
+            f"{reason}: the layer doesn't compute with this step. Edit the head's Q, K, V, scores "
+            "or context instead"
+        )
     return (
-        f"no gradient comes back past the edit of {edited}: a function may do anything there. Edit "
-        "by the array that it makes, which is held: what it was made of then has no share in it"
+        f"{reason}: the derivative of a function isn't known. Edit with the array that it returns, "
+        "which is taken as a constant"
     )
 
 
 def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
-    """The steps whose equations need a step, and the name that it has there."""
-    place, _, _ = path.rpartition(".")
-    for consumer in nearby(graph, place):
+    """The steps whose equations need a step, and the step's parameter name in each."""
+    prefix, _, _ = path.rpartition(".")
+    for consumer in nearby(graph, prefix):
         node = graph[consumer]
         if node.step.equation is None or path not in node.needs:
             continue
@@ -243,16 +244,16 @@ def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
                 yield consumer, name
 
 
-def nearby(graph: Graph, place: str) -> Iterator[str]:
-    """The steps that may need one at a place: those beside it, around it, and of the next block."""
-    places = ["", "blocks.0"]
-    if place:
-        _, layer, *_ = place.split(".")
+def nearby(graph: Graph, prefix: str) -> Iterator[str]:
+    """The steps that may need a step with a prefix: of its block, of the next, and of no block."""
+    prefixes = ["", "blocks.0"]
+    if prefix:
+        _, layer, *_ = prefix.split(".")
         block = f"blocks.{layer}"
-        places = ["", block, f"{block}.attention", f"{block}.mlp", f"blocks.{int(layer) + 1}"]
-    for somewhere in places:
-        parts = somewhere.split(".") if somewhere else []
+        prefixes = ["", block, f"{block}.attention", f"{block}.mlp", f"blocks.{int(layer) + 1}"]
+    for one in prefixes:
+        parts = one.split(".") if one else []
         if len(parts) > 1 and int(parts[1]) == graph.n_layer:
             continue
         for name in graph.kind_at(parts).steps:
-            yield f"{somewhere}.{name}" if somewhere else name
+            yield f"{one}.{name}" if one else name

@@ -1,4 +1,4 @@
-"""What each head does: how much it attends to where a job would have it look."""
+"""How well each head performs known jobs: previous token, first token, same token, induction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnlab.analysis.base import Analysis, Trace, head_called, named
+from attnlab.analysis.base import Analysis, Trace, heads_axis, named_axis
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import read_only
@@ -16,30 +16,30 @@ from attnlab.support.tables import Table
 from attnlab.text.tokens import Tokens
 from attnlab.views.shown import Axis
 
-# A function of a text's tokens that gives, bool (T, T), the keys that each query should look at.
-# Rows without any have nothing to do.
+# A function of a text's tokens that returns bool (T, T), the keys that each query should attend to.
+# Queries without keys are ignored.
 Job: TypeAlias = Callable[[Tokens], ArrayLike]
 
 
 def previous(tokens: Tokens) -> Mask:
-    """To the token before."""
+    """Attend to the previous token."""
     return np.eye(len(tokens), k=-1, dtype=bool)
 
 
 def first(tokens: Tokens) -> Mask:
-    """To the first token, where heads look that have nothing to do; it can't look elsewhere."""
+    """Attend to the first token, the attention sink of idle heads."""
     targets = np.zeros((len(tokens), len(tokens)), bool)
     targets[1:, 0] = True
     return targets
 
 
 def same(tokens: Tokens) -> Mask:
-    """To earlier copies of the token."""
+    """Attend to earlier occurrences of the token."""
     return np.tril(tokens.ids[:, np.newaxis] == tokens.ids, k=-1)
 
 
 def induction(tokens: Tokens) -> Mask:
-    """To what stands behind the last earlier copy of the token."""
+    """Attend to the token after the last earlier occurrence of the token."""
     copies = same(tokens)
     targets = np.zeros_like(copies)
     rows = np.flatnonzero(copies.any(axis=-1))
@@ -61,15 +61,15 @@ class HeadJobs(Analysis):
 
     Attributes
     ----------
-    jobs : their names
-    attention : float64 (jobs, L, H), mean weight that a head puts where the job is; NaN of a job
-        for which there is no place in the text
-    even : (jobs,), mean weight there if all visible tokens got the same
+    jobs : names
+    attention : float64 (jobs, L, H), mean weight that a head gives to the job's keys; NaN if the
+        text has none
+    even : (jobs,), the same for a head that attends evenly to all visible tokens
     """
 
     note: ClassVar[str] = (
-        "That a head looks there in these texts does not tell what it reads there, nor that it "
-        "does nothing else."
+        "A head's attention pattern in these texts says neither what it reads there nor whether "
+        "it does something else as well."
     )
     source: ClassVar[str] = (
         "Olsson et al., “In-context Learning and Induction Heads” (2022); for the first token, "
@@ -91,20 +91,20 @@ class HeadJobs(Analysis):
         Raises
         ------
         InvalidValueError
-            The text has no place for that job.
+            The text has no keys for the job.
         """
         if not isinstance(job, str) or job not in self.jobs:
             raise InvalidValueError(f"job must be one of {', '.join(self.jobs)}; got {quoted(job)}")
         heads = self.attention[self.jobs.index(job)]
         if np.isnan(heads).any():
-            raise InvalidValueError(f"no token of the text has a place for the job {job}")
+            raise InvalidValueError(f"the text has no keys for the job {job}")
         layer, head = divmod(int(heads.argmax()), heads.shape[1])
         return layer, head
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         jobs, L, H = self.attention.shape
-        names = tuple(head_called(n, h) for n in range(L) for h in range(H))
-        return self.attention.reshape(jobs, -1).T, named("head", names), named("job", self.jobs)
+        numbers = self.attention.reshape(jobs, -1).T
+        return numbers, heads_axis("head", L, H), named_axis("job", self.jobs)
 
     def _tables(self) -> Iterator[str | Table]:
         def shares(numbers: AnyArray) -> list[str]:
@@ -116,21 +116,21 @@ class HeadJobs(Analysis):
         yield Table([*lines, ["evenly", "", *shares(self.even)]])
         for job, even in zip(self.jobs, self.even, strict=True):
             if np.isnan(even):
-                yield f"no token has a place for the job {job}: its column is empty"
+                yield f"The text has no keys for the job {job}: its column is empty."
 
 
 def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJobs:
-    """How much each head of some traces does each job.
+    """How well each head does each job in some texts.
 
     Parameters
     ----------
-    traces : of one model, or more than one text
-    jobs : by name, functions of a text's tokens that give bool (T, T), the keys that each query
-        should look at
+    traces : of one model
+    jobs : by name, functions of a text's tokens that return bool (T, T), the keys that each query
+        should attend to
     """
     if not isinstance(jobs, Mapping) or not jobs or not all(map(callable, jobs.values())):
         raise InvalidTypeError(
-            f"jobs are a dict of names and functions of Tokens; got {quoted(jobs)}"
+            f"jobs must be a dict of functions of Tokens, by name; got {quoted(jobs)}"
         )
     texts = (
         (trace.fork(), {name: targets_of(trace, name, job) for name, job in jobs.items()})
@@ -142,7 +142,7 @@ def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJo
 def measure_jobs(
     texts: Iterable[tuple[Trace, Mapping[str, Mask]]], jobs: Iterable[str]
 ) -> HeadJobs:
-    """The mean over all queries of all texts that have something to do.
+    """The means over all queries that have keys, of all texts.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def measure_jobs(
 
 
 def mean_of(numbers: AnyArray) -> Any:
-    """Over the last axis, in float64; NaN where there are none."""
+    """The mean over the last axis, in float64; NaN if it is empty."""
     count = numbers.shape[-1]
     return (
         numbers.sum(axis=-1, dtype=np.float64) / count if count else numbers.sum(axis=-1) + np.nan
@@ -174,13 +174,13 @@ def mean_of(numbers: AnyArray) -> Any:
 
 
 def targets_of(trace: Trace, name: str, job: Job) -> Mask:
-    """Where a job would have each query look."""
+    """The keys of a job for each query, checked."""
     if trace.tokens_before:
-        raise InvalidValueError("jobs are looked for in whole texts; got a step of generation")
+        raise InvalidValueError("jobs need a trace of a whole text; got a step of generation")
     T = len(trace.tokens)
     targets = np.asarray(job(trace.tokens))
     if targets.dtype != bool:
-        raise InvalidTypeError(f"the job {name} gives bool (T, T); got {targets.dtype}")
+        raise InvalidTypeError(f"the job {name} must return bool (T, T); got {targets.dtype}")
     if targets.shape != (T, T):
-        raise InvalidValueError(f"the job {name} gives shape {(T, T)}; got {targets.shape}")
+        raise InvalidValueError(f"the job {name} must return shape {(T, T)}; got {targets.shape}")
     return targets & np.tril(np.ones((T, T), bool))

@@ -1,4 +1,4 @@
-"""The logit lens: what the model would predict if it stopped here."""
+"""The logit lens: what the residual stream predicts at each stop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab import equations
-from attnlab.analysis.base import Analysis, Named, Trace, named, positions_of
+from attnlab.analysis.base import Analysis, Named, Trace, named_axis, positions_of
 from attnlab.equations import AnyArray, Array, Ids
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.fast import ROWS
@@ -22,30 +22,31 @@ from attnlab.views.places import place_of
 from attnlab.views.shown import Axis, label
 
 AFTER_ALL_STOPS = (
-    "The edit of {} comes after the last stop, so the last row is not what the edited model "
-    "predicts."
+    "The edit of {} comes after the last stop, so the last row isn't the edited model's prediction."
 )
 
-# How many columns of tokens a table shows.
+# Columns in a printed table.
 COLUMNS_SHOWN = 12
 
 
 class Lens(Analysis):
-    """Tokens with their ranks and probabilities, a row for each stop of the residual stream.
+    """Tokens with their ranks and probabilities, one row per stop.
+
+    A stop is a state of the residual stream: the embedding, or what follows an attention or an MLP.
 
     Attributes
     ----------
-    stops : S paths, "embedding", "blocks.0.mid", "blocks.0.output", ... The last one is what the
-        model predicts, unless `final` or `logits` is edited: these come after all stops.
+    stops : S paths, "embedding", "blocks.0.mid", "blocks.0.output", ... The last one is the model's
+        prediction, unless `final` or `logits` is edited.
     ids : int64 (S, n)
     ranks : int64 (S, n), 1 for the most probable
     probabilities : (S, n)
-    tokens : for each stop its n tokens, see `Token`
+    tokens : n tokens for each stop, see `Token`
     """
 
     note: ClassVar[str] = (
-        "Early stops are read in the directions of the last one, which they need not be written "
-        "in: that a token is not seen there does not mean that nothing is known of it."
+        "Early stops are decoded with the last layer's W_U, and may represent tokens differently: "
+        "a token that doesn't appear there may still be represented."
     )
     source: ClassVar[str] = (
         "nostalgebraist, “interpreting GPT: the logit lens” (2020); softmax of LayerNorm(stop) W_U"
@@ -68,7 +69,7 @@ class Lens(Analysis):
         return tuple(tuple(vocabulary.token(int(id)) for id in row) for row in self.ids)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        return self.probabilities, named("stop", self.stops), self._columns
+        return self.probabilities, named_axis("stop", self.stops), self._columns
 
     def _in_cells(self) -> tuple[tuple[Token, ...], ...]:
         return self.tokens
@@ -93,20 +94,20 @@ class Lens(Analysis):
 
 
 class OneToken(Lens):
-    """One token through the lens: how probable it is at every stop and position."""
+    """The rank and probability of one token at every stop and position."""
 
     def _in_cells(self) -> tuple[tuple[Token, ...], ...]:
-        return ()  # the title says which
+        return ()  # the title names the token
 
     def _cell(self, stop: int, column: int) -> str:
         return f"{self.probabilities[stop, column]:.2f} #{self.ranks[stop, column]}"
 
 
 class LogitLens(Lens):
-    """What each stop of the residual stream would predict, as `Trace.logit_lens` returns it.
+    """The logit lens, as `Trace.logit_lens` returns it.
 
-    The table has the most probable token of every stop and position, n = T. `of` follows one token,
-    `top` shows the first ones at one position.
+    The table shows the most probable token at every stop and position, n = T. `of` shows one token,
+    `top` the most probable tokens at one position.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -117,14 +118,13 @@ class LogitLens(Lens):
         super().__init__(title, trace, positions_of(trace), found)
 
     def logits(self, stop: str) -> Array:
-        """What a stop would predict, (T, vocab).
+        """The logits at a stop, (T, vocab).
 
         The last stop's are the model's, unless `final` or `logits` is edited.
         """
         if not isinstance(stop, str) or stop not in self.stops:
             raise InvalidValueError(
-                f"the residual stream does not stop at {quoted(stop)}; it does at "
-                f"{', '.join(self.stops)}"
+                f"stop must be one of {', '.join(self.stops)}; got {quoted(stop)}"
             )
         return self._logits(at(self._trace, stop))
 
@@ -156,22 +156,22 @@ class LogitLens(Lens):
         Parameters
         ----------
         k : how many
-        position : its number, negative ones count from the end, or its token's text, such as "it"
+        position : an index, which may be negative, or the text of a token, such as "it"
         """
         k = as_count(k, "k", least=1, most=self._trace.config.vocab_size)
-        at_row = place_of(self._trace, "position", position, len(self._trace.tokens))
-        ids, probabilities = self._most_probable(k, slice(at_row, at_row + 1))
+        row = place_of(self._trace, "position", position, len(self._trace.tokens))
+        ids, probabilities = self._most_probable(k, slice(row, row + 1))
         ranks = np.broadcast_to(np.arange(1, k + 1), ids[:, 0].shape).copy()
         title = Message(
             "Logit lens{title}: the most probable tokens at position {position}",
             title=self._trace.note,
-            position=at_row,
+            position=row,
         )
-        columns = named("rank", tuple(f"#{rank}" for rank in range(1, k + 1)))
+        columns = named_axis("rank", tuple(f"#{rank}" for rank in range(1, k + 1)))
         return Lens(title, self._trace, columns, (ids[:, 0], ranks, probabilities[:, 0]))
 
     def _most_probable(self, k: int, rows: slice) -> tuple[Ids, Array]:
-        """Ids and probabilities of every stop's k most probable tokens, (S, n, k)."""
+        """Ids and probabilities of the k most probable tokens at every stop, (S, n, k)."""
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
             best = np.argsort(-logits, axis=-1, kind="stable")[:, :k] if k > 1 else best_of(logits)
@@ -184,7 +184,7 @@ class LogitLens(Lens):
     ) -> tuple[AnyArray, AnyArray]:
         """Two measures of the logits of each stop, (S, n, ...).
 
-        They are made some rows at a time, whatever stop they are of: each product reads all of W_U.
+        Rows of all stops are computed in batches, as each product reads all of W_U.
         """
         streams = np.stack([at(self._trace, stop)[rows] for stop in stops_of(self._trace)])
         S, n, D = streams.shape
@@ -203,26 +203,26 @@ class LogitLens(Lens):
 
 
 def stops_of(trace: Trace) -> tuple[str, ...]:
-    """The paths of the residual stream's stops."""
+    """The paths of the stops."""
     layers = range(trace.config.n_layer)
     return ("embedding", *(f"blocks.{n}.{name}" for n in layers for name in ("mid", "output")))
 
 
 def probabilities_of(ids: Ids, logits: Array) -> Array:
-    """What softmax(logits) is for some ids of each row, (n, k); the logits are overwritten."""
-    behind, sums = _behind_the_largest(ids, logits)
-    probabilities: Array = np.exp(behind) / sums
+    """softmax(logits) at some ids of each row, (n, k); overwrites the logits."""
+    shifted, sums = _shifted(ids, logits)
+    probabilities: Array = np.exp(shifted) / sums
     return probabilities
 
 
 def log_probabilities_of(ids: Ids, logits: Array) -> Array:
-    """Their logarithms, of which none is infinite; the logits are overwritten."""
-    behind, sums = _behind_the_largest(ids, logits)
-    return behind - np.log(sums)
+    """log softmax(logits) at some ids of each row, (n, k), all finite; overwrites the logits."""
+    shifted, sums = _shifted(ids, logits)
+    return shifted - np.log(sums)
 
 
-def _behind_the_largest(ids: Ids, logits: Array) -> tuple[Array, Array]:
-    """Some logits of each row minus the largest, (n, k), and of all the sum of exp, (n, 1)."""
+def _shifted(ids: Ids, logits: Array) -> tuple[Array, Array]:
+    """Logits minus the row's largest, at some ids (n, k), and the sum of exp of all (n, 1)."""
     chosen, largest = np.take_along_axis(logits, ids, -1), logits.max(axis=-1, keepdims=True)
     logits -= largest
     return chosen - largest, np.exp(logits, out=logits).sum(axis=-1, keepdims=True)

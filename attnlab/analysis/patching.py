@@ -1,4 +1,4 @@
-"""Activation patching: which parts of a run, put into another one, restore what it lost."""
+"""Activation patching: which steps of a clean run restore a metric in a corrupted run."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from attnlab.analysis.base import (
     Named,
     Target,
     Trace,
-    head_called,
-    named,
-    numbered,
+    heads_axis,
+    named_axis,
+    numbered_axis,
     positions_of,
 )
 from attnlab.analysis.gradients import Gradients
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.forward.edits import check_paths, place_of, side_by_side
+from attnlab.forward.edits import batched, changed_step, check_paths
 from attnlab.steps import Graph, Result, at, read_only
 from attnlab.support.checks import as_number, is_real
 from attnlab.support.console import progress_bar
@@ -33,33 +33,32 @@ from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"
 
-# So many tokens of patched runs are computed at once: enough for fast matrix products, few enough
-# that what they come to stays small.
+# Tokens of patched runs in a batch: enough for fast matrix products, within little memory.
 TOKENS_AT_ONCE = 256
 
-# A path, and the rows of that step.
+# A path, and the rows that are patched.
 Patch = tuple[str, slice]
 
-# What is measured: a function of a trace, a token's logit, or that of one minus that of another.
+# A function of a trace; or a token, for its logit; or two tokens, for the difference of logits.
 Metric = Callable[[Any], float] | Named | tuple[Named, Named]
 
 
 class Patching(Analysis):
-    """How much of what a run lost each part restores, as `attnlab.patch` returns it.
+    """How much of the metric each patched step restores, as `attnlab.patch` returns it.
 
     Attributes
     ----------
-    restored : float64, an axis for each * in the path, and one of positions where they were patched
-        one at a time: 0 where nothing is restored, 1 where all is; below 0, or above 1, a part does
-        the opposite, or more
+    restored : float64, with an axis for each * in the path, and one for positions if patched one at
+        a time. 0 means that nothing is restored, 1 that everything is; values below 0 and above 1
+        are possible.
     clean, corrupted : the metric in the two traces
-    paths : of the parts, in the order of `restored` without positions
+    paths : of the patched steps, in the order of `restored` without positions
     """
 
     note: ClassVar[str] = (
-        "A part that restores much is one that the difference passes through, in these two texts; "
-        "not the only one, nor where the decision is made. Parts that do it together may each do "
-        "nothing."
+        "A step that restores much carries the difference between these two texts; it may be "
+        "neither the only one nor the origin of the difference. Steps that matter only together "
+        "may each restore nothing."
     )
     source: ClassVar[str] = (
         "Meng et al., “Locating and Editing Factual Associations in GPT” (2022), causal tracing"
@@ -80,7 +79,7 @@ class Patching(Analysis):
         self.clean, self.corrupted = ends
         self._parts, self._positions = parts, positions_of(trace) if by_position else None
 
-    def _keep(self, trace: Trace, numbers: list[float]) -> None:
+    def _set(self, trace: Trace, numbers: list[float]) -> None:
         counts = counts_of(trace, self._parts)
         last = (len(self._positions.positions),) if self._positions else ()
         self.restored = read_only(np.array(numbers).reshape((*counts, *last)))
@@ -88,33 +87,28 @@ class Patching(Analysis):
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         kinds = re.findall(r"(\w+)s\.\*", self._parts)  # block, head
         axes = [
-            numbered("layer" if kind == "block" else kind, count)
+            numbered_axis("layer" if kind == "block" else kind, count)
             for kind, count in zip(kinds, self.restored.shape, strict=False)
         ]
         axes += [self._positions] if self._positions else []
         if len(axes) == 3:
-            layers, heads, positions = axes
-            names = product(layers.positions, heads.positions)
-            axes = [named("head", tuple(head_called(n, h) for n, h in names)), positions]
-        axes += [named("", ("restored",))] * (2 - len(axes))
+            L, H, _ = self.restored.shape
+            axes = [heads_axis("head", L, H), axes[-1]]
+        axes += [named_axis("", ("restored",))] * (2 - len(axes))
         rows, columns = axes
         return self.restored.reshape(len(rows.positions), -1), rows, columns
 
 
-class GuessedPatching(Patching):
-    """How much each part would restore if all were linear, see `attnlab.attribution_patch`.
-
-    One backward pass in the place of a run for each part: the sum of (clean - corrupted) times the
-    gradient of the metric in the corrupted run.
-    """
+class AttributionPatching(Patching):
+    """A linear approximation of `Patching`, as `attnlab.attribution_patch` returns it."""
 
     titles: ClassVar[tuple[str, str]] = (
         "Attribution patching of {parts}: {target}",
         "Attribution patching of {parts} by position: {target}",
     )
     note: ClassVar[str] = (
-        "A guess, as good as the model is linear between the two texts: worst where softmax is "
-        "saturated. `attnlab.patch` measures what this guesses; as there, parts are patched alone."
+        "A linear approximation of `attnlab.patch`: good where the model is nearly linear between "
+        "the two texts, worst where softmax is saturated."
     )
     source: ClassVar[str] = (
         "Nanda, “Attribution Patching” (2023); Syed et al., “Attribution Patching Outperforms "
@@ -131,27 +125,27 @@ def patch(
     by_position: bool = False,
     progress: bool = True,
 ) -> Patching:
-    """Put parts of a clean run into a corrupted one, one at a time: how much does each restore?
+    """Activation patching: replace steps of a corrupted run by those of a clean run, one by one.
 
     restored = (metric(patched) - metric(corrupted)) / (metric(clean) - metric(corrupted))
 
-    Each patched run shares with the corrupted one all that comes before the patch. Patches of one
-    layer are run side by side, unless the metric is a function, which sees one trace at a time.
+    Steps before a patch are computed once. Patches of one layer are batched, unless the metric is a
+    function, which gets one trace at a time.
 
     Parameters
     ----------
-    clean, corrupted : Traces of two texts with as many tokens, by one model
+    clean, corrupted : Traces of two texts with the same number of tokens, by one model
     parts : a path as `Trace.edited` takes it, with * for every layer or head, such as
         "blocks.*.attention.heads.*.context", "blocks.*.mlp.output", "blocks.*.output"
-    metric : a token whose logit at the last position is measured; a pair of tokens, the first's
-        minus the second's; or a function of a Trace that gives a number
+    metric : a token, for its logit at the last position; a pair of tokens, for the difference of
+        their logits; or a function of a Trace that returns a number
     by_position : whether each position is patched alone
-    progress : whether stderr shows how far it is
+    progress : whether a progress bar is shown on stderr
 
     Returns
     -------
     Patching
-        `.restored`, an axis for each * and one for positions; `print` shows it
+        `.restored` has an axis for each * and one for positions; `print` shows it
 
     Raises
     ------
@@ -161,7 +155,7 @@ def patch(
     check_traces(clean, corrupted)
     measure, words, target = measure_of(clean, metric)
     numbers: list[float] = []
-    # The bar is there before the two runs that everything is measured by, which may take seconds.
+    # Shown before the clean and corrupted runs, which may take seconds.
     with progress_bar(disable=not progress, unit="run") as bar:
         ends = checked(clean, corrupted, parts, measure, by_position)
         made = Patching(corrupted, parts, by_position, words, ends)
@@ -172,39 +166,39 @@ def patch(
             measured = [measure(traces[0])] if target is None else values(target, traces, group)
             numbers += [share(number(one), ends) for one in measured]
             bar.update(len(group))
-    made._keep(corrupted, numbers)
+    made._set(corrupted, numbers)
     return made
 
 
 def groups(trace: Trace, patches: list[Patch], target: Target | None) -> Iterator[list[Patch]]:
-    """Patches, in order, that can be run side by side.
+    """Patches, in order, in groups that can run as a batch.
 
-    They are of one step that has a row for each token. The keys of a cache have no leading axis,
-    and what an edit's function gives is known of one run alone.
+    A batch needs patches of one step that has a row for each token. Traces with a cache, whose keys
+    have no batch axis, or with edits, whose functions expect one run, are not batched.
     """
     graph, T = trace._run.graph, len(trace.tokens)
     alone = target is None or trace.tokens_before or trace.edited_steps
-    for place, at_once in groupby(patches, key=lambda patch: place_of(graph, patch[0])):
-        has_rows = has_tokens(graph, place) and graph[place].step.name != "mask"
+    for path, of_step in groupby(patches, key=lambda patch: changed_step(graph, patch[0])):
+        has_rows = has_tokens(graph, path) and graph[path].step.name != "mask"
         size = 1 if alone or not has_rows else max(TOKENS_AT_ONCE // T, 1)
-        while group := [*islice(at_once, size)]:
+        while group := [*islice(of_step, size)]:
             yield group
 
 
 def patched(clean: Trace, corrupted: Trace, patch: Patch) -> Trace:
-    """The corrupted trace with some rows of the clean one's step."""
+    """The corrupted trace with some rows of a step from the clean one."""
     path, row = patch
     return corrupted.edited({path: with_rows(at(corrupted, path), at(clean, path), row)})
 
 
 def values(target: Target, traces: list[Trace], patches: list[Patch]) -> list[Any]:
-    """A target in traces that are patched at one step, run side by side."""
+    """A target in traces that are patched at one step, run as a batch."""
     trace, *others = traces
     if not others:
         return [target.value(trace)]
-    place = place_of(trace._run.graph, patches[0][0])
-    together = side_by_side([trace._run for trace in traces], place)
-    return [*target.values(trace._of_run(together))]
+    path = changed_step(trace._run.graph, patches[0][0])
+    batch = batched([trace._run for trace in traces], path)
+    return [*target.values(trace._of_run(batch))]
 
 
 def attribution_patch(
@@ -214,18 +208,18 @@ def attribution_patch(
     *,
     metric: Named | tuple[Named, Named],
     by_position: bool = False,
-) -> GuessedPatching:
-    """What `patch` would find, guessed for all parts at once from one backward pass.
+) -> AttributionPatching:
+    """Approximate `patch` for all steps with one backward pass of the corrupted run.
 
     restored ≈ Σ (clean - corrupted) · gradient / (metric(clean) - metric(corrupted))
 
     Parameters
     ----------
-    as `patch` takes them; the metric is a token's logit, or a difference of two
+    as for `patch`; the metric is a token or a pair of tokens
 
     Returns
     -------
-    GuessedPatching
+    AttributionPatching
 
     Raises
     ------
@@ -236,21 +230,21 @@ def attribution_patch(
     measure, words, target = measure_of(clean, metric)
     if target is None:
         raise InvalidTypeError(
-            "gradients are of a token's logit, or of a pair's difference; got a function"
+            "metric must be a token or a pair of tokens for attribution_patch; got a function"
         )
     ends = checked(clean, corrupted, parts, measure, by_position)
-    made = GuessedPatching(corrupted, parts, by_position, words, ends)
+    made = AttributionPatching(corrupted, parts, by_position, words, ends)
     gradients = Gradients(corrupted, target)
     rows, numbers = rows_of(corrupted, by_position), []
     for path in made.paths:
         change = (at(clean, path) - at(corrupted, path)) * at(gradients, path)
         numbers += [float(change[..., row, :].sum()) / (ends[0] - ends[1]) for row in rows]
-    made._keep(corrupted, numbers)
+    made._set(corrupted, numbers)
     return made
 
 
 def measure_of(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str, Target | None]:
-    """What a metric measures, in words, and whose gradient it has."""
+    """A metric as a function, in words, and as a Target if it has a gradient."""
     if callable(metric):
         return metric, getattr(metric, "__name__", quoted(metric)), None
     pair = isinstance(metric, tuple | list) and len(metric) == 2
@@ -260,7 +254,7 @@ def measure_of(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str, 
 
 
 def check_traces(clean: Trace, corrupted: Trace) -> None:
-    """Refuse what can't be patched into each other."""
+    """Raise unless one trace can be patched into the other."""
     for trace in (clean, corrupted):
         if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
             raise InvalidTypeError(
@@ -269,7 +263,7 @@ def check_traces(clean: Trace, corrupted: Trace) -> None:
             )
     if clean.config != corrupted.config or len(clean.tokens) != len(corrupted.tokens):
         raise InvalidValueError(
-            "a part of one trace fits into another of the same shape; got "
+            "clean and corrupted must have the same model and number of tokens; got "
             f"{clean.title} and {corrupted.title}"
         )
 
@@ -277,16 +271,18 @@ def check_traces(clean: Trace, corrupted: Trace) -> None:
 def checked(
     clean: Trace, corrupted: Trace, parts: str, measure: Callable[[Trace], Any], by_position: bool
 ) -> tuple[float, float]:
-    """The metric in both traces, once it is known that the parts can be patched."""
+    """Check that the parts can be patched; return the metric in both traces."""
     path, *_ = expanded(corrupted, parts)
     if by_position:
         T = len(corrupted.tokens)
         if not has_tokens(corrupted._run.graph, path) or at(corrupted, path).shape[-2] != T:
-            raise InvalidValueError(f"{path} has no row for each of {T} positions")
+            raise InvalidValueError(
+                f"by_position needs one row for each of {T} positions; {path} has other rows"
+            )
     ends = number(measure(clean)), number(measure(corrupted))
     if ends[0] == ends[1]:
         raise InvalidValueError(
-            f"the metric is {ends[0]:.4g} in both traces: there is nothing to restore"
+            f"the metric is {ends[0]:.4g} in both traces, so there is nothing to restore"
         )
     return ends
 
@@ -294,14 +290,14 @@ def checked(
 def expanded(trace: Trace, parts: Any) -> list[str]:
     """The paths that a path with * stands for."""
     if not isinstance(parts, str):
-        raise InvalidTypeError(f"parts are a path, such as {HEADS!r}; got {quoted(parts)}")
+        raise InvalidTypeError(f"parts must be a path, such as {HEADS!r}; got {quoted(parts)}")
     check_paths(trace._run.graph, trace.config.n_head, {parts.replace("*", "0"): 0})
     counts = counts_of(trace, parts)
     return [re.sub(r"\*", "{}", parts).format(*numbers) for numbers in np.ndindex(*counts)]
 
 
 def counts_of(trace: Trace, parts: str) -> tuple[int, ...]:
-    """How many layers or heads each * stands for."""
+    """The number of layers or heads for each *."""
     words = parts.split(".")
     counts = {"blocks": trace.config.n_layer, "heads": trace.config.n_head}
     return tuple(counts[before] for before, word in pairwise(words) if word == "*")
@@ -313,30 +309,30 @@ def has_tokens(graph: Graph, path: str) -> bool:
 
 
 def rows_of(trace: Trace, by_position: bool) -> list[slice]:
-    """The rows that are patched at once."""
+    """The rows of each patch."""
     return [slice(t, t + 1) for t in range(len(trace.tokens))] if by_position else [slice(None)]
 
 
-def with_rows(there: AnyArray, clean: AnyArray, row: slice) -> AnyArray:
-    """A step with some rows of another run's."""
+def with_rows(corrupted: AnyArray, clean: AnyArray, row: slice) -> AnyArray:
+    """A step with some rows of the clean run."""
     if row == slice(None):
         return clean
-    patched = there.copy()
+    patched = corrupted.copy()
     patched[..., row, :] = clean[..., row, :]
     return patched
 
 
 def share(measured: float, ends: tuple[float, float]) -> float:
-    """Where a number stands between what it is in the corrupted trace and in the clean one."""
+    """How much of the way from the corrupted to the clean metric is restored."""
     clean, corrupted = ends
     return (measured - corrupted) / (clean - corrupted)
 
 
 def number(measured: Any) -> float:
-    """What a metric gave."""
+    """A metric's result as a float, checked."""
     measured = as_number(measured)
     if not is_real(measured):
-        raise InvalidTypeError(f"a metric gives a number; got {quoted(measured)}")
+        raise InvalidTypeError(f"metric must return a number; got {quoted(measured)}")
     if not math.isfinite(measured):
-        raise InvalidValueError(f"a metric gives a finite number; got {measured}")
+        raise InvalidValueError(f"metric must return a finite number; got {measured}")
     return float(measured)

@@ -1,8 +1,8 @@
-"""Numbers held against others.
+"""Comparisons of numbers.
 
-`comparison` finds the first step at which two traces differ; `verdict` says which of your own
-numbers are wrong, and which of the known `mistakes` makes exactly these, by running the model
-with equations `replaced`. `figures` are published ones.
+`comparison` finds the first step at which two traces differ. `verdict` finds which of your own
+numbers are wrong, and which of the known `mistakes` produces them, by running the model with
+equations `replaced`. `figures` compares published figures.
 """
 
 from attnlab.checking.comparison import compare

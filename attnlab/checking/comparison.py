@@ -1,10 +1,9 @@
-"""Two runs step by step, in the order of the forward pass, and what rounding alone would do.
+"""Comparison of two runs, step by step, with tolerances for rounding.
 
-How much rounding explains is measured, not guessed. Every number that is computed is pushed a
-little, by about `PUSH` of itself, and all that follows is computed from that. What comes of so many
-small pushes is what comes of as many roundings, in proportion: it grows where sums cancel, where a
-softmax is sharp, and from block to block. Scaled down from `PUSH` to the dtype's epsilon, it is how
-far apart two right answers may lie.
+Tolerances are measured: every computed number is perturbed by about `PERTURBATION` of itself, and
+the forward pass is run with these perturbations. Like rounding errors, their effects grow where
+sums cancel, where a softmax is sharp, and from block to block. Scaled from `PERTURBATION` to the
+dtype's epsilon, they give how far two correct results may differ.
 """
 
 from __future__ import annotations
@@ -34,50 +33,50 @@ from attnlab.steps import Result, Run, at
 from attnlab.support.tables import Document, Heading, Table
 from attnlab.views.shown import TOKEN_AXES, label
 
-# Large beside float32's epsilon, 2⁻²³, and small enough that what follows grows in proportion.
-PUSH = 2.0**-17
+# Large compared with float32's epsilon, 2⁻²³, and small enough for effects to be linear in it.
+PERTURBATION = 2.0**-17
 
-# So many times all is pushed anew, as in a short row the pushes may cancel by chance.
-PUSHES = 4
+# More than one, as perturbations of a short row may cancel by chance.
+PERTURBED_RUNS = 4
 
-# So many times what the pushes did is still rounding. GPT-2s in float32 and float64 differ by up to
-# once that, one with scores of 200 by four times.
+# The tolerance, as a multiple of the measured effect. GPT-2s in float32 and float64 differ by up to
+# 1, one with scores of 200 by 4.
 MARGIN = 8.0
 
-# The same in half precision, of which few roundings are as large as a push: runs of PyTorch's in
-# float16, bfloat16 and autocast lie at a third of it.
+# In half precision, few roundings are as large as a perturbation: PyTorch in float16, bfloat16 and
+# autocast differs by 1/3.
 HALF_MARGIN = 1.0
 
-# An epsilon above this one is of half precision: float16's is 2⁻¹⁰, bfloat16's 2⁻⁷.
-HALF = 2.0**-12
+# Epsilons above this one are of half precision: float16's is 2⁻¹⁰, bfloat16's 2⁻⁷.
+HALF_EPSILON = 2.0**-12
 
-# A score below this one is a mask's, whatever it is filled with.
+# Scores below this one are masked, whatever the mask's fill value.
 MASKED = -1e8
 
-# So much below the largest score of its row, exp is 0 beside it.
-NOTHING = 80.0
+# exp of a score this far below the row's largest is negligible.
+NEGLIGIBLE = 80.0
 
-# A table of more stages shows the residual stream, and the block that matters.
-MANY = 48
+# Longer tables are reduced to the residual stream and the block of the first difference.
+MAX_STAGES = 48
 
-# So many heads are ranked by how much they changed.
+# Heads in the ranking by change.
 HEADS_SHOWN = 12
 STREAM = ("embedding", "mid", "output", "final", "logits")
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One step of two runs.
+    """The comparison of one step of two runs.
 
     Attributes
     ----------
     path : such as "blocks.0.attention.weights"
     shape : of both
-    difference : the largest one
-    relative : to the largest number of that step
-    rounding : the largest difference in units of what rounding explains there; up to 1 they agree
+    difference : the largest absolute difference
+    relative : the difference divided by the step's largest number
+    rounding : the largest difference divided by the tolerance for rounding; up to 1 the runs agree
     where : the index of the largest difference
-    place : the same in words, which head, which tokens; "" where there is no difference
+    place : `where` in words, such as head and tokens; "" if there is no difference
     """
 
     path: str
@@ -93,7 +92,7 @@ class Stage:
         return self.rounding <= 1
 
     def line(self) -> tuple[str, ...]:
-        """It in a table below `HEADER`."""
+        """A row of a table with `HEADER`."""
         shape = " x ".join(map(str, self.shape))
         numbers = (f"{self.difference:.2g}", f"{self.relative:.2g}", f"{self.rounding:.2g}")
         verdict = "agrees" if self.agrees else "differs"
@@ -102,24 +101,24 @@ class Stage:
 
 HEADER = ("step", "shape", "difference", "relative", "x rounding", "", "largest at")
 
-# Its columns that are words, and stand to the left.
-WORDS = (0, 1, 5, 6)
+# Left-aligned.
+TEXT_COLUMNS = (0, 1, 5, 6)
 
 
 def table_of(stages: Iterable[Stage]) -> Table:
-    """A table of stages, one in a line."""
-    return Table([HEADER, *(stage.line() for stage in stages)], left=WORDS)
+    """A table of stages, one per line."""
+    return Table([HEADER, *(stage.line() for stage in stages)], left=TEXT_COLUMNS)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stages(Document):
-    """What came of holding steps against each other.
+    """A comparison of steps.
 
     Attributes
     ----------
     stages : a `Stage` for each step, in the order of the forward pass
-    first : the first that differs by more than rounding explains; None where none does
-    agrees : whether there is none
+    first : the first stage that differs by more than rounding explains, or None
+    agrees : whether all agree
     """
 
     stages: tuple[Stage, ...]
@@ -135,17 +134,17 @@ class Stages(Document):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Differences(Stages):
-    """How two results differ, as `compare` tells it; `repr` is a table.
+    """How two results differ, as `compare` returns it; `repr` is a table.
 
     Attributes
     ----------
     titles : of both
-    note : what else is not the same, in words, such as the tokens
-    changes : (L, H), of two whole traces, how much of each head's attention moved to other keys,
-        see `moved_attention`; else None
-    heads : layer and head, the head that changed most first; () where there are no `changes`
-    are_models : whether what differs is the models: traces of one text, without edits
-    and all that `Stages` has
+    note : other differences in words, such as the tokens
+    changes : (L, H), how much of each head's attention moved to other keys, see `moved_attention`;
+        None unless whole traces are compared
+    heads : (layer, head) pairs, most changed first; () without `changes`
+    are_models : whether two models are compared: traces of one text, without edits
+    stages, first, agrees : see `Stages`
     """
 
     titles: tuple[str, str]
@@ -166,7 +165,7 @@ class Differences(Stages):
         if first is None:
             verdict = f"All {len(self.stages)} steps agree: rounding explains every difference."
         elif self.are_models:
-            verdict = f"Two models, which differ from {first.path} on."
+            verdict = f"Two models that differ from {first.path} on."
         else:
             differing = sum(not stage.agrees for stage in self.stages)
             verdict = (
@@ -178,7 +177,7 @@ class Differences(Stages):
             yield self.note
         yield verdict
         if first is not None and self.are_models and self.changes is not None:
-            yield "Heads by how much of their attention moved to other tokens, of 1:"
+            yield "Heads by the share of their attention that moved to other tokens:"
             ranked = [
                 (str(layer), str(head), f"{self.changes[layer, head]:.3f}")
                 for layer, head in self.heads[:HEADS_SHOWN]
@@ -187,7 +186,7 @@ class Differences(Stages):
         yield table_of(self._shown())
 
     def _shown(self) -> tuple[Stage, ...]:
-        if len(self.stages) <= MANY:
+        if len(self.stages) <= MAX_STAGES:
             return self.stages
         block = block_of(self.first.path) if self.first else ""
         return tuple(
@@ -198,23 +197,23 @@ class Differences(Stages):
 
 
 def compare(a: Result, b: Result) -> Differences:
-    """Hold two traces against each other, stage by stage in the order of the forward pass.
+    """Compare two traces step by step, in the order of the forward pass.
 
     Parameters
     ----------
-    a, b : two traces, of two models, precisions, edits; or the same part of two traces. They may
-        be of other tokens, but not of more.
+    a, b : two traces, such as of two models, precisions or edits; or the same part of two traces.
+        The tokens may differ, but not their number.
 
     Returns
     -------
     Differences
-        `print` shows, for each step, the largest difference, absolute and beside the step's
-        largest number, how it compares with rounding, and where it is
+        `print` shows each step's largest difference, absolute, relative, and compared with
+        rounding, and where it is
 
     Raises
     ------
     InvalidValueError
-        The shapes differ, as with more tokens or another model; or a trace is a step of generation.
+        The shapes differ, or a trace is a step of generation.
 
     Examples
     --------
@@ -222,21 +221,19 @@ def compare(a: Result, b: Result) -> Differences:
     """
     for result in (a, b):
         if not isinstance(result, Result):
-            own = ""
-            if hasattr(result, "compare"):
-                own = ": hold it against another by its own `.compare`"
+            hint = ". Use its .compare method" if hasattr(result, "compare") else ""
             raise InvalidTypeError(
-                f"what is compared are two traces, or parts of them; got {quoted(result)}{own}"
+                f"compare needs two traces or parts of traces; got {quoted(result)}{hint}"
             )
-        refuse_cached(result)
+        check_uncached(result)
     if type(a) is not type(b):
         raise InvalidTypeError(
-            f"two results of one kind are compared; got {type(a).__name__} and {type(b).__name__}"
+            f"a and b must be of one type; got {type(a).__name__} and {type(b).__name__}"
         )
     (one, its), (other, others) = ((x._run.scores_shape, x._run.graph.n_layer) for x in (a, b))
     if (one, its) != (other, others):
         raise InvalidValueError(
-            f"step by step only what has as many tokens, heads and layers can be compared; got "
+            "a and b must have the same numbers of tokens, heads and layers; got "
             f"{a.title}, with scores {one}, and {b.title}, with scores {other}"
         )
     moved: list[Array] = []
@@ -254,24 +251,23 @@ def compare(a: Result, b: Result) -> Differences:
     )
 
 
-def refuse_cached(result: Result) -> None:
-    """A step of generation has only some of the rows, and a cache that looking would write to."""
+def check_uncached(result: Result) -> None:
+    """Raise for a step of generation: it lacks rows, and reading it writes to the cache."""
     if result.tokens_before:
         raise InvalidValueError(
-            f"{result.title} is one step of generation; a text's whole trace is compared, as the "
-            f"generation has it in .trace"
+            f"{result.title} is a step of generation. Use the .trace of its Generation"
         )
 
 
 def title_of(result: Result) -> str:
-    """What is compared, a trace's with what it was computed with."""
+    """A result's title, with dtype and origin for a trace."""
     if not isinstance(result, ForwardPass):
         return result.title
     return f"{result.title}, {result.parameters.dtype}, {result.parameters.origin}"
 
 
 def note_on(a: Result, b: Result) -> str:
-    """Where the tokens of two results are others."""
+    """The positions at which the tokens of two results differ, in words."""
     if a.tokens is None or b.tokens is None:
         return ""
     others = np.flatnonzero(np.not_equal(a.tokens.ids, b.tokens.ids))
@@ -280,32 +276,32 @@ def note_on(a: Result, b: Result) -> str:
     which = ", ".join(map(str, others[:8]))
     if others.size > 8:
         which += ", …"
-    return f"Their tokens are not the same at {which}."
+    return f"Their tokens differ at {which}."
 
 
 def moved_attention(weights: Array, others: Array) -> Array:
-    """How much of each head's attention is at other keys, (H,): 0 for none, 1 for all.
+    """The share of each head's attention that is at other keys, (H,), from 0 to 1.
 
-    Σ over keys |others - weights| / 2, the mean over queries
+    Σ over keys |others - weights| / 2, averaged over queries
     """
     of_queries = np.abs(others - weights).sum(axis=-1) / 2
     return np.asarray(of_queries.mean(axis=(*range(of_queries.ndim - 2), -1)))
 
 
 def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
-    """Each step of two results; what only one block needs goes when the block is done.
+    """Compare each step of two results, block by block to save memory.
 
-    `moved` is filled with each block's `moved_attention`.
+    Each block's `moved_attention` is appended to `moved`.
     """
-    if is_from_file(a._run):  # rounding is measured with the parameters, where they are there
+    if is_from_file(a._run):  # measuring rounding needs parameters
         a, b = b, a
-    names = in_order(a, activations(type(a), a._run.graph.n_layer))
+    names = forward_order(a, activations(type(a), a._run.graph.n_layer))
     for result in (a, b):
         paths = can_be_made(result._run, [result._prefix + name for name in names])
         names = [name for name in names if result._prefix + name in paths]
     runs = [a._run.fork(), b._run.fork()]
-    runs += pushed(runs[0], [a._prefix + name for name in names])
-    prefixes = (a._prefix, b._prefix, *[a._prefix] * PUSHES)
+    runs += perturbed(runs[0], [a._prefix + name for name in names])
+    prefixes = (a._prefix, b._prefix, *[a._prefix] * PERTURBED_RUNS)
     for block, in_block in groupby(names, key=block_of):
         forks = [run.fork() for run in runs]
         for name in in_block:
@@ -314,8 +310,7 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
             )
             if one.shape != other.shape:
                 raise InvalidValueError(
-                    f"{name} has shape {one.shape} in one and {other.shape} in the other; step by "
-                    f"step only models of the same size can be compared"
+                    f"{name} must have the same shape in both; got {one.shape} and {other.shape}"
                 )
             if block and name == f"{block}.attention.weights":
                 moved.append(moved_attention(one, other))
@@ -327,11 +322,11 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
 
 
 def stage_of(result: Result, name: str, mine: AnyArray, right: AnyArray, within: Array) -> Stage:
-    """How a step of a result and somebody's numbers for it differ.
+    """Compare given numbers with the right ones of a step.
 
     Parameters
     ----------
-    within : how far rounding may take each row, (..., 1)
+    within : the tolerance for rounding of each row, (..., 1)
     """
     difference = distance(mine, right)
     largest = np.max(difference)
@@ -349,25 +344,25 @@ def stage_of(result: Result, name: str, mine: AnyArray, right: AnyArray, within:
 
 
 def distance(mine: AnyArray, right: AnyArray) -> Array:
-    """|mine - right|, and 0 where both are masked, with whatever the masked cells are filled."""
+    """|mine - right|; 0 where both are masked, whatever the fill values."""
     mine, right = np.asarray(mine, np.float64), np.asarray(right, np.float64)
     with np.errstate(all="ignore"):
         difference = np.abs(mine - right)
     masked = right <= MASKED
     if masked.any():
         seen = np.max(right, axis=-1, keepdims=True)
-        difference[masked & (mine <= np.maximum(seen - NOTHING, MASKED))] = 0.0
+        difference[masked & (mine <= np.maximum(seen - NEGLIGIBLE, MASKED))] = 0.0
     return np.where(np.isnan(difference), np.inf, difference)
 
 
 def in_units_of(within: Any, difference: Any) -> Array:
-    """A difference divided by what is allowed; where there is none, 0."""
+    """difference / within; 0 where the difference is 0."""
     with np.errstate(all="ignore"):
         return np.where(difference == 0, 0.0, difference / within)
 
 
 def words_of(result: Result, name: str, index: tuple[int, ...]) -> list[str]:
-    """Which head, tokens and column an index of a step stands for, a word for each axis."""
+    """An index of a step in words, one for each axis, such as head 0, query 3 Ġthe."""
     kinds = {"H": "head", **TOKEN_AXES}
     axes = axes_of(result, name)
     words = [str(i) for i in index[: len(index) - len(axes)]]
@@ -378,40 +373,40 @@ def words_of(result: Result, name: str, index: tuple[int, ...]) -> list[str]:
 
 
 def axes_of(result: Result, name: str) -> list[str]:
-    """The names of a step's axes, leading ones apart."""
-    place, _, step = name.rpartition(".")
-    part: Result = at(result, place) if place else result
+    """The names of a step's axes, without leading ones."""
+    path, _, step = name.rpartition(".")
+    part: Result = at(result, path) if path else result
     return part.axes_of(step).split()
 
 
-def activations(kind: type[Result], n_layer: int, place: str = "") -> Iterator[str]:
-    """The steps of a kind of result that have a row for each token, each array once."""
+def activations(kind: type[Result], n_layer: int, prefix: str = "") -> Iterator[str]:
+    """The steps of a type of result that have a row for each token, each array once."""
     for name in kind.parts:
         step = kind.steps[name]
         is_another = step.equation is same or name in ("mask", "dropout_mask")
         if step.axes.startswith("T") and not is_another:
-            yield place + name
+            yield prefix + name
     for child, below in kind.children.items():
         if child == "blocks":
             for layer in range(n_layer):
-                yield from activations(below, n_layer, f"{place}blocks.{layer}.")
-        elif child != "heads":  # shares of what their layer has
-            yield from activations(below, n_layer, f"{place}{child}.")
+                yield from activations(below, n_layer, f"{prefix}blocks.{layer}.")
+        elif child != "heads":  # slices of the layer's arrays
+            yield from activations(below, n_layer, f"{prefix}{child}.")
 
 
 def block_of(path: str) -> str:
-    """The block that a step is in, such as blocks.3; "" outside of them."""
+    """The block of a step, such as blocks.3; "" if it has none."""
     found = re.match(r"blocks\.\d+", path)
     return found[0] if found else ""
 
 
 def in_block(path: str) -> str:
-    """What a step is called in its block, whichever that is."""
+    """A path without its block."""
     return path.removeprefix(f"{block_of(path)}.")
 
 
-def in_order(result: Result, names: Iterable[str]) -> list[str]:
-    """Names of steps in the order of the forward pass: by how many steps lead to them at most."""
+def forward_order(result: Result, names: Iterable[str]) -> list[str]:
+    """Sort names of steps by their depth in the graph."""
     graph, depth = result._run.graph, dict[str, int]()
     paths = {result._prefix + name: name for name in names}
     for path in upstream(graph, paths):
@@ -422,41 +417,41 @@ def in_order(result: Result, names: Iterable[str]) -> list[str]:
 # ---- what rounding explains ----------------------------------------------------------------------
 
 
-def pushed(run: Run, paths: Iterable[str]) -> list[Run]:
-    """Runs in which every number that leads to some steps is pushed a little.
-
-    Parameters of the model are left alone: what they are multiplied with is pushed.
-    """
+def perturbed(run: Run, paths: Iterable[str]) -> list[Run]:
+    """Runs in which every number that some steps depend on is perturbed, without parameters."""
     of_steps = []
     for path in upstream(run.graph, paths):
         step = run.graph[path].step
         is_made = step.equation not in (None, same) and step.axes.startswith("T")
         if (is_made or is_given(run, path)) and step.of_whole is None:
             of_steps.append(path)
-    return [with_equations(run, {path: push(path, n) for path in of_steps}) for n in range(PUSHES)]
+    return [
+        with_equations(run, {path: perturb(path, n) for path in of_steps})
+        for n in range(PERTURBED_RUNS)
+    ]
 
 
-def push(path: str, n: int) -> Equation:
-    """A push that is the same at each look, and another one for each step."""
+def perturb(path: str, n: int) -> Equation:
+    """A perturbation seeded by step and run, so that recomputing a step repeats it."""
 
-    def pushed(value: Any) -> Any:
+    def perturbed_value(value: Any) -> Any:
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             return value
         rng = np.random.default_rng([n, zlib.crc32(path.encode())])
         by = np.asarray(rng.standard_normal(value.shape, np.float32), value.dtype)
-        return value * (1.0 + PUSH * by)
+        return value * (1.0 + PERTURBATION * by)
 
-    return pushed
+    return perturbed_value
 
 
 def allowed(value: AnyArray, off: Sequence[AnyArray], epsilon: float) -> Array:
-    """How far rounding may take each row of a step, (..., 1).
+    """The tolerance for rounding of each row of a step, (..., 1).
 
     Parameters
     ----------
     value : (..., n), the step
-    off : each (..., n), the same where every number before it was pushed
-    epsilon : of the dtype that was computed in
+    off : each (..., n), the step in a perturbed run
+    epsilon : of the dtype of the computation
     """
     value = np.asarray(value, np.float64)
     finite = value > MASKED
@@ -465,9 +460,9 @@ def allowed(value: AnyArray, off: Sequence[AnyArray], epsilon: float) -> Array:
         spread = np.max(
             [row_maximum(np.where(finite, np.abs(x - value), 0.0)) for x in off], axis=0
         )
-    grown = np.divide(spread, size, out=np.zeros_like(size), where=size > 0) / PUSH
-    # A row in which the pushes cancelled by chance is no better than most are.
-    margin = MARGIN if epsilon < HALF else HALF_MARGIN
+    grown = np.divide(spread, size, out=np.zeros_like(size), where=size > 0) / PERTURBATION
+    # At least the median, as perturbations of a row may cancel by chance.
+    margin = MARGIN if epsilon < HALF_EPSILON else HALF_MARGIN
     within: Array = margin * epsilon * size * (1.0 + np.maximum(grown, np.median(grown)))
     return within
 

@@ -1,7 +1,6 @@
-"""Mistakes that are often made in writing GPT-2, each as the equations that it computes instead.
+"""Common mistakes in implementations of GPT-2, each as the equations that it computes.
 
-So whether one was made need not be guessed from what numbers look like: the forward pass is
-computed with the mistake in it, and the numbers are its own or they are not.
+A mistake is identified by running the forward pass with its equations and comparing numbers.
 """
 
 from __future__ import annotations
@@ -42,17 +41,15 @@ from attnlab.equations import (
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
-    """Other equations than GPT-2's.
+    """Equations that differ from GPT-2's.
 
     Attributes
     ----------
     formula : what is computed
-    lines : the code to write instead, once the model's sizes are in it
-    hint : what is wrong with that, and what to do; {Dk}, {D}, {H}, {scale} are the model's
-    equations : by step, `attention.scores`, `mlp.X`, `final`, for every block. A function's
-        parameters are the steps that it needs, as in `attnlab.equations`: the same as those of the
-        step's own equation, or steps beside it. A default says which step is meant where it has
-        another name, or None where it may be missing; `value` is the step itself, as it would be.
+    hint : what is wrong with it and what to do; {Dk}, {D}, {H}, {scale} are filled in
+    equations : by step, such as `attention.scores`, `mlp.X` or `final`, for every block; see
+        `replaced.node_with_equation` for their parameters
+    lines : the corrected code, when sizes are filled in
     """
 
     formula: str
@@ -61,7 +58,7 @@ class Mistake:
     lines: tuple[str, ...] = ()
 
     def right_lines(self) -> tuple[str, ...]:
-        """What to write for each step that it changes, {divisor} and the like left open."""
+        """The corrected code of each step that it changes, before sizes are filled in."""
         return (
             tuple(dict.fromkeys(LINES[name] for name in self.equations if name in LINES))
             or self.lines
@@ -71,7 +68,7 @@ class Mistake:
 # ---- the other equations -------------------------------------------------------------------------
 
 
-def nothing_done(x: Array) -> Array:
+def identity(x: Array) -> Array:
     return x
 
 
@@ -79,16 +76,17 @@ def projected(x: Array, W: Array, b: Array | None, n_head: int | None) -> Array:
     return affine(x, W, b) if n_head is None else in_heads(x, W, b, n_head)
 
 
-def projected_and_dealt(x: Array, W: Array, b: Array | None, n_head: int) -> Array:
-    return dealt_out(affine(x, W, b), n_head)
+def projected_and_reshaped(x: Array, W: Array, b: Array | None, n_head: int) -> Array:
+    return reshaped_to_heads(affine(x, W, b), n_head)
 
 
-def turned(value: Array) -> Array:
-    return value.reshape(value.shape[::-1]).T  # of a square matrix the transpose, else read as one
+def transposed(value: Array) -> Array:
+    # For a matrix that isn't square, what loading it in the wrong layout gives.
+    return value.reshape(value.shape[::-1]).T
 
 
-def with_turned_thirds(value: Array) -> Array:
-    return np.concatenate([turned(third(value, n)) for n in range(3)], axis=-1)
+def with_transposed_thirds(value: Array) -> Array:
+    return np.concatenate([transposed(third(value, n)) for n in range(3)], axis=-1)
 
 
 def zero(value: Array) -> Array:
@@ -104,16 +102,16 @@ def with_zero_third(n: int) -> Equation:
     return other
 
 
-def dealt_out(x: Array, n_head: int) -> Array:
-    return x.reshape(*x.shape[:-2], n_head, x.shape[-2], -1)  # (T, H·Dh) -> (H, T, Dh) at once
+def reshaped_to_heads(x: Array, n_head: int) -> Array:
+    return x.reshape(*x.shape[:-2], n_head, x.shape[-2], -1)  # (T, H·Dh) -> (H, T, Dh)
 
 
 def joined(context: Array) -> Array:
-    return context.reshape(*context.shape[:-3], context.shape[-2], -1)  # the same way back
+    return context.reshape(*context.shape[:-3], context.shape[-2], -1)  # without swapping axes
 
 
 def projection(letter: str, equation: Callable[..., Array], of: str = "") -> Equation:
-    """Q, K or V made by another equation, or of the parameters that are of another one's."""
+    """Q, K or V computed by another equation, or with the parameters of another one."""
 
     def other(
         x: Any = "X" if letter == "Q" else "memory",
@@ -126,24 +124,24 @@ def projection(letter: str, equation: Callable[..., Array], of: str = "") -> Equ
     return other
 
 
-def head_by_head(part: int) -> Equation:
+def interleaved(part: int) -> Equation:
     def other(QKV: Array, n_head: int) -> Array:
         return split_heads(QKV, 3 * n_head)[..., part::3, :, :]  # q k v of head 0, of head 1, ...
 
     return other
 
 
-def dealt_at_once(part: int) -> Equation:
+def reshaped_at_once(part: int) -> Equation:
     def other(QKV: Array, n_head: int) -> Array:
-        return dealt_out(QKV, 3 * n_head)[..., part * n_head : (part + 1) * n_head, :, :]
+        return reshaped_to_heads(QKV, 3 * n_head)[..., part * n_head : (part + 1) * n_head, :, :]
 
     return other
 
 
-def masked_by(change: Callable[[Any], Any]) -> Equation:
+def with_mask(change: Callable[[Any], Any]) -> Equation:
     def other(scores: Array, mask: Mask) -> Array:
         seen = np.broadcast_to(change(mask), scores.shape)
-        # A row that sees nothing has weights only where the mask is a number, such as -1e9.
+        # -inf would give NaN in rows that are fully masked; people who mask them use -1e9.
         fill = np.where(seen.any(axis=-1, keepdims=True), -math.inf, -1e9)
         masked: Array = np.where(seen, scores, fill.astype(scores.dtype))
         return masked
@@ -179,7 +177,7 @@ def layer_norm_by(spread: Callable[[Array, float], Array]) -> Equation:
     return other
 
 
-def over_fewer(centred: Array, epsilon: float) -> Array:
+def unbiased_deviation(centred: Array, epsilon: float) -> Array:
     D = centred.shape[-1]
     return deviation(centred * math.sqrt(D / (D - 1)), epsilon)
 
@@ -188,8 +186,8 @@ def epsilon_outside(centred: Array, epsilon: float) -> Array:
     return deviation(centred, 0.0) + epsilon
 
 
-def over_fewer_epsilon_outside(centred: Array, epsilon: float) -> Array:
-    return over_fewer(centred, 0.0) + epsilon
+def unbiased_epsilon_outside(centred: Array, epsilon: float) -> Array:
+    return unbiased_deviation(centred, 0.0) + epsilon
 
 
 def normalised_after(part: str) -> Equation:
@@ -204,7 +202,7 @@ def normalised_after(part: str) -> Equation:
     return other
 
 
-def update_alone(update: Array) -> Array:
+def without_residual(update: Array) -> Array:
     return update
 
 
@@ -306,14 +304,14 @@ def as_bfloat16(value: Any) -> Any:
     return (bits & 0xFFFF0000).view(np.float32).astype(value.dtype)
 
 
-# ---- what to write -------------------------------------------------------------------------------
+# ---- corrected code ------------------------------------------------------------------------------
 
 NORM_LINE = (
     "{} = ({} - {}.mean(-1, keepdims=True)) / "
     "np.sqrt({}.var(-1, keepdims=True) + {{epsilon}}) * gain + bias"
 )
 SPLIT_LINE = "Q, K, V = (M.reshape(T, H, -1).swapaxes(0, 1) for M in np.split(QKV, 3, axis=-1))"
-MADE_LINES = {
+STEP_LINES = {
     "attention.X": NORM_LINE.format("X", *["input"] * 3),
     "attention.QKV": "QKV = X @ W_QKV + b_QKV",
     "attention.Q": SPLIT_LINE,
@@ -340,9 +338,9 @@ MADE_LINES = {
     "logits": "logits = final @ W_U",
 }
 
-# A step made by the same line as another one, and the parameters that stand in it.
-LINES = MADE_LINES | {
-    name: MADE_LINES[of]
+# With the parameters, and the steps computed by the same line.
+LINES = STEP_LINES | {
+    name: STEP_LINES[of]
     for of, names in {
         "attention.X": ("attention.gain", "attention.bias"),
         "mlp.X": ("mlp.gain", "mlp.bias"),
@@ -368,7 +366,7 @@ ACTIVATION_CODE = {
 
 # ---- the table -----------------------------------------------------------------------------------
 
-# A block's W_QKV and b_QKV, or W_Q, ..., b_V of attention that has them one by one.
+# In b_QKV of a block, or in b_Q, b_K, b_V of `attention` and similar functions.
 NO_B_Q, NO_B_K, NO_B_V = (
     {"attention.b_QKV": with_zero_third(n), f"attention.b_{letter}": zero}
     for n, letter in enumerate("QKV")
@@ -378,30 +376,32 @@ NO_B_O = {"attention.b_O": zero}
 NO_B_1 = {"mlp.b_1": zero}
 NO_B_2 = {"mlp.b_2": zero}
 
-TURNED_QKV = {f"attention.W_{letter}": turned for letter in "QKV"}
-TURNED_QKV["attention.W_QKV"] = with_turned_thirds
-TURNED_W_QKV = {"attention.W_QKV": turned}
-TURNED_W_O = {"attention.W_O": turned}
-TURNED_W_1 = {"mlp.W_1": turned}
-TURNED_W_2 = {"mlp.W_2": turned}
+TRANSPOSED_QKV = {f"attention.W_{letter}": transposed for letter in "QKV"}
+TRANSPOSED_QKV["attention.W_QKV"] = with_transposed_thirds
+TRANSPOSED_W_QKV = {"attention.W_QKV": transposed}
+TRANSPOSED_W_O = {"attention.W_O": transposed}
+TRANSPOSED_W_1 = {"mlp.W_1": transposed}
+TRANSPOSED_W_2 = {"mlp.W_2": transposed}
 
-DEALT_QKV = {f"attention.{letter}": projection(letter, projected_and_dealt) for letter in "QKV"}
+RESHAPED_QKV = {
+    f"attention.{letter}": projection(letter, projected_and_reshaped) for letter in "QKV"
+}
 COLUMNS_FIRST = {f"attention.{letter}": projection(letter, columns_first) for letter in "QKV"}
 JOINED = {"attention.concat": joined}
 
-NO_STREAM_MID = {"mid": update_alone}
-NO_STREAM_OUTPUT = {"output": update_alone}
+NO_RESIDUAL_MID = {"mid": without_residual}
+NO_RESIDUAL_OUTPUT = {"output": without_residual}
 
 X_FOR_INPUT = {"mid": lambda X="attention.X", update="attention.output": X + update}
 X_FOR_MID = {"output": lambda X="mlp.X", update="mlp.output": X + update}
 
 POST_NORM = {
-    "attention.X": nothing_done,
+    "attention.X": identity,
     "mid": normalised_after("attention"),
-    "mlp.X": nothing_done,
+    "mlp.X": identity,
     "output": normalised_after("mlp"),
 }
-NO_FINAL = {"final": nothing_done}
+NO_FINAL = {"final": identity}
 
 NORMS = ("attention.X", "mlp.X", "final")
 
@@ -410,15 +410,15 @@ NO_NORM_BIAS = dict.fromkeys(("attention.bias", "mlp.bias", "bias"), zero)
 WITHOUT_ROOT = layer_norm_by(without_root)
 
 PARAMETERS = (
-    *("token_embedding", "W_P", "gain", "bias", "W_E", "W_U"),  # of W_E the rows too
+    *("token_embedding", "W_P", "gain", "bias", "W_E", "W_U"),
     *(f"attention.{name}" for name in ("gain", "bias", "W_QKV", "b_QKV", "W_O", "b_O")),
     *(f"attention.{kind}_{letter}" for kind in "Wb" for letter in "QKV"),
     *(f"mlp.{name}" for name in ("gain", "bias", "W_1", "b_1", "W_2", "b_2")),
 )
 
 
-def since(first: int) -> tuple[Mistake, ...]:
-    """What may be wrong with a cache, from the first token on that was given with it."""
+def cache_mistakes(first: int) -> tuple[Mistake, ...]:
+    """Mistakes with a key-value cache, whose first token after the cache is `first`."""
     if not first:
         return ()
 
@@ -428,7 +428,7 @@ def since(first: int) -> tuple[Mistake, ...]:
 
         return other
 
-    def start_again(value: Any) -> Any:
+    def restarted(value: Any) -> Any:
         return np.where(np.arange(len(value)) < first, value, 0)
 
     def without(hidden: Callable[[Any, Any], Any]) -> Equation:
@@ -437,13 +437,13 @@ def since(first: int) -> tuple[Mistake, ...]:
             seen: Mask = mask & ~((query >= first) & hidden(query, key))
             return seen
 
-        return masked_by(change)
+        return with_mask(change)
 
     positions = [
         (f"W_P[t {by:+d}]".replace("+", "+ ").replace("-", "- "), moved(by)) for by in (1, -1)
     ]
     if first > 1:
-        positions.append(("W_P[0]", start_again))
+        positions.append(("W_P[0]", restarted))
     keys = (
         ("the query's own key", lambda query, key: query == key),
         ("the key before the query", lambda query, key: key == query - 1),
@@ -453,7 +453,7 @@ def since(first: int) -> tuple[Mistake, ...]:
         *(
             Mistake(
                 f"position_embedding = {formula} from token {first} on",
-                "After a cache positions go on with the number of tokens in it.",
+                "After a cache, positions continue from the number of cached tokens.",
                 {"positions": equation},
             )
             for formula, equation in positions
@@ -461,7 +461,7 @@ def since(first: int) -> tuple[Mistake, ...]:
         *(
             Mistake(
                 f"masked_scores without {which}, from token {first} on",
-                "A query after a cache sees all keys in it, and its own.",
+                "A query after a cache attends to all cached keys and to its own.",
                 {"attention.masked_scores": without(hidden)},
             )
             for which, hidden in keys
@@ -470,7 +470,7 @@ def since(first: int) -> tuple[Mistake, ...]:
 
 
 def rounded(to: Callable[[Any], Any]) -> dict[str, Equation]:
-    """Every parameter rounded."""
+    """All parameters, rounded."""
 
     def other(value: Any) -> Any:
         return to(value)
@@ -484,7 +484,7 @@ MISTAKES = (
         for by, hint, equation in (
             (
                 "",
-                "Nothing divides the scores, and the softmax saturates. Divide by {scale}, with "
+                "The scores aren't scaled, and the softmax saturates. Divide by {scale}, with "
                 "Dk = {Dk}.",
                 lambda raw_scores: raw_scores,
             ),
@@ -496,12 +496,13 @@ MISTAKES = (
             ),
             (
                 " / Dk",
-                "Dk = {Dk} lacks its root, or √Dk divides twice. Divide by {scale}, once.",
+                "The square root of Dk = {Dk} is missing, or √Dk is applied twice. Divide by "
+                "{scale}, once.",
                 lambda raw_scores, K: raw_scores / K.shape[-1],
             ),
             (
                 " · √Dk",
-                "The scores are multiplied where they are to be divided. Divide by {scale}.",
+                "The scores are multiplied instead of divided. Divide by {scale}.",
                 lambda raw_scores, K: raw_scores * math.sqrt(K.shape[-1]),
             ),
             (
@@ -516,19 +517,19 @@ MISTAKES = (
             ),
             (
                 " / √Dk",
-                "This model, other than GPT-2, divides by {scale}.",
+                "Unlike GPT-2, this model divides by {scale}.",
                 lambda raw_scores, K: raw_scores / math.sqrt(K.shape[-1]),
             ),
         )
     ),
     Mistake(
         "raw_scores = K Qᵀ",
-        "Rows and columns of the scores are swapped. A row is a query: multiply Q with Kᵀ.",
+        "Rows and columns of the scores are swapped. Each row is a query: multiply Q by Kᵀ.",
         {"attention.raw_scores": lambda Q, K: K @ transpose(Q)},
     ),
     Mistake(
         "raw_scores = Q K.reshape(Dk, T)",
-        "A reshape is no transpose: it reads the same numbers on in another shape. Swap the axes.",
+        "reshape isn't transpose: it keeps the numbers in their order. Swap the axes.",
         {
             "attention.raw_scores": lambda Q, K: (
                 Q @ K.reshape(*K.shape[:-2], K.shape[-1], K.shape[-2])
@@ -537,20 +538,19 @@ MISTAKES = (
     ),
     Mistake(
         "masked_scores = scores",
-        "Nothing is masked: a query sees the tokens after it. Put -inf where the key comes after "
-        "the query.",
+        "There is no mask: queries attend to later tokens. Put -inf where the key comes after the "
+        "query.",
         {"attention.masked_scores": lambda scores: scores},
     ),
     Mistake(
         "masked_scores = scores where the mask is True, else 0",
-        "A score of 0 still gets e⁰ = 1 before the row is divided by its sum. Put -inf there, "
-        "whose exp is 0.",
+        "A score of 0 isn't masked: exp(0) = 1. Use -inf, whose exp is 0.",
         {"attention.masked_scores": lambda scores, mask: np.where(mask, scores, 0 * scores)},
     ),
     *(
         Mistake(
             f"masked_scores = {formula}",
-            "Masked scores are still large enough to count: exp of them is not 0. Put -inf there.",
+            "The masked scores are too large: their exp isn't 0. Use -inf.",
             {"attention.masked_scores": equation(fill)},
         )
         for fill in (1, 5, 10, 20, 50, 100)
@@ -561,50 +561,50 @@ MISTAKES = (
     ),
     Mistake(
         "weights = softmax(scores) where the mask is True, else 0",
-        "Masked after the softmax, the rows no longer sum to 1. Mask the scores, then take the "
-        "softmax.",
+        "The mask is applied after the softmax, so rows no longer sum to 1. Mask the scores before "
+        "the softmax.",
         {"attention.weights": lambda scores, mask: softmax(scores) * mask},
     ),
     Mistake(
         "masked_scores = scores where maskᵀ is True, else -inf",
-        "The mask is upside-down: a query sees itself and what comes after it. Keep the lower "
+        "The mask is transposed: queries attend to themselves and to later tokens. Keep the lower "
         "triangle, key ≤ query (np.tril, not np.triu).",
-        {"attention.masked_scores": masked_by(transpose)},
+        {"attention.masked_scores": with_mask(transpose)},
     ),
     Mistake(
         "masked_scores = scores where the mask is False, else -inf",
-        "What may be seen is masked, and what may not is kept. True has to mean: may attend.",
-        {"attention.masked_scores": masked_by(np.logical_not)},
+        "The mask is inverted. True must mean that a query may attend to a key.",
+        {"attention.masked_scores": with_mask(np.logical_not)},
     ),
     Mistake(
         "masked_scores = scores where key ≤ query + 1, else -inf",
-        "The mask is off by one: a query sees the token after it. Keep key ≤ query.",
-        {"attention.masked_scores": masked_by(one_ahead)},
+        "The mask is off by one: queries attend to the next token. Keep key ≤ query.",
+        {"attention.masked_scores": with_mask(one_ahead)},
     ),
     Mistake(
         "masked_scores = scores where key ≤ query - 1, else -inf",
-        "The mask is off by one: a query does not see itself. Keep key ≤ query.",
-        {"attention.masked_scores": masked_by(one_behind)},
+        "The mask is off by one: queries don't attend to themselves. Keep key ≤ query.",
+        {"attention.masked_scores": with_mask(one_behind)},
     ),
     Mistake(
         "weights = softmax over the queries",
-        "Each column sums to 1, and not each row. Take the softmax over the keys, the last axis.",
+        "Columns sum to 1 instead of rows. Take the softmax over the keys, the last axis.",
         {"attention.weights": softmax_over(-2)},
     ),
     Mistake(
         "weights = softmax over the heads",
-        "For each query and key the heads sum to 1. Take the softmax over the keys, the last axis.",
+        "Heads sum to 1 instead of rows. Take the softmax over the keys, the last axis.",
         {"attention.weights": softmax_over(-3)},
     ),
     Mistake(
         "weights = softmax(softmax(masked_scores))",
-        "The softmax is taken twice, which makes the weights nearly equal. Take it once.",
+        "The softmax is applied twice, which makes the weights nearly equal. Apply it once.",
         {"attention.weights": lambda masked_scores: softmax(softmax(masked_scores))},
     ),
     *(
         Mistake(
             f"weights = exp({inside})",
-            "The rows do not sum to 1. Divide each by its sum.",
+            "The rows don't sum to 1. Divide each by its sum.",
             {"attention.weights": equation},
         )
         for inside, equation in (
@@ -615,14 +615,14 @@ MISTAKES = (
     *(
         Mistake(
             f"{letter} = X W_{other} + b_{other}",
-            f"{letter} is made by the parameters of {other}.",
+            f"{letter} is computed with the parameters of {other}.",
             {f"attention.{letter}": projection(letter, projected, other)},
         )
         for letter, other in permutations("QKV", 2)
     ),
     Mistake(
         "context = weights K",
-        "The weights mix the keys. They are to mix the values.",
+        "The context is the weighted sum of the values, not of the keys.",
         {"attention.context": lambda weights, K: weights @ K},
     ),
     *(
@@ -639,32 +639,33 @@ MISTAKES = (
     ),
     Mistake(
         "Q, K, V = QKV taken as q k v of head 0, q k v of head 1, ...",
-        "The columns of QKV are Q of all {H} heads, then K of all heads, then V: split it in three "
-        "first, and each third into heads.",
-        {f"attention.{letter}": head_by_head(part) for part, letter in enumerate("QKV")},
+        "The columns of QKV are Q of all {H} heads, then K of all heads, then V. Split it into "
+        "three parts first, then each part into heads.",
+        {f"attention.{letter}": interleaved(part) for part, letter in enumerate("QKV")},
     ),
     Mistake(
         "Q = (X W_Q + b_Q).reshape(H, T, Dk), and so K and V",
-        "A reshape from (T, H·Dk) deals whole rows out to heads, and mixes tokens. Reshape to "
-        "(T, H, Dk), then swap the first two axes.",
-        DEALT_QKV,
+        "Reshaping (T, H·Dk) to (H, T, Dk) mixes tokens. Reshape to (T, H, Dk), then swap the "
+        "first two axes.",
+        RESHAPED_QKV,
     ),
     Mistake(
         "Q, K, V = QKV.reshape(3, H, T, Dk)",
-        "A reshape from (T, 3·H·Dk) deals whole rows out, and mixes tokens. Reshape to "
-        "(T, 3, H, Dk), then bring the axes of Q, K, V and heads to the front.",
-        {f"attention.{letter}": dealt_at_once(part) for part, letter in enumerate("QKV")},
+        "Reshaping (T, 3·H·Dk) to (3, H, T, Dk) mixes tokens. Reshape to (T, 3, H, Dk), then move "
+        "the axes of size 3 and H to the front.",
+        {f"attention.{letter}": reshaped_at_once(part) for part, letter in enumerate("QKV")},
     ),
     Mistake(
         "concat = context.reshape(T, H·Dh)",
-        "A reshape from (H, T, Dk) mixes heads and tokens. Swap the first two axes, then reshape.",
+        "Reshaping (H, T, Dh) to (T, H·Dh) mixes heads and tokens. Swap the first two axes, then "
+        "reshape.",
         JOINED,
     ),
     Mistake(
         "Q = (X W_Q + b_Q).reshape(H, T, Dk), and so K and V; concat = context.reshape(T, H·Dh)",
-        "Heads are split and joined by reshape alone, which mixes tokens. Between (T, H, Dk) and "
-        "(H, T, Dk) swap the first two axes.",
-        DEALT_QKV | JOINED,
+        "Heads are split and merged by reshape alone, which mixes tokens. Swap the first two axes "
+        "between (T, H, Dk) and (H, T, Dk).",
+        RESHAPED_QKV | JOINED,
     ),
     Mistake(
         "Q = (X W_Q + b_Q).reshape(T, Dk, H), and so K and V",
@@ -693,37 +694,40 @@ MISTAKES = (
     ),
     Mistake(
         "attention.output = concat",
-        "W_O and b_O are left out: heads that lie side by side are not mixed.",
+        "W_O and b_O are missing.",
         {"attention.output": lambda concat: concat},
     ),
     Mistake(
         "attention.output = concat + b_O",
-        "W_O is left out: heads that lie side by side are not mixed.",
+        "W_O is missing.",
         {"attention.output": lambda concat, b="b_O": concat + b},
     ),
     *(
         Mistake(
             formula,
-            "GPT-2 stores its matrices with inputs as rows, for `X @ W`; nn.Linear's are the other "
-            "way round, for `X @ W.T`. Leave out the transpose, or transpose what you load.",
+            "GPT-2 stores its matrices for `X @ W`, while nn.Linear computes `X @ W.T`. Drop the "
+            "transpose, or transpose the matrices that you load.",
             equations,
         )
         for formula, equations in (
-            ("Q = X W_Qᵀ + b_Q, and so K and V", TURNED_QKV),
-            ("output = concat W_Oᵀ + b_O", TURNED_W_O),
-            ("Q = X W_Qᵀ + b_Q, and so K, V and output", TURNED_QKV | TURNED_W_O),
-            ("QKV = X W + b_QKV, with W_QKV read as if it were Wᵀ", TURNED_W_QKV),
-            ("hidden = X W + b_1, with W_1 read as if it were Wᵀ", TURNED_W_1),
-            ("output = activated W + b_2, with W_2 read as if it were Wᵀ", TURNED_W_2),
-            ("hidden, output = x W + b, with W_1 and W_2 read as Wᵀ", TURNED_W_1 | TURNED_W_2),
+            ("Q = X W_Qᵀ + b_Q, and so K and V", TRANSPOSED_QKV),
+            ("output = concat W_Oᵀ + b_O", TRANSPOSED_W_O),
+            ("Q = X W_Qᵀ + b_Q, and so K, V and output", TRANSPOSED_QKV | TRANSPOSED_W_O),
+            ("QKV = X W + b_QKV, with W_QKV read as if it were Wᵀ", TRANSPOSED_W_QKV),
+            ("hidden = X W + b_1, with W_1 read as if it were Wᵀ", TRANSPOSED_W_1),
+            ("output = activated W + b_2, with W_2 read as if it were Wᵀ", TRANSPOSED_W_2),
+            (
+                "hidden, output = x W + b, with W_1 and W_2 read as Wᵀ",
+                TRANSPOSED_W_1 | TRANSPOSED_W_2,
+            ),
             (
                 "x W + b, with every matrix read as if it were Wᵀ",
-                TURNED_W_QKV | TURNED_W_O | TURNED_W_1 | TURNED_W_2,
+                TRANSPOSED_W_QKV | TRANSPOSED_W_O | TRANSPOSED_W_1 | TRANSPOSED_W_2,
             ),
         )
     ),
     *(
-        Mistake(formula, "A bias is left out. GPT-2 has one in every affine map.", equations)
+        Mistake(formula, "A bias is missing. GPT-2 has one in every linear layer.", equations)
         for formula, equations in (
             ("Q = X W_Q", NO_B_Q),
             ("K = X W_K", NO_B_K),
@@ -743,7 +747,7 @@ MISTAKES = (
     *(
         Mistake(
             f"activated = {formula}",
-            "The model was trained with another activation, {activation}.",
+            "The model uses another activation function, {activation}.",
             {"mlp.activated": activated_by(activation)},
         )
         for formula, activation in (
@@ -753,7 +757,7 @@ MISTAKES = (
             ("hidden · sigmoid(hidden), SiLU", silu),
             ("max(hidden, 0), ReLU", relu),
             ("tanh(hidden)", np.tanh),
-            ("hidden", nothing_done),
+            ("hidden", identity),
             ("GELU with tanh(√(2/π) x), without the cube", gelu_with(cubic=0.0)),
             ("GELU with 0.44715 for 0.044715", gelu_with(cubic=0.44715)),
             ("GELU with 0.0044715 for 0.044715", gelu_with(cubic=0.0044715)),
@@ -773,8 +777,8 @@ MISTAKES = (
     ),
     Mistake(
         "LayerNorm with the variance over D - 1",
-        "LayerNorm's variance is a mean over all D: np.var(x), torch.var(x, unbiased=False).",
-        dict.fromkeys(NORMS, layer_norm_by(over_fewer)),
+        "LayerNorm uses the biased variance, over D: np.var(x), torch.var(x, unbiased=False).",
+        dict.fromkeys(NORMS, layer_norm_by(unbiased_deviation)),
     ),
     Mistake(
         "LayerNorm divides by √variance + eps",
@@ -783,14 +787,14 @@ MISTAKES = (
     ),
     Mistake(
         "LayerNorm divides by √variance + eps, with the variance over D - 1",
-        "torch.std divides by D - 1, and eps belongs under the root: √(variance + eps), the "
-        "variance over all D.",
-        dict.fromkeys(NORMS, layer_norm_by(over_fewer_epsilon_outside)),
+        "torch.std divides by D - 1, and eps belongs under the root: √(variance + eps), with the "
+        "variance over D.",
+        dict.fromkeys(NORMS, layer_norm_by(unbiased_epsilon_outside)),
     ),
     *(
         Mistake(formula, hint, dict.fromkeys(NORMS, equation))
         for formula, hint, equation in (
-            ("LayerNorm divides by variance + eps", "The root is missing.", WITHOUT_ROOT),
+            ("LayerNorm divides by variance + eps", "The square root is missing.", WITHOUT_ROOT),
             (
                 "RMSNorm, x / √(mean of x² + eps) · gain",
                 "LayerNorm subtracts the mean first, and adds a bias.",
@@ -803,7 +807,7 @@ MISTAKES = (
             ),
             (
                 "LayerNorm without its mean, x / √(variance + eps) · gain + bias",
-                "LayerNorm subtracts the mean before it divides.",
+                "LayerNorm subtracts the mean before dividing.",
                 not_centred,
             ),
             (
@@ -813,12 +817,12 @@ MISTAKES = (
             ),
             (
                 "LayerNorm over the tokens",
-                "Each token's row is normalised, not each column: the last axis.",
+                "Normalise each token's row, over the last axis, not each column.",
                 over_tokens,
             ),
             (
                 "LayerNorm over all tokens at once",
-                "Each token's row has a mean and a variance, over the last axis.",
+                "Normalise each token's row by itself, over the last axis.",
                 over_everything,
             ),
             *(
@@ -827,70 +831,69 @@ MISTAKES = (
             ),
         )
     ),
-    Mistake("LayerNorm without its gain", "The normalised row is multiplied by gain.", NO_GAIN),
+    Mistake("LayerNorm without its gain", "Multiply the normalised row by gain.", NO_GAIN),
     Mistake(
         "LayerNorm without gain and bias",
-        "The normalised row is multiplied by gain, and bias is added.",
+        "Multiply the normalised row by gain and add bias.",
         NO_GAIN | NO_NORM_BIAS,
     ),
     Mistake(
         "no LayerNorm anywhere",
-        "Every LayerNorm is left out: one comes before attention, one before the MLP, and one "
+        "Every LayerNorm is missing: GPT-2 has one before attention, one before the MLP, and one "
         "after all blocks.",
-        dict.fromkeys(NORMS, nothing_done),
+        dict.fromkeys(NORMS, identity),
     ),
     Mistake(
         "no LayerNorm in the blocks",
-        "A LayerNorm comes before attention, and one before the MLP.",
-        dict.fromkeys(NORMS[:2], nothing_done),
+        "GPT-2 has a LayerNorm before attention and one before the MLP.",
+        dict.fromkeys(NORMS[:2], identity),
     ),
     Mistake(
         "attention's X = the block's input",
-        "A LayerNorm is left out: in GPT-2 one comes before attention, and none after it.",
-        {"attention.X": nothing_done},
+        "A LayerNorm is missing: GPT-2 has one before attention, and none after it.",
+        {"attention.X": identity},
     ),
     Mistake(
         "the MLP's X = mid",
-        "A LayerNorm is left out: in GPT-2 one comes before the MLP, and none after it.",
-        {"mlp.X": nothing_done},
+        "A LayerNorm is missing: GPT-2 has one before the MLP, and none after it.",
+        {"mlp.X": identity},
     ),
     Mistake(
         "final = the last block's output",
-        "The last LayerNorm is left out, the one after all blocks.",
+        "The last LayerNorm is missing, the one after all blocks.",
         NO_FINAL,
     ),
     Mistake(
         "mid = LayerNorm(input + attention.output), output = LayerNorm(mid + mlp.output)",
-        "LayerNorm comes after attention and MLP, as in 2017. In GPT-2 it comes before them, and "
-        "what they write is added as it is.",
+        "LayerNorm comes after attention and MLP, as in the original Transformer (post-norm). In "
+        "GPT-2 it comes before them (pre-norm).",
         POST_NORM,
     ),
     Mistake(
         "mid = LayerNorm(input + attention.output), output = LayerNorm(mid + mlp.output), and "
         "final = the last block's output",
-        "LayerNorm comes after attention and MLP, as in 2017. In GPT-2 it comes before them, and "
-        "one more stands after all blocks.",
+        "LayerNorm comes after attention and MLP, as in the original Transformer (post-norm). In "
+        "GPT-2 it comes before them (pre-norm), and there is one more after all blocks.",
         POST_NORM | NO_FINAL,
     ),
     Mistake(
         "embedding = token_embedding",
-        "The positions are missing: without them the order of the tokens is lost. Add "
-        "W_P[0], W_P[1], ...",
+        "The position embedding is missing. Add W_P[0], W_P[1], ...",
         {"embedding": lambda token_embedding: token_embedding},
     ),
     Mistake(
         "position_embedding = W_P[1], W_P[2], ...",
-        "Positions are counted from 1. The first token's is 0.",
+        "Positions are counted from 1. The first token's position is 0.",
         {"positions": lambda value: value + 1},
     ),
     Mistake(
         "position_embedding = W_P[0] for every token",
-        "All positions are 0. The token at place t has W_P[t].",
+        "All positions are 0. The token at position t has W_P[t].",
         {"positions": lambda value: 0 * value},
     ),
     Mistake(
         "embedding = √D · token_embedding + position_embedding",
-        "The token embedding is scaled, as in 2017. GPT-2 adds it as it is.",
+        "The token embedding is scaled, as in the original Transformer. GPT-2 doesn't scale it.",
         {
             "embedding": lambda token_embedding, position_embedding: (
                 math.sqrt(token_embedding.shape[-1]) * token_embedding + position_embedding
@@ -899,12 +902,14 @@ MISTAKES = (
     ),
     Mistake(
         "embedding = √D · (token_embedding + position_embedding)",
-        "The embedding is scaled. GPT-2 adds the two, and nothing more.",
+        "The embedding is scaled. GPT-2 doesn't scale it.",
         {"embedding": lambda value: math.sqrt(value.shape[-1]) * value},
     ),
     *(
         Mistake(
-            formula, "The residual takes what LayerNorm made. Add to the stream itself.", equations
+            formula,
+            "The output of LayerNorm is added instead of the residual stream.",
+            equations,
         )
         for formula, equations in (
             ("mid = attention.X + attention.output", X_FOR_INPUT),
@@ -917,75 +922,77 @@ MISTAKES = (
     ),
     Mistake(
         "the MLP's X = LayerNorm(input)",
-        "The MLP does not see what attention wrote: the block is parallel. Give it LayerNorm(mid).",
+        "The MLP runs in parallel to attention and doesn't get its output. Its input is "
+        "LayerNorm(mid).",
         {"mlp.X": lambda gain, bias, epsilon, x="parent.input": layer_norm(x, gain, bias, epsilon)},
     ),
     Mistake(
         "the MLP's X = attention's X",
-        "The block is parallel, with one LayerNorm. Give the MLP LayerNorm(mid).",
+        "The MLP runs in parallel to attention, with one LayerNorm for both. Its input is "
+        "LayerNorm(mid).",
         {"mlp.X": lambda x="parent.attention.X": x},
     ),
     Mistake(
         "output = input + mlp.output",
-        "What attention wrote is lost. Add what the MLP writes to mid.",
+        "The output of attention is lost. Add the MLP's output to mid.",
         {"output": lambda input, update="mlp.output": input + update},
     ),
     Mistake(
         "logits = final W_Eᵀ",
-        "This model's output matrix is not the token embedding.",
+        "This model's W_U isn't tied to the token embedding.",
         {"logits": lambda final, W="W_E": final @ transpose(W)},
     ),
     Mistake(
         "logits = softmax(final W_U)",
-        "These are probabilities. Logits come before the softmax.",
+        "These are probabilities. Logits are taken before the softmax.",
         {"logits": lambda value: softmax(value)},
     ),
     Mistake(
         "logits = log softmax(final W_U)",
-        "These are logarithms of probabilities. Logits come before the softmax.",
+        "These are log-probabilities. Logits are taken before the softmax.",
         {"logits": lambda value: np.log(softmax(value))},
     ),
     Mistake(
         "mid = attention.output",
-        "The residual is left out: add what attention writes to the block's input.",
-        NO_STREAM_MID,
+        "The residual connection is missing: add the output of attention to the block's input.",
+        NO_RESIDUAL_MID,
     ),
     Mistake(
         "output = mlp.output",
-        "The residual is left out: add what the MLP writes to mid.",
-        NO_STREAM_OUTPUT,
+        "The residual connection is missing: add the MLP's output to mid.",
+        NO_RESIDUAL_OUTPUT,
     ),
     Mistake(
         "mid = attention.output, output = mlp.output",
-        "Both residuals are left out: add what attention and MLP write to the stream.",
-        NO_STREAM_MID | NO_STREAM_OUTPUT,
+        "Both residual connections are missing: add what attention and MLP compute to the stream.",
+        NO_RESIDUAL_MID | NO_RESIDUAL_OUTPUT,
     ),
     Mistake(
         "every parameter rounded to float16",
-        "The weights went through half precision. Load them as float32.",
+        "The weights were converted to half precision. Load them as float32.",
         rounded(as_float16),
     ),
     Mistake(
         "every parameter rounded to bfloat16",
-        "The weights went through half precision. Load them as float32.",
+        "The weights were converted to half precision. Load them as float32.",
         rounded(as_bfloat16),
     ),
 )
 
-# Two that are no other equation: the text is another one, and chance is in it.
+# Two that aren't equations: one changes the text, one is random.
 
-IN_FRONT = Mistake(
+PREPENDED_TOKEN = Mistake(
     "ids = <|endoftext|> and then the text's",
-    "A beginning-of-text token is put in front, which moves every other one. GPT-2 reads a text "
-    "as it is: leave it out (in TransformerLens prepend_bos=False).",
+    "A beginning-of-text token is prepended, which shifts all positions. GPT-2 doesn't need one: "
+    "leave it out (in TransformerLens, prepend_bos=False).",
     {},
-    (MADE_LINES["ids"],),
+    (STEP_LINES["ids"],),
 )
 
 DROPOUT = Mistake(
     "{name} with dropout, p = {share:.2g}",
-    "Some cells are 0, and all others larger by 1 / (1 - p). Dropout is for training: turn it off, "
-    "in PyTorch by model.eval().",
+    "Some cells are 0, and all others are larger by 1 / (1 - p). Dropout is for training only: "
+    "turn it off, in PyTorch with model.eval().",
     {},
     ("model.eval()",),
 )

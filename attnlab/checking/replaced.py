@@ -1,7 +1,7 @@
-"""A run in which some steps are made by other equations.
+"""Runs in which some steps are computed by other equations.
 
-An edit puts numbers in the place of a step's; here it is the equation that is another one, with
-needs of its own. What does not depend on it is shared with the run as it is.
+An edit replaces a step's value; this replaces its equation, which may need other steps. Steps that
+don't depend on it are shared with the original run.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from attnlab.forward.edits import EditedRun, above
 from attnlab.model.recordings import NoParameters
 from attnlab.steps import Graph, Node, Run
 
-# In its place; its parameters are steps. See `node_with_equation`.
+# Its parameters are steps, see `node_with_equation`.
 Equation = Callable[..., Any]
 
 
 def with_equations(run: Run, equations: Mapping[str, Equation]) -> Run:
-    """The same run with some steps made by other equations, and all that follows.
+    """The run with some steps computed by other equations, by path.
 
-    Numbers that are not finite are let through: they are no one's.
+    NaN and infinity raise no errors in it.
     """
     nodes = {path: node_with_equation(run, path, equation) for path, equation in equations.items()}
     return with_nodes(run, nodes)
 
 
 def with_nodes(run: Run, nodes: Mapping[str, Node]) -> Run:
-    """The same run with other nodes; what does not depend on them is shared."""
+    """The run with other nodes; steps that don't depend on them are shared."""
     other = run.fork()
     other.graph = run.graph.with_others(nodes)
-    other.is_long = other.tells = False
+    other.is_long = other.strict = False
     if isinstance(run, EditedRun) and isinstance(other, EditedRun):
         other.base = with_nodes(run.base, nodes)
-        other._plan()  # other steps may depend on what is edited
+        other._plan()  # the set of steps that depend on edits may have changed
     stale: dict[str, bool] = {}
     for path in upstream(other.graph, run.values):
         stale[path] = path in nodes or any(stale[need] for need in above(other.graph[path]))
@@ -45,15 +45,15 @@ def with_nodes(run: Run, nodes: Mapping[str, Node]) -> Run:
 
 
 def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
-    """A step's node, made by another equation.
+    """The node of a step with another equation.
 
     Parameters
     ----------
-    equation : its parameters are named as those of the step's own equation, or as steps beside it;
-        `value` is what the step would be. A default is the name of the step, where that is
-        another one, or None where there need not be one.
+    equation : its parameters are parameters of the step's own equation, or steps with the same
+        prefix; `value` is the step's original value. A parameter's default is the name of the step,
+        if it differs from the parameter's, or None if the step is optional.
     """
-    node, place = run.graph[path], path.rpartition(".")[0]
+    node, prefix = run.graph[path], path.rpartition(".")[0]
     own = None if is_given(run, path) else node.step.equation
     known = dict(zip(inspect.signature(own).parameters, node.needs, strict=False)) if own else {}
     parameters = dict(inspect.signature(equation).parameters)
@@ -61,9 +61,9 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
     needs: dict[str, str] = {}
     for name, parameter in parameters.items():
         meant = parameter.default if isinstance(parameter.default, str) else name
-        _, is_above, step = meant.rpartition("parent.")
-        where = place.rpartition(".")[0] if is_above else place
-        need = known.get(meant, f"{where}.{step}".lstrip("."))
+        _, of_parent, step = meant.rpartition("parent.")
+        of = prefix.rpartition(".")[0] if of_parent else prefix
+        need = known.get(meant, f"{of}.{step}".lstrip("."))
         try:
             run.graph[need]
         except KeyError:
@@ -72,25 +72,25 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
         else:
             needs[name] = need
 
-    def made(*given: Any) -> Any:
-        named = dict(zip(needs, given, strict=False))
+    def replaced(*values: Any) -> Any:
+        arguments = dict(zip(needs, values, strict=False))
         if not takes_value:
-            return equation(**named)
-        would_be = own(*given[len(needs) :]) if own else run.look(path)
-        return equation(value=would_be, **named)
+            return equation(**arguments)
+        original = own(*values[len(needs) :]) if own else run.look(path)
+        return equation(value=original, **arguments)
 
     step = copy(node.step)
-    step.equation, step.fast, step.of_whole, step.optional = made, None, None, False
+    step.equation, step.fast, step.of_whole, step.optional = replaced, None, None, False
     of_value = node.needs if takes_value and own else ()
     return node._replace(step=step, needs=(*needs.values(), *of_value), fast_needs=(), whole="")
 
 
 def is_given(run: Run, path: str) -> bool:
-    """Whether a step is there and can't be made again, as all that a trace file holds."""
+    """Whether a step has a value that can't be recomputed, such as those in a trace file."""
     node = run.graph[path]
     if not run.is_there(path):
         return False
-    if node.step.equation is same:  # but where another one was given, as in cross-attention
+    if node.step.equation is same:  # given only if it isn't another step, as in cross-attention
         return run.look(path) is not run.look(node.needs[0])
     return node.step.equation is None or is_from_file(run)
 
@@ -104,11 +104,11 @@ def is_from_file(run: Run) -> bool:
 
 
 def upstream(graph: Graph, paths: Iterable[str], beyond: Container[str] = ()) -> list[str]:
-    """Every step that some steps are made of, and they themselves, what is needed first.
+    """Some steps and all that they depend on, in an order in which they can be computed.
 
     Parameters
     ----------
-    beyond : steps by way of which none is looked for
+    beyond : steps at which the search ends
     """
     found: dict[str, None] = {}
     left = [path for path in paths if path not in beyond][::-1]
@@ -123,7 +123,7 @@ def upstream(graph: Graph, paths: Iterable[str], beyond: Container[str] = ()) ->
 
 
 def can_be_made(run: Run, paths: Iterable[str]) -> set[str]:
-    """Those steps that are there, or can be computed from what is: of a trace file not all."""
+    """The steps that have a value or can be computed; for a trace from a file, not all."""
     made: dict[str, bool] = {}
     for path in upstream(run.graph, paths):
         node = run.graph[path]

@@ -1,5 +1,5 @@
-"""GPT-2's parameters from safetensors files, from arrays in memory, from the hub.
+"""GPT-2's parameters from safetensors files, from arrays in memory, and from the hub.
 
-Only here the names that tensors have in files are known. `checkpoint` reads a directory, `arrays` a
-model in memory; `hub` finds a directory by its name, and downloads what is not there.
+`checkpoint` reads a directory, `arrays` a model in memory; `hub` finds a model by name and
+downloads missing files. No other package uses the files' tensor names.
 """

@@ -1,6 +1,6 @@
-"""A GPT-2 of what is in memory: arrays, tensors, a model and a tokenizer of transformers.
+"""GPT-2s in memory: arrays, tensors, models and tokenizers of transformers.
 
-What another library keeps is known by what it can do: that library is not loaded here.
+Objects of other libraries are recognised by their methods, without importing the libraries.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from attnlab.support.files import parse_json
 from attnlab.support.formats import listed
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 
-# A block's matrices. As nn.Linear keeps them, as nanoGPT does, they are transposed.
+# A block's matrices, which nn.Linear (in nanoGPT) stores transposed.
 MATRICES = {NAMES[path] for path in ("attention.W_QKV", "attention.W_O", "mlp.W_1", "mlp.W_2")}
 FIRST = NAMES["attention.W_QKV"]
 
-# Where a wrapped model keeps the one that is inside.
-INSIDE = ("module", "_orig_mod", "pretrained_model", "base_model", "model")
+# Attributes in which wrappers hold the model.
+WRAPPED = ("module", "_orig_mod", "pretrained_model", "base_model", "model")
 
 WHERE = "the model in memory"
 
 
 @dataclass(frozen=True)
-class Held:
+class ArrayEntry:
     """An array in memory, or its transpose."""
 
     name: str
@@ -65,12 +65,12 @@ class Held:
 
     @property
     def dtype(self) -> str:
-        """As safetensors calls it: F32 of float32, BF16 of torch.bfloat16."""
+        """The dtype's name in safetensors: F32 for float32, BF16 for torch.bfloat16."""
         name = str(getattr(self.array, "dtype", "")).removeprefix("torch.")
         return name.replace("float", "F").upper()
 
     def read(self) -> Array:
-        try:  # another library raises whatever it likes, such as on a meta device
+        try:  # may raise anything, for instance on PyTorch's meta device
             array: Array = as_reals(self.array, listed([self.name]))
         except AttnlabError as error:
             raise CheckpointError(f"{listed([self.name])} can't be read: {error}") from None
@@ -80,16 +80,15 @@ class Held:
 def parameters_in_memory(
     config: GPT2Config, arrays: Mapping[str, Any], dtype: DTypeLike = "float32"
 ) -> ParameterVector:
-    """The parameters that arrays are, copied, so that no later change finds them.
+    """Copy arrays to the parameters of a GPT-2.
 
     Parameters
     ----------
     config : the sizes that they must have
-    arrays : by the names of a checkpoint, whatever stands before them, or by the paths of
-        parameters. Where a block's first matrix is (3 D, D) and not (D, 3 D), all of a block's
-        matrices are those of nn.Linear, and are transposed. Where none of them has a bias, biases
-        are zero.
-    dtype : "float32" or "float64", what the copies are
+    arrays : by the tensor names of a checkpoint, with any prefix, or by the paths of parameters. If
+        a block's W_QKV is (3 D, D) instead of (D, 3 D), as in nn.Linear, all of a block's matrices
+        are transposed. If there are no biases at all, they are zero.
+    dtype : "float32" or "float64"
     """
     check_kind(config, GPT2Config, "config")
     if not isinstance(arrays, Mapping):
@@ -100,7 +99,7 @@ def parameters_in_memory(
     for path in parameters:
         entry = found[tensor_name(path)]
         values = entry.read()
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told below
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             parameters[path][...] = transpose(values) if path == "W_U" else values
         if not is_finite(parameters[path]):
             raise CheckpointError(f"{listed([entry.name])} holds NaN or infinite numbers")
@@ -112,27 +111,26 @@ def parameters_in_memory(
     return frozen
 
 
-def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, Held]:
-    """Every array by its tensor's bare name, as it would lie in a checkpoint."""
-    entries: dict[str, Held] = {}
+def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEntry]:
+    """The arrays by their names in a checkpoint, without prefix."""
+    entries: dict[str, ArrayEntry] = {}
     with errors_of(CheckpointError, "the model's arrays can't be read"):
         items = list(arrays.items())
     for name, array in items:
         if not isinstance(name, str):
-            raise InvalidTypeError(f"an array's name is a str; got {quoted(name)}")
+            raise InvalidTypeError(f"an array's name must be a str; got {quoted(name)}")
         try:
             bare = tensor_name(name)
         except UnknownParameterError:
             bare = bare_name(name)
         if bare in entries:
             raise CheckpointError(
-                f"{listed([bare])} is there twice, as {listed([entries[bare].name, name])}"
+                f"{listed([bare])} appears twice, as {listed([entries[bare].name, name])}"
             )
-        # Lists of different lengths, and whatever an object raises.
-        with errors_of(InvalidValueError, f"{listed([name])} is no array"):
-            held = array if hasattr(array, "dtype") else np.asarray(array)
-            entries[bare] = Held(name, held, transposed=name == "W_U")
-            entries[bare].shape, entries[bare].dtype
+        with errors_of(InvalidValueError, f"{listed([name])} isn't an array"):
+            values = array if hasattr(array, "dtype") else np.asarray(array)
+            entries[bare] = ArrayEntry(name, values, transposed=name == "W_U")
+            entries[bare].shape, entries[bare].dtype  # may raise anything
     matrices = {bare: path for bare in entries if (path := _matrix(bare))}
     D = config.n_embd
     if any(entries[m].shape == (3 * D, D) for m, path in matrices.items() if path == FIRST):
@@ -144,39 +142,39 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, Held]:
     }
     if not biases.keys() & entries.keys():
         zeros = {name: np.zeros(shape, np.float32) for name, shape in biases.items()}
-        entries |= {name: Held(name, zero) for name, zero in zeros.items()}
+        entries |= {name: ArrayEntry(name, zero) for name, zero in zeros.items()}
     return entries
 
 
 def _matrix(name: str) -> str:
-    """What a block's matrix is called there; "" of all else."""
+    """The name of a block's matrix within the block; "" for other tensors."""
     block = IN_BLOCK.fullmatch(name)
     return block[2] if block and block[2] in MATRICES else ""
 
 
 def config_of(model: Any) -> GPT2Config:
-    """The config of a model of transformers, or of the one that is wrapped in it."""
-    inside = model if callable(attribute(model, "state_dict")) else None
-    for _ in INSIDE:
-        to_dict = attribute(attribute(inside, "config"), "to_dict")
+    """The config of a model of transformers, which may be wrapped in others."""
+    inner = model if callable(attribute(model, "state_dict")) else None
+    for _ in WRAPPED:
+        to_dict = attribute(attribute(inner, "config"), "to_dict")
         if callable(to_dict):
             with errors_of(ConfigError, "the model's config can't be read"):
                 return GPT2Config.from_dict(to_dict())
-        found = (attribute(inside, name) for name in INSIDE)
-        inside = next((one for one in found if one is not None), None)
+        found = (attribute(inner, name) for name in WRAPPED)
+        inner = next((one for one in found if one is not None), None)
     raise InvalidTypeError(
-        "a GPT-2 of transformers has a config and a state_dict(); got a "
-        f"{type(model).__name__}. GPT2.from_arrays takes arrays by their names"
+        "model must be a GPT-2 of transformers, with a config and a state_dict(); got a "
+        f"{type(model).__name__}. For arrays by name, use GPT2.from_arrays"
     )
 
 
 def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
-    """A tokenizer of transformers, or of the tokenizers library, as it is now; ours as it is.
+    """Convert a tokenizer of transformers or of the tokenizers library.
 
     Parameters
     ----------
-    tokenizer : None for that of a model that takes ids alone
-    rows : of the embedding
+    tokenizer : also a Tokenizer, which is returned, or None for a model that takes only ids
+    rows : rows of the embedding
     """
     if tokenizer is None:
         return NoTokenizer(rows)
@@ -192,9 +190,9 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
             "tokenizer must be a Tokenizer, or one of transformers or of the tokenizers library; "
             f"got a {type(tokenizer).__name__}"
         )
-    import tempfile  # here, as it brings all that unpacks archives
+    import tempfile  # here, so that `import attnlab` is quick
 
-    with tempfile.TemporaryDirectory() as directory:  # one written in Python
+    with tempfile.TemporaryDirectory() as directory:  # a slow tokenizer, without backend
         with errors_of(VocabularyError, "the tokenizer can't be read"):
             tokenizer.save_pretrained(directory)
         return Tokenizer.from_directory(directory)

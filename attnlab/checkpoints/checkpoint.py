@@ -1,7 +1,7 @@
 """GPT-2's parameters in safetensors files, read when they are first used.
 
-The only module that knows the tensors' names (`h.0.attn.c_attn.weight`). Everything else uses the
-paths of the equations' names: `blocks.0.attention.W_QKV`.
+Tensor names such as `h.0.attn.c_attn.weight` are used only here; elsewhere parameters have paths
+such as `blocks.0.attention.W_QKV`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from attnlab.support.files import (
 )
 from attnlab.support.formats import HOW_TO_DEQUANTISE, listed, unsupported
 
-# Where the pocket model is, of which no path of this machine is told.
+# The pocket model's origin is shown relative to the package.
 PACKAGE = Path(__file__).parents[1]
 
 # A repository's directory in the hub's cache.
@@ -57,13 +57,13 @@ CACHED = re.compile(r"/models--([^/]+)/snapshots/[^/]+$")
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
-# How the file format's dtypes are read. NumPy has no bfloat16, the upper half of a float32.
+# safetensors' dtypes in NumPy, which lacks bfloat16, the upper half of a float32.
 STORED_AS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
-# The most bytes of a safetensors header. GPT-2's has 15,000, one of 1,000 layers would have fewer.
+# Size limit of a safetensors header in bytes, enough for 1,000 layers. GPT-2's has 15,000.
 LARGEST_HEADER = 2_000_000
 
-# What this project calls a block's parameters, and what the files call them.
+# Paths of a block's parameters, and their names in files.
 NAMES = {
     "attention.gain": "ln_1.weight",
     "attention.bias": "ln_1.bias",
@@ -89,11 +89,11 @@ EMBEDDING, OUTPUT = OUTSIDE_OF_BLOCKS["W_E"], OUTSIDE_OF_BLOCKS["W_U"]
 EMBEDDINGS = (EMBEDDING, OUTSIDE_OF_BLOCKS["W_P"])
 IN_BLOCK = re.compile(r"h\.(0|[1-9]\d*)\.(.+)")
 
-# What stands before the names where the model was part of something else: compiled, trained in
-# parallel, with PEFT or TRL, or had a head added.
+# Prefixes of tensor names in a model that was compiled, trained in parallel, with PEFT or TRL, or
+# with an added head.
 WRAPPERS = re.compile(r"((_orig_mod|module|base_model|model|pretrained_model|transformer)\.)+(?=.)")
 
-# Heads that are added to GPT-2, and do not change what is looked at here.
+# Heads added to GPT-2 for other tasks, which are ignored.
 HEADS = {
     "score": "sequence classification",
     "classifier": "token classification",
@@ -102,10 +102,10 @@ HEADS = {
     "v_head": "values",
 }
 
-# Old files hold the causal mask and its fill value as if they were parameters.
+# Old files store the causal mask and its fill value among the parameters.
 MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
 
-# What only weights have that are rounded to few bits, and LoRA layers that were not added up.
+# Tensors of quantized weights, and of unmerged LoRA layers.
 QUANTISED = re.compile(
     r".+\.(SCB|absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..+|qweight|qzeros|"
     r"scales|g_idx|weight_scale|weight_scale_inv|weight_packed)"
@@ -114,7 +114,7 @@ LORA = re.compile(r".+\.(lora_\w+|base_layer)\..+")
 
 
 def tensor_name(path: str) -> str:
-    """What Hugging Face's files call a parameter: `blocks.0.mlp.W_1` is `h.0.mlp.c_fc.weight`.
+    """A parameter's name in Hugging Face's files: h.0.mlp.c_fc.weight for blocks.0.mlp.W_1.
 
     Notes
     -----
@@ -129,12 +129,12 @@ def tensor_name(path: str) -> str:
 
 
 def stored_shape(path: str, shape: Shape) -> Shape:
-    """A parameter's shape in files: W_U lies there transposed, as nn.Linear keeps it."""
+    """A parameter's shape in files, where W_U is transposed as in nn.Linear."""
     return shape[::-1] if path == "W_U" else shape
 
 
 def tensor_shapes(config: GPT2Config) -> dict[str, Shape]:
-    """Name and shape of every tensor of a GPT-2, as Hugging Face's files name them."""
+    """Name and shape of every tensor in Hugging Face's files."""
     return {
         tensor_name(path): stored_shape(path, shape)
         for path, shape in parameter_shapes(config).items()
@@ -142,7 +142,7 @@ def tensor_shapes(config: GPT2Config) -> dict[str, Shape]:
 
 
 def save_parameters(parameters: Parameters, directory: Path) -> None:
-    """Write parameters as `model.safetensors`, float32 or float64 as they are."""
+    """Write parameters to `model.safetensors` in their dtype."""
     from safetensors.numpy import save  # here, so that `import attnlab` is quick
 
     tensors = {tensor_name(path): parameters[path] for path in parameters}
@@ -152,30 +152,30 @@ def save_parameters(parameters: Parameters, directory: Path) -> None:
 
 
 class Checkpoint(Parameters):
-    """The parameters of a GPT-2 in a directory, as arrays of one dtype.
+    """The parameters of a GPT-2 in a directory.
 
-    Opening reads no tensor, only the files' headers, and checks that every tensor is there in
-    its shape. A tensor is read once, when it is first used, into memory of its own: mapped from
-    the file it would lie unaligned, and every matrix product would copy it first. Of the token
-    embedding each trace reads the rows that it uses, until the logits have needed the whole.
+    Opening reads only the files' headers and checks that every tensor exists with its shape. A
+    tensor is read when first used. It is copied to memory, not mapped: mapped tensors may be
+    unaligned, and every matrix product would copy them. Traces read the embedding rows that they
+    use, until the logits need the whole matrix.
 
     Parameters
     ----------
     directory : holds `model.safetensors`, or its shards and `model.safetensors.index.json`
     config : the sizes that the tensors must have
-    dtype : "float32" or "float64", what the arrays are, whatever the file holds
-    variant : of the files' names, such as "fp16" of `model.fp16.safetensors`
+    dtype : "float32" or "float64", for any dtype in the file
+    variant : such as "fp16" for `model.fp16.safetensors`
 
     Attributes
     ----------
-    origin : the directory, and the names of tensors in it that are left out: a head that was added
-    name : of the repository in the hub's cache, else of the directory
+    origin : the directory, and the names of ignored tensors, those of an added head
+    name : the repository's name in the hub's cache, or the directory's
 
     Raises
     ------
     CheckpointError
-        When a tensor is first read: it isn't finite, its file has changed, or the output matrix
-        isn't the embedding although the config ties the two.
+        When a tensor is first read, if it isn't finite, its file has changed, or the output matrix
+        differs from the embedding although the config ties them
     """
 
     def __init__(
@@ -218,13 +218,13 @@ class Checkpoint(Parameters):
         return self._kept[path]
 
     def __getstate__(self) -> dict[str, object]:
-        return vars(self) | {"_kept": {}}  # what is in the file is read again
+        return vars(self) | {"_kept": {}}  # tensors are read again
 
     def __deepcopy__(self, memo: object) -> Checkpoint:
         return self
 
     def rows(self, path: str) -> Array | Rows:
-        """What gives rows of an embedding: the whole where it has been read, else those rows."""
+        """An embedding to take rows from: the array if it has been read, otherwise Rows."""
         name = tensor_name(path)
         return self[path] if path in self._kept or name not in EMBEDDINGS else Rows(self, name)
 
@@ -236,7 +236,7 @@ class Checkpoint(Parameters):
         stored = entry.read() if rows is None else entry.read_rows(rows)
         if entry.dtype == "BF16":
             stored = (stored.astype("<u4") << 16).view("<f4")
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told below
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             values: Array = stored.astype(self.dtype, copy=False)
         if not (np.isfinite(values.min()) and np.isfinite(values.max())):
             raise CheckpointError(f"{name} in {entry.file} holds NaN or infinite numbers")
@@ -245,32 +245,31 @@ class Checkpoint(Parameters):
 
 @dataclass(frozen=True)
 class Rows:
-    """A matrix in a checkpoint, of which rows are read as they are asked for."""
+    """A matrix in a checkpoint; indexing reads only the requested rows."""
 
     checkpoint: Checkpoint
     name: str
 
     def __getitem__(self, rows: Ids) -> Array:
-        """Those rows."""
+        """Read rows."""
         numbers, entry = as_array(rows, "rows"), self.checkpoint._entries[self.name]
         if not numbers.size:
             return np.empty((*numbers.shape, entry.shape[1]), self.checkpoint.dtype)
         if numbers.dtype.kind not in "iu":
-            raise InvalidTypeError(f"rows of {self.name} are integers; got {quoted(rows)}")
+            raise InvalidTypeError(f"rows of {self.name} must be integers; got {quoted(rows)}")
         count = entry.shape[0]
         if ((numbers < 0) | (numbers >= count)).any():
-            raise OutOfRangeError(f"rows of {self.name} are 0 to {count - 1}; got {quoted(rows)}")
-        distinct, places = np.unique(numbers.astype(np.int64), return_inverse=True)
+            raise OutOfRangeError(
+                f"rows of {self.name} must be from 0 to {count - 1}; got {quoted(rows)}"
+            )
+        distinct, inverse = np.unique(numbers.astype(np.int64), return_inverse=True)
         read = self.checkpoint._read(entry, self.name, distinct)
-        return read[places.reshape(numbers.shape)]  # flat before NumPy 2
+        return read[inverse.reshape(numbers.shape)]  # flat before NumPy 2
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a tensor lies in a safetensors file: its bytes begin at `start`.
-
-    `version` tells whether the file is still the one whose header was read.
-    """
+    """A tensor in a safetensors file, from byte `start`; `version` detects changes of the file."""
 
     file: Path
     dtype: str
@@ -279,11 +278,11 @@ class Entry:
     version: tuple[int, ...]
 
     def read(self) -> AnyArray:
-        """The tensor, as the numbers that the file holds."""
+        """Read the tensor in its stored dtype."""
         return self._read(self.start, math.prod(self.shape)).reshape(self.shape)
 
     def read_rows(self, rows: Ids) -> AnyArray:
-        """Some rows of a matrix, given in ascending order, without reading the others."""
+        """Read only some rows of a matrix, given in ascending order."""
         width = self.shape[1]
         row_bytes = width * np.dtype(STORED_AS[self.dtype]).itemsize
         neighbours = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
@@ -298,7 +297,7 @@ class Entry:
         except OSError as error:
             raise CheckpointError(f"{self.file} can't be read: {error}") from None
         if not same:
-            raise CheckpointError(f"{self.file} was changed after it was opened; open it again")
+            raise CheckpointError(f"{self.file} has changed since it was opened. Open it again")
         return numbers
 
 
@@ -307,25 +306,24 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
 
 
 def check_variant(variant: object) -> None:
-    """Refuse what can't be a part of a file's name."""
+    """Raise unless a variant can be part of a file name."""
     if variant is None:
         return
     if not isinstance(variant, str):
         raise InvalidTypeError(f"variant must be a str; got {quoted(variant)}")
     if not re.fullmatch(r"\w[\w.-]{0,99}", variant, re.ASCII):
         raise InvalidValueError(
-            f'variant must be part of the weights\' name, such as "fp16"; got '
-            f"{quoted(variant, 200)}"
+            f'variant must be part of the file name, such as "fp16"; got {quoted(variant, 200)}'
         )
 
 
 def weights_name(variant: str | None = None) -> str:
-    """What the weights' one file is called; of the variant fp16, `model.fp16.safetensors`."""
+    """The weights' file name: model.safetensors, or model.fp16.safetensors for variant fp16."""
     return _of_variant(WEIGHTS, variant)
 
 
 def index_name(variant: str | None = None) -> str:
-    """What the index of the weights' shards is called."""
+    """The file name of the shards' index."""
     return _of_variant(INDEX, variant)
 
 
@@ -344,14 +342,14 @@ def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
     shards = [directory / name for name in shard_names(index)]
     missing = [shard.name for shard in shards if not os.path.isfile(shard)]
     if missing:
-        raise MissingFileError(f"{listed(missing)}, named in {index}, is not there")
+        raise MissingFileError(f"{listed(missing)}, named in {index}, doesn't exist")
     for shard in shards:
-        _check_place(shard, index)
+        _check_links(shard, index)
     return shards
 
 
-def _check_place(shard: Path, index: Path) -> None:
-    """Refuse a shard that is a link to elsewhere, unless it is one of the hub's cache."""
+def _check_links(shard: Path, index: Path) -> None:
+    """Raise if a shard is a link to another directory, except inside the hub's cache."""
     directory = os.path.realpath(index.parent)
     snapshots = os.path.dirname(directory)
     allowed = [directory]
@@ -359,22 +357,22 @@ def _check_place(shard: Path, index: Path) -> None:
         allowed.append(os.path.join(os.path.dirname(snapshots), "blobs"))
     if os.path.dirname(os.path.realpath(shard)) not in allowed:
         raise CheckpointError(
-            f"{index} leads outside its directory: {shard.name} is a link to "
+            f"{index} points outside its directory: {shard.name} is a link to "
             f"{quoted(os.path.realpath(shard), 200)}"
         )
 
 
 def _no_weights(directory: Path, variant: str | None) -> str:
     message = f"there is no {weights_name(variant)} (nor {index_name(variant)}) in {directory}"
-    told = unsupported(os.listdir(directory)) if os.path.isdir(directory) else ""
-    return f"{message}, only {told}" if told else message
+    format = unsupported(os.listdir(directory)) if os.path.isdir(directory) else ""
+    return f"{message}, only {format}" if format else message
 
 
 def weight_map(index: Path) -> dict[str, str]:
-    """Of each tensor the shard that holds it, which is in the index's own directory."""
+    """The shard of each tensor, a file name in the index's directory."""
     shards = read_json(index, CheckpointError).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-        raise CheckpointError(f"{index} holds no weight_map of tensors and their files")
+        raise CheckpointError(f"{index} must have a weight_map of tensors and file names")
     for name in shards.values():
         if re.search(r"[/\\:]|^\.*$", name):
             raise CheckpointError(f"{index} points outside its directory: {quoted(name, 200)}")
@@ -382,12 +380,12 @@ def weight_map(index: Path) -> dict[str, str]:
 
 
 def shard_names(index: Path) -> list[str]:
-    """The shards that an index names."""
+    """The shards in an index."""
     return sorted(set(weight_map(index).values()))
 
 
 def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
-    """Every tensor in the directory's weight files, by name and without what stands before it."""
+    """The tensors in a directory's weight files, by name without prefix."""
     files = weight_files(directory, variant)
     entries: dict[str, Entry] = {}
     found: dict[str, str] = {}
@@ -396,7 +394,7 @@ def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
             bare = bare_name(name)
             if bare in entries:
                 raise CheckpointError(
-                    f"{listed([bare])} is there twice, in {file} and in {entries[bare].file}"
+                    f"{listed([bare])} appears twice, in {file} and in {entries[bare].file}"
                 )
             entries[bare], found[name] = entry, file.name
     if files != [directory / weights_name(variant)]:
@@ -405,31 +403,31 @@ def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
 
 
 def _head(name: str) -> str:
-    """Of the name of a head's tensor what the head is called, else ""."""
+    """The name of the added head that a tensor belongs to, or ""."""
     head, dot, _ = name.partition(".")
     return head if dot and head in HEADS else ""
 
 
 def _check_map(index: Path, found: dict[str, str]) -> None:
-    """Refuse an index that says of tensors other than what is so."""
-    told = weight_map(index)
-    for name in (*told, *found):
-        if told.get(name) != found.get(name):
-            said, is_in = (places.get(name, "no file") for places in (told, found))
+    """Raise unless an index names the file of each tensor, as `found` does."""
+    expected = weight_map(index)
+    for name in (*expected, *found):
+        if expected.get(name) != found.get(name):
+            wrong, actual = (files.get(name, "no file") for files in (expected, found))
             raise CheckpointError(
-                f"{index} contradicts its shards: it says that {listed([name])} is in "
-                f"{listed([said])}, and it is in {listed([is_in])}"
+                f"{index} contradicts its shards: it puts {listed([name])} in {listed([wrong])}, "
+                f"but it is in {listed([actual])}"
             )
 
 
 def bare_name(name: str) -> str:
-    """A tensor's name without what stands before it: h.0.ln_1.bias of transformer.h.0.ln_1.bias."""
+    """A tensor's name without prefix: h.0.ln_1.bias for transformer.h.0.ln_1.bias."""
     wrapped = WRAPPERS.match(name)
     return name[wrapped.end() :] if wrapped else name
 
 
 def _read_header(file: Path) -> dict[str, Entry]:
-    """What a safetensors file holds, once the safetensors library found the file sound.
+    """Read the header of a safetensors file, after the safetensors library has validated the file.
 
     Notes
     -----
@@ -443,17 +441,17 @@ def _read_header(file: Path) -> dict[str, Entry]:
             version = _version(os.fstat(stream.fileno()))
             length = int.from_bytes(stream.read(8), "little")
             if length > LARGEST_HEADER:
-                raise OSError(f"its header would have {length:,} bytes")
+                raise OSError(f"header of {length:,} bytes")
             header = stream.read(length)
             if not header.startswith(b"{"):
-                raise OSError("its header does not begin with a brace")
+                raise OSError("the header doesn't start with a brace")
         with safe_open(file, framework="np"):
             pass
         same = _version(os.stat(file)) == version
     except (SafetensorError, OSError, MemoryError) as error:  # MemoryError: for a file of 1 TB
-        raise CheckpointError(f"{file} {_what_it_is(file)} ({error})") from None
+        raise CheckpointError(f"{file} {_why_invalid(file)} ({error})") from None
     if not same:
-        raise CheckpointError(f"{file} was changed while it was opened; open it again")
+        raise CheckpointError(f"{file} changed while it was being opened. Open it again")
     tensors = parse_json(header, f"the header of {file}", CheckpointError)
     tensors.pop("__metadata__", None)
     return {
@@ -468,17 +466,17 @@ def _read_header(file: Path) -> dict[str, Entry]:
     }
 
 
-# What a file is that is not safetensors, by its first bytes.
-BEGINNINGS = {
-    b"version https://git-lfs": "is a Git LFS pointer and not the file itself: run `git lfs pull`",
-    b"GGUF": "is in llama.cpp's format GGUF and not in safetensors'",
-    b"PK\3\4": "is a zip, such as PyTorch's pickles are, and not a safetensors file",
-    b"<": "is a web page and not a safetensors file: the download went wrong",
+# Other kinds of files, by their first bytes.
+SIGNATURES = {
+    b"version https://git-lfs": "is a Git LFS pointer, not the file itself: run `git lfs pull`",
+    b"GGUF": "is in llama.cpp's GGUF format, not safetensors",
+    b"PK\3\4": "is a zip file, such as a PyTorch pickle, not safetensors",
+    b"<": "is a web page, not safetensors: the download failed",
 }
 
 
-def _what_it_is(file: Path) -> str:
-    """Why a file is not safetensors, as far as its first bytes tell."""
+def _why_invalid(file: Path) -> str:
+    """Why a file isn't safetensors, judging by its first bytes."""
     try:
         with open_regular(file) as stream:
             start = stream.read(64)
@@ -486,14 +484,14 @@ def _what_it_is(file: Path) -> str:
         return "can't be read"
     if not start:
         return "is empty"
-    for beginning, told in BEGINNINGS.items():
-        if start.lstrip().startswith(beginning):
-            return told
-    return "is not a safetensors file, or is truncated"
+    for signature, reason in SIGNATURES.items():
+        if start.lstrip().startswith(signature):
+            return reason
+    return "isn't a safetensors file, or is truncated"
 
 
 class Stored(Protocol):
-    """A tensor as a file or another library keeps it; `dtype` is safetensors' name for it."""
+    """A tensor in a file or of another library; `dtype` is its name in safetensors."""
 
     @property
     def shape(self) -> Shape: ...
@@ -507,48 +505,46 @@ Kept = TypeVar("Kept", bound=Stored)
 def parameters_among(
     entries: Mapping[str, Kept], config: GPT2Config, where: str
 ) -> tuple[dict[str, Kept], Kept | None, str]:
-    """Of a model's tensors those that are parameters of a GPT-2 with this config.
+    """Select and check a model's parameters among its tensors.
 
     Parameters
     ----------
-    entries : by their bare names
-    where : they are from, in words
+    entries : by name without prefix
+    config : the model's
+    where : their source, for error messages
 
     Returns
     -------
-    The parameters by name; where the config ties the output matrix to the embedding and both are
-    there, the one; and in words, to follow `where`, the head that is left out, or "".
+    the parameters by name
+    the output matrix, if it is stored although the config ties it to the embedding, or None
+    a description of the ignored head to follow `where`, or ""
     """
     left_out = [name for name in entries if _head(name)]
     found = _check_entries(
         {name: entry for name, entry in entries.items() if name not in left_out}, config, where
     )
-    # The embedding that is the output matrix too may be there twice, or under that name.
+    # A tied embedding may be stored twice, or only under the output matrix's name.
     copy = found.pop(OUTPUT, None) if config.tie_word_embeddings else None
     if copy is not None:
         found.setdefault(EMBEDDING, copy)
     if not left_out:
         return found, copy, ""
     kinds = " and ".join(sorted({HEADS[_head(name)] for name in left_out}))
-    return found, copy, f", without its head for {kinds} ({listed(left_out)})"
+    return found, copy, f", without the head for {kinds} ({listed(left_out)})"
 
 
 def not_tied(where: str) -> CheckpointError:
-    """An error of an output matrix that should be the embedding."""
+    """The error for an output matrix that differs from a tied embedding."""
     return CheckpointError(
-        f"{OUTPUT} in {where} is not equal to {EMBEDDING}, though its config ties the two. If the "
-        'model has an output matrix of its own, that should say "tie_word_embeddings": false'
+        f"{OUTPUT} in {where} differs from {EMBEDDING}, but the config ties them. If the output "
+        'matrix is a separate parameter, set "tie_word_embeddings": false'
     )
 
 
 def _check_entries(entries: Mapping[str, Kept], config: GPT2Config, where: str) -> dict[str, Kept]:
-    """The entries that are parameters, if they are those of a GPT-2 with this config.
+    """The parameters among tensors; raises if any is missing, unexpected or invalid.
 
-    It takes time that grows with the entries, and not with the numbers in the config.
-
-    Parameters
-    ----------
-    where : they are from, in words
+    The time depends on the number of entries, not on the config, which may have a huge n_layer.
     """
     found = {name: entry for name, entry in entries.items() if not MASK_BUFFER.fullmatch(name)}
     in_block = {NAMES[path]: shape for path, shape in shapes_in_block(config).items()}
@@ -565,8 +561,8 @@ def _check_entries(entries: Mapping[str, Kept], config: GPT2Config, where: str) 
         return in_block.get(block[2]) if is_there else None
 
     expected = {name: shape for name in found if (shape := shape_of(name)) is not None}
-    if told := _what_else(found, {*in_block, *outside}):
-        raise CheckpointError(f"{where} {told}")
+    if reason := _not_gpt2(found, {*in_block, *outside}):
+        raise CheckpointError(f"{where} {reason}")
     given = set(expected)
     if config.tie_word_embeddings and OUTPUT in given:  # W_E under another name, or twice
         given = given - {OUTPUT} | {EMBEDDING}
@@ -574,37 +570,37 @@ def _check_entries(entries: Mapping[str, Kept], config: GPT2Config, where: str) 
     names = (tensor_name(path) for path in parameter_paths(config))
     unexpected = [name for name in found if name not in expected]
     misshaped = [
-        f"{name} is {list(found[name].shape)} and not {list(shape)}"
+        f"{name} is {list(found[name].shape)}, expected {list(shape)}"
         for name, shape in expected.items()
         if found[name].shape != shape
     ]
     unreadable = [
-        f"{name} is {found[name].dtype} and not one of {', '.join(STORED_AS)}"
+        f"{name} is {found[name].dtype}, expected one of {', '.join(STORED_AS)}"
         for name in expected
         if found[name].dtype not in STORED_AS
     ]
     kinds = {
         "missing": listed((name for name in names if name not in given), missing),
         "unexpected": listed(unexpected),
-        "misshaped": listed(misshaped),
-        "of a dtype that can't be read": listed(unreadable),
+        "wrong shape": listed(misshaped),
+        "unsupported dtype": listed(unreadable),
     }
-    problems = [f"{kind}: {told}" for kind, told in kinds.items() if told]
+    problems = [f"{kind}: {tensors}" for kind, tensors in kinds.items() if tensors]
     first = tensor_name("blocks.0.attention.W_QKV")
     if first in expected and found[first].shape == expected[first][::-1]:
         problems.append(
-            "a block's matrices are the other way round, as nn.Linear and nanoGPT keep them: "
-            "GPT2.from_arrays(config, arrays, tokenizer) takes such"
+            "the blocks' matrices are transposed, as in nn.Linear and nanoGPT. "
+            "GPT2.from_arrays(config, arrays, tokenizer) accepts these"
         )
     if problems:
         raise CheckpointError(
-            f"the tensors in {where} are not those of its config. {'; '.join(problems)}"
+            f"the tensors in {where} don't match its config. {'; '.join(problems)}"
         )
     return found
 
 
-def _what_else(found: Mapping[str, Stored], ours: set[str]) -> str:
-    """What tensors are, where their names tell that they are not a GPT-2's as it stands."""
+def _not_gpt2(found: Mapping[str, Stored], ours: set[str]) -> str:
+    """Why tensors aren't a plain GPT-2's, judging by their names; "" if they may be."""
 
     def is_ours(name: str) -> bool:
         block = IN_BLOCK.fullmatch(name)
@@ -612,12 +608,12 @@ def _what_else(found: Mapping[str, Stored], ours: set[str]) -> str:
 
     for name, entry in found.items():
         if QUANTISED.fullmatch(name) or (entry.dtype.startswith("F8") and is_ours(name)):
-            return f"holds quantised weights ({listed([name])}, {entry.dtype}). {HOW_TO_DEQUANTISE}"
+            return f"holds quantized weights ({listed([name])}, {entry.dtype}). {HOW_TO_DEQUANTISE}"
         if LORA.fullmatch(name):
             return (
-                f"holds LoRA layers beside the weights that they change ({listed([name])}). Where "
-                "peft is installed, add the two up: model.merge_and_unload().save_pretrained('NEW')"
+                f"holds unmerged LoRA layers ({listed([name])}). Merge them where peft is "
+                "installed: model.merge_and_unload().save_pretrained('NEW')"
             )
     if found and not any(map(is_ours, found)):
-        return f"holds no tensor by a name of GPT-2's, but {listed(sorted(found))}"
+        return f"has no tensors with GPT-2's names, only {listed(sorted(found))}"
     return ""

@@ -1,7 +1,7 @@
-"""From a model's name to a directory with its files: the hub's cache first, then the hub.
+"""Find a model's directory by its name: in the hub's cache, otherwise on the hub.
 
-huggingface_hub downloads one file after the other into its cache. Asked here is only what is to be
-downloaded, and whether the hub answers at all.
+huggingface_hub downloads the files to its cache; this module decides which, and limits the time to
+wait for the hub.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ from attnlab.text.tokenizer import Tokenizer
 
 Value = TypeVar("Value")
 
-# The published GPT-2s: repository, and the revision of it that is read unless another is asked for.
-# The revisions are those under which these repositories lie in many public caches.
+# The published GPT-2s: repository and default revision, one that is in many existing caches.
 PUBLISHED = {
     "gpt2": ("openai-community/gpt2", "607a30d783dfa663caf39e06633721c8d4cfcd7e"),
     "gpt2-medium": ("openai-community/gpt2-medium", "6dcaa7a952f72f9298047fd5137cd6e4f05f41da"),
@@ -51,13 +50,13 @@ PUBLISHED = {
 }
 SHORT_NAMES = {repository: name for name, (repository, _) in PUBLISHED.items()}
 
-# The small model that comes with the package, by its name and where its files are.
+# The small model included in the package: its name and directory.
 POCKET = "pocket"
 POCKET_DIRECTORY = Path(__file__).parents[1] / "pocket"
 
 HOW_TO_GET_GPT2 = "attnlab download gpt2"
 
-# What is downloaded before the weights where a repository has it, and nothing else of it.
+# Small files, downloaded before the weights if the repository has them; no others are downloaded.
 CONFIG = "config.json"
 VOCABULARIES = (("vocab.json", "merges.txt"), ("tokenizer.json",), ("vocab.txt",))
 SMALL = (
@@ -66,7 +65,7 @@ SMALL = (
     *("tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"),
 )
 
-# A repository's page on the hub, as it is copied from a browser.
+# The URL of a repository's page on the hub.
 ADDRESS = re.compile(
     r"https?://(?P<host>[^/]+)/(?P<name>[^/?#]+(/[^/?#]+)?)(/tree/(?P<revision>[^/?#]+))?/?([?#].*)?"
 )
@@ -75,16 +74,16 @@ HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 SHORT_COMMIT = re.compile(r"[0-9a-f]{7,39}")
 
-# Seconds to wait for the hub's first answer. Name look-ups and connection attempts to several
-# addresses have time limits of their own, which add up to minutes.
-PATIENCE = 8.0
+# Seconds to wait for the hub's first response. The separate time limits of name look-ups and
+# connection attempts would add up to minutes.
+TIMEOUT = 8.0
 
-HOW_TO_REACH_IT = (
-    "Connect to the network and try again; where a mirror of the hub can be reached, put its "
-    "address into HF_ENDPOINT; HF_HUB_OFFLINE=1 looks in the cache alone"
+HOW_TO_CONNECT = (
+    "Check the network and try again. To use a mirror of the hub, set HF_ENDPOINT to its URL; to "
+    "use only the cache, set HF_HUB_OFFLINE=1"
 )
 
-# What the system says of a disk that can't be written to.
+# Error numbers of a disk that can't be written to.
 UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -95,22 +94,22 @@ def find_model(
     variant: str | None = None,
     local_files_only: bool = False,
 ) -> Path:
-    """The directory that holds a model's files.
+    """Find or download the directory with a model's files.
 
     Parameters
     ----------
-    name_or_path : "pocket" (a directory of that name is `./pocket`), or a directory, neither of
-        which touches the network; else a repository on the hub, by one of the short names in
-        `PUBLISHED`, as `owner/name`, or by its address
-    revision : branch, tag or commit on the hub; of what is in the cache, also a commit's first
-        7 characters or more
-    variant : of the weights, such as "fp16" for model.fp16.safetensors
-    local_files_only : never ask the network
+    name_or_path : "pocket" (for a directory of that name, use `./pocket`) or a directory, neither
+        of which uses the network; otherwise a repository on the hub, by a short name in
+        `PUBLISHED`, as `owner/name`, or by its URL
+    revision : branch, tag or commit on the hub; for cached models, also at least 7 initial
+        characters of a commit
+    variant : such as "fp16" for model.fp16.safetensors
+    local_files_only : whether to use only the cache
 
     Raises
     ------
     DownloadError
-        The hub can't be reached: reported within 10 seconds.
+        If the hub can't be reached within 10 seconds
     """
     local_files_only = as_flag(local_files_only, "local_files_only")
     _check_revision(revision)
@@ -120,13 +119,13 @@ def find_model(
     if os.path.isdir(path):
         if revision is not None:
             raise InvalidValueError(
-                f"{path} is a directory, which has no revision {quoted(revision)}"
+                f"revision can't be used with a directory, {path}; got {quoted(revision)}"
             )
         return model_directory(path)
     if os.path.isfile(path):
-        if told := unsupported([path.name]):
-            raise MissingFileError(f"this is a file: {told}")
-        raise MissingFileError(f"{path} is a file; give the directory that holds the model's files")
+        if format := unsupported([path.name]):
+            raise MissingFileError(f"this is a file: {format}")
+        raise MissingFileError(f"{path} is a file. Give the directory with the model's files")
     if not isinstance(name_or_path, str):
         raise MissingFileError(f"there is no directory {quoted(str(path), 200)}")
     name, revision = _repository(name_or_path, revision)
@@ -136,24 +135,24 @@ def find_model(
         if not _missing(snapshot, variant):
             return snapshot
     _check_name(name)
-    # What another tool has begun, its weights there, is completed; else it is begun anew.
-    begun = next((s for s in snapshots if not _missing_weights(s, variant)), None)
-    lacking = f"{name} is no directory here and not in the hub's cache"
-    if nearest := begun or next(iter(snapshots), None):
+    # A snapshot that has the weights, from another tool, is completed.
+    partial = next((s for s in snapshots if not _missing_weights(s, variant)), None)
+    problem = f"{name} is neither a directory nor in the hub's cache"
+    if nearest := partial or next(iter(snapshots), None):
         missing = " and ".join(_missing(nearest, variant))
-        lacking = f"{name} is in the hub's cache, {nearest}, without {missing}"
+        problem = f"{name} is in the hub's cache, {nearest}, without {missing}"
     if local_files_only:
-        raise MissingFileError(f"{lacking}, and local_files_only forbids to download it")
-    return _download(*choices[0], begun, variant, lacking)
+        raise MissingFileError(f"{problem}, and local_files_only=True prevents the download")
+    return _download(*choices[0], partial, variant, problem)
 
 
 def config_and_tokenizer(directory: Path) -> tuple[GPT2Config, Tokenizer]:
-    """What a model's small files hold."""
+    """Read a model's config and tokenizer."""
     return GPT2Config.from_file(directory / CONFIG), Tokenizer.from_directory(directory)
 
 
 def _check_revision(revision: object) -> None:
-    """Refuse what is no branch, tag or commit, and could not name a file in the cache."""
+    """Raise unless it may be a branch, tag or commit; it also names a file in the cache."""
     if revision is None:
         return
     if not isinstance(revision, str):
@@ -165,31 +164,31 @@ def _check_revision(revision: object) -> None:
 
 
 def _repository(name: str, revision: str | None) -> tuple[str, str | None]:
-    """The repository that a name or an address tells, and the revision."""
-    given = quoted(name, 200)
+    """The repository and revision that a name or URL refers to."""
+    url = quoted(name, 200)
     if "://" in name:
         from huggingface_hub.constants import ENDPOINT
 
         address = ADDRESS.fullmatch(name)
         if address is None or address["host"] not in (*HOSTS, urlsplit(ENDPOINT).netloc):
             raise MissingFileError(
-                f"{given} is no address of a model on the hub, such as "
+                f"{url} isn't the URL of a model on the hub, such as "
                 "https://huggingface.co/owner/name or https://huggingface.co/owner/name/tree/main"
             )
         name = address["name"]
         if address["revision"]:
-            told = unquote(address["revision"])
-            if revision not in (None, told):
+            in_url = unquote(address["revision"])
+            if revision not in (None, in_url):
                 raise InvalidValueError(
-                    f"{given} is at revision {quoted(told)}, and not at {quoted(revision)}"
+                    f"revision must be {quoted(in_url)}, as in {url}; got {quoted(revision)}"
                 )
-            _check_revision(told)
-            revision = told
+            _check_revision(in_url)
+            revision = in_url
     return name, revision
 
 
 def _check_name(name: str) -> None:
-    """Refuse what is no name of a repository. Only here, as it loads the hub's network code."""
+    """Raise unless it may be a repository's name. Imports the hub's network code, which is slow."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -197,33 +196,33 @@ def _check_name(name: str) -> None:
         validate_repo_id(name)
     except HFValidationError:
         raise MissingFileError(
-            f"there is no directory {quoted(name, 200)}, and that is no name on the hub"
+            f"{quoted(name, 200)} is neither a directory nor a valid name on the hub"
         ) from None
 
 
 def _choices(name: str, revision: str | None) -> list[tuple[str, str | None]]:
-    """Repositories and revisions that will do, the best first.
+    """Acceptable repositories and revisions, the best first.
 
-    A published model may lie in the cache under its old name (`gpt2`), or at another revision than
-    the pinned one, where another tool put it. Its files are the same.
+    Other tools may have cached a published model under its old name (`gpt2`) or at another revision
+    than the pinned one, with the same files.
     """
     short = SHORT_NAMES.get(name, name)
     if short not in PUBLISHED:
         return [(name, revision)]
     repository, pinned = PUBLISHED[short]
     revisions = [pinned, None] if revision is None else [revision]
-    return [(place, wanted) for place in (repository, short) for wanted in revisions]
+    return [(candidate, wanted) for candidate in (repository, short) for wanted in revisions]
 
 
 def _cache_of(repository: str) -> Path:
-    """Where in the hub's cache a repository's files are."""
+    """A repository's directory in the hub's cache."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     return Path(HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
 
 
 def _cached(repository: str, revision: str | None) -> Path | None:
-    """The snapshot of a revision in the cache, whatever is in it."""
+    """The snapshot of a revision in the cache, which may be incomplete."""
     cache = _cache_of(repository)
     if not os.path.isdir(cache):
         return None
@@ -231,18 +230,18 @@ def _cached(repository: str, revision: str | None) -> Path | None:
     commit = ref.read_text().strip() if ref.is_file() else revision
     if not commit:
         return None
-    beginning = f"{commit}*" if SHORT_COMMIT.fullmatch(commit) else commit
-    found = [place for place in (cache / "snapshots").glob(beginning) if place.is_dir()]
+    pattern = f"{commit}*" if SHORT_COMMIT.fullmatch(commit) else commit
+    found = [snapshot for snapshot in (cache / "snapshots").glob(pattern) if snapshot.is_dir()]
     return found[0] if len(found) == 1 else None
 
 
 def _missing(snapshot: Path, variant: str | None) -> list[str]:
-    """What a snapshot lacks of a model; a download may have broken off."""
+    """Files missing from a snapshot, for instance after an interrupted download."""
     return _missing_small(_names(snapshot)) + _missing_weights(snapshot, variant)
 
 
 def _missing_small(names: Collection[str]) -> list[str]:
-    """What files of these names lack of a config and a vocabulary."""
+    """The files missing for a config and a vocabulary."""
     whole = any(set(vocabulary) <= set(names) for vocabulary in VOCABULARIES)
     needed = (CONFIG, *(() if whole else VOCABULARIES[0]))
     return [name for name in needed if name not in names]
@@ -258,63 +257,63 @@ def _missing_weights(snapshot: Path, variant: str | None) -> list[str]:
     try:
         return [name for name in shard_names(snapshot / index) if name not in names]
     except CheckpointError:
-        return []  # there, but wrong: the checkpoint will say so
+        return []  # an invalid index, which Checkpoint reports
 
 
 def _names(directory: Path) -> set[str]:
-    """The files in a directory; a link that leads nowhere is none."""
+    """The names of files in a directory, without broken links."""
     return {file.name for file in directory.iterdir() if file.is_file()}
 
 
 def _download(
-    repository: str, revision: str | None, begun: Path | None, variant: str | None, lacking: str
+    repository: str, revision: str | None, partial: Path | None, variant: str | None, problem: str
 ) -> Path:
-    """Bring a model into the cache: what is small first, and its weights once that can be used.
+    """Download a model to the cache: the small files first, then, if they are valid, the weights.
 
     Parameters
     ----------
-    begun : a snapshot in the cache that holds the weights; None to begin with the newest commit
-    lacking : what the cache lacks, as an error begins
+    partial : a snapshot in the cache that holds the weights, or None
+    problem : why a download is necessary, the start of an error message
     """
-    commit, names = _listing(repository, [*([begun.name] if begun else []), revision], lacking)
-    if begun and begun.name != commit:
-        begun = None  # the hub no longer has what is in the cache
+    commit, names = _listing(repository, [*([partial.name] if partial else []), revision], problem)
+    if partial and partial.name != commit:
+        partial = None  # the hub no longer has this commit
     whole, index = weights_name(variant), index_name(variant)
     missing = _missing_small(names)
-    if not {whole, index} & set(names) and begun is None:
-        plain = f"{WEIGHTS}, for which leave out `variant`" if WEIGHTS in names else ""
-        told = plain or unsupported(names)
-        missing.append(f"{whole}, only {told}" if told else whole)
+    if not {whole, index} & set(names) and partial is None:
+        plain = f"{WEIGHTS}; to open it, leave out `variant`" if WEIGHTS in names else ""
+        other = plain or unsupported(names)
+        missing.append(f"{whole}, only {other}" if other else whole)
     if missing:
         raise MissingFileError(f"{repository} on the hub has no {' and no '.join(missing)}")
-    if begun is None:
-        _name_commit(repository, revision or "main", commit)
-    else:  # under the name that it has in the cache
-        repository = begun.parents[1].name.removeprefix("models--").replace("--", "/")
+    if partial is None:
+        _write_ref(repository, revision or "main", commit)
+    else:  # which may be under the old name
+        repository = partial.parents[1].name.removeprefix("models--").replace("--", "/")
     snapshot = _cache_of(repository) / "snapshots" / commit
 
-    def bring(wanted: Collection[str]) -> None:
+    def fetch(wanted: Collection[str]) -> None:
         for name in wanted:
             _fetch(repository, commit, name)
 
-    bring([name for name in SMALL if name in names])
+    fetch([name for name in SMALL if name in names])
     config, tokenizer = config_and_tokenizer(snapshot)
-    tokenizer.for_rows(config.vocab_size)  # an error, if it does not fit, before gigabytes come
+    tokenizer.for_rows(config.vocab_size)  # raises before gigabytes are downloaded
     if _missing_weights(snapshot, variant):
-        bring([whole if whole in names else index])
-        bring(_missing_weights(snapshot, variant))
+        fetch([whole if whole in names else index])
+        fetch(_missing_weights(snapshot, variant))
     return snapshot
 
 
 def _listing(
-    repository: str, revisions: Sequence[str | None], lacking: str
+    repository: str, revisions: Sequence[str | None], problem: str
 ) -> tuple[str, list[str]]:
     """The commit of a repository on the hub, and the names of its files.
 
     Parameters
     ----------
-    revisions : of which the first that is there is taken; None for the main branch
-    lacking : why the hub is asked, as the error begins where it can't be
+    revisions : in order of preference; None for the main branch
+    problem : why a download is necessary, the start of an error message
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
@@ -327,36 +326,36 @@ def _listing(
     revision, *others = revisions
     try:
         info = _within(
-            PATIENCE, lambda: HfApi().model_info(repository, revision=revision, timeout=5)
+            TIMEOUT, lambda: HfApi().model_info(repository, revision=revision, timeout=5)
         )
     except RepositoryNotFoundError:  # private and gated ones too
-        raise _not_for_you(repository) from None
+        raise _no_access(repository) from None
     except RevisionNotFoundError:
         if others:
-            return _listing(repository, others, lacking)
+            return _listing(repository, others, problem)
         raise MissingFileError(
-            f"{repository} has no revision {revision!r} on the hub, which knows branches, tags, "
-            "and commits by all their 40 characters"
+            f"{repository} has no revision {revision!r} on the hub. Give a branch, a tag, or all "
+            "40 characters of a commit"
         ) from None
     except OfflineModeIsEnabled:
-        raise DownloadError(f"{lacking}, and HF_HUB_OFFLINE forbids to download it") from None
+        raise DownloadError(f"{problem}, and HF_HUB_OFFLINE prevents the download") from None
     except HfHubHTTPError as error:
         raise DownloadError(f"the hub refused {repository}: {_short(error)}") from None
-    except Exception as error:  # each version of huggingface_hub has a network library of its own
+    except Exception as error:  # versions of huggingface_hub use different network libraries
         raise DownloadError(
-            f"{lacking}, and the hub can't be reached ({type(error).__name__}: {_short(error)}). "
-            f"{HOW_TO_REACH_IT}; or on a machine that has the network run `hf download "
-            f"{repository} config.json vocab.json merges.txt model.safetensors --local-dir DIR`, "
-            "copy DIR here and give its path instead of the name"
+            f"{problem}, and the hub can't be reached ({type(error).__name__}: {_short(error)}). "
+            f"{HOW_TO_CONNECT}. Or run `hf download {repository} config.json vocab.json "
+            "merges.txt model.safetensors --local-dir DIR` on a machine with network access, copy "
+            "DIR to this machine and give its path"
         ) from None
     commit = str(info.sha)
     if not COMMIT.fullmatch(commit):
-        raise DownloadError(f"the hub says that {repository} is at {commit!r:.200}, no commit")
+        raise DownloadError(f"the hub returned an invalid commit for {repository}: {commit!r:.200}")
     return commit, [file.rfilename for file in info.siblings or ()]
 
 
-def _name_commit(repository: str, revision: str, commit: str) -> None:
-    """Remember in the cache which commit a branch or tag is."""
+def _write_ref(repository: str, revision: str, commit: str) -> None:
+    """Record the commit of a branch or tag in the cache."""
     if revision != commit:
         ref = _cache_of(repository) / "refs" / revision
         make_directory(ref.parent)
@@ -364,32 +363,32 @@ def _name_commit(repository: str, revision: str, commit: str) -> None:
 
 
 def _fetch(repository: str, commit: str, name: str) -> None:
-    """Bring one file of a commit into the cache, unless it is there."""
+    """Download one file of a commit, unless it is in the cache."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
         hf_hub_download(repository, name, revision=commit)
     except RepositoryNotFoundError:
-        raise _not_for_you(repository) from None
+        raise _no_access(repository) from None
     except Exception as error:
         if isinstance(error, OSError) and error.errno in UNWRITABLE:
             raise WriteError(f"{name} can't be written: {error}") from None
         raise DownloadError(
-            f"the download of {repository} broke off at {name}: {_short(error)}. The files that "
-            "have arrived are kept; the same call fetches the rest"
+            f"the download of {repository} failed at {name}: {_short(error)}. Downloaded files "
+            "are kept; repeat the call to download the rest"
         ) from error
 
 
-def _not_for_you(repository: str) -> MissingFileError:
+def _no_access(repository: str) -> MissingFileError:
     return MissingFileError(
-        f"{repository} is neither a directory here nor a repository on the hub "
-        "(or it is private or gated: run `hf auth login` with an account that may read it)"
+        f"{repository} is neither a directory nor a repository on the hub that you can access. For "
+        "a private or gated one, run `hf auth login`"
     )
 
 
 def _within(seconds: float, call: Callable[[], Value]) -> Value:
-    """What `call` returns or raises; a TimeoutError if it does neither for so many seconds."""
+    """Call a function in a thread; raise TimeoutError if it takes longer."""
     results: list[Value] = []
     errors: list[Exception] = []
 
@@ -399,7 +398,7 @@ def _within(seconds: float, call: Callable[[], Value]) -> Value:
         except Exception as error:
             errors.append(error)
 
-    thread = threading.Thread(target=run, daemon=True)  # the process may end before it does
+    thread = threading.Thread(target=run, daemon=True)  # doesn't keep the process alive
     thread.start()
     thread.join(seconds)
     for error in errors:
@@ -410,6 +409,6 @@ def _within(seconds: float, call: Callable[[], Value]) -> Value:
 
 
 def _short(error: Exception) -> str:
-    """What an error says, in so far as it can be printed, and no more than a few lines of it."""
+    """An error's message on one printable line, shortened."""
     text = printable(" ".join(str(error).split()))
     return text if len(text) <= 300 else f"{text[:300]} …"

@@ -26,7 +26,7 @@ from attnlab.checkpoints.hub import find_model
 from attnlab.corpus import atlas, open_atlas
 from attnlab.corpus.result import RESULT
 from attnlab.corpus.run import PAGE
-from attnlab.corpus.worker import begin
+from attnlab.corpus.worker import initialize_worker
 from attnlab.errors import InvalidValueError, WriteError
 from attnlab.forward.attention import PER_HEAD, Head, MultiHeadAttention
 from attnlab.forward.parameters import parameter_count
@@ -76,11 +76,11 @@ def _texts(options: argparse.Namespace, most: int = 1) -> list[str]:
             f"expected one text{' or two' if most > 1 else ''}; got {count}. Put a text in quotes, "
             f'such as {option}"The dog chased the ball", or use --file FILE, or {option}- for stdin'
         )
-    texts = [_of_stdin() if text == "-" else text for text in options.texts]
+    texts = [_read_stdin() if text == "-" else text for text in options.texts]
     return texts + [read_text(file, InvalidValueError).removesuffix("\n") for file in options.files]
 
 
-def _of_stdin() -> str:
+def _read_stdin() -> str:
     """The text on stdin, always decoded as UTF-8."""
     content = sys.stdin.buffer.read(LARGEST + 1) if sys.stdin else b""
     if len(content) > LARGEST:
@@ -99,9 +99,9 @@ def _which_head(part: Result) -> dict[str, int]:
     """The layer and head of a part of a trace, as far as it has them."""
     names = {"blocks": "layer", "heads": "head"}
     return {
-        names[place]: int(number)
-        for place, number in itertools.pairwise(part.path.split("."))
-        if place in names
+        names[name]: int(number)
+        for name, number in itertools.pairwise(part.path.split("."))
+        if name in names
     }
 
 
@@ -109,14 +109,14 @@ def _trace(options: argparse.Namespace) -> Report:
     model, trace = _model_and_trace(options)
     head = trace.head(options.layer, options.head)
     names = options.step or [n for n in PER_HEAD if n != "dropout_mask"]
-    places = [_step_at(trace, head, name) for name in names]
+    parts = [_step_at(trace, head, name) for name in names]
     steps = [
         _shown_at(part, name, is_path="." in given)
-        for given, (part, name) in zip(names, places, strict=True)
+        for given, (part, name) in zip(names, parts, strict=True)
     ]
 
     title = head.title if all(n in head.parts for n in names) else trace.title
-    first, *others = (_which_head(part) for part, _ in places)
+    first, *others = (_which_head(part) for part, _ in parts)
     content = {
         **_traced(model, trace, options),
         **{kind: n for kind, n in first.items() if all(one.get(kind) == n for one in others)},
@@ -126,7 +126,7 @@ def _trace(options: argparse.Namespace) -> Report:
                 "path": _path(part, name),
                 "axes": [axis.name for axis in step.axes],
             }
-            for step, (part, name) in zip(steps, places, strict=True)
+            for step, (part, name) in zip(steps, parts, strict=True)
         ],
     }
     if not options.step:  # the weights first, before three wide matrices
@@ -381,7 +381,7 @@ def _check(options: argparse.Namespace) -> Report:
     (text,) = _texts(options)
     model = _model(options)
     trace = model.trace(text)
-    # Of a token more too, which is told.
+    # `check` recognises an extra token.
     mine = read_npz(options.arrays, model.config.largest_step(len(trace.tokens) + 1))
     result: Result = trace
     if options.layer is not None or options.head is not None:
@@ -404,8 +404,8 @@ def _check(options: argparse.Namespace) -> Report:
         "agrees": verdict.agrees,
         "first": verdict.first.path if verdict.first else None,
         "steps": [{**asdict(stage), "agrees": stage.agrees} for stage in verdict.stages],
-        "mistakes": _named(verdict.mistakes),
-        "further": list(map(_named, verdict.further)),
+        "mistakes": _mistakes(verdict.mistakes),
+        "further": list(map(_mistakes, verdict.further)),
         "unexplained": verdict.unexplained,
         "differing": verdict.differing,
         "cells": [cell._asdict() for cell in verdict.cells],
@@ -413,7 +413,7 @@ def _check(options: argparse.Namespace) -> Report:
     return Report(content, [verdict], 0 if verdict.agrees else 1)
 
 
-def _named(known: Iterable[Mistake]) -> list[dict[str, Any]]:
+def _mistakes(known: Iterable[Mistake]) -> list[dict[str, Any]]:
     return [{"formula": one.formula, "hint": one.hint, "lines": one.lines} for one in known]
 
 
@@ -424,7 +424,7 @@ def _atlas(options: argparse.Namespace) -> Report:
         executor = None
         if workers > 1:
             context = multiprocessing.get_context("spawn")
-            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=begin)
+            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=initialize_worker)
             executor = stack.enter_context(pool)
         found = atlas(
             model,

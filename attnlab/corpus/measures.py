@@ -61,13 +61,13 @@ LARGEST_WRITERS = 3
 Measure: TypeAlias = Callable[[Any], Any]
 
 
-class Numbers(NamedTuple):
+class Sums(NamedTuple):
     """A measure's sums in a window or a text.
 
     Attributes
     ----------
     sums : float64 (L, H), or () for loss
-    places : as `sums`: the count or total weight to divide by
+    places : as `sums`: the number of tokens, or the total weight, to divide by
     """
 
     sums: NDArray[np.float64]
@@ -103,7 +103,7 @@ def is_of_heads(name: str) -> bool:
     return name != "loss"
 
 
-def measured(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Numbers]:
+def measured(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Sums]:
     """Compute all measures of a trace, without keeping its blocks' steps."""
     functions = {name: function for name, function in measures.items() if function is not None}
     found = {name: of_function(name, one, trace.fork()) for name, one in functions.items()}
@@ -128,7 +128,7 @@ def passing(trace: Trace) -> Iterator[Any]:
         yield before
 
 
-def _of_heads(trace: Trace, names: Sequence[str]) -> dict[str, Numbers]:
+def _of_heads(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
     """Compute measures of heads, (L, H), block by block."""
     T, dtype = len(trace.tokens), trace.embedding.dtype
     targets = {
@@ -139,7 +139,7 @@ def _of_heads(trace: Trace, names: Sequence[str]) -> dict[str, Numbers]:
     keys: dict[str, AnyArray] = {PLAIN: np.ones(T), WITHOUT_FIRST: 1.0 * (np.arange(T) > 0)}
     by_value = any(split(name)[1] == BY_VALUE for name in names)
     writers = Writers(trace) if "writer" in names else None
-    layers: dict[str, list[Numbers]] = {name: [] for name in names if name != "writer"}
+    layers: dict[str, list[Sums]] = {name: [] for name in names if name != "writer"}
     for block in passing(trace):
         attention = block.attention
         attention.weights  # noqa: B018  accessed first, so that the context is computed from them
@@ -158,7 +158,7 @@ def _of_heads(trace: Trace, names: Sequence[str]) -> dict[str, Numbers]:
                 numbers.append(entropy(attention.weights, keys[variant]))
             else:
                 numbers.append(size(written, block.input))
-    found = {name: Numbers(*map(np.stack, zip(*one, strict=True))) for name, one in layers.items()}
+    found = {name: Sums(*map(np.stack, zip(*one, strict=True))) for name, one in layers.items()}
     return found if writers is None else {**found, "writer": writers.numbers()}
 
 
@@ -170,7 +170,7 @@ def split(name: str) -> tuple[str, str]:
     return name, PLAIN
 
 
-def share(weights: Array, targets: AnyArray, keys: AnyArray) -> Numbers:
+def share(weights: Array, targets: AnyArray, keys: AnyArray) -> Sums:
     """The share of weight on the targets, Σ weights keys targets / Σ weights keys.
 
     Summed over the queries that have a target with a nonzero key factor.
@@ -185,10 +185,10 @@ def share(weights: Array, targets: AnyArray, keys: AnyArray) -> Numbers:
     rows = (targets[:, counts] != 0).any(axis=-1)
     at_targets = np.einsum("htk,tk->hk", weights, targets)  # (H, T), by key
     seen = np.einsum("htk,t->hk", weights, rows.astype(weights.dtype))
-    return Numbers(summed(at_targets * keys), summed(seen * keys))
+    return Sums(summed(at_targets * keys), summed(seen * keys))
 
 
-def entropy(weights: Array, keys: AnyArray) -> Numbers:
+def entropy(weights: Array, keys: AnyArray) -> Sums:
     """-Σ p ln p of p = weights keys / r, with r = Σ weights keys; queries are weighted by r.
 
     r times the entropy is -Σ w ln w + r ln r, w = weights keys, which avoids dividing by a small r.
@@ -205,7 +205,7 @@ def entropy(weights: Array, keys: AnyArray) -> Numbers:
         chosen = head[queries][:, counts]
         left = chosen.sum(axis=-1)
         of_heads.append((summed(surprise(chosen).sum(axis=-1) - surprise(left)), summed(left)))
-    return Numbers(*np.array(of_heads).T)
+    return Sums(*np.array(of_heads).T)
 
 
 def surprise(x: Array) -> Array:
@@ -214,7 +214,7 @@ def surprise(x: Array) -> Array:
     return y
 
 
-def size(written: Array, stream: Array) -> Numbers:
+def size(written: Array, stream: Array) -> Sums:
     """‖context W_O‖ / ‖input‖ of each head, over all tokens.
 
     Parameters
@@ -223,7 +223,7 @@ def size(written: Array, stream: Array) -> Numbers:
     stream : (T, D), the block's input
     """
     shares = length(written) / length(stream)
-    return Numbers(summed(shares), np.full(len(shares), float(shares.shape[-1])))
+    return Sums(summed(shares), np.full(len(shares), float(shares.shape[-1])))
 
 
 def heads_of(W_O: Array, n_head: int) -> Array:
@@ -251,31 +251,31 @@ class Writers:
         added: Array = np.einsum("...td,td->...t", written[..., :-1, :], self._u)
         return added
 
-    def numbers(self) -> Numbers:
+    def numbers(self) -> Sums:
         """How often each head is among the largest, (L, H)."""
         heads = np.stack(self._heads)  # (L, H, T - 1)
         everything = np.concatenate([*heads, np.stack(self._others)])
         least = np.sort(everything, axis=0)[-LARGEST_WRITERS:][0]
         found = (heads >= least).sum(axis=-1)
-        return Numbers(found.astype(np.float64), np.full(found.shape, float(heads.shape[-1])))
+        return Sums(found.astype(np.float64), np.full(found.shape, float(heads.shape[-1])))
 
 
-def loss(trace: Trace) -> Numbers:
+def loss(trace: Trace) -> Sums:
     """-log p of each token but the first, computed some rows of logits at a time."""
     total, targets = 0.0, trace.ids[1:, np.newaxis]
     for start in range(0, len(targets), ROWS):
         rows = slice(start, min(start + ROWS, len(targets)))
         logits = equations.logits(trace.final[rows], trace.W_U)
         total -= float(log_probabilities_of(targets[rows], logits).sum(dtype=np.float64))
-    return Numbers(np.array(total), np.array(float(len(targets))))
+    return Sums(np.array(total), np.array(float(len(targets))))
 
 
-def of_function(name: str, function: Measure, trace: Trace) -> Numbers:
+def of_function(name: str, function: Measure, trace: Trace) -> Sums:
     """A user-defined measure of one window, which counts once."""
     shape = trace.config.n_layer, trace.config.n_head
     try:
         given = function(trace)
-    except Exception as error:  # a function may raise what it likes
+    except Exception as error:  # a user's function may raise anything
         raise InvalidValueError(
             f"the measure {name} failed: {type(error).__name__}: {error}"
         ) from None
@@ -286,7 +286,7 @@ def of_function(name: str, function: Measure, trace: Trace) -> Numbers:
             f"{numbers.shape}"
         )
     is_defined = ~np.isnan(numbers)
-    return Numbers(np.where(is_defined, numbers, 0.0), is_defined.astype(np.float64))
+    return Sums(np.where(is_defined, numbers, 0.0), is_defined.astype(np.float64))
 
 
 def summed(numbers: Array) -> NDArray[np.float64]:

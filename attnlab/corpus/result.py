@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.analysis.base import Analysis, named, numbered
+from attnlab.analysis.base import Analysis, head_name, named_axis, numbered_axis
 from attnlab.corpus.measures import MEASURES, PLAIN, is_of_heads, measured, split
 from attnlab.corpus.tally import NONE, TOKEN_BITS, Tally
 from attnlab.equations import AnyArray
@@ -47,11 +47,11 @@ FORMAT = "2"
 # The file that a run writes into its directory.
 RESULT = "atlas.safetensors"
 
-# With fewer texts than this, standard errors are unreliable.
-FEW = 10
+# With fewer texts, standard errors are unreliable.
+MIN_TEXTS = 10
 
 # Characters of a passage that are shown.
-SHOWN = 60
+CHARACTERS_SHOWN = 60
 
 Means = NDArray[np.float64]
 
@@ -77,7 +77,8 @@ class Passage:
 
     def __str__(self) -> str:
         content = printable(self.content)
-        cut = content if len(content) <= SHOWN else f"{content[: SHOWN - 1]}…"
+        is_long = len(content) > CHARACTERS_SHOWN
+        cut = f"{content[: CHARACTERS_SHOWN - 1]}…" if is_long else content
         return f"{self.value:.3f}  {self.text}, token {self.start}: {cut}"
 
 
@@ -177,7 +178,7 @@ class Measured(Analysis):
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         L, H = np.atleast_2d(self.mean).shape
-        return np.atleast_2d(self.mean), numbered("layer", L), numbered("head", H)
+        return np.atleast_2d(self.mean), numbered_axis("layer", L), numbered_axis("head", H)
 
     def _tables(self) -> Iterator[str | Table]:
         yield from super()._tables()
@@ -207,11 +208,11 @@ class HeadProfile(Analysis):
         )
         self.mean = read_only(np.array([one.mean[at] for one in self._of]))
         self.error = read_only(np.array([one.error[at] for one in self._of]))
-        place = Message("layer {layer} head {head}", layer=at[0], head=at[1])
-        self.title = mean_of(place, atlas)
+        self.title = mean_of(head_name(*at), atlas)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        return self.mean[:, np.newaxis], named("measure", self.measures), named("", ("mean",))
+        measures = named_axis("measure", self.measures)
+        return self.mean[:, np.newaxis], measures, named_axis("", ("mean",))
 
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
@@ -285,7 +286,7 @@ class Difference(Analysis):
             )
 
     def _times(self, name: str) -> AnyArray:
-        """The differences, each over its error."""
+        """The differences divided by their errors."""
         difference, error = self.difference[name], self.error[name]
         with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 where nothing varies
             return np.where(difference == 0, 0.0, difference / error)
@@ -295,7 +296,7 @@ class Difference(Analysis):
         measures = tuple(filter(is_of_heads, self.measures)) or self.measures
         names = tuple(map(_name_of, np.ndindex(self.difference[measures[0]].shape)))
         grid = np.stack([self._times(name).ravel() for name in measures], axis=1)
-        return grid, named("head", names), named("measure", measures)
+        return grid, named_axis("head", names), named_axis("measure", measures)
 
     def _tables(self) -> Iterator[Table]:
         lines = []
@@ -487,7 +488,7 @@ class Atlas(Document, Mapping[str, Measured]):
         """
         _, _, n, _, _, nn = self._tally.moments
         effective = float((n**2 / np.maximum(nn, 1.0)).max())
-        if not 0 < effective < FEW or self.texts < 2 * effective:
+        if not 0 < effective < MIN_TEXTS or self.texts < 2 * effective:
             return ""
         return Message(
             "A few texts have most of the tokens: the effective sample is {count} texts, too few "
@@ -634,7 +635,7 @@ def open_atlas(path: FilePath) -> Atlas:
         tally = Tally.read(tensors, words)
         contents = {int(n): text for n, text in json.loads(words["contents"]).items()}
         if contents.keys() != tally.ids.keys() or not all(map(is_text, contents.values())):
-            raise InvalidValueError("passages without texts")
+            raise InvalidValueError("some passages have no text")
         return Atlas(json.loads(words["about"]), tally, contents)
 
 
@@ -651,5 +652,5 @@ def check_shapes(words: dict[str, str], there: Shapes) -> None:
     if len(set(measures)) < len(measures) or not measures:
         raise InvalidValueError("measures are missing or repeated")
     if not all(is_text(about[name]) for name in ("model", "model_given", "corpus")):
-        raise InvalidValueError("model and corpus must be texts")
+        raise InvalidValueError("model and corpus must be strings")
     Tally.check_shapes(sum(heads if is_of_heads(name) else 1 for name in measures), there)

@@ -42,10 +42,10 @@ FORMAT = "3"
 # Default number of tokens traced at once.
 WINDOW = 128
 
-# Assumed number of workers if an executor doesn't say.
-MANY_WORKERS = 64
+# The number of workers that is assumed if an executor doesn't report one.
+DEFAULT_WORKERS = 64
 
-# Locked while a run is using the directory; and the page of the result.
+# The file that is locked while a run is using the directory, and the page of the result.
 LOCK, PAGE = "atlas.lock", "atlas.html"
 
 
@@ -62,8 +62,8 @@ def atlas(
 ) -> Atlas:
     """Measure every head over a whole corpus: means with standard errors over texts.
 
-    mean = Σ sums / Σ places over all texts. The result doesn't depend, to the bit, on the executor
-    or the number of workers. Each worker uses one thread for matrix products.
+    mean = Σ sums / Σ places over all texts. The result is the same to the bit for any executor and
+    any number of workers. Each worker uses one thread for matrix products.
 
     Parameters
     ----------
@@ -115,32 +115,32 @@ def atlas(
     size = as_count(min(WINDOW, most) if window is None else window, "window", 2, most)
     task = Task(Shared(opened, name), checked_measures(measures), size)
     chunks = chunks_of(texts, as_count(chunk, "chunk", least=1))
-    place = None if directory is None else as_path(directory, "directory")
-    if place is not None and is_within(place, texts):
+    path = None if directory is None else as_path(directory, "directory")
+    if path is not None and is_within(path, texts):
         raise InvalidValueError(
-            f"{place} is in the directory of texts, where the run's own files would be measured; "
+            f"{path} is in the directory of texts, where the run's own files would be measured; "
             "choose another directory"
         )
     if any(function is not None for function in task.measures.values()):
         chunks = tried(task, chunks)
-    if place is not None:
-        make_directory(place)
-    with one_thread(), contextlib.nullcontext() if place is None else locked(place / LOCK):
+    if path is not None:
+        make_directory(path)
+    with one_thread(), contextlib.nullcontext() if path is None else locked(path / LOCK):
         stored = (
             None
-            if place is None
-            else StoredTallies(place, identity(task, chunk), columns(opened.config, task.measures))
+            if path is None
+            else StoredTallies(path, identity(task, chunk), columns(opened.config, task.measures))
         )
         digest = hashlib.sha256()
         with contextlib.closing(tallies(task, executor, stored, digested(chunks, digest))) as made:
-            total = _added_up(task.empty_tally(), made, progress)
+            total = _total(task.empty_tally(), made, progress)
         is_local = name is None or as_path(name).is_dir()
         given = directory_of(opened) if is_local else str(name)
         found = Atlas.of(opened, given, task.measures, size, total, digest.hexdigest())
-        if place is not None:
-            found.save(place / RESULT)
+        if path is not None:
+            found.save(path / RESULT)
             if any(map(is_of_heads, found)):
-                write_whole(place / PAGE, page(found, is_beside=True).encode())
+                write_whole(path / PAGE, page(found, is_beside=True).encode())
     return found
 
 
@@ -185,7 +185,7 @@ def digested(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chunk]:
         yield chunk
 
 
-def _added_up(total: Tally, made: Iterable[tuple[Tally, bool]], progress: bool) -> Tally:
+def _total(total: Tally, made: Iterable[tuple[Tally, bool]], progress: bool) -> Tally:
     """Add the tallies of all chunks to the total, in order."""
     started, before = time.perf_counter(), 0
     # The bar disappears if an error comes before the first chunk is done.
@@ -218,7 +218,7 @@ def tallies(
     task: Task, executor: Executor | None, stored: StoredTallies | None, chunks: Iterator[Chunk]
 ) -> Generator[tuple[Tally, bool], None, None]:
     """Yield each chunk's tally, in order, and whether it was computed in this run."""
-    most = 1 if executor is None else 2 * getattr(executor, "_max_workers", MANY_WORKERS)
+    most = 1 if executor is None else 2 * getattr(executor, "_max_workers", DEFAULT_WORKERS)
     executor = executor or SerialExecutor()
     waiting: deque[tuple[Chunk, Tally | Future[Tally]]] = deque()
     try:
@@ -254,7 +254,7 @@ def _result(chunk: Chunk, future: Future[Tally]) -> Tally:
         return future.result()
     except AttnlabError:
         raise
-    except Exception as error:  # executors differ in what they raise for a lost worker
+    except Exception as error:  # executors raise different errors for a lost worker
         raise _worker_error(chunk, error) from error
 
 
@@ -271,9 +271,9 @@ class StoredTallies:
 
     Parameters
     ----------
-    directory : where they are
-    run : identifies the run, in words
-    columns : how many numbers a tally has
+    directory : of the files
+    run : what identifies the run, see `identity`
+    columns : the number of columns of a tally
     """
 
     def __init__(self, directory: Path, run: dict[str, str], columns: int) -> None:
@@ -309,7 +309,7 @@ class StoredTallies:
 
 
 def identity(task: Task, chunk: int) -> dict[str, str]:
-    """All that must agree for a run to be resumed, except the corpus."""
+    """Everything that must be the same for a run to be resumed, except the corpus."""
     model = task.shared.model
     parameters = copy(model.parameters)  # a copy, so that what it reads from disk is freed
     words = [model.tokenizer.vocabulary.bytes_of(id) for id in range(len(model.tokenizer))]

@@ -46,8 +46,8 @@ class Tally:
 
     Attributes
     ----------
-    moments : float64 (6, C), over texts with sums s and places n: the number of texts with n > 0,
-        Σ s, Σ n, Σ s², Σ s n, Σ n²
+    moments : float64 (6, C), over texts with sums s and places n (see `measures.Sums`): the number
+        of texts with n > 0, Σ s, Σ n, Σ s², Σ s n, Σ n²
     ranks : float64 (2, EXTREMES, C), sort keys of the extreme passages, ascending: minus the value
         for the largest, the value for the smallest, infinite if missing
     passages : int64, as `ranks`, their numbers
@@ -103,7 +103,7 @@ class Tally:
     def add_passage(
         self, number: int, name: str, ids: Ids, sums: AnyArray, places: AnyArray
     ) -> None:
-        """Keep a passage of a text where it is among the extremes."""
+        """Keep a passage of a text if it is among the extremes."""
         value = np.divide(sums, places, out=np.full(sums.shape, np.nan), where=places > 0)
         rank = np.where(np.isnan(value), np.inf, np.stack([-value, value]))[:, np.newaxis]
         numbers = np.where(np.isinf(rank), NONE, number)
@@ -167,7 +167,7 @@ class Tally:
             "batches": (batches, 2, columns),
         }
         if there != shapes or kept > 2 * EXTREMES * columns or batches > BATCHES:
-            raise InvalidValueError(f"its tensors don't fit {columns} numbers")
+            raise InvalidValueError(f"the tensors don't fit {columns} columns")
 
     @classmethod
     def read(cls, tensors: Mapping[str, AnyArray], words: Mapping[str, str]) -> Tally:
@@ -175,32 +175,27 @@ class Tally:
         expected = cls.of(tensors["moments"].shape[1]).tensors()
         for name, array in expected.items():
             if tensors[name].dtype != array.dtype:
-                raise InvalidValueError(f"{name} is {tensors[name].dtype}")
+                raise InvalidValueError(f"{name} must be {array.dtype}; got {tensors[name].dtype}")
         sums = tensors["moments"], tensors["batches"]
         counts = (tensors[name] for name in ("counts", "numbers", "lengths", "ids"))
         if not all(np.isfinite(one).all() for one in sums) or any((n < 0).any() for n in counts):
-            raise InvalidValueError("its numbers are not finite, or negative")
+            raise InvalidValueError("some sums aren't finite, or some counts are negative")
         if tensors["lengths"].sum() != tensors["ids"].size:
             raise InvalidValueError("lengths and ids don't match")
-        told = set(tensors["passages"].ravel().tolist()) - {int(NONE)}
+        listed = set(tensors["passages"].ravel().tolist()) - {int(NONE)}
         names = json.loads(words["names"])
-        if told != set(tensors["numbers"].tolist()) or {n >> TOKEN_BITS for n in told} != {
-            int(text) for text in names
-        }:
-            raise InvalidValueError("its passages have no ids or no names")
+        texts_listed = {number >> TOKEN_BITS for number in listed}
+        if listed != set(tensors["numbers"].tolist()) or texts_listed != set(map(int, names)):
+            raise InvalidValueError("some passages have no ids or no names")
         faults = json.loads(words["faults"])
-        texts_of_it = [
-            *names.values(),
-            *(part for name, reason in faults for part in (name, reason)),
-        ]
-        if not all(isinstance(text, str) for text in texts_of_it):
-            raise InvalidValueError("names and faults are texts")
-        width = int(tensors["counts"][2])
+        strings = [*names.values(), *(part for name, reason in faults for part in (name, reason))]
+        if not all(isinstance(one, str) for one in strings):
+            raise InvalidValueError("names and faults must be strings")
+        texts, tokens, width = tensors["counts"].tolist()
         if width < 1 or width & (width - 1):
-            raise InvalidValueError(f"batches of {width} texts")
+            raise InvalidValueError(f"the width of batches must be a power of 2; got {width}")
         cuts = np.cumsum(tensors["lengths"])[:-1]
         pieces: list[Any] = np.split(tensors["ids"], cuts) if len(tensors["lengths"]) else []
-        texts, tokens, width = tensors["counts"].tolist()
         return cls(
             tensors["moments"].copy(),
             tensors["ranks"].copy(),

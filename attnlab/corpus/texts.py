@@ -19,7 +19,7 @@ from attnlab.support.checks import attribute
 from attnlab.support.files import as_path, decoded_text, open_regular, read_bytes
 
 # A chunk ends once it has this many characters.
-LONG = 1_000_000
+MAX_CHARACTERS = 1_000_000
 
 EXPECTED = (
     "texts must be an iterable of strings, a file with one text per line, or a directory with one "
@@ -64,7 +64,7 @@ def chunks_of(texts: Any, size: int) -> Iterator[Chunk]:
     numbers, first = count(), 0
     for text in texts_of(texts):
         taken.append(text)
-        if len(taken) == size or sum(len(text.content) for text in taken) >= LONG:
+        if len(taken) == size or sum(len(text.content) for text in taken) >= MAX_CHARACTERS:
             yield Chunk(next(numbers), first, tuple(taken))
             first += len(taken)
             taken = []
@@ -100,7 +100,7 @@ def _of_iterable(given: Iterable[Any]) -> Iterator[Text]:
         try:
             text.encode()
         except UnicodeEncodeError:
-            yield Text(name, "", "it has an unpaired surrogate")
+            yield Text(name, "", "contains an unpaired surrogate")
         else:
             yield Text(name, text)
 
@@ -117,9 +117,9 @@ def _of_lines(path: Path) -> Iterator[Text]:
 
 
 def _of_directory(directory: Path) -> Iterator[Text]:
-    for place, folders, files in os.walk(directory):
+    for parent, folders, files in os.walk(directory):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for file in (Path(place, name) for name in sorted(files) if not name.startswith(".")):
+        for file in (Path(parent, name) for name in sorted(files) if not name.startswith(".")):
             name = file.relative_to(directory).as_posix()
             try:
                 yield Text.of_file(name, read_bytes(file, InvalidValueError))

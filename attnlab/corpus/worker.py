@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.corpus.measures import Measure, Numbers, is_of_heads, measured
+from attnlab.corpus.measures import Measure, Sums, is_of_heads, measured
 from attnlab.corpus.tally import Tally, passage
 from attnlab.corpus.texts import Chunk, Text
 from attnlab.equations import Ids
@@ -24,8 +24,8 @@ from attnlab.forward.config import GPT2Config
 from attnlab.model.gpt2 import GPT2
 from attnlab.support.blas import use_one_thread
 
-# A larger model in memory, in bytes, isn't sent to workers.
-LARGEST_SENT = 64_000_000
+# The largest model in memory that is sent to workers, in bytes.
+MAX_SENT = 64_000_000
 
 
 class Shared:
@@ -40,7 +40,7 @@ class Shared:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.name is not None:
             return _of_name, (self.name,)
-        if len(self._content) > LARGEST_SENT:
+        if len(self._content) > MAX_SENT:
             raise InvalidValueError(
                 f"the model in memory has {len(self._content) // 10**6:,} MB, too much to send "
                 "with each chunk; save it with model.save(directory) and pass the directory"
@@ -127,7 +127,7 @@ class Task(NamedTuple):
             raise InvalidValueError(text.fault)
         ids = np.array(self.shared.model.tokenizer.encode(text.content), np.int64)
         if not len(ids):
-            raise InvalidValueError("it has no tokens")
+            raise InvalidValueError("has no tokens")
         for start in range(0, len(ids), self.window):
             yield start, ids[start : start + self.window]
 
@@ -138,30 +138,26 @@ def columns(config: GPT2Config, measures: dict[str, Measure | None]) -> int:
     return sum(heads if is_of_heads(name) else 1 for name in measures)
 
 
-def flat(found: dict[str, Numbers]) -> Numbers:
+def flat(found: dict[str, Sums]) -> Sums:
     """The numbers of all measures side by side, (C,)."""
 
     def joined(arrays: Iterator[NDArray[np.float64]]) -> NDArray[np.float64]:
         return np.concatenate([array.ravel() for array in arrays])
 
-    return Numbers(
+    return Sums(
         joined(numbers.sums for numbers in found.values()),
         joined(numbers.places for numbers in found.values()),
     )
 
 
-def begin() -> None:
-    """Initialize a worker process of the command.
-
-    It ends silently at Ctrl-C, and also when its parent is killed, where it would otherwise wait
-    for work forever.
-    """
+def initialize_worker() -> None:
+    """Make a worker process end silently at Ctrl-C, and when its parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    starter = multiprocessing.parent_process()
+    parent = multiprocessing.parent_process()
 
     def end() -> None:
-        if starter is not None:
-            starter.join()
+        if parent is not None:
+            parent.join()
             os._exit(1)
 
     threading.Thread(target=end, daemon=True).start()

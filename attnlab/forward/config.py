@@ -206,7 +206,7 @@ def _is(given: object, expected: object) -> bool:
 
 
 def _wrong_settings(settings: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a config's settings."""
+    """All problems of a config's settings, as messages."""
     problems = [
         f"{f.name} is missing"
         for f in fields(GPT2Config)

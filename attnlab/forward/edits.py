@@ -1,4 +1,4 @@
-"""What if: runs in which some steps are replaced, and everything that depends on them changes.
+"""Runs in which some steps are replaced, and everything that depends on them changes.
 
 Steps that don't depend on an edit are shared with the original run, and computed once, in whichever
 run they are accessed first. Steps that do are recomputed on access.
@@ -43,7 +43,7 @@ FIXED = (
 OWN = ("X", "scale", "output")
 
 # How many edited steps a title names.
-PATHS_TOLD = 3
+PATHS_SHOWN = 3
 
 # The number of a block or head in a path.
 NUMBER = r"(?<=\.)-?\d{1,9}(?=\.|$)"
@@ -84,11 +84,11 @@ class EditedRun(Run):
         for edits in self.edits:
             self._depends: dict[str, bool] = {}  # on the last edits
             for path in sorted(edits, key=lambda path: len(wholes(self.graph, path))):
-                *_, place = places = wholes(self.graph, path)
+                *_, whole = paths = wholes(self.graph, path)
                 self._paths.add(path)
-                self._edited.update(places)
-                self._changes.setdefault(place, []).append((path, edits[path]))
-                self._depends[place] = True
+                self._edited.update(paths)
+                self._changes.setdefault(whole, []).append((path, edits[path]))
+                self._depends[whole] = True
                 for other, follow in follows_from(path):
                     self._follows.setdefault(other, {})[path] = follow
                     self._depends[other] = True
@@ -144,9 +144,9 @@ class EditedRun(Run):
         if node.whole and path not in self._paths:
             whole = self.unedited(node.whole)
             return node.step.of_whole(whole, node.number, self.look(node.n_head))
-        with self.telling():
-            *_, place = wholes(self.graph, path)
-            return part_of(self, path, self._before_edits(place))
+        with self.errstate():
+            *_, whole = wholes(self.graph, path)
+            return part_of(self, path, self._before_edits(whole))
 
     def is_there(self, path: str) -> bool:
         owner = self._owner(path)
@@ -163,49 +163,49 @@ class EditedRun(Run):
             run = run.base
         return run
 
-    def _kept(self, path: str) -> Any:
+    def _store(self, path: str) -> Any:
         owner = self._owner(path)
         if owner is not self:
-            return owner._there_or_kept(path)
-        return self.values.setdefault(path, read_only(super()._kept(path)))  # a parameter too
+            return owner._stored(path)
+        return self.values.setdefault(path, read_only(super()._store(path)))  # a parameter too
 
-    def _for_another(self, path: str) -> Any:
+    def _input(self, path: str) -> Any:
         owner = self._owner(path)
-        return super()._for_another(path) if owner is self else owner._for_another(path)
+        return super()._input(path) if owner is self else owner._input(path)
 
-    def _made(self, path: str, node: Node) -> Any:
+    def _evaluate(self, path: str, node: Node) -> Any:
         if not self._is_changed(path):
-            return super()._made(path, node)
+            return super()._evaluate(path, node)
         value = self._before_edits(path)
         for part, edit in self._changes.get(path, ()):
             value = changed(self, part, edit, value)
         return value
 
     def _before_edits(self, path: str) -> Any:
-        value = self._plain(path)
+        value = self._without_own_edits(path)
         for follow in self._follows.get(path, {}).values():
-            value = self._computed(path, partial(follow, self, value))
+            value = self._call(path, partial(follow, self, value))
         return value
 
-    def _plain(self, path: str) -> Any:
+    def _without_own_edits(self, path: str) -> Any:
         """A step without the edits made here; from the base if it doesn't depend on them."""
         node, run = self.graph[path], self.base
         if any(map(self.depends, above(node))):
-            return super()._made(path, node)
+            return super()._evaluate(path, node)
         while isinstance(run, EditedRun) and run._is_changed(path):
             if any(map(run.depends, above(node))):
-                return Run._made(run, path, node)
+                return Run._evaluate(run, path, node)
             run = run.base
-        return run._for_another(path)
+        return run._input(path)
 
     def _is_changed(self, path: str) -> bool:
         return path in self._changes or path in self._follows
 
-    def _takes_of_whole(self, node: Node) -> bool:
-        return super()._takes_of_whole(node) or self._is_changed(node.whole)
+    def _slices_whole(self, node: Node) -> bool:
+        return super()._slices_whole(node) or self._is_changed(node.whole)
 
-    def _goes_fast(self, path: str) -> bool:
-        return super()._goes_fast(path) and not any(
+    def _is_fast(self, path: str) -> bool:
+        return super()._is_fast(path) and not any(
             self._is_changed(step) or self._is_changed(self.graph[step].whole)
             for step in self._passed_over(path)
         )
@@ -246,27 +246,26 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
             sums = value.sum(axis=-1) if path.endswith(".weights") else np.ones(1)
         note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that don't sum to 1)"
         words.append(f"{path}{note}")
-    more = f" and {len(words) - PATHS_TOLD} more" if len(words) > PATHS_TOLD else ""
-    paths = f"{', '.join(words[:PATHS_TOLD])}{more}"
+    more = f" and {len(words) - PATHS_SHOWN} more" if len(words) > PATHS_SHOWN else ""
+    paths = f"{', '.join(words[:PATHS_SHOWN])}{more}"
     made.note = Message(EDITED, paths=paths) if words else ""
     return made
 
 
-def side_by_side(runs: Sequence[EditedRun], place: str) -> EditedRun:
-    """Combine runs of one base that are edited at the same step into one, along a leading axis.
+def batched(runs: Sequence[EditedRun], path: str) -> EditedRun:
+    """Combine runs of one base, edited at the same step, into one along a leading axis.
 
-    Each edit is computed on its own up to that step, and everything after it for all at once.
+    The step is computed for each run, everything after it for all at once.
 
     Parameters
     ----------
     runs : from `edited`
-    place : the step that the edits change, see `place_of`
+    path : of the step that the edits change, see `changed_step`
     """
-    together = EditedRun(runs[0].base, {place: 0})  # a placeholder, set below
-    values = np.stack([run.look(place) for run in runs])
-    together.values[place] = read_only(values)
-    together.is_long |= len(runs) * len(together.look("ids")) > fast.SHORT
-    return together
+    batch = EditedRun(runs[0].base, {path: 0})  # a placeholder, set below
+    batch.values[path] = read_only(np.stack([run.look(path) for run in runs]))
+    batch.is_long |= len(runs) * len(batch.look("ids")) > fast.SHORT
+    return batch
 
 
 # ---- which step an edit changes, and what depends on it ------------------------------------------
@@ -291,10 +290,9 @@ def wholes(graph: Graph, path: str) -> list[str]:
     return [path, *wholes(graph, whole)]
 
 
-def place_of(graph: Graph, path: str) -> str:
+def changed_step(graph: Graph, path: str) -> str:
     """The step through which an edit affects later ones."""
-    *_, place = [*wholes(graph, path), *(follower for follower, _ in follows_from(path))]
-    return place
+    return [*wholes(graph, path), *(follower for follower, _ in follows_from(path))][-1]
 
 
 def part_of(run: Run, path: str, whole: AnyArray) -> AnyArray:
@@ -325,8 +323,8 @@ def changed(run: Run, path: str, edit: Edit, value: Any) -> Any:
 
 def follows_from(path: str) -> Iterator[tuple[str, Follow]]:
     """The indirect changes of an edit: steps that it changes without being their input."""
-    place, _, name = path.rpartition(".")
-    layer, of_head, _ = place.rpartition(".heads.")
+    prefix, _, name = path.rpartition(".")
+    layer, of_head, _ = prefix.rpartition(".heads.")
     if path == "W_E":
         yield "rows_of_W_E", lambda run, rows: run.look("W_E")
     elif path in ("logits", "next_logits"):
@@ -334,13 +332,13 @@ def follows_from(path: str) -> Iterator[tuple[str, Follow]]:
     elif of_head and name == "output":
         yield f"{layer}.output", lambda run, x: x + (run.look(path) - run.unedited(path))
     elif of_head and name == "scale":
-        yield f"{layer}.scores", of_other_scale(place)
+        yield f"{layer}.scores", with_own_scale(prefix)
     elif of_head and name == "X":
-        yield f"{place}.memory", lambda run, X: run.look(path)
-        yield f"{layer}.QKV", of_other_X(place)
+        yield f"{prefix}.memory", lambda run, X: run.look(path)
+        yield f"{layer}.QKV", with_own_X(prefix)
 
 
-def of_other_scale(head: str) -> Follow:
+def with_own_scale(head: str) -> Follow:
     """The layer's scores, with one head's divided by its own scale."""
 
     def follow(run: EditedRun, scores: AnyArray) -> AnyArray:
@@ -353,7 +351,7 @@ def of_other_scale(head: str) -> Follow:
     return follow
 
 
-def of_other_X(head: str) -> Follow:
+def with_own_X(head: str) -> Follow:
     """The layer's QKV, with one head's columns computed from its own X."""
 
     def follow(run: EditedRun, QKV: AnyArray) -> AnyArray:
@@ -405,11 +403,11 @@ def nearest(form: str, known: Sequence[str]) -> list[str]:
     """The three most similar paths, by the whole path and the last name."""
     import difflib  # imported only for errors
 
-    def likeness(other: str) -> float:
+    def similarity(other: str) -> float:
         pairs = ((other, form), (last_name(other), last_name(form)))
         return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
 
-    return sorted(known, key=likeness, reverse=True)[:3]
+    return sorted(known, key=similarity, reverse=True)[:3]
 
 
 def last_name(path: str) -> str:
@@ -425,23 +423,23 @@ def editable(graph: Graph) -> list[str]:
     ]
 
 
-def steps_below(kind: type[Result], place: str = "") -> Iterator[tuple[str, Step[Any]]]:
+def steps_below(kind: type[Result], prefix: str = "") -> Iterator[tuple[str, Step[Any]]]:
     """All steps of a kind of result and its parts, by path with # for numbers."""
     for name, step in kind.steps.items():
-        yield f"{place}{name}", step
+        yield f"{prefix}{name}", step
     for name, below in kind.children.items():
         number = "#." if name in ("blocks", "heads") else ""
-        yield from steps_below(below, f"{place}{name}.{number}")
+        yield from steps_below(below, f"{prefix}{name}.{number}")
 
 
 def numbered(form: str, path: str, counts: Mapping[str, int]) -> str:
     """A form with the numbers of a path, limited to existing blocks and heads."""
     given = [int(number) for number in re.findall(NUMBER, path)]
     words = form.split(".")
-    for place, word in enumerate(words):
+    for i, word in enumerate(words):
         if word == "#":
-            count, number = counts[words[place - 1]], given.pop(0) if given else 0
-            words[place] = str(min(number, count - 1) if number >= 0 else max(number + count, 0))
+            count, number = counts[words[i - 1]], given.pop(0) if given else 0
+            words[i] = str(min(number, count - 1) if number >= 0 else max(number + count, 0))
     return ".".join(words)
 
 
@@ -471,12 +469,14 @@ def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
         else:
             array = np.asarray(edit)
         if array.dtype.kind not in {"b": "b", "i": "iu"}.get(there.dtype.kind, "iuf"):
-            raise InvalidTypeError(f"{path} has dtype {there.dtype}; got {array.dtype}")
+            raise InvalidTypeError(
+                f"the edit of {path} must have dtype {there.dtype}; got {array.dtype}"
+            )
         try:
             fitted = np.broadcast_to(array, there.shape).astype(there.dtype)
         except ValueError:
             raise InvalidValueError(
-                f"{path} has shape {there.shape}; got shape {array.shape}"
+                f"the edit of {path} must broadcast to shape {there.shape}; got {array.shape}"
             ) from None
     why = unusable(run, path, fitted)
     if why:
@@ -490,9 +490,9 @@ def unusable(run: Run, path: str, value: AnyArray) -> str:
     if not is_finite(np.where(np.isneginf(value), 0, value) if name == "masked_scores" else value):
         return f"it has NaN, or numbers that are infinite in {value.dtype}"
     seen = {"mask": value, "masked_scores": np.isfinite(value)}.get(name, np.ones((1, 1), bool))
-    blind = np.argwhere(~seen.any(axis=-1))
-    if len(blind):
-        return f"it leaves query {', '.join(map(str, blind[0]))} no key to attend to"
+    hidden = np.argwhere(~seen.any(axis=-1))
+    if len(hidden):
+        return f"it hides all keys from query {', '.join(map(str, hidden[0]))}"
     if name == "scale" and not value:
         return "it must not be 0, since scores are divided by it"
     if name == "epsilon" and value < 0:

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from attnlab.views.explanation import Explanation
 
 # The number of products that may be computed just to show a table; they take less than 50 ms.
-QUICK = 10**9
+MAX_PRODUCTS = 10**9
 
 # Reading one parameter from disk takes as long as this many products.
-READING = 60
+READ_COST = 60
 
 
 class CachedRows:
@@ -97,7 +97,7 @@ class KeyValueCache:
         """The dtype of keys and values."""
         return self._rows.dtype
 
-    def as_of_now(self) -> dict[str, CachedRows]:
+    def by_path(self) -> dict[str, CachedRows]:
         """The cached keys and values for a pass over the next tokens, by step path."""
         return {
             f"blocks.{layer}.attention.{name}_cache": CachedRows(rows, self.length, self)
@@ -111,10 +111,10 @@ class Explained(Result):
 
     Attributes
     ----------
-    comes_to : the step that is explained by default
+    default_step : the step that is explained by default
     """
 
-    comes_to: ClassVar[str]
+    default_step: ClassVar[str]
 
     def explain(
         self,
@@ -157,7 +157,7 @@ class Explained(Result):
                 f"{quoted(step)} is a token, not a step of {self.title}. To explain a weight "
                 f"between tokens: trace.head(layer, head).explain({quoted(step)}, {key})"
             )
-        return self._explained(self.comes_to if step is None else step, token, component)
+        return self._explained(self.default_step if step is None else step, token, component)
 
     def _has_token(self, text: str) -> bool:
         return text.strip() in {token.text.strip() for token in self.tokens or ()}
@@ -180,7 +180,7 @@ class MLP(Explained):
         *("X", "W_1", "b_1", "W_2", "b_2"),
         *("hidden", "activated", "output"),
     )
-    comes_to: ClassVar[str] = "output"
+    default_step: ClassVar[str] = "output"
 
     gain = Step[Array]("D")
     bias = Step[Array]("D")
@@ -293,9 +293,9 @@ class Block(Explained):
     """
 
     parts: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
-    comes_to: ClassVar[str] = "output"
+    default_step: ClassVar[str] = "output"
     children: ClassVar[dict[str, type[Result]]] = {"attention": BlockAttention, "mlp": MLP}
-    hint: ClassVar[str] = ".attention and .mlp have tables of their own"
+    hint: ClassVar[str] = ".attention and .mlp have their own tables"
 
     attention_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
     mlp_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
@@ -381,7 +381,7 @@ class ForwardPass(Explained):
         *("token_embedding", "position_embedding", "embedding"),
         *("final", "logits"),
     )
-    comes_to: ClassVar[str] = "logits"
+    default_step: ClassVar[str] = "logits"
     children: ClassVar[dict[str, type[Result]]] = {"blocks": Block}
     title_of_all: ClassVar[str] = (
         "Forward pass of {T} tokens{cached} through {L} blocks of {H} heads"
@@ -467,7 +467,7 @@ class ForwardPass(Explained):
             "activation": config.activation.function,
             "by_root": config.scale_attn_weights,
             **layer_numbers(config),
-            **({} if cache is None else cache.as_of_now()),
+            **({} if cache is None else cache.by_path()),
             **checked_dropout(dropout, config, checked.shape, cached),
             **(known or {}),
         }
@@ -482,7 +482,7 @@ class ForwardPass(Explained):
             tokens=tokens,
             tokens_before=cached,
             is_long=checked.size > fast.SHORT,
-            quick_blocks=QUICK // products_in_block(config, checked.size, cached + T),
+            quick_blocks=MAX_PRODUCTS // products_in_block(config, checked.size, cached + T),
         )
         title = Message(
             self.title_of_all,
@@ -491,7 +491,7 @@ class ForwardPass(Explained):
             H=config.n_head,
             cached=Message(" after {cached} cached ones", cached=cached) if cached else "",
         )
-        self._stand(title, run, path="")
+        self._init_view(title, run, path="")
         vars(self).update(parameters=parameters, config=config)
 
     def _computes_for_repr(self, name: str) -> bool:
@@ -500,7 +500,7 @@ class ForwardPass(Explained):
         if not is_quick:
             return False
         rows = {"logits": self.ids.size, "next_logits": 1}.get(name, 0)
-        return rows == 0 or config.vocab_size * config.n_embd * (READING + rows) <= QUICK
+        return rows == 0 or config.vocab_size * config.n_embd * (READ_COST + rows) <= MAX_PRODUCTS
 
     @Part
     def blocks(self) -> Numbered[Block]:
@@ -517,7 +517,7 @@ class ForwardPass(Explained):
 def products_in_block(config: GPT2Config, tokens: int, keys: int) -> int:
     """The approximate cost of a block in products, including reading its parameters."""
     parameters = sum(map(math.prod, shapes_in_block(config).values()))
-    return parameters * (READING + tokens) + 2 * tokens * keys * config.n_embd
+    return parameters * (READ_COST + tokens) + 2 * tokens * keys * config.n_embd
 
 
 def checked_cache(cache: KeyValueCache, parameters: Parameters) -> KeyValueCache:

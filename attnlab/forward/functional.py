@@ -260,20 +260,20 @@ def _floats(**given: Any) -> dict[str, Any]:
 
 def _matched(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
     """The shape of the scores, after checking that Q, K and V match."""
-    shapes = f"given Q {Q.shape}, K {K.shape}, V {V.shape}"
+    shapes = f"got Q {Q.shape}, K {K.shape}, V {V.shape}"
     if min(Q.ndim, K.ndim, V.ndim) < 2 or 0 in Q.shape + K.shape + V.shape:
-        raise InvalidValueError(f"Q, K and V must be matrices that are not empty; {shapes}")
+        raise InvalidValueError(f"Q, K and V must be non-empty matrices; {shapes}")
     if Q.shape[-1] != K.shape[-1]:
-        raise InvalidValueError(f"Q and K must have equally many columns; {shapes}")
+        raise InvalidValueError(f"Q and K must have the same number of columns; {shapes}")
     if K.shape[-2] != V.shape[-2]:
-        raise InvalidValueError(f"K and V must have equally many rows, one for each key; {shapes}")
+        raise InvalidValueError(f"K and V must have the same number of rows, the keys; {shapes}")
     if not np.isfinite(V).all():  # 0 times NaN is NaN, also where the weight is 0
         raise InvalidValueError("V holds NaN or infinite numbers")
     try:
         leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
         np.broadcast_shapes(leading, V.shape[:-2])
     except ValueError:
-        raise InvalidValueError(f"the leading axes of Q, K and V do not fit; {shapes}") from None
+        raise InvalidValueError(f"leading axes of Q, K and V don't broadcast; {shapes}") from None
     return (*leading, Q.shape[-2], K.shape[-2])
 
 
@@ -287,21 +287,21 @@ def _projected(given: dict[str, Any], n_head: int | None = None) -> tuple[int, .
     for name, (source, x) in sources.items():
         W, b = given[name], given[f"b_{name[-1]}"]
         if x.ndim < 2 or 0 in x.shape:
-            raise InvalidValueError(f"{source} must be a matrix, not empty; got shape {x.shape}")
+            raise InvalidValueError(f"{source} must be a non-empty matrix; got shape {x.shape}")
         if W.ndim != 2 or W.shape[0] != x.shape[-1] or 0 in W.shape:
             raise InvalidValueError(
                 f"{name} must have as many rows as {source} has columns, {x.shape[-1]}; "
-                f"given {name} of shape {W.shape}"
+                f"got shape {W.shape}"
             )
         if b is not None and b.shape != W.shape[1:]:
             raise InvalidValueError(
-                f"b_{name[-1]} must have shape {W.shape[1:]}, "
-                f"as many as {name}'s columns; got {b.shape}"
+                f"b_{name[-1]} must have shape {W.shape[1:]}, one number for each column of "
+                f"{name}; got shape {b.shape}"
             )
     if given["W_Q"].shape[1] != given["W_K"].shape[1]:
         raise InvalidValueError(
-            f"W_Q and W_K must have equally many columns; "
-            f"given {given['W_Q'].shape} and {given['W_K'].shape}"
+            "W_Q and W_K must have the same number of columns; got shapes "
+            f"{given['W_Q'].shape} and {given['W_K'].shape}"
         )
     heads: tuple[int, ...] = ()
     if n_head is not None:
@@ -312,7 +312,7 @@ def _projected(given: dict[str, Any], n_head: int | None = None) -> tuple[int, .
         leading = np.broadcast_shapes(X.shape[:-2], memory.shape[:-2])
     except ValueError:
         raise InvalidValueError(
-            f"the leading axes of X and memory do not fit; got {X.shape} and {memory.shape}"
+            f"leading axes of X and memory don't broadcast; got {X.shape} and {memory.shape}"
         ) from None
     return (*leading, *heads, X.shape[-2], memory.shape[-2])
 
@@ -347,13 +347,13 @@ def _chain(
             scores_shape, dropout, np.random.default_rng(rng), dtype
         )
     Tq, Tk = scores_shape[-2:]
-    names = as_tokens(tokens, Tq, "tokens", "queries")
+    names = as_tokens(tokens, Tq, "tokens", "query")
     run = Run(
         graph_of(kind),
         given,
         scores_shape=scores_shape,
         tokens=names,
-        memory_tokens=as_tokens(memory_tokens, Tk, "memory_tokens", "keys")
+        memory_tokens=as_tokens(memory_tokens, Tk, "memory_tokens", "key")
         or (() if "memory" in given or Tq != Tk else None),
         is_long=Tq > fast.SHORT,
     )
@@ -377,24 +377,25 @@ def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask
     last_two = scores_shape[-2:]
     if mask is None:
         return np.ones(last_two, dtype=bool)
-    given = np.array(as_array(mask, "a mask"))
+    given = np.array(as_array(mask, "mask"))
     if given.dtype != bool:
         raise InvalidTypeError(
-            f"a mask is boolean, True = may attend, such as causal_mask(T); got dtype "
-            f"{given.dtype}. Of 0 and 1 make `mask == 1`; of what is added to scores, `mask == 0`"
+            "mask must be a boolean array, True = may attend, such as causal_mask(T); got "
+            f"{given.dtype} of shape {given.shape}. Use mask == 1 for a mask of 0 and 1, mask == 0 "
+            "for one that is added to scores"
         )
     try:
         if np.broadcast_shapes(given.shape, scores_shape) != scores_shape:
             raise ValueError
     except ValueError:
         raise InvalidValueError(
-            f"a mask must fit the scores, of shape {scores_shape}; got shape {given.shape}"
+            f"mask must broadcast to the scores' shape, {scores_shape}; got shape {given.shape}"
         ) from None
     full = np.broadcast_to(given, (*given.shape[:-2], *last_two))
-    blind = ~full.any(axis=-1)
-    if blind.any():
-        where = ", ".join(map(str, np.argwhere(blind)[0]))
-        raise InvalidValueError(f"the mask leaves query {where} no key to attend to")
+    hidden = ~full.any(axis=-1)
+    if hidden.any():
+        where = ", ".join(map(str, np.argwhere(hidden)[0]))
+        raise InvalidValueError(f"mask hides all keys from query {where}")
     return full
 
 
@@ -424,7 +425,7 @@ def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
         b = as_floats(b, "b")
         if b.shape != W.shape[1:]:
             raise InvalidValueError(
-                f"b must have shape {W.shape[1:]}, as W has columns; got {b.shape}"
+                f"b must have shape {W.shape[1:]}, one number for each column of W; got {b.shape}"
             )
     return equations.affine(x, W, b)
 
@@ -457,8 +458,8 @@ def softmax(x: ArrayLike) -> Array:
     largest = x.max(axis=-1, keepdims=True)
     if not np.isfinite(largest).all():
         if np.isneginf(largest).any():
-            raise InvalidValueError("softmax of a row that is all -inf: nothing to attend to")
-        raise InvalidValueError("softmax of a row that holds NaN or +inf")
+            raise InvalidValueError("x has a row of only -inf, whose softmax is undefined")
+        raise InvalidValueError("x holds NaN or +inf")
     with np.errstate(over="ignore"):  # a difference of huge numbers becomes -inf, its weight 0
         return equations.softmax(x)
 
@@ -491,7 +492,7 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
     if x.ndim == 0 or x.shape[-1] == 0 or not (gain.shape == bias.shape == x.shape[-1:]):
         raise InvalidValueError(
             "layer_norm needs x of shape (..., D), gain and bias of shape (D,); "
-            f"given {x.shape}, {gain.shape} and {bias.shape}"
+            f"got {x.shape}, {gain.shape} and {bias.shape}"
         )
     eps = as_float(eps, "eps")
     try:

@@ -126,7 +126,7 @@ class Parameters(Mapping[str, Array]):
         return self[path]
 
     def given(self, path: str) -> Any:
-        """What a run gets for a path: a parameter, or for `rows_of_W_E` its rows on demand."""
+        """A parameter by path; for `rows_of_W_E`, an object that reads rows on demand."""
         if not isinstance(path, str):
             raise no_parameter(path)
         name = path.removeprefix("rows_of_")
@@ -172,7 +172,7 @@ class ParameterVector(Parameters):
         self.config, count = config, parameter_count(config)
         if vector is None:
             kind = checked_dtype(dtype)
-            with memory_for(f"the {count:,} parameters of such a model"):
+            with memory_for(f"{count:,} parameters"):
                 vector = np.zeros(count, kind)
         check_kind(vector, np.ndarray, "vector")
         if vector.shape != (count,) or vector.dtype.kind != "f":
@@ -203,8 +203,8 @@ class ParameterVector(Parameters):
 
     def frozen(self) -> ParameterVector:
         """A read-only copy, or itself if it is read-only already."""
-        lies_in = (self.vector, self.vector.base)
-        if any(isinstance(array, np.ndarray) and array.flags.writeable for array in lies_in):
+        buffers = (self.vector, self.vector.base)
+        if any(isinstance(array, np.ndarray) and array.flags.writeable for array in buffers):
             return _unpickled(self.config, self.vector.copy(), False)
         return self
 

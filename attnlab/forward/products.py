@@ -51,7 +51,7 @@ class Product(Document):
         shapes = self.left.shape, self.right.shape
         if [len(shape) for shape in shapes] != [2, 2] or shapes[0][1] != shapes[1][0]:
             raise InvalidValueError(
-                f"a product is of matrices (n, r) and (r, m); got {shapes[0]} and {shapes[1]}"
+                f"Product needs matrices (n, r) and (r, m); got {shapes[0]} and {shapes[1]}"
             )
 
     @property
@@ -72,12 +72,12 @@ class Product(Document):
             if len(self.right) <= len(other.right):
                 return Product(self.left, between @ other.right)
             return Product(self.left @ between, other.right)
-        array = as_floats(other, "what is multiplied")
+        array = as_floats(other, "the factor")
         right = fitted(self.right, array)
         return self.left @ right if array.ndim == 1 else Product(self.left, right)
 
     def __rmatmul__(self, other: Any) -> Any:
-        array = as_floats(other, "what is multiplied")
+        array = as_floats(other, "the factor")
         left = fitted(array, self.left)
         return left @ self.right if array.ndim == 1 else Product(left, self.right)
 

@@ -1,7 +1,7 @@
-"""GPT-2 as you use it.
+"""The GPT2 model class and what it returns.
 
-`gpt2` is the model; `trace` what `model.trace(text)` returns; `generation` and `sampling` continue
-a text; `recordings` keep a trace in a file; `explorer` serves the page.
+`gpt2` is the model; `trace` is what `model.trace(text)` returns; `generation` and `sampling`
+continue a text; `recordings` reads and writes trace files; `explorer` serves the page.
 """
 
 from attnlab.model.gpt2 import GPT2

@@ -1,27 +1,28 @@
-"""A model behind a page, for browsers on this machine alone: type a text, look, change, look again.
+"""A local HTTP server for a page that traces any text with a model.
 
-`Explorer` serves the page of `attnlab.views.page`, which carries no numbers here and asks for them.
+`Explorer` serves the page of `attnlab.views.page` without data; the page requests data as needed.
 
     GET  /?token=...             the page
-    POST /trace                  {"text": ...} or {"ids": [...]}, and "ablated": changes, of which
+    POST /trace                  {"text": ...} or {"ids": [...]}, and "ablated", a list of changes:
                                  [layer, head] ablates a head, [layer] an MLP; [layer, head, step,
                                  50] scales a step by 0.5, [layer, head, step, "of", id, ...] takes
-                                 it from another text; ["mask"] lifts the causal mask, ["root"]
-                                 switches √Dk off
-                                 -> the trace as a page describes it, with an id
+                                 it from another text; ["mask"] removes the causal mask, ["root"]
+                                 the division by √Dk
+                                 -> a description of the trace, with an id
     GET  /numbers?trace=&name=   one of its packs, float32, little-endian; see `packs.py`
-    POST /write                  {"trace": id, "count": ...}, and how to sample -> what was written
-    POST /stop                   the end
+    POST /write                  {"trace": id, "count": ...}, and sampling settings
+                                 -> the generated tokens
+    POST /stop                   stops the server
 
-With an atlas, each passage of which is a link to its trace:
+With an atlas, whose passages are links to their traces:
 
     GET  /atlas?token=...        the atlas's page
-    GET  /?token=...&passage=    the page, which opens with a passage: measure.most.layer.head.rank
+    GET  /?token=...&passage=    the page of a passage: measure.most.layer.head.rank
 
-What can't be done is answered by {"error": a sentence}, or where a page was asked for by one that
-says it; a trace that is no longer kept by 410. Only who has the link gets in, which no other site
-has, and no other user: every request bears its token, and what a page of another site sends is told
-by its Host and Origin.
+Errors are answered with {"error": a sentence}, or with a page that shows it if a page was
+requested; a trace that was evicted from the cache, with 410. Every request must have the link's
+token, so that other users of this machine are kept out; requests by other sites are recognised by
+Host and Origin.
 """
 
 from __future__ import annotations
@@ -84,48 +85,45 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, "explore") from None
 
-# A GPT2 and an atlas, which stand above and ask for an explorer.
+# GPT2 and Atlas, which can't be imported here: their modules import this one.
 Model: TypeAlias = Any
 Atlas: TypeAlias = Any
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 
-# Reached from this machine alone.
+# Reachable from this machine only.
 ADDRESS = "127.0.0.1"
 
-# Where an atlas's page is.
+# The path of an atlas's page.
 ATLAS = "atlas"
 
-# What is opened by links, which can bear no header.
+# Opened by links, which carry the token in the URL instead of a header.
 PAGES = ("/", f"/{ATLAS}")
 
-# How many bytes a request may have.
-LONGEST_REQUEST = 100_000
+MAX_REQUEST_BYTES = 100_000
 
-# How many seconds a request may take to arrive, and those that run may take to end.
-PATIENCE = 10
-GRACE = 1
+# In seconds: for a request to arrive, and for running requests to end when the server stops.
+REQUEST_TIMEOUT = 10
+SHUTDOWN_TIMEOUT = 1
 
-# How many bytes of arrays traces may keep, beside the one that was asked for last.
-KEPT = 256_000_000
+# Of the arrays in the cache, not counting the most recent trace.
+MAX_CACHE_BYTES = 256_000_000
 
-# How many traces are kept at most: each is looked through to know how many bytes it has.
-MOST_KEPT = 100
+# The size of the cache is measured trace by trace, so their number is limited too.
+MAX_TRACES = 100
 
-# How many connections may be open; a browser has six. One that says nothing goes first.
-MOST_CONNECTIONS = 100
+# A browser opens six. Idle ones are closed first.
+MAX_CONNECTIONS = 100
 
-# How many tokens are written at a time, and what a page may say about how.
-MOST_WRITTEN = 100
+MAX_NEW_TOKENS = 100
 SETTINGS = tuple(SamplingSettings.__annotations__)
 
-# What is scaled in a head or taken from another text; a masked score times 0 is no number.
+# Without masked_scores: -inf times 0 is NaN.
 STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 
-# How much is told of where a text that is too long would have to end.
-END_TOLD = 30
+# How many characters an error quotes before the point where a text must end.
+END_SHOWN = 30
 
-# What every answer says: it is nobody else's, is kept nowhere, and is what it says that it is.
 HEADERS = {
     "cache-control": "no-store",
     "cross-origin-opener-policy": "same-origin",
@@ -134,19 +132,18 @@ HEADERS = {
     "x-content-type-options": "nosniff",
 }
 
-# The page may stand in a notebook's frame, whose site is one of this machine, or of VS Code. Of
-# other sites none knows the link; what they framed without it would be an error.
+# Notebooks, which are served from this machine or by VS Code, may show the page in a frame.
 ANCESTORS = "frame-ancestors http://127.0.0.1:* http://localhost:* vscode-webview:"
 
 
 class Explorer(PrintedAnywhere):
-    """A page on this machine that shows what a model makes of any text, as `GPT2.explore` opens it.
+    """A local server for a page that traces any text with a model, see `GPT2.explore`.
 
-    It is served by a thread, from when it is made. `with` stops it at the end.
+    It runs in a thread, and starts at once. As a context manager, it stops at the end.
 
     Attributes
     ----------
-    url : the link to it; who has it can use the page, so keep it to yourself
+    url : the link to the page. Anyone with this link has access: keep it private.
     """
 
     def __init__(
@@ -164,17 +161,17 @@ class Explorer(PrintedAnywhere):
             text_or_ids = model.tokenizer.encode(START)[: model.config.n_positions]
         if isinstance(text_or_ids, str):
             model.tokenizer.check_length(text_or_ids, model.config.n_positions)
-        cache.start = cache.trace_of(text_or_ids).trace.tokens  # told here if it can't be traced
+        cache.start = cache.trace_of(text_or_ids).trace.tokens  # raises if it can't be traced
         try:
             listener = socket.create_server((ADDRESS, port))
         except OSError as error:
             raise InvalidValueError(
-                f"port {port} can't be used: {os.strerror(error.errno or 0)}; without a port, a "
-                "free one is found"
+                f"port {port} can't be used: {os.strerror(error.errno or 0)}. Leave port out to "
+                "use a free one"
             ) from None
         port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
         page = "" if atlas is None else ATLAS
-        # An atlas's links open tabs, which are no longer inside a notebook.
+        # An atlas's links open new tabs, outside the notebook's sandbox.
         self._popups = "" if atlas is None else " allow-popups allow-popups-to-escape-sandbox"
         self.url = f"http://{ADDRESS}:{port}/{page}?token={token}"
         self._title = repr(model).partition("\n")[0]
@@ -182,18 +179,19 @@ class Explorer(PrintedAnywhere):
             uvicorn.Config(
                 Guard(application(cache, self._end), token, port),
                 loop="asyncio",
-                http=Patient,
+                http=TimeoutProtocol,
                 ws="none",
                 lifespan="off",
                 proxy_headers=False,
                 server_header=False,
-                access_log=False,  # links with their tokens
+                access_log=False,  # URLs contain the token
                 log_config=None,
-                log_level="critical",  # what fails is told by `failed`; requests cut short are not
-                timeout_graceful_shutdown=GRACE,
+                log_level="critical",  # `failed` prints errors; aborted requests aren't errors
+                timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
             )
         )
-        # Ctrl-C while a thread is joined makes Python 3.11 take it for ended: so an event tells.
+        # Not Thread.join: if Ctrl-C interrupts it, Python 3.11 considers the thread to have
+        # ended.
         self._ended = threading.Event()
         self._process = os.getpid()
         threading.Thread(
@@ -202,24 +200,24 @@ class Explorer(PrintedAnywhere):
 
     def _serve(self, listener: socket.socket) -> None:
         try:
-            with listener:  # which uvicorn leaves open where it is ended before it has begun
+            with listener:  # uvicorn leaves it open if stopped before it has started
                 self._server.run([listener])
         finally:
             self._ended.set()
 
     @property
     def is_running(self) -> bool:
-        """Whether it still answers; a forked process has not the thread that does."""
+        """Whether the server is running. False in a forked process, which lacks its thread."""
         return self._process == os.getpid() and not self._ended.is_set()
 
     def stop(self) -> None:
-        """End it; what is being computed is not waited for. A second time nothing happens."""
+        """Stop the server without waiting for requests to finish. May be called again."""
         self._end()
         self.wait()
 
     def wait(self) -> None:
-        """Return when it has been stopped: by the page, another thread, or Ctrl-C, which raises."""
-        while self.is_running and not self._ended.wait(0.5):  # on Windows, Ctrl-C is heard between
+        """Block until the server is stopped, by the page or by another thread."""
+        while self.is_running and not self._ended.wait(0.5):  # Windows needs it to notice Ctrl-C
             pass
 
     def _end(self) -> None:
@@ -234,12 +232,12 @@ class Explorer(PrintedAnywhere):
     def __repr__(self) -> str:
         if not self.is_running:
             return "Explorer, stopped"
-        return f"Explorer of {self._title}\n{self.url}\n.stop() ends it"
+        return f"Explorer of {self._title}\n{self.url}\n.stop() stops it"
 
     def _repr_html_(self) -> str:
         if not self.is_running:
             return f"<p>{escape(say('The explorer was stopped.'))}</p>"
-        # The frame is of another site than the notebook, so that it may keep its own.
+        # allow-same-origin is safe here: the frame's origin is not the notebook's.
         return (
             f'<p><a href="{escape(self.url)}" target="_blank" rel="noreferrer">'
             f"{escape(say('Open the explorer in a new tab'))}</a></p>"
@@ -255,9 +253,9 @@ class CachedTrace:
 
     Attributes
     ----------
-    id : what a page calls it; it depends on the tokens and on what is ablated alone
-    trace : with all that has been looked at
-    ablated : the places that are ablated in it
+    id : a hash of the token ids and the changes
+    trace : with the steps computed so far
+    ablated : the changes, see the module's docstring
     """
 
     id: str
@@ -266,13 +264,11 @@ class CachedTrace:
 
 
 class TraceCache:
-    """An explorer's model, and the traces that were requested last.
-
-    Used by one thread at a time.
+    """An explorer's model and its most recent traces. Used by one thread at a time.
 
     Attributes
     ----------
-    start : Tokens, of what a page opens with
+    start : Tokens that a page opens with
     """
 
     start: Tokens
@@ -281,22 +277,20 @@ class TraceCache:
         self.model, self.language = model, language
         self.atlas: Atlas = atlas
         self._is_its_model = atlas is None or atlas.is_of(model)
-        self._kept: OrderedDict[str, CachedTrace] = (
-            OrderedDict()
-        )  # the one asked for last at the end
+        self._traces: OrderedDict[str, CachedTrace] = OrderedDict()  # most recently used last
 
     def trace_of(self, text_or_ids: Any, ablated: Sequence[Any] = ()) -> CachedTrace:
-        """A text's trace with places ablated in it."""
+        """The trace of a text, with changes."""
         tokenizer, positions = self.model.tokenizer, self.model.config.n_positions
         ids = tokenizer.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
         if isinstance(ids, list) and not ids:
             raise InvalidValueError(say("Enter a text to trace.", self.language))
-        # Before tokens are made, which takes long.
+        # Checked before Tokens are made, which is slow for long texts.
         if isinstance(ids, list) and len(ids) > positions:
-            end = self._text(tokenizer.tokens(ids[:positions]))["text"][-END_TOLD:]
+            end = self._text(tokenizer.tokens(ids[:positions]))["text"][-END_SHOWN:]
             raise InvalidValueError(
                 say(
-                    "The text has {count} tokens; this model reads at most {positions}, here up "
+                    "The text has {count} tokens; this model reads at most {positions}, up "
                     "to “{end}”.",
                     self.language,
                     count=len(ids),
@@ -308,20 +302,20 @@ class TraceCache:
         edits = self._edits_of(ablated)
         content = json.dumps([tokens.ids.tolist(), sorted(map(json.dumps, ablated))])
         id = sha256(content.encode()).hexdigest()[:16]
-        if id not in self._kept:
+        if id not in self._traces:
             edited = self.trace_of(tokens).trace.edited(edits) if edits else None
-            self._kept[id] = CachedTrace(id, edited or self.model.trace(tokens), ablated)
+            self._traces[id] = CachedTrace(id, edited or self.model.trace(tokens), ablated)
         return self.at(id)
 
     def at(self, id: str) -> CachedTrace:
-        """What is kept under an id."""
-        if id not in self._kept:
-            raise HTTPException(410, "This trace is no longer kept: ask for it again.")
-        self._kept.move_to_end(id)
-        return self._kept[id]
+        """The trace with an id."""
+        if id not in self._traces:
+            raise HTTPException(410, "This trace is no longer in the cache. Trace the text again.")
+        self._traces.move_to_end(id)
+        return self._traces[id]
 
     def described(self, text_or_ids: Any, ablated: Sequence[Any] = ()) -> dict[str, Any]:
-        """A text's trace as a page describes it, with its id, its text and its tokens' ids."""
+        """The description of a text's trace for the page, with its id, text and token ids."""
         kept = self.trace_of(text_or_ids, ablated)
         described = description_of(kept.trace, self.language)
         self._drop()
@@ -332,38 +326,38 @@ class TraceCache:
 
     @property
     def too_long(self) -> str:
-        """What is told of a request of too many bytes."""
+        """The error for a request with too many bytes."""
         return say(
             "The text has more than {bytes} bytes; this model reads at most {positions} tokens.",
             self.language,
-            bytes=f"{LONGEST_REQUEST:,}",
+            bytes=f"{MAX_REQUEST_BYTES:,}",
             positions=self.model.config.n_positions,
         )
 
     def page(self, passage: str = "") -> str:
-        """The page, which opens with the first text, or with a passage of the atlas."""
-        ids, told = self.passage(passage) if passage else (self.start, "")
+        """The page, opened with the first text or with a passage of the atlas."""
+        ids, source = self.passage(passage) if passage else (self.start, "")
         described = self.described(ids)
         if self.atlas is not None:
-            described["atlas"] = told
+            described["atlas"] = source
         return live_page(self.at(described["id"]).trace, described, self.language)
 
-    def passage(self, place: str) -> tuple[list[int], str]:
-        """A passage's ids as they are, and where it is from, in words."""
+    def passage(self, key: str) -> tuple[list[int], str]:
+        """The ids of the atlas's passage measure.most.layer.head.rank, and its source in words."""
         try:
-            name, kind, *numbers = place.rsplit(".", 4)
+            name, kind, *numbers = key.rsplit(".", 4)
             layer, head, rank = map(int, numbers)
             found = getattr(self.atlas[name], {"most": "most", "least": "least"}[kind])
             passage = found(layer, head)[rank]
         except (AttnlabError, LookupError, TypeError, ValueError):
             raise HTTPException(404, say("No such passage in the atlas.", self.language)) from None
-        told = f"{place_of(passage, self.language)}; {name} {passage.value:.3f}"
+        source = f"{place_of(passage, self.language)}; {name} {passage.value:.3f}"
         if not self._is_its_model:
-            told = say("{passage} in the atlas", self.language, passage=told)
-        return list(passage.ids), printable(told)
+            source = say("{passage} in the atlas", self.language, passage=source)
+        return list(passage.ids), printable(source)
 
     def atlas_page(self, token: str) -> str:
-        """The atlas's page, with links that bear the token."""
+        """The atlas's page, with links that carry the token."""
         served = Served(token, self._is_its_model)
         return atlas_page(self.atlas, self.language, served=served)
 
@@ -371,25 +365,25 @@ class TraceCache:
         """A pack of a trace."""
         trace = self.at(id).trace
         if name.startswith("way."):
-            for path in carried(trace):  # kept, as readers go from token to token
+            for path in carried(trace):  # computed once for all tokens, not once per token
                 at(trace, path)
         content = pack(trace, name)
         self._drop()
         return content
 
     def writing(
-        self, id: str, count: Any, asked: Mapping[str, Any]
+        self, id: str, count: Any, content: Mapping[str, Any]
     ) -> tuple[CachedTrace, Iterator[NextToken]]:
-        """A trace, and the tokens that will be written after it, as many as there is room."""
+        """A trace, and an iterator that generates up to `count` tokens after it."""
         kept, positions = self.at(id), self.model.config.n_positions
         tokens = kept.trace.tokens
         room = positions - len(tokens)
-        if not is_integer(count) or not 1 <= count <= MOST_WRITTEN:
+        if not is_integer(count) or not 1 <= count <= MAX_NEW_TOKENS:
             raise InvalidValueError(
                 say(
                     "The number of tokens must be from 1 to {most}.",
                     self.language,
-                    most=MOST_WRITTEN,
+                    most=MAX_NEW_TOKENS,
                 )
             )
         if not room:
@@ -401,16 +395,12 @@ class TraceCache:
                     positions=positions,
                 )
             )
-        settings = {name: asked[name] for name in SETTINGS if name in asked}
+        settings = {name: content[name] for name in SETTINGS if name in content}
         edits = self._edits_of(kept.ablated) or None
         return kept, self.model.stream(tokens, min(count, room), edits=edits, **settings)
 
     def written(self, kept: CachedTrace, chosen: Sequence[NextToken]) -> dict[str, Any]:
-        """What was written after a trace, for the page.
-
-        Of each token there is the probability that it was drawn with, 1 at temperature 0, and the
-        `share` that the model gives it, as it is at temperature 1 without a cut.
-        """
+        """The text with the generated tokens, for the page; see `NextToken` for their values."""
         return {
             **self._text(Tokens([*kept.trace.tokens, *chosen])),
             "chosen": [
@@ -421,32 +411,37 @@ class TraceCache:
 
     def _edits_of(self, changes: Sequence[Any]) -> dict[str, Any]:
         config = self.model.config
-        places = [f"blocks.{layer}.attention" for layer in range(config.n_layer)]
+        paths = [f"blocks.{layer}.attention" for layer in range(config.n_layer)]
         numbers = layer_numbers(config)
-        rootless = {f"{one}.scale": float(numbers.get(f"{one}.layer_number", 1)) for one in places}
-        return edits_of(changes, self.trace_of, rootless)
+        unscaled = {
+            f"{path}.scale": float(numbers.get(f"{path}.layer_number", 1)) for path in paths
+        }
+        return edits_of(changes, self.trace_of, unscaled)
 
     def _text(self, tokens: Tokens) -> dict[str, Any]:
         text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
         return {"text": text, "ids": tokens.ids.tolist()}
 
     def _drop(self) -> None:
-        """Drop the traces that were asked for longest ago, while they are too many or too large."""
-        while len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
-        while len(self._kept) > 1 and size_of(one.trace for one in self._kept.values()) > KEPT:
-            self._kept.popitem(last=False)
+        """Evict the least recently used traces while the cache is over its limits."""
+        while len(self._traces) > MAX_TRACES:
+            self._traces.popitem(last=False)
+        while (
+            len(self._traces) > 1
+            and size_of(one.trace for one in self._traces.values()) > MAX_CACHE_BYTES
+        ):
+            self._traces.popitem(last=False)
 
 
 def size_of(traces: Iterable[Trace]) -> int:
-    """How many bytes the arrays have that traces keep, parameters aside, what they share once."""
+    """The bytes of the traces' arrays, without parameters; shared arrays count once."""
     runs = {}
     for trace in traces:
         run = trace._run
         while run is not None:
             runs[id(run)] = run
             run = getattr(run, "base", None)
-    # As they would be pickled: without parameters and looks at other arrays.
+    # As for pickling: without parameters and without views of other arrays.
     values = (value for run in runs.values() for value in run.__getstate__()["values"].values())
     return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
@@ -454,14 +449,14 @@ def size_of(traces: Iterable[Trace]) -> int:
 def edits_of(
     changes: Sequence[Any],
     trace_of: Callable[[list[int]], CachedTrace],
-    rootless: Mapping[str, float],
+    unscaled: Mapping[str, float],
 ) -> dict[str, Any]:
-    """The edits that changes stand for, see the module's docstring.
+    """The edits for a page's changes, see the module's docstring.
 
     Parameters
     ----------
-    trace_of : makes the trace of other ids
-    rootless : the layers' scales without √Dk, by path
+    trace_of : returns the trace of other ids
+    unscaled : the layers' scales without √Dk, by path
     """
     edits: dict[str, Any] = {}
     for change in changes:
@@ -469,7 +464,7 @@ def edits_of(
             case ["mask"]:
                 edits["mask"] = np.ones_like
             case ["root"]:
-                edits |= rootless
+                edits |= unscaled
             case [int(layer)]:
                 edits[f"blocks.{layer}.mlp.output"] = 0
             case [int(layer), int(head)]:
@@ -482,16 +477,16 @@ def edits_of(
                 edits[path] = at(trace_of(ids).trace, path)
             case _:
                 raise InvalidTypeError(
-                    "a change is [layer, head] or [layer], [layer, head, step, hundredths], "
+                    "a change must be [layer, head], [layer], [layer, head, step, hundredths], "
                     '[layer, head, step, "of", ids ...], ["mask"] or ["root"]; got '
                     f"{quoted(change)}"
                 )
     return edits
 
 
-def named(given: Mapping[str, Any], name: str, kind: type) -> Any:
-    """What has a name, is of a kind, and must be there."""
-    value = given.get(name)
+def field(content: Mapping[str, Any], name: str, kind: type) -> Any:
+    """A required field of a request, checked to be of a type."""
+    value = content.get(name)
     check_kind(value, kind, name)
     return value
 
@@ -500,17 +495,17 @@ def named(given: Mapping[str, Any], name: str, kind: type) -> Any:
 
 
 def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
-    """What answers those who got in.
+    """The web application, without access control.
 
     Parameters
     ----------
-    end : is called when a page asks for the end
+    end : called when a page stops the server
     """
     worker = ThreadPoolExecutor(1, "attnlab explorer's cache")
     turn = asyncio.Lock()
 
-    async def computed(request: Request, work: Callable[[], Made]) -> Made:
-        """What a function makes, in its turn; those who have left by then are passed over."""
+    async def computed(request: Request, work: Callable[[], T]) -> T:
+        """Run a function in the worker, one at a time; skip requests that have disconnected."""
         async with turn:
             if await request.is_disconnected():
                 raise ClientDisconnect
@@ -528,11 +523,13 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
         return HTMLResponse(html, headers={"content-security-policy": f"{policy()}; {ANCESTORS}"})
 
     async def trace(request: Request) -> Response:
-        asked = await content_of(request, cache.too_long)
-        if ("text" in asked) == ("ids" in asked):
-            raise InvalidValueError("either a text is traced or ids are")
-        text_or_ids = named(asked, "text", str) if "text" in asked else named(asked, "ids", list)
-        ablated = named({"ablated": []} | asked, "ablated", list)
+        content = await content_of(request, cache.too_long)
+        if ("text" in content) == ("ids" in content):
+            raise InvalidValueError("give either text or ids")
+        text_or_ids = (
+            field(content, "text", str) if "text" in content else field(content, "ids", list)
+        )
+        ablated = field({"ablated": []} | content, "ablated", list)
         return JSONResponse(await computed(request, lambda: cache.described(text_or_ids, ablated)))
 
     async def numbers(request: Request) -> Response:
@@ -541,13 +538,13 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
         return Response(content, media_type="application/octet-stream")
 
     async def write(request: Request) -> Response:
-        asked = await content_of(request, cache.too_long)
-        id = named(asked, "trace", str)
-        count = asked.get("count")
-        kept, coming = await computed(request, lambda: cache.writing(id, count, asked))
+        content = await content_of(request, cache.too_long)
+        id = field(content, "trace", str)
+        count = content.get("count")
+        kept, tokens = await computed(request, lambda: cache.writing(id, count, content))
         chosen = []
-        # Between two tokens it is another one's turn.
-        while (token := await computed(request, lambda: next(coming, None))) is not None:
+        # One token at a time, so that other requests are answered in between.
+        while (token := await computed(request, lambda: next(tokens, None))) is not None:
             chosen.append(token)
         return JSONResponse(await computed(request, lambda: cache.written(kept, chosen)))
 
@@ -573,27 +570,27 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
 
 
 async def content_of(request: Request, too_long: str) -> dict[str, Any]:
-    """The JSON object that a request brings."""
-    content = bytearray()
+    """The JSON object in a request's body."""
+    body = bytearray()
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(REQUEST_TIMEOUT):
             async for chunk in request.stream():
-                content += chunk
-                if len(content) > LONGEST_REQUEST:  # uvicorn drops what still comes
+                body += chunk
+                if len(body) > MAX_REQUEST_BYTES:  # uvicorn discards the rest
                     raise HTTPException(413, too_long)
     except TimeoutError:
-        raise HTTPException(408, "The request did not arrive.") from None
+        raise HTTPException(408, "The request timed out.") from None
     try:
-        asked = json.loads(content)
+        content = json.loads(body)
     except (ValueError, RecursionError):
-        asked = None
-    if not isinstance(asked, dict):
-        raise HTTPException(400, "The request is no JSON object.")
-    return asked
+        content = None
+    if not isinstance(content, dict):
+        raise HTTPException(400, "Expected a JSON object.")
+    return content
 
 
-def told(request: Request, status: int, sentence: str) -> Response:
-    """A sentence for the page; for who opened a link, as a page of its own."""
+def error_response(request: Request, status: int, sentence: str) -> Response:
+    """An error as HTML if a page was requested, else as JSON."""
     if request.url.path in PAGES:
         title = '<!doctype html><meta charset="utf-8"><title>attnlab</title>'
         return HTMLResponse(f"{title}<p>{escape(sentence)}</p>", status)
@@ -601,33 +598,30 @@ def told(request: Request, status: int, sentence: str) -> Response:
 
 
 async def refused(request: Request, error: Exception) -> Response:
-    """What can't be done, told in the page; of one who has left nobody reads it."""
+    """The response to an invalid request."""
     if isinstance(error, HTTPException):
-        return told(request, error.status_code, error.detail)
-    return told(request, 400, str(error))
+        return error_response(request, error.status_code, error.detail)
+    return error_response(request, 400, str(error))
 
 
 async def failed(request: Request, error: Exception) -> Response:
-    """An error that nobody foresaw: told in the page, and with its traceback on stderr."""
+    """The response to an unexpected error, whose traceback is printed to stderr."""
     traceback.print_exception(error)
     name = type(error).__name__
-    return told(request, 500, f"attnlab failed, and the terminal says where: {name}")
+    return error_response(request, 500, f"Internal error: {name}. See the terminal for details.")
 
 
-class Patient(H11Protocol):
-    """A connection on which no request may wait for ever, nor keep others out.
-
-    uvicorn waits without end for the rest of a request's headers.
-    """
+class TimeoutProtocol(H11Protocol):
+    """HTTP with a timeout for request headers, which uvicorn lacks, and a connection limit."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._began = self.loop.time()
-        self.loop.call_later(PATIENCE, self._end_if_idle)
-        there = [one for one in self.connections if isinstance(one, Patient)]
+        self.loop.call_later(REQUEST_TIMEOUT, self._close_if_idle)
+        there = [one for one in self.connections if isinstance(one, TimeoutProtocol)]
         there = [one for one in there if not one.transport.is_closing()]
         idle = [one for one in there if one.is_idle]
-        if len(there) > MOST_CONNECTIONS and idle:
+        if len(there) > MAX_CONNECTIONS and idle:
             min(idle, key=lambda one: one._began).transport.abort()
 
     @property
@@ -635,16 +629,15 @@ class Patient(H11Protocol):
         """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
-    def _end_if_idle(self) -> None:
+    def _close_if_idle(self) -> None:
         if self.is_idle:
             self.transport.close()
 
 
 class Guard:
-    """Lets in who has the link, and nobody else; see the module's docstring.
+    """Access control: requires the token, and the explorer's own Host and Origin.
 
-    Another site's page can make a browser send requests here, under a name of its own for this
-    machine too, but can't make it send another Host or Origin than its own, and has no token.
+    Host defeats DNS rebinding; Origin, requests forged by pages of other sites.
     """
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
@@ -661,20 +654,20 @@ class Guard:
 
         request = Request(scope)
         why = self.why_not(request)
-        app = told(request, 403, why) if why else self.app
+        app = error_response(request, 403, why) if why else self.app
         await app(scope, receive, send_guarded)
 
     def why_not(self, request: Request) -> str:
-        """Why a request gets no further; "" where it does."""
+        """Why a request is refused; "" if it isn't."""
         host = request.headers.get("host", "")
         if host not in self.hosts:
-            return "The explorer answers under its own address alone."
+            return f"Invalid Host. Open the explorer at http://{ADDRESS}."
         if request.method == "POST" and request.headers.get("origin") != f"http://{host}":
-            return "The explorer answers its own page alone."
+            return "Invalid Origin. Only the explorer's own page can send requests."
         if request.url.path in PAGES:
             token = request.query_params.get("token", "")
         else:
             token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(token.encode(), self.token.encode()):
-            return "This link is not of this explorer: open the one that it told when it began."
+            return "Invalid token. Open the link that the explorer printed when it started."
         return ""

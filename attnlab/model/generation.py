@@ -1,4 +1,4 @@
-"""Writing on: one token at a time, with the keys and values of all earlier tokens in a cache."""
+"""Autoregressive generation with a key-value cache."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from attnlab.text.tokens import Tokens, Vocabulary
 
 @dataclass(frozen=True, eq=False)
 class GenerationStep:
-    """What one step of generation computed, and what it found in the cache.
+    """One step of generation.
 
     Attributes
     ----------
     trace : the Trace of the tokens that the step computed. In `blocks[l].attention`, Q has a row
-        for each of them, and K and V one for each token so far: the first `cached` rows were
-        found, the others computed from X, which has the new rows only.
-    token : the token that was chosen at its end; None where the step only completed the trace
+        for each of them; K and V have a row for each token so far, of which the first `cached` are
+        from the cache.
+    token : the token sampled at the end of the step; None for the last step of a trace, which only
+        computes the last token's rows
     """
 
     trace: Trace
@@ -38,33 +39,33 @@ class GenerationStep:
 
     def __repr__(self) -> str:
         chose = f", chose {self.token.symbol}" if self.token else ", completed the trace"
-        return f"<step: computed {self.computed}, found {self.cached} in the cache{chose}>"
+        return f"<GenerationStep: {self.computed} computed, {self.cached} cached{chose}>"
 
     @property
     def cached(self) -> int:
-        """How many tokens' keys and values were in the cache already."""
+        """How many tokens' keys and values came from the cache."""
         return self.trace.cached
 
     @property
     def computed(self) -> int:
-        """How many tokens went through the model."""
+        """How many tokens the step computed."""
         return len(self.trace.tokens)
 
 
 @dataclass(frozen=True, eq=False)
 class Generation:
-    """What `GPT2.generate` wrote; `print` shows prompt and continuation as text.
+    """What `GPT2.generate` returns; `print` shows prompt and continuation as text.
 
     Attributes
     ----------
-    prompt, new, tokens : Tokens, what was given, what was written, and both
-    text : what was written
-    whole_text : prompt and continuation as one, as `print` shows them
-    chosen : the new tokens, each with its logit, the `probability` that it was drawn with, 1 at
-        temperature 0, and its `share`, the model's own probability
-    trace : with `trace=True` one Trace over prompt and new tokens, else None
-    steps : with `trace=True` each step by itself, one for each new token and one that computes the
-        last token's own rows; else empty
+    prompt, new, tokens : Tokens of the prompt, of the continuation, and of both
+    text : the continuation
+    whole_text : prompt and continuation
+    chosen : the new tokens, each with its logit, the `probability` that it was sampled with (1 at
+        temperature 0), and its `share`, the model's own probability
+    trace : with `trace=True`, one Trace over prompt and new tokens; else None
+    steps : with `trace=True`, one step for each new token and one that computes the last token's
+        rows; else empty
     """
 
     prompt: Tokens
@@ -106,23 +107,21 @@ def generation_steps(
     *,
     complete: bool = False,
 ) -> Iterator[GenerationStep]:
-    """Write on, step by step.
+    """Run the prompt, then one token at a time, sampling the next token after each step.
 
-    Each step puts through the model the tokens that it has not seen yet, the whole prompt at first
-    and then one token at a time, and draws the next token. When there are more than n_positions,
-    it goes on with the last n_positions of them; their positions have changed, and with them all
-    keys and values, so that each such step computes all of them again.
+    Beyond n_positions, each step runs the last n_positions tokens without the cache: their
+    positions have shifted, and with them all keys and values.
 
     Parameters
     ----------
-    stops : bytes at which to stop, once they are in what was written
-    edits : of each step's trace, as `Trace.edited` takes them
-    complete : whether one more step at the end computes the last token's own rows
+    stops : generation ends when the new text contains one of these bytes
+    edits : applied to each step's trace, as `Trace.edited` takes them
+    complete : whether a last step computes the rows of the last token
     """
     positions = parameters.config.n_positions
     cache = KeyValueCache(parameters.config, parameters.dtype)
     rng = sampling.generator()
-    named = vocabulary.ids  # the other rows of the embedding belong to no token: never drawn
+    drawable = vocabulary.ids  # other rows of the embedding have no token
 
     def run(ids: list[int]) -> Trace:
         if len(ids) > positions:
@@ -139,8 +138,8 @@ def generation_steps(
     ids = prompt.ids.tolist()
     for _ in range(max_new_tokens):
         trace = run(ids)
-        drawn, probability = sampling.draw(trace.next_logits[named], rng)
-        id = int(named[drawn])
+        drawn, probability = sampling.draw(trace.next_logits[drawable], rng)
+        id = int(drawable[drawn])
         share = float(equations.softmax(trace.next_logits)[id])
         token = trace.candidate(id, probability, share)
         yield GenerationStep(trace, token)
@@ -158,10 +157,9 @@ def join(
     vocabulary: Vocabulary,
     edits: Mapping[str, Edit] | None,
 ) -> Trace:
-    """One trace over the tokens of all steps, such as one uncached run leaves behind.
+    """Join the steps' rows into one trace over all their tokens.
 
-    The rows of queries, keys, values and of the residual stream are those that each step computed;
-    with edits they are made anew, as an edit of all rows at once.
+    With edits, the whole text is run again, as a function may depend on all rows.
     """
     traces = [step.trace for step in steps]
     tokens = Tokens(token for trace in traces for token in trace.tokens)
@@ -186,16 +184,16 @@ def join(
 
 
 def checked_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_oldest: bool) -> int:
-    """How many tokens to write, once they are known to fit, before any work is done."""
+    """max_new_tokens, checked against the prompt and the model's positions."""
     if not prompt:
         raise InvalidValueError("nothing to continue: the prompt has no tokens")
     max_new_tokens = as_count(max_new_tokens, "max_new_tokens")
     wanted = len(prompt) + max_new_tokens
     if wanted > positions and not drop_oldest:
         raise InvalidValueError(
-            f"a prompt of {len(prompt)} tokens and {max_new_tokens} new ones are {wanted}, more "
-            f"than the model's {positions} positions; drop_oldest=True, --drop-oldest in a "
-            "terminal, goes on without the oldest"
+            f"{len(prompt)} prompt tokens and {max_new_tokens} new ones are {wanted}, more than "
+            f"the model's {positions} positions. drop_oldest=True (--drop-oldest in a terminal) "
+            "continues without the oldest tokens"
         )
     return max_new_tokens
 
@@ -204,5 +202,5 @@ def stop_bytes(stop: str | Sequence[str] | None) -> tuple[bytes, ...]:
     """The bytes of each text at which to stop."""
     stops = () if stop is None else as_texts(stop, "stop")
     if "" in stops:
-        raise InvalidValueError("stop must not be an empty text")
+        raise InvalidValueError("stop must not contain an empty text")
     return tuple(text.encode("utf-8", errors="surrogatepass") for text in stops)

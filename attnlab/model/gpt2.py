@@ -1,4 +1,4 @@
-"""GPT-2: its parameters, its tokenizer, and the traces that they make."""
+"""GPT-2: parameters and tokenizer, with methods to trace and to generate text."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokenizer_files import holds_tokenizer
 from attnlab.text.tokens import Tokens
 
-if TYPE_CHECKING:  # what not every model needs is imported where it is used
+if TYPE_CHECKING:  # imported at run time only by the methods that need them
     from attnlab.model.explorer import Explorer
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import SamplingSettings
 
 
-WITHOUT_A_NETWORK = 'The model "pocket" comes with attnlab and needs no network'
+OFFLINE_HINT = 'The model "pocket" comes with attnlab and needs no network'
 
 
 class GPT2:
-    """A GPT-2 to look into.
+    """A GPT-2 model whose every intermediate can be inspected.
 
-    `GPT2.from_pretrained` makes one.
+    Create one with `GPT2.from_pretrained`, `from_hf` or `from_arrays`.
 
     Attributes
     ----------
-    config : GPT2Config, its sizes
+    config : GPT2Config
     tokenizer : Tokenizer
-    parameters : Parameters; of a model on disk a `Checkpoint`, read when first used
+    parameters : Parameters; for a model on disk, a `Checkpoint` that is read on first use
     """
 
     def __init__(self, parameters: Parameters, tokenizer: Tokenizer) -> None:
@@ -77,60 +77,59 @@ class GPT2:
         variant: str | None = None,
         local_files_only: bool = False,
     ) -> GPT2:
-        """The GPT-2 in a directory, in this package, or on the Hugging Face hub.
+        """Load a GPT-2 from a directory, from this package, or from the Hugging Face hub.
 
         Parameters
         ----------
         name_or_path : a directory with config.json, model.safetensors (or its shards and their
-            index) and a tokenizer's files, as `Tokenizer.from_directory` takes them, which never
-            touches the network; or `pocket`, the small model in this package, which does not
-            either; or a name on the hub: `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`,
-            `distilgpt2`, or `owner/name` of any GPT-2. A name is looked for in the hub's cache,
-            then downloaded to it.
-        tokenizer : instead of the directory's own: as `from_arrays` takes it, or a directory that
-            holds one. A directory without a tokenizer opens too, for ids alone.
-        dtype : "float32" or "float64", what everything is computed in, whatever the file holds
-        revision : branch, tag or commit on the hub; without it the published models are read at
-            a pinned commit. Of what is in the cache, the first 7 characters of a commit will do.
+            index) and tokenizer files, see `Tokenizer.from_directory`; or `pocket`, the small model
+            in this package; or a name on the hub: `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`,
+            `distilgpt2`, or the `owner/name` of any GPT-2, downloaded unless it is in the hub's
+            cache.
+        tokenizer : replaces the directory's tokenizer: a directory that holds one, or an object as
+            `from_arrays` takes it. A directory without a tokenizer can be loaded for ids alone.
+        dtype : "float32" or "float64"; everything is computed in it, whatever the file holds
+        revision : branch, tag or commit on the hub; by default, GPT-2's own models are read at a
+            pinned commit. A cached commit can be given by its first 7 characters.
         variant : of the weights, such as "fp16" for model.fp16.safetensors
         local_files_only : never download
 
         Raises
         ------
         DownloadError
-            The hub can't be reached: reported within 10 seconds.
+            The hub can't be reached. Raised within 10 seconds.
         """
         try:
             directory = find_model(
                 name_or_path, revision=revision, variant=variant, local_files_only=local_files_only
             )
         except DownloadError as error:
-            raise DownloadError(f"{error}. {WITHOUT_A_NETWORK}") from error.__cause__
+            raise DownloadError(f"{error}. {OFFLINE_HINT}") from error.__cause__
         config = GPT2Config.from_file(directory / CONFIG)
         checkpoint = Checkpoint(directory, config, dtype, variant)
         try:
-            return cls(checkpoint, _tokenizer_for(directory, tokenizer, config.vocab_size))
+            return cls(checkpoint, _load_tokenizer(directory, tokenizer, config.vocab_size))
         except VocabularyError as error:
             raise VocabularyError(f"{directory}: {error}") from None
 
     @classmethod
     def from_hf(cls, model: Any, tokenizer: Any = None, *, dtype: DTypeLike = "float32") -> GPT2:
-        """A GPT-2 of transformers that is in memory, such as one that is being trained.
+        """Convert a transformers GPT-2 in memory, such as one that is being trained.
 
-        Its parameters are copied: what happens to it later does not change this one. A trace is
-        that of the model in eval mode, without dropout.
+        Its parameters are copied, so training it further does not change this one. Traces are those
+        of eval mode, without dropout.
 
         Parameters
         ----------
-        model : a GPT2LMHeadModel or GPT2Model, or one with another head, which is left out; as it
-            is, compiled, or wrapped to be trained in parallel
+        model : a GPT2LMHeadModel or GPT2Model; a head other than the language model's is ignored.
+            It may be compiled, or wrapped for parallel training.
         tokenizer : as `from_arrays` takes it
-        dtype : "float32" or "float64", what everything is computed in
+        dtype : "float32" or "float64"; everything is computed in it
 
         Raises
         ------
         CheckpointError
-            LoRA layers that are not merged, or quantised weights.
+            The model has unmerged LoRA layers or quantised weights.
         """
         from attnlab.checkpoints.arrays import config_of
 
@@ -148,19 +147,18 @@ class GPT2:
         *,
         dtype: DTypeLike = "float32",
     ) -> GPT2:
-        """A GPT-2 of arrays in memory, which are copied.
+        """Create a GPT-2 from arrays in memory, which are copied.
 
         Parameters
         ----------
-        config : the sizes that they must have
-        arrays : NumPy's, or tensors of PyTorch's and the like, by the names of a checkpoint
-            (`transformer.h.0.ln_1.weight`, whatever stands before `h`) or by the paths of
-            parameters (`blocks.0.attention.gain`). Where a block's first matrix is (3 D, D) and
-            not (D, 3 D), all of a block's matrices are those of nn.Linear, as in nanoGPT, and are
-            transposed. Where none of them has a bias, biases are zero.
-        tokenizer : a Tokenizer, or one of transformers or of the tokenizers library. None where
-            only ids are traced: then each id's symbol is its number, and it has no text.
-        dtype : "float32" or "float64", what everything is computed in
+        config : the sizes that the arrays must have
+        arrays : NumPy arrays or tensors, by checkpoint names (`transformer.h.0.ln_1.weight`, with
+            any prefix before `h`) or by parameter paths (`blocks.0.attention.gain`). If a block's
+            first matrix is (3 D, D) instead of (D, 3 D), the block's matrices are taken as
+            nn.Linear's, as in nanoGPT, and transposed. If there are no biases, they are zero.
+        tokenizer : a Tokenizer, or one of transformers or of the tokenizers library. With None,
+            only ids can be traced: each id's symbol is its number, and it has no text.
+        dtype : "float32" or "float64"; everything is computed in it
 
         Raises
         ------
@@ -169,7 +167,7 @@ class GPT2:
 
         Examples
         --------
-        nanoGPT's checkpoint, a pickle, which only who trusts it should load:
+        A nanoGPT checkpoint. It is a pickle: load it only if you trust its source.
 
         >>> checkpoint = torch.load("ckpt.pt", map_location="cpu")
         >>> sizes = checkpoint["model_args"]
@@ -190,19 +188,19 @@ class GPT2:
 
     @classmethod
     def default(cls) -> GPT2:
-        """The model of chapters and scripts: GPT-2 if it is in the cache, else the pocket model.
+        """GPT-2 if it is in the hub's cache, else the pocket model; used by chapters and scripts.
 
-        Prints which, and how to get GPT-2. The environment variable ATTNLAB_MODEL names another
-        model or directory; without it the network is never used.
+        Prints which one it is. The environment variable ATTNLAB_MODEL selects another model or
+        directory; without it, nothing is downloaded.
         """
-        if named := os.environ.get("ATTNLAB_MODEL"):
-            print(f"Model: {named}, as ATTNLAB_MODEL says.")
-            return cls.from_pretrained(named)
+        if name := os.environ.get("ATTNLAB_MODEL"):
+            print(f"Model: {name}, set by ATTNLAB_MODEL.")
+            return cls.from_pretrained(name)
         try:
             model = cls.from_pretrained("gpt2", local_files_only=True)
         except MissingFileError:
             print(
-                "Model: the pocket GPT-2 that comes with attnlab, as GPT-2 is not in the cache.\n"
+                "Model: the pocket GPT-2 that comes with attnlab (GPT-2 is not in the cache).\n"
                 f"To get it (550 MB): {HOW_TO_GET_GPT2}"
             )
             return cls.from_pretrained(POCKET)
@@ -212,11 +210,11 @@ class GPT2:
     at_hand = default  # its name in earlier versions
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the files of which `from_pretrained` makes the same model, and transformers too.
+        """Write the model to a directory that `from_pretrained` and transformers can load.
 
         Parameters
         ----------
-        directory : is made if it is not there; files of these names in it are replaced
+        directory : created if missing; existing files of the same names are replaced
         """
         path = as_path(directory, "directory")
         make_directory(path)
@@ -229,35 +227,34 @@ class GPT2:
 
         Parameters
         ----------
-        text_or_ids : a text, encoded as it is (`<|endoftext|>` as plain characters: for the special
-            token give ids, `model.tokenizer.encode(text, special=True)`); or token ids, integers
-            (T,), as a batch of one (1, T), or as a tokenizer of transformers answers; or Tokens.
-            What the model's own files put around every text, such as BERT's `[CLS]`, is among the
-            tokens.
+        text_or_ids : a text; or token ids, integers of shape (T,) or (1, T), or the output of a
+            transformers tokenizer; or Tokens. `<|endoftext|>` in a text is encoded as plain
+            characters; for the special token, give `model.tokenizer.encode(text, special=True)`.
+            Tokens that the tokenizer adds to every text, such as BERT's `[CLS]`, are included.
 
         Returns
         -------
         Trace
-            lazy: a part is computed when it is looked at
+            lazy: each step is computed when it is first read
 
         Raises
         ------
         InvalidValueError
-            No tokens at all, or more than the model has positions.
+            There are no tokens, or more than the model has positions.
         """
         if isinstance(text_or_ids, str):
             self.tokenizer.check_length(text_or_ids, self.config.n_positions)
         tokens = self._tokens(text_or_ids)
         if not tokens:
             raise InvalidValueError(
-                "nothing to trace: no tokens; give a text, such as “The dog chased the ball”, or "
-                "token ids"
+                "nothing to trace: got no tokens. Give a text, such as “The dog chased the ball”, "
+                "or token ids"
             )
         positions = self.config.n_positions
         if len(tokens) > positions:
             raise InvalidValueError(
                 f"{len(tokens)} tokens are too many: the model has {positions} "
-                f"positions; give a shorter text, or model.tokenizer.encode(text)[:{positions}]"
+                f"positions. Give a shorter text, or model.tokenizer.encode(text)[:{positions}]"
             )
         return Trace(tokens, self.tokenizer.vocabulary, self.parameters)
 
@@ -272,43 +269,43 @@ class GPT2:
         edits: Mapping[str, Edit] | None = None,
         **sampling: Unpack[SamplingSettings],
     ) -> Generation:
-        """Continue a prompt, drawing one token after the other.
+        """Generate a continuation of a prompt, sampling one token at a time.
 
         Parameters
         ----------
-        prompt : a text, ids or Tokens, as `trace` takes them. A tokenizer that ends every text
-            with a token, as BERT's does with `[SEP]`, ends the prompt with it too: to write on
-            before it, give `model.tokenizer.encode(text)[:-1]`.
-        max_new_tokens : how many tokens to write at most
-        stop : a text or texts; writing ends with the token that completes one of them.
-            `<|endoftext|>` is one like any other: without `stop`, nothing ends the text early.
-        drop_oldest : go on past n_positions with the last n_positions tokens, each step then
-            computing all of them again
-        trace : keep every step, and join them to one trace over prompt and new tokens
-        edits : what is other than it would be in every step, as `Trace.edited` takes it; each
-            step's trace has the rows of the tokens that it computes. Such as
+        prompt : a text, ids or Tokens, as `trace` takes them. A tokenizer that appends a token to
+            every text, such as BERT's `[SEP]`, appends it to the prompt too; to continue before
+            it, give `model.tokenizer.encode(text)[:-1]`.
+        max_new_tokens : the largest number of tokens to generate
+        stop : a text or texts; generation ends with the token that completes one of them. Without
+            it, nothing ends generation early, not even `<|endoftext|>`.
+        drop_oldest : when the text outgrows n_positions, continue with its last n_positions
+            tokens; each step then recomputes all of them
+        trace : keep every step, and join them into one trace over prompt and new tokens
+        edits : applied at every step, as `Trace.edited` takes them; a function gets the rows of
+            the tokens that the step computes. For example,
             `{"blocks.3.output": lambda x: x + direction}`
-        sampling : temperature, top_k, top_p, seed, as `Sampling` takes them. temperature=0 always
-            takes the most probable token; seed makes the draws repeatable.
+        sampling : temperature, top_k, top_p, seed, see `Sampling`. temperature=0 always takes the
+            most probable token; seed makes sampling repeatable.
 
         Returns
         -------
         Generation
-            prompt, new, tokens, text, chosen; trace and steps where asked for. Rows of the
-            embedding that belong to no token are never drawn: the others' probabilities add to 1.
+            Embedding rows without a token are never sampled; the probabilities of the others sum
+            to 1.
 
         Raises
         ------
         InvalidValueError
-            Before any work: more tokens than positions without `drop_oldest`; `drop_oldest` and
-            `trace` together. At the step where it happens: an edit that doesn't fit.
+            Before any work: there are more tokens than positions without `drop_oldest`, or
+            `drop_oldest` and `trace` are both set. At a step: an edit doesn't fit.
         """
         from attnlab.model.generation import Generation, join
 
         trace, drop_oldest = as_flag(trace, "trace"), as_flag(drop_oldest, "drop_oldest")
         if trace and drop_oldest:
             raise InvalidValueError(
-                "one trace has room for n_positions tokens: ask for trace or for drop_oldest"
+                "trace and drop_oldest can't be combined: a trace holds at most n_positions tokens"
             )
         tokens, steps = self._steps(
             prompt,
@@ -343,22 +340,21 @@ class GPT2:
         edits: Mapping[str, Edit] | None = None,
         **sampling: Unpack[SamplingSettings],
     ) -> Iterator[NextToken]:
-        """Like `generate`, but each token is given out when it is drawn.
+        """Like `generate`, but yield each token as it is sampled.
 
         Parameters
         ----------
-        as `generate` takes them
+        as for `generate`
 
         Returns
         -------
         iterator of NextToken
-            with id, symbol, text, bytes, logit, probability, share. A character may be spread over
-            several tokens: join their bytes, not their texts.
+            A character may be spread over several tokens: join their bytes, not their texts.
 
         Raises
         ------
         InvalidValueError
-            As for `generate`, at the call and not at the first token.
+            As for `generate`; raised by the call, not at the first token.
         """
         _, steps = self._steps(
             prompt,
@@ -373,11 +369,11 @@ class GPT2:
 
     def _tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
         if text_or_ids is None:
-            raise InvalidTypeError("a text or token ids are traced; got None")
+            raise InvalidTypeError("expected a text or token ids; got None")
         if isinstance(text_or_ids, list | tuple) and any(isinstance(x, str) for x in text_or_ids):
             raise InvalidTypeError(
-                f"one text is traced at a time, such as model.trace(texts[0]); got "
-                f"{quoted(text_or_ids)}"
+                f"expected one text or token ids; got {quoted(text_or_ids)}. Give one text at a "
+                "time, such as model.trace(texts[0])"
             )
         if not isinstance(text_or_ids, str | Tokens):
             text_or_ids = one_row(text_or_ids)
@@ -393,7 +389,7 @@ class GPT2:
         complete: bool,
         edits: Mapping[str, Edit] | None,
     ) -> tuple[Tokens, Iterator[GenerationStep]]:
-        """The prompt's tokens and the steps that continue it, once all is known to be fine."""
+        """Check the arguments; return the prompt's tokens and the steps that continue it."""
         from attnlab.model.generation import checked_length, generation_steps, stop_bytes
         from attnlab.model.sampling import sampling_of
 
@@ -422,21 +418,22 @@ class GPT2:
         port: int = 0,
         language: str | None = None,
     ) -> Explorer:
-        """A page in the browser in which texts are typed, compared, written on, heads silenced.
+        """Serve a page in which you can trace texts, compare and continue them, and ablate heads.
 
-        The page is served to this machine alone, by a thread: the call returns at once. A notebook
-        shows it, as the last line of a cell.
+        Only this machine can reach the page. It is served by a thread, so the call returns at once.
+        In a notebook, make it the last line of a cell.
 
         Parameters
         ----------
-        text_or_ids : what it opens with, as `trace` takes it; None for a sentence
-        port : where it listens; 0 for wherever one is free
-        language : "en" or "zh", Chinese; None for the reader's, as `Trace.to_html` takes it
+        text_or_ids : what the page opens with, as `trace` takes it; None for an example sentence
+        port : the port to listen on; 0 for any free one
+        language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
 
         Returns
         -------
         Explorer
-            `.url` is the link, which nobody else should be given; `.stop()` ends it, as `with` does
+            `.url` is the link: keep it private, as it grants access. `.stop()` ends the server, as
+            does `with`.
         """
         from attnlab.model.explorer import Explorer
 
@@ -449,21 +446,20 @@ class GPT2:
         *,
         language: str | None = None,
     ) -> None:
-        """Write a page that holds the model and runs it: all that `explore` does, in one file.
+        """Write an HTML file that holds the model and runs it, with all that `explore` offers.
 
-        It opens from disk in any browser, with no network and nothing installed. The file is
-        written whole or not at all.
+        It opens in any browser, with no network and nothing installed.
 
         Parameters
         ----------
         path : such as "pocket.html"
-        text_or_ids : what it opens with, as `trace` takes it; None for a sentence
-        language : "en" or "zh", Chinese; None for the reader's, as `Trace.to_html` takes it
+        text_or_ids : what the page opens with, as `trace` takes it; None for an example sentence
+        language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
 
         Raises
         ------
         InvalidValueError
-            The model has more than 300 MB of parameters, or a tokenizer other than GPT-2's.
+            The model has more than 300 MB of parameters, or its tokenizer isn't GPT-2's.
         """
         from attnlab.views.language import language_of
         from attnlab.views.page.page import START, checked_file
@@ -495,33 +491,31 @@ class GPT2:
 
 
 def one_row(given: Any) -> Any:
-    """The ids of one text, as scripts have them: a tokenizer's answer, a batch of one, a tensor.
+    """The ids of one text, given as a tokenizer's output, a batch of one, or a tensor.
 
     Raises
     ------
     InvalidValueError
-        An attention mask that leaves tokens out.
+        The attention mask excludes tokens.
     """
     if isinstance(given, Mapping):
         if "input_ids" not in given:
             raise InvalidTypeError(
-                f"of a mapping its input_ids are traced; got one of {quoted(list(given), 200)}"
+                f"a mapping must have input_ids; got the keys {quoted(list(given), 200)}"
             )
         mask = one_row(given.get("attention_mask", 1))
         if isinstance(mask, np.ndarray) and not mask.all():
-            raise InvalidValueError(
-                "the attention mask leaves tokens out: give ids without padding"
-            )
+            raise InvalidValueError("the attention mask excludes tokens. Give ids without padding")
         given = given["input_ids"]
     try:
         ids = as_numpy(given)
     except Exception:
-        return given  # which the tokenizer tells
+        return given  # the tokenizer raises the error
     return ids[0] if ids.ndim == 2 and len(ids) == 1 else ids
 
 
-def _tokenizer_for(directory: Path, given: Any, rows: int) -> Tokenizer:
-    """The tokenizer that was given, or a directory's own; where there is neither, that for ids."""
+def _load_tokenizer(directory: Path, given: Any, rows: int) -> Tokenizer:
+    """The given tokenizer, else the directory's, else one for ids alone."""
     if isinstance(given, (str, os.PathLike)):
         return Tokenizer.from_directory(given)
     if given is not None:

@@ -1,4 +1,4 @@
-"""Trace files: what of a trace the rest can be computed from, without the model.
+"""Trace files: enough of a trace to recompute the rest without the model.
 
 A safetensors file, format version 1. Tensors are steps by path:
 
@@ -8,13 +8,13 @@ A safetensors file, format version 1. Tensors are steps by path:
 | next_logits | (vocab,) | |
 | blocks.L.mid, blocks.L.output | (T, D) | of each layer L |
 | blocks.L.attention.Q, K, V | (H, T, Dh) | |
-| other steps | | those that were asked for, and those that were edited |
-| vocabulary.bytes, vocabulary.lengths | uint8 (n,), int32 (vocab,) | the bytes of all tokens one after the other, and how many each has |
+| other steps | | those requested, and those edited |
+| vocabulary.bytes, vocabulary.lengths | uint8 (n,), int32 (vocab,) | the bytes of all tokens, concatenated, and how many each has |
 
-The metadata are texts: `format` "attnlab.trace 1"; `config`, `ids` and `symbols` (of the whole
-vocabulary, null for a row that belongs to no token) as JSON; `note`, what the trace's title ends with, such as its edits; `origin`, where the
-parameters were from, and `origin_sha256`, of the last LayerNorm's gain and bias; and `sha256`, of all
-the rest.
+The metadata are strings: `format` "attnlab.trace 1"; `config`, `ids` and `symbols` (of the whole
+vocabulary, null for a row without a token) as JSON; `note`, the end of the trace's title, such as its edits; `origin`, the
+source of the parameters; `origin_sha256`, of the last LayerNorm's gain and bias; and `sha256`, of
+everything else.
 """  # noqa: E501 (a table)
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ FORMAT = "attnlab.trace 1"
 
 
 class NoParameters(Parameters):
-    """What a trace from a file has in the place of parameters.
+    """A stand-in for the parameters of a trace from a file; reading one raises.
 
     Parameters
     ----------
-    config, dtype, origin : of those that the trace was made with
+    config, dtype, origin : of the parameters that the trace was computed with
     """
 
     def __init__(self, config: GPT2Config, dtype: np.dtype[Any], origin: str) -> None:
         self.config, self.dtype, self.origin = config, dtype, origin
 
     def __getitem__(self, path: str) -> Array:
-        raise InvalidValueError(f"needs the model's {path}, and this trace is from a file")
+        raise InvalidValueError(f"needs the model's {path}, which a trace from a file doesn't have")
 
 
 class RecordedVocabulary(Vocabulary):
-    """What each id stands for, as a file tells it.
+    """The vocabulary in a trace file.
 
     Parameters
     ----------
-    symbols : of id 0, 1, ...; None of a row that belongs to no token
-    raw, lengths : the bytes of all of them, one after the other, and how many each has
+    symbols : of id 0, 1, ...; None for a row without a token
+    raw, lengths : the bytes of all tokens, concatenated, and how many each has
     """
 
     def __init__(self, symbols: list[str | None], raw: bytes, lengths: Iterable[int]) -> None:
@@ -79,7 +79,7 @@ class RecordedVocabulary(Vocabulary):
 
 
 class Recording(NamedTuple):
-    """What a file tells of a trace."""
+    """The content of a trace file."""
 
     ids: Ids
     vocabulary: Vocabulary
@@ -89,7 +89,7 @@ class Recording(NamedTuple):
 
 
 def shapes(config: GPT2Config, T: int) -> dict[str, tuple[int, ...]]:
-    """The steps that every file holds, by path, with their shapes."""
+    """The shapes of the steps that every file holds, by path."""
     stop, of_heads = (T, config.n_embd), (config.n_head, T, config.d_head)
     found: dict[str, tuple[int, ...]] = {"embedding": stop, "final": stop}
     for layer in range(config.n_layer):
@@ -102,7 +102,9 @@ def shapes(config: GPT2Config, T: int) -> dict[str, tuple[int, ...]]:
 def record(trace: Any, path: FilePath, parts: Sequence[str] = ()) -> None:
     """Write a trace file, see `Trace.record`."""
     if trace.tokens_before:
-        raise InvalidValueError("a step of generation has no file: record its generation's .trace")
+        raise InvalidValueError(
+            "a step of generation can't be recorded. Record the .trace of its Generation"
+        )
     file = as_path(path)
     config: GPT2Config = trace.config
     paths = [*shapes(config, len(trace.tokens))]
@@ -112,7 +114,7 @@ def record(trace: Any, path: FilePath, parts: Sequence[str] = ()) -> None:
     for name in as_texts(parts, "parts"):
         part = at(trace, name)
         if not isinstance(part, np.ndarray | int | float) or not np.size(part):
-            raise InvalidValueError(f"{quoted(name)} is no step, which alone can be recorded")
+            raise InvalidValueError(f"{quoted(name)} isn't a step; only steps can be recorded")
         tensors[name] = np.asarray(part)
     vocabulary: Vocabulary = trace.vocabulary
     symbols: list[str | None] = [None] * len(vocabulary)
@@ -133,32 +135,32 @@ def record(trace: Any, path: FilePath, parts: Sequence[str] = ()) -> None:
 
 
 def check_shapes(metadata: dict[str, str], there: Shapes) -> None:
-    """Refuse what no trace of the config's sizes has, before any number is read."""
+    """Check metadata and tensor shapes against the config, before any tensor is read."""
     config = GPT2Config.from_dict(json.loads(metadata["config"]))
     T = len(json.loads(metadata["ids"]))
     symbols = json.loads(metadata["symbols"])
     if not all(isinstance(symbol, str | None) for symbol in symbols):
-        raise InvalidValueError("symbols are texts, or null")
+        raise InvalidValueError("symbols must be strings or null")
     if 5 * config.n_layer + 3 > len(there) or not 0 < T <= config.n_positions:
-        raise InvalidValueError(f"{config.n_layer} layers and {T} tokens do not fit its tensors")
+        raise InvalidValueError(f"{config.n_layer} layers and {T} tokens don't match the tensors")
     known = [path for path, _ in steps_below(ForwardPass)]
     expected = shapes(config, T) | {
         "vocabulary.bytes": (min(there["vocabulary.bytes"][0], LARGEST),),
         "vocabulary.lengths": (len(symbols),),
     }
     if len(symbols) != config.vocab_size:
-        raise InvalidValueError(f"{len(symbols)} symbols are no vocabulary of {config.vocab_size}")
+        raise InvalidValueError(f"{len(symbols)} symbols for a vocabulary of {config.vocab_size}")
     for name, shape in ({**dict.fromkeys(there, None), **expected}).items():
-        if shape is None:  # a step that was asked for, or edited
+        if shape is None:  # a step that was requested, or edited
             check_path(name, known, config.n_head, config.n_layer, "step")
             if math.prod(there[name]) > config.largest_step(T):
-                raise InvalidValueError(f"{name} has shape {there[name]}")
+                raise InvalidValueError(f"{name} is too large: shape {there[name]}")
         elif there[name] != shape:
-            raise InvalidValueError(f"{name} has shape {there[name]}, not {shape}")
+            raise InvalidValueError(f"{name} must have shape {shape}; got {there[name]}")
 
 
 def read(path: FilePath) -> Recording:
-    """What a trace file holds."""
+    """Read and check a trace file."""
     file = as_path(path)
     tensors, metadata = read_sealed(file, FORMAT, RecordingError, check_shapes)
     with errors_of(RecordingError, f"{file} isn't a complete trace file"):
@@ -166,14 +168,16 @@ def read(path: FilePath) -> Recording:
         raw, lengths = tensors.pop("vocabulary.bytes"), tensors.pop("vocabulary.lengths")
         vocabulary = RecordedVocabulary(json.loads(metadata["symbols"]), raw.tobytes(), lengths)
         if lengths.ndim != 1 or lengths.min() < 0 or lengths.sum() != raw.size:
-            raise InvalidValueError("the vocabulary's bytes and their lengths do not fit")
+            raise InvalidValueError("the vocabulary's lengths don't match its bytes")
         ids = check_ids(json.loads(metadata["ids"]), config.vocab_size)
         parameters = NoParameters(config, tensors["embedding"].dtype, metadata["origin"])
         for name in shapes(config, len(ids)):
             if tensors[name].dtype != checked_dtype(parameters.dtype):
-                raise InvalidValueError(f"{name} is {tensors[name].dtype}")
+                raise InvalidValueError(
+                    f"{name} must be {parameters.dtype}; got {tensors[name].dtype}"
+                )
         for name, tensor in tensors.items():
-            may_hide = name.endswith("masked_scores")  # where -inf is meant
+            may_hide = name.endswith("masked_scores")  # which has -inf for hidden keys
             if not is_finite(np.where(np.isneginf(tensor), 0, tensor) if may_hide else tensor):
                 raise InvalidValueError(f"{name} holds NaN or infinite numbers")
         metadata["note"], metadata["origin_sha256"]

@@ -1,4 +1,4 @@
-"""From logits to a token: temperature, top-k, top-p, and the draw."""
+"""Sample a token from logits: temperature, top-k, top-p."""
 
 from __future__ import annotations
 
@@ -34,33 +34,33 @@ class SamplingSettings(TypedDict, total=False):
 
 
 def sampling_of(settings: Mapping[str, Any]) -> Sampling:
-    """How tokens are drawn by settings that were given by name."""
+    """A `Sampling` from settings by name; unknown names raise."""
     for name in settings:
         if name not in SamplingSettings.__annotations__:
             raise InvalidTypeError(
-                f"nothing is drawn by {quoted(name)}: settings are "
-                f"{', '.join(SamplingSettings.__annotations__)}; temperature=0 takes the most "
-                "probable token always"
+                f"unknown sampling setting {quoted(name)}; settings are "
+                f"{', '.join(SamplingSettings.__annotations__)}. temperature=0 always takes the "
+                "most probable token"
             )
     return Sampling(**settings)
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn: softmax(logits / temperature), cut and renewed.
+    """How tokens are sampled: softmax(logits / temperature), truncated and renormalised.
 
     Parameters
     ----------
-    temperature : below 1 sharpens the probabilities, above 1 flattens them; at 0 the first of the
-        largest logits has all
-    top_k : only tokens whose logit is at least the k-th largest remain; None for all
-    top_p : of those, taken from the most probable down, the fewest whose probabilities add up to
-        top_p at least remain; None for all. Of equal ones the higher ids are taken first.
-    seed : makes the draws repeatable; None for fresh randomness
+    temperature : below 1 sharpens the distribution, above 1 flattens it; at 0 the first of the
+        largest logits has probability 1
+    top_k : keep only tokens whose logit is at least the k-th largest; None for all
+    top_p : keep only the smallest set of most probable tokens whose probabilities sum to at least
+        top_p; None for all. Among equals, higher ids come first.
+    seed : makes sampling repeatable; None for fresh randomness
 
     Notes
     -----
-    The order, temperature, top-k, top-p, is that of transformers' `generate`.
+    Temperature, top-k and top-p are applied in this order, as in transformers' `generate`.
 
     Source: "The Curious Case of Neural Text Degeneration" (2020), sections 3.1 and 5 (top-p), and
     "Hierarchical Neural Story Generation" (2018), section 5.4 (top-k).
@@ -84,7 +84,7 @@ class Sampling:
         check_seed(self.seed)
 
     def probabilities(self, logits: ArrayLike) -> Array:
-        """With which probability each token is drawn.
+        """The probability with which each token is sampled.
 
         Parameters
         ----------
@@ -113,11 +113,11 @@ class Sampling:
         return equations.softmax(scores)
 
     def generator(self) -> np.random.Generator:
-        """What draws, from the seed on."""
+        """A random generator that starts at the seed."""
         return np.random.default_rng(self.seed)
 
     def draw(self, logits: Array, rng: np.random.Generator) -> tuple[int, float]:
-        """An id, and the probability that it had."""
+        """Sample an id; return it with its probability."""
         check_kind(rng, np.random.Generator, "rng")
         probabilities = self.probabilities(logits)
         cumulative = probabilities.cumsum()

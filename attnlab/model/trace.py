@@ -1,4 +1,4 @@
-"""A text's way through GPT-2: the forward pass, with its tokens beside the numbers."""
+"""The forward pass of a text, with its tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.equations import Array
-from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, RecordingError, quoted
+from attnlab.errors import AttnlabError, InvalidValueError, RecordingError, quoted
 from attnlab.forward.attention import Head
 from attnlab.forward.edits import Edit, edited
 from attnlab.forward.forward_pass import ForwardPass, KeyValueCache
@@ -40,10 +40,9 @@ if TYPE_CHECKING:
 
 
 class Trace(ForwardPass):
-    """What one forward pass of a text leaves behind, as `GPT2.trace` returns it.
+    """Every intermediate of one forward pass of a text, as `GPT2.trace` returns it.
 
-    Looking at a part computes what it needs and no more: layer 0 runs one block, the logits run
-    all of them.
+    Reading a step computes only what it needs: layer 0 runs one block, the logits run all of them.
 
     Attributes
     ----------
@@ -51,13 +50,14 @@ class Trace(ForwardPass):
     token_embedding, position_embedding, embedding : (T, D)
     blocks : one `Block` for each layer
     final : (T, D), the last block's output after the last LayerNorm
-    logits : (T, vocab), for each token what may follow it
-    next_logits : (vocab,), the last row of logits, made without the others
+    logits : (T, vocab), for the token after each token
+    next_logits : (vocab,), the last row of logits, computed alone
     mask : bool (T, cached + T), True where a query may attend to a key, the same in all heads
-    cached : how many tokens before these were found in a cache; 0 but in steps of generation
+    cached : number of earlier tokens whose keys and values came from a cache; 0 except in steps of
+        generation
     attentions, hidden_states : every layer's weights, and the residual stream, in the shapes of
         transformers
-    vocabulary : what each id stands for
+    vocabulary : the model's `Vocabulary`
     """
 
     parts: ClassVar[tuple[str, ...]] = (*ForwardPass.parts, "next_logits")
@@ -92,30 +92,29 @@ class Trace(ForwardPass):
         vars(self).update(vocabulary=vocabulary)
 
     def edited(self, edits: Mapping[str, Edit]) -> Self:
-        """What if: the same text, with some steps other than they would be, and all that follows.
+        """The trace of the same text with some steps replaced, and everything after them.
 
-        What does not depend on an edit is shared with this trace, and not computed again; what
-        does is computed when it is looked at.
+        Steps that don't depend on an edit are shared with this trace; the others are computed when
+        they are read.
 
         Parameters
         ----------
-        edits : by path, as it is typed to look at a step, such as
-            `blocks.3.attention.heads.5.weights`, `blocks.0.mlp.hidden`, `embedding`, `mask`, or a
-            parameter, `blocks.0.attention.heads.2.W_Q`: an array that fits the step's shape, a
-            number for all of it, or a function of what would have been there. All of them hold, a
-            layer's before its heads', in whatever order they are given.
+        edits : new values by path. A path names a step, such as
+            `blocks.3.attention.heads.5.weights`, `blocks.0.mlp.hidden`, `embedding` or `mask`, or a
+            parameter, such as `blocks.0.attention.heads.2.W_Q`. A value is an array that broadcasts
+            to the step's shape, a number, or a function of the step's original value. A layer's
+            edits are applied before its heads', whatever their order.
 
         Returns
         -------
         Trace
-            like any other, whose titles say where it was edited. It may be edited again, and then
-            earlier edits hold too: an array stays, a function is asked anew. In a copy or a pickle
-            functions are what they made.
+            its titles name the edits. It can be edited again: earlier edits remain, and functions
+            are called again. Copies and pickles hold the values that functions returned.
 
         Raises
         ------
         InvalidValueError
-            A value that the step can't hold, such as NaN; a function that raised.
+            A value doesn't fit the step, such as NaN; or a function raised.
 
         Examples
         --------
@@ -124,16 +123,16 @@ class Trace(ForwardPass):
         return self._of_run(edited(self._run, edits))
 
     def record(self, path: FilePath, parts: Sequence[str] = ()) -> None:
-        """Write a file that holds the trace without the model; `open_trace` opens it.
+        """Write the trace to a file that `open_trace` opens without the model.
 
-        It holds the embedding, the residual stream's stops, Q, K, V, final and the next token's
-        logits, of which all but the steps that need parameters can be computed again, and the
-        vocabulary. 12 tokens of GPT-2 take 4 MB at most.
+        The file holds the embedding, the residual stream, Q, K, V, final, the next token's logits
+        and the vocabulary. Steps that need no parameters are recomputed from these. 12 tokens of
+        GPT-2 take at most 4 MB.
 
         Parameters
         ----------
         path : such as "summer.trace"
-        parts : paths of other steps to put into it, such as "blocks.0.mlp.activated"
+        parts : paths of other steps to include, such as "blocks.0.mlp.activated"
 
         Raises
         ------
@@ -151,18 +150,18 @@ class Trace(ForwardPass):
 
     @property
     def attentions(self) -> tuple[Array, ...]:
-        """The weights of each layer as transformers' `output_attentions` gives them, (1, H, T, T).
+        """The weights of each layer, (1, H, T, T), as transformers' `output_attentions`.
 
-        They take L · H · T² numbers. Viewers made for transformers take them: seaborn and
-        CircuitsVis as they are, BertViz as `[torch.tensor(x) for x in trace.attentions]`.
+        They take L · H · T² numbers. CircuitsVis and seaborn accept them directly; BertViz,
+        as `[torch.tensor(x) for x in trace.attentions]`.
         """
         return tuple(block.attention.weights[np.newaxis] for block in self.blocks)
 
     @property
     def hidden_states(self) -> tuple[Array, ...]:
-        """The residual stream as transformers' `output_hidden_states` gives it, L + 1 of (1, T, D).
+        """The residual stream, L + 1 arrays (1, T, D), as transformers' `output_hidden_states`.
 
-        They are the embedding, the output of each block but the last, and `final`.
+        These are the embedding, the output of each block except the last, and `final`.
         """
         states = (*(block.input for block in self.blocks), self.final)
         return tuple(state[np.newaxis] for state in states)
@@ -179,21 +178,21 @@ class Trace(ForwardPass):
         *,
         language: str | None = None,
     ) -> Picture:
-        """A step of all heads, a row of small heatmaps for each layer.
+        """Plot a step of all heads as small heatmaps, one row per layer.
 
         Parameters
         ----------
-        step : a step that each head has, such as "weights" or "Q"
-        ax : matplotlib's Axes to draw into; None for a figure of its own
-        tokens : which of them, such as `slice(-40, None)` for the last 40, `slice(None)` for all;
-            None for the first and last ones of many
-        language : "en" or "zh", Chinese; None for the reader's, as `to_html` takes it
+        step : a step of a head, such as "weights" or "Q"
+        ax : matplotlib Axes to draw into; None for a new figure
+        tokens : which tokens, such as `slice(-40, None)` for the last 40, `slice(None)` for all;
+            None for all of a short text, the first and last of a long one
+        language : "en", or "zh" for Chinese; None for the reader's, see `to_html`
 
         Returns
         -------
         Picture
-            a notebook shows it, `.save("picture.svg")` writes it; `.axes`, `.figure` and `.alt`,
-            its words, are there too
+            displayed in a notebook; `.save("picture.svg")` writes it. It has `.axes`, `.figure`
+            and `.alt`, the alt text.
         """
         from attnlab.views.plot import drawn_in, plot_heads
 
@@ -209,21 +208,18 @@ class Trace(ForwardPass):
         *,
         language: str | None = None,
     ) -> Picture:
-        """Lines from one token to those that it looks at, as strong as the weights.
+        """Plot lines from one token to those it attends to, as strong as the weights.
 
         Parameters
         ----------
         layer, head : which head
-        query : which token asks, by its number, of which negative ones count from the end, or by
-            its text, such as "it"
-        ax : matplotlib's Axes to draw into; None for a figure of its own
-        language : as `plot` takes it
+        query : the attending token: its index, which may be negative, or its text, such as "it"
+        ax, language : as for `plot`
 
         Returns
         -------
         Picture
-            a notebook shows it, `.save("picture.svg")` writes it; `.axes`, `.figure` and `.alt`,
-            its words, are there too
+            as from `plot`
         """
         from attnlab.views.plot import drawn_in, plot_tokens
 
@@ -233,18 +229,18 @@ class Trace(ForwardPass):
     def to_xarray(
         self, steps: Sequence[str] = ("input", "mid", "output", "Q", "K", "V", "weights", "context")
     ) -> Dataset:
-        """Steps of all layers and heads as an xarray Dataset with named axes.
+        """Steps of all layers and heads as an xarray Dataset with named dimensions.
 
         Parameters
         ----------
-        steps : names of parts of the trace, of its blocks, and of its heads; each that is T x T
-            takes L · H · T² numbers
+        steps : names of steps of the trace, of its blocks or of its heads; each (T, T) step of a
+            head takes L · H · T² numbers
 
         Returns
         -------
         Dataset
-            dimensions layer, head, query, key, position, Dk, ...; query, key and position count
-            tokens, and query_token, key_token and position_token are their symbols:
+            with dimensions layer, head, query, key, position, Dk, ... The coordinates query_token,
+            key_token and position_token are the tokens' symbols. For example,
             `data.weights.sel(layer=0, head=3, query=11)`
         """
         from attnlab.views.frames import dataset
@@ -257,8 +253,8 @@ class Trace(ForwardPass):
         Parameters
         ----------
         path : such as "head.xlsx"
-        layer, head : which head; without `head` all of a layer, without both the whole model, from
-            ids to the next token's probabilities, for at most 12 tokens and a million cells
+        layer, head : which head; without `head`, all heads of a layer; without both, the whole
+            model from ids to next-token probabilities, for at most 12 tokens and a million cells
 
         Examples
         --------
@@ -270,14 +266,14 @@ class Trace(ForwardPass):
             attention = self.blocks.one(layer).attention
             (attention if head is None else attention.heads.one(head)).to_xlsx(path)
         elif head is not None:
-            raise InvalidValueError(f"head {quoted(head)} of which layer? Give layer= too")
+            raise InvalidValueError(f"head {quoted(head)} needs a layer. Give layer= too")
         else:
             write_model(self, path)
 
     def next_tokens(self, k: int = 5) -> NextTokens:
-        """The k tokens that most probably follow the last one, the most probable first.
+        """The k most probable next tokens, most probable first.
 
-        probability = softmax(next_logits); the other rows' logits are not made.
+        probability = softmax(next_logits); the other rows' logits are not computed.
         """
         k = as_count(k, "k", least=1, most=self.config.vocab_size)
         logits, probabilities = self.next_logits, equations.softmax(self.next_logits)
@@ -287,15 +283,15 @@ class Trace(ForwardPass):
         return NextTokens(self.candidate(int(id), float(probabilities[id])) for id in best)
 
     def logit_lens(self) -> LogitLens:
-        """What each stop of the residual stream would predict, at every position.
+        """The logit lens: what the residual stream predicts after each attention and MLP.
 
-        probabilities = softmax(LayerNorm(stop) W_U), with the last LayerNorm
+        probabilities = softmax(LayerNorm(stream) W_U), with the last LayerNorm
 
         Returns
         -------
         LogitLens
-            `print` shows the most probable tokens; `.of(token)` follows one by its rank and
-            probability, `.top(k, position)` shows the first k at one position
+            `print` shows the most probable tokens; `.of(token)` gives one token's rank and
+            probability, `.top(k, position)` the k most probable at one position
         """
         from attnlab.analysis.lens import LogitLens
 
@@ -304,27 +300,27 @@ class Trace(ForwardPass):
     def attribution(
         self, token: Named, against: Named | None = None, position: int | str = -1
     ) -> Attribution:
-        """What each head, MLP, embedding and bias adds to a logit, or to a difference of two.
+        """Direct logit attribution: what each head, MLP, embedding and bias adds to a logit.
 
-        The last LayerNorm's scale is held, so that all parts add up.
+        The last LayerNorm's scale is held constant, so that the parts sum to the logit.
 
         Parameters
         ----------
         token : its id, its text, such as " dog", its symbol, or a Token
-        against : whose logit is taken away, as `token`; None for none
-        position : whose logits: its number, negative ones count from the end, or its token's
-            text, such as "it"
+        against : a token whose logit is subtracted, in the forms of `token`; None for none
+        position : the position of the logits: an index, which may be negative, or the text of a
+            token, such as "it"
 
         Returns
         -------
         Attribution
-            `.heads` (L, H), `.mlps` (L,), `.embedding` and `.bias` add up to `.total`;
-            `.by_token()` tells the tokens whose values the heads add by
+            `.heads` (L, H), `.mlps` (L,), `.embedding` and `.bias` sum to `.total`; `.by_token()`
+            splits the heads' shares by attended token
 
         Raises
         ------
         InvalidValueError
-            An edit replaced a sum, so that its parts no longer add up to it.
+            An edit replaced a sum, which no longer equals its parts.
         """
         from attnlab.analysis.attribution import Attribution
 
@@ -333,40 +329,41 @@ class Trace(ForwardPass):
     def gradients(
         self, of: Named | None = None, against: Named | None = None, position: int | str = -1
     ) -> Gradients:
-        """How a logit, a difference of two, or the loss changes with every step.
+        """Gradients of a logit, of a difference of two, or of the loss, by every step.
 
-        Of an edited trace, at the edited numbers; what an edit put in a step's place is held.
+        In an edited trace, values that an edit put in are held constant.
 
         Parameters
         ----------
-        of : a token, whose logit it is: its id, its text, such as " dog", its symbol, or a Token;
-            None for the loss, the mean of -log p of each token that follows another
-        against : whose logit is taken away, as `of`; None for none
-        position : whose logits: its number, negative ones count from the end, or its token's
-            text, such as "it"
+        of : the token whose logit it is: its id, its text, such as " dog", its symbol, or a Token;
+            None for the loss, the mean cross-entropy of each token given those before it
+        against : a token whose logit is subtracted, in the forms of `of`; None for none
+        position : the position of the logits: an index, which may be negative, or the text of a
+            token, such as "it"
 
         Returns
         -------
         Gradients
-            under the steps' own names: `attnlab.at(gradients, "blocks.0.attention.weights")`;
-            computed when they are looked at
+            with the steps' names, such as `attnlab.at(gradients, "blocks.0.attention.weights")`;
+            each is computed when it is read
 
         Raises
         ------
         InvalidValueError
-            The trace has one token, and so no loss. When a gradient is read: see `Gradients`.
+            A trace of one token has no loss. For errors when a gradient is read, see `Gradients`.
         """
         from attnlab.analysis.base import Target
         from attnlab.analysis.gradients import Gradients
 
         if of is None and against is not None:
-            raise InvalidValueError(f"a difference is of two tokens; got {quoted(against)} alone")
+            raise InvalidValueError(f"against={quoted(against)} needs a token to compare: give of=")
         return Gradients(self, None if of is None else Target.of(self, of, against, position))
 
     def writes(self, layer: int, head: int, token: Named, k: int = 5) -> TokensOfHead:
-        """The tokens that a head makes more probable where it looks at a token, whatever the text.
+        """The tokens that a head promotes most when it attends to a token, by its OV circuit.
 
-        LayerNorm(W_E[token]) OV · gain W_U, with the gain of the last LayerNorm
+        LayerNorm(W_E[token]) OV · gain W_U, with the gain of the last LayerNorm; it doesn't depend
+        on the text.
 
         Parameters
         ----------
@@ -379,12 +376,13 @@ class Trace(ForwardPass):
         return writes(self, layer, head, token, k)
 
     def reads(self, layer: int, head: int, token: Named, k: int = 5) -> TokensOfHead:
-        """The tokens that a head looks at most from a token, by their scores, whatever the text.
+        """The tokens that a head attends to most from a token, by its QK circuit.
 
-        LayerNorm(W_E[token]) QK LayerNorm(W_E)ᵀ / scale, b_Q and b_K included
+        LayerNorm(W_E[token]) QK LayerNorm(W_E)ᵀ / scale, including b_Q and b_K; it doesn't depend
+        on the text.
 
-        Parameters, Raises
-        ------------------
+        Parameters
+        ----------
         as for `writes`
         """
         from attnlab.analysis.circuits import reads
@@ -392,12 +390,12 @@ class Trace(ForwardPass):
         return reads(self, layer, head, token, k)
 
     def composition(self, kind: str = "K") -> Composition:
-        """How much of what each head writes each head of a later layer reads.
+        """Composition scores: how much each head reads of what each earlier head writes.
 
-        ‖OV · reads‖ / (‖OV‖ ‖reads‖), where reads = QK by Q, QKᵀ by K, and OV by V
+        ‖OV · reads‖ / (‖OV‖ ‖reads‖), where reads = QK for Q, QKᵀ for K, and OV for V
 
-        LayerNorm is folded into the matrices, so that they read and write the stream itself: W_Q,
-        W_K and W_V become C gain W and W_O becomes W_O C, where C = I - 1/D takes the mean away.
+        LayerNorm is folded into the matrices: W_Q, W_K and W_V become C gain W, and W_O becomes
+        W_O C, where C = I - 1/D subtracts the mean.
 
         Source: "A Mathematical Framework for Transformer Circuits" (2021), "Analyzing the
         composition of attention heads".
@@ -411,13 +409,13 @@ class Trace(ForwardPass):
         return Composition(self, kind)
 
     def jobs(self, jobs: Mapping[str, Job] | None = None) -> HeadJobs:
-        """How much each head looks where a job would have it look.
+        """Score each head by the weight that it gives to the keys of known attention patterns.
 
         Parameters
         ----------
-        jobs : by name, functions of the trace's Tokens that give bool (T, T), the keys that each
-            query should look at; None for previous token, first token, same token, and induction,
-            what stands behind the last earlier copy of the token
+        jobs : by name, functions of the trace's Tokens that return bool (T, T), the keys that each
+            query should attend to; None for previous token, first token, same token, and induction
+            (the token after the last earlier occurrence)
 
         Raises
         ------
@@ -429,7 +427,7 @@ class Trace(ForwardPass):
         return head_jobs([self], JOBS if jobs is None else jobs)
 
     def rollout(self) -> Rollout:
-        """How much of each token's stream comes from which token, by weights through all layers.
+        """Attention rollout: how much of each token's stream comes from each token.
 
         rollout = mixed_L ... mixed_0, where mixed = (mean of the heads' weights + I) / 2
 
@@ -449,7 +447,7 @@ class Trace(ForwardPass):
     def value_weighted(
         self, layer: Any = None, head: Any = None
     ) -> ValueWeighted | ValueWeightedHeads:
-        """How long the vectors are that a head adds up, ‖weights[q, k] V[k] W_O‖.
+        """Norms of the vectors that a head sums, ‖weights[q, k] V[k] W_O‖.
 
         Parameters
         ----------
@@ -462,12 +460,12 @@ class Trace(ForwardPass):
         return ValueWeighted(self, layer, head)
 
     def candidate(self, id: int, probability: float, share: float | None = None) -> NextToken:
-        """A token that may follow the last one, with the probability that it was given.
+        """A possible next token with its logit and probability.
 
         Parameters
         ----------
         id, probability : of the token
-        share : the model's own probability, where it was drawn with another one
+        share : the model's own probability, if it was sampled with another one
         """
         token = self.vocabulary.token(id)
         return NextToken(
@@ -478,33 +476,33 @@ class Trace(ForwardPass):
         )
 
     def to_html(self, other: Trace | None = None, *, language: str | None = None) -> str:
-        """One page to look at every head in, which needs no network and no other file.
+        """The HTML of an interactive page with every head; it needs no network and no other file.
 
         Parameters
         ----------
-        other : a second trace to compare this one with: side by side and, where the shapes are
-            equal, as the difference other - this
-        language : "en" or "zh", Chinese; None for the reader's, that of ATTNLAB_LANGUAGE or else of
-            the locale
+        other : a second trace to compare with: shown side by side and, where the shapes are equal,
+            as the difference other - this
+        language : "en", or "zh" for Chinese; None for the reader's, set by ATTNLAB_LANGUAGE or the
+            locale
 
         Raises
         ------
         InvalidValueError
             Q, K, V or logits hold NaN, or numbers too large for the page's float32.
         """
-        from attnlab.views.page.page import page  # what computes loads what draws only to draw
+        from attnlab.views.page.page import page
 
         return page(self._with(other), language)
 
     def show(
         self, other: Trace | None = None, height: int = 720, *, language: str | None = None
     ) -> Frame:
-        """`to_html(other, language)` inside a notebook, as the last line of a cell.
+        """Show `to_html(other, language)` in a notebook, as the last line of a cell.
 
         Parameters
         ----------
-        other, language : as `to_html` takes them
-        height : of the frame, in pixels; in it the page scrolls
+        other, language : as for `to_html`
+        height : of the frame, in pixels
         """
         from attnlab.views.notebook import Frame
 
@@ -518,15 +516,15 @@ class Trace(ForwardPass):
         *,
         language: str | None = None,
     ) -> None:
-        """Write `to_html(other, language)` to a file, whole or not at all.
+        """Write `to_html(other, language)` to a file.
 
-        A page of more than 10 MB is announced on stderr before it is made: 12 layers of 12 heads
-        take 2.2 MB for 12 tokens, 17 MB for 128.
+        12 layers of 12 heads take 2.2 MB for 12 tokens, 17 MB for 128. Above 10 MB, the size is
+        printed to stderr first.
 
         Parameters
         ----------
-        path : such as "attention.html"; a file that is there is replaced
-        other, language : as `to_html` takes them
+        path : such as "attention.html"; an existing file is replaced
+        other, language : as for `to_html`
         """
         from attnlab.views.page.page import save
 
@@ -536,26 +534,23 @@ class Trace(ForwardPass):
         """The traces that a page shows."""
         if other is None:
             return [self]
-        if not isinstance(other, Trace):
-            raise InvalidTypeError(
-                f"other must be a Trace, as model.trace returns it; got {type(other).__name__}"
-            )
+        check_kind(other, Trace, "other")
         return [self, other]
 
 
 def trace_of(
     tokens: Tokens, vocabulary: Vocabulary, parameters: Parameters, known: Mapping[str, Array]
 ) -> Trace:
-    """A trace of which some steps are there already, by path."""
+    """A trace with some steps already computed, by path."""
     trace = object.__new__(Trace)
     trace._begin_text(tokens, vocabulary, parameters, known=known)
     return trace
 
 
 def open_trace(path: FilePath) -> Trace:
-    """The trace in a file that `Trace.record` wrote.
+    """Open a file that `Trace.record` wrote.
 
-    It is a trace like any other, in which what needs the model's parameters says so.
+    Steps that need the model's parameters raise InvalidValueError.
     """
     from attnlab.model.recordings import read
 
@@ -571,14 +566,14 @@ def open_trace(path: FilePath) -> Trace:
 
 @dataclass(frozen=True)
 class NextToken(Token):
-    """A token that may come next, with its logit and its probability.
+    """A possible next token with its logit and probability.
 
     Attributes
     ----------
-    logit : its logit
-    probability : of a token that was drawn, what it was drawn with, which temperature, top_k and
-        top_p have made: 1 at temperature 0. Else the model's own.
-    share : the model's own, softmax(logits)
+    logit : float
+    probability : for a sampled token, the one it was sampled with, after temperature, top_k and
+        top_p (1 at temperature 0); else equal to `share`
+    share : the model's own probability, softmax(logits)
     """
 
     logit: float
@@ -593,7 +588,7 @@ class NextToken(Token):
 
 
 class NextTokens(Document, tuple[NextToken, ...]):
-    """Tokens that may come next; `repr` is a table of them."""
+    """Possible next tokens; `repr` is a table of them."""
 
     def pieces(self) -> Iterator[Table]:
         lines: list[tuple[str, ...]] = [("id", "symbol", "text", "logit", "probability")]

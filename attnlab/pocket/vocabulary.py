@@ -8,8 +8,8 @@ from attnlab.errors import MissingExtraError
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import byte_symbols
 
-# Not reached: every word of the grammar becomes one token.
-MOST_TOKENS = 1024
+# An upper limit that isn't reached: every word of the grammar becomes one token.
+MAX_TOKENS = 1024
 
 
 def learn_vocabulary(text: str, directory: str | Path) -> Tokenizer:
@@ -33,7 +33,7 @@ def learn_vocabulary(text: str, directory: str | Path) -> Tokenizer:
     learner = tokenizers.Tokenizer(tokenizers.models.BPE())
     learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=MOST_TOKENS, initial_alphabet=sorted(byte_symbols()), show_progress=False
+        vocab_size=MAX_TOKENS, initial_alphabet=sorted(byte_symbols()), show_progress=False
     )
     learner.train_from_iterator(text.splitlines(keepends=True), trainer)
     learner.model.save(str(directory))

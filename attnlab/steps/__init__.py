@@ -2,9 +2,9 @@
 
 Read `declaration` first (a step's axes, formula and equation), then `graph` (the steps it needs, by
 path, such as `blocks.3.attention.weights`), `run` (the arrays computed so far, and how to compute
-the others) and `result` (what users access: `trace.blocks[3].attention` is a view of a run from a
-path on), with its `parts`. `completion` completes names in IPython. A result has no reference to
-the one it is part of, so memory is freed as soon as it is unused.
+the others) and `result` (what users access: `trace.blocks[3].attention` is a view of the steps of a
+run below a path), with its `parts`. `completion` completes names in IPython. A result has no
+reference to the one it is part of, so memory is freed as soon as it is unused.
 """
 
 from attnlab.steps.declaration import Step

@@ -52,17 +52,17 @@ class Graph(dict[str, Node]):
         return graph_of, (self.root, self.n_layer, tuple(self.formulas.items()), self.own)
 
     def __missing__(self, path: str) -> Node:
-        *place, name = path.split(".")
-        step = self.kind_at(place).steps[name]
+        *prefix, name = path.split(".")
+        step = self.kind_at(prefix).steps[name]
         if path in self.own:
             step = step.as_parameter()
-        number = int(place[-1]) if place and place[-1].isdigit() else self.n_layer
+        number = int(prefix[-1]) if prefix and prefix[-1].isdigit() else self.n_layer
 
         def absolute(need: Need) -> str:
             first, *rest = (need if isinstance(need, str) else need(number)).split(".")
             if first == "root":
                 return ".".join(rest)
-            above = place
+            above = prefix
             while first == "parent":
                 above = above[: -2 if above[-1].isdigit() else -1]
                 first, *rest = rest
@@ -87,10 +87,10 @@ class Graph(dict[str, Node]):
         graph.update({**self, **nodes})
         return graph
 
-    def kind_at(self, place: Iterable[str]) -> type[Any]:
+    def kind_at(self, prefix: Iterable[str]) -> type[Any]:
         """The kind of the result at a path, such as blocks, 3, attention."""
         kind = self.root
-        for name in place:
+        for name in prefix:
             if not name.isdigit():
                 kind = kind.children[name]
         return kind
@@ -115,27 +115,27 @@ def as_data(graph: Graph) -> dict[str, list[str]]:
     return {path: node for path, node in data.items() if node}
 
 
-def _paths(kind: type[Any], place: str = "") -> Iterator[str]:
+def _paths(kind: type[Any], prefix: str = "") -> Iterator[str]:
     """The paths of all steps; for blocks and heads, of number 1."""
-    yield from (f"{place}{name}" for name in kind.steps)
+    yield from (f"{prefix}{name}" for name in kind.steps)
     for name, part in kind.children.items():
         number = "1." if name in ("blocks", "heads") else ""
-        yield from _paths(part, f"{place}{name}.{number}")
+        yield from _paths(part, f"{prefix}{name}.{number}")
 
 
 def _node_as_data(graph: Graph, path: str) -> list[str]:
     node = graph[path]
-    step, place = node.step, path.rpartition(".")[0]
+    step, prefix = node.step, path.rpartition(".")[0]
     if step.is_given:
         return []
     take = step.of_whole.__name__ if step.of_whole else ""
     if step.equation is None or step.always_of_whole:
         return ["", take]
-    if not place:
+    if not prefix:
         return [step.equation.__name__, take, *node.needs]
     layer = int(path.split(".")[1])
     needs = (
-        need.removeprefix(place) if need.rpartition(".")[0] == place else _form(need, layer)
+        need.removeprefix(prefix) if need.rpartition(".")[0] == prefix else _form(need, layer)
         for need in node.needs
     )
     return [step.equation.__name__, take, *needs]

@@ -71,8 +71,8 @@ class Result(PrintedAnywhere):
             "ForwardPass, attention and similar functions, or is a part of their results"
         )
 
-    def _stand(self, title: str, run: Run, path: str) -> None:
-        """Initialise as a view of a run, from a path on."""
+    def _init_view(self, title: str, run: Run, path: str) -> None:
+        """Initialise as a view of the steps of a run below a path."""
         vars(self).update(_title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -239,7 +239,7 @@ class Result(PrintedAnywhere):
         """A step's heading in views."""
         formula = self.formula_of(name)
         if self.derivative_of:
-            template = "gradient of {target}, by {step}"
+            template = "gradient of {target} with respect to {step}"
             return Message(template, target=self.derivative_of, step=name)
         equals = " = " if self._step(name).equation else ": "
         heading = f"{name}{equals}{formula}" if formula else name
@@ -281,7 +281,7 @@ Kind = TypeVar("Kind", bound=Result)
 def view_of(kind: type[Kind], title: str, run: Run, path: str = "") -> Kind:
     """Create a result of a kind: a view of a run, from a path on."""
     result = object.__new__(kind)
-    result._stand(title, run, path)
+    result._init_view(title, run, path)
     return result
 
 
@@ -311,8 +311,8 @@ def step_at(result: Result, path: str) -> tuple[Result, str]:
     """The part that a step belongs to, and the step's name, from a path."""
     if isinstance(path, str) and (hint := dots_hint(path)):
         raise InvalidValueError(f"there is no step {quoted(path)}{hint}")
-    *place, name = path.split(".") if isinstance(path, str) else [""]
-    part = at(result, ".".join(place)) if place else result
+    *prefix, name = path.split(".") if isinstance(path, str) else [""]
+    part = at(result, ".".join(prefix)) if prefix else result
     if not isinstance(path, str) or not isinstance(part, Result):
         raise InvalidValueError(
             f"there is no step {quoted(path)}; a path ends in a step, such as 'blocks.0.mid'"
@@ -366,10 +366,10 @@ def parts_of(found: Any) -> list[str]:
 def paths_below(kind: type[Result], name: str) -> Iterator[str]:
     """The paths of steps with a name in the parts of a result; for blocks and heads, number 0."""
     for child, part in kind.children.items():
-        place = f"{child}.0" if child in ("blocks", "heads") else child
+        prefix = f"{child}.0" if child in ("blocks", "heads") else child
         if name in part.steps:
-            yield f"{place}.{name}"
-        yield from (f"{place}.{path}" for path in paths_below(part, name))
+            yield f"{prefix}.{name}"
+        yield from (f"{prefix}.{path}" for path in paths_below(part, name))
 
 
 def describe(value: AnyArray | float) -> tuple[str, str, str, str]:

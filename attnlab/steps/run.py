@@ -42,7 +42,7 @@ class Run:
 
     Attributes
     ----------
-    tells : whether NaN and infinity are errors
+    strict : whether NaN and infinity are errors
     note : the end of all titles
     derivative_of : what the numbers are gradients of; "" if they are the steps themselves
     """
@@ -64,19 +64,19 @@ class Run:
         self.scores_shape, self.is_long = scores_shape, is_long
         self.tokens, self.memory_tokens = tokens, memory_tokens
         self.tokens_before, self.quick_blocks = tokens_before, quick_blocks
-        self.tells, self.note, self.derivative_of = True, "", ""
+        self.strict, self.note, self.derivative_of = True, "", ""
         for value in values.values():
             read_only(value)
 
     def __getstate__(self) -> dict[str, Any]:
         values = dict(self.values)  # a copy: other threads may be adding to it
 
-        def is_made_again(path: str) -> bool:
-            """Whether it is a view of other numbers, or a parameter."""
+        def is_view(path: str) -> bool:
+            """Whether a step is a view of another one, or of a parameter."""
             node = self.graph[path]
             return node.step.view or node.step.always_of_whole or node.whole in values
 
-        kept = {path: value for path, value in values.items() if not is_made_again(path)}
+        kept = {path: value for path, value in values.items() if not is_view(path)}
         return vars(self) | {"values": kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -116,21 +116,22 @@ class Run:
         """
         if path in self.values:
             return self.values[path]
-        with self.telling():
-            return self._kept(path)
+        with self.errstate():
+            return self._store(path)
 
-    def telling(self) -> np.errstate:
+    def errstate(self) -> np.errstate:
         """A context in which overflow raises, unless the run ignores it."""
-        overflow: Literal["raise", "ignore"] = "raise" if self.tells else "ignore"
+        overflow: Literal["raise", "ignore"] = "raise" if self.strict else "ignore"
         return np.errstate(over=overflow, invalid=overflow, divide=overflow, under="ignore")
 
-    def _kept(self, path: str) -> Any:
+    def _store(self, path: str) -> Any:
+        """Compute a step and store it."""
         node = self.graph[path]
         if node.step.after_blocks:
             self._run_blocks(node.number)
-        value = self._made(path, node)
+        value = self._evaluate(path, node)
         if node.step.is_given:
-            return value  # kept where it came from
+            return value  # stored by its owner
         return self.values.setdefault(path, read_only(value))
 
     @property
@@ -151,80 +152,80 @@ class Run:
 
     def _run_blocks(self, stop: int) -> None:
         for layer in self.blocks_to_run(stop):
-            self._kept(f"blocks.{layer}.output")
+            self._store(f"blocks.{layer}.output")
 
-    def _for_another(self, path: str) -> Any:
+    def _input(self, path: str) -> Any:
         """A step that another step needs."""
         if path in self.values:
             return self.values[path]
         node = self.graph[path]
-        return self._made(path, node) if node.step.passes else self._kept(path)
+        return self._evaluate(path, node) if node.step.passes else self._store(path)
 
-    def _made(self, path: str, node: Node) -> Any:
+    def _evaluate(self, path: str, node: Node) -> Any:
         step = node.step
-        if step.of_whole is not None and self._takes_of_whole(node):
-            whole = self._there_or_kept(node.whole)
+        if step.of_whole is not None and self._slices_whole(node):
+            whole = self._stored(node.whole)
             if whole is None:
                 return None
-            return step.of_whole(whole, node.number, self._for_another(node.n_head))
+            return step.of_whole(whole, node.number, self._input(node.n_head))
         if step.equation is same:  # two names for one array
-            return self._there_or_kept(node.needs[0])
+            return self._stored(node.needs[0])
         if step.equation is None:
             if step.optional:
                 return None
             if self.given is None:
                 raise AttributeError(f"{path} isn't given")
             return self.given(path)
-        if step.fast is not None and self._goes_fast(path):
+        if step.fast is not None and self._is_fast(path):
             needed = {
-                name: self._for_another(need)
+                name: self._input(need)
                 for name, need, if_there in node.fast_needs
                 if not if_there or self.is_there(need)
             }
             equation = partial(step.fast, **needed)
         else:
-            equation = partial(step.equation, *map(self._for_another, node.needs))
-        value = self._computed(path, equation)
-        if step.finite and self.tells and not is_finite(value):
-            raise self._refusal(path)
+            equation = partial(step.equation, *map(self._input, node.needs))
+        value = self._call(path, equation)
+        if step.finite and self.strict and not is_finite(value):
+            raise self._overflow_error(path)
         return value
 
-    def _computed(self, path: str, equation: Callable[[], Any]) -> Any:
-        """What an equation makes of a step; where it overflows, an error that names the first."""
+    def _call(self, path: str, equation: Callable[[], Any]) -> Any:
+        """Call a step's equation; if it overflows, raise an error that names the first overflow."""
         try:
             return equation()
         except FloatingPointError as error:
             if "matmul" not in str(error):
-                raise self._refusal(path) from None
+                raise self._overflow_error(path) from None
             with np.errstate(all="ignore"):  # some BLAS set the flag without overflow
                 value = equation()
             if not is_finite(value):
-                raise self._refusal(path) from None
+                raise self._overflow_error(path) from None
             return value
 
-    def _there_or_kept(self, path: str) -> Any:
-        return self.values[path] if path in self.values else self._kept(path)
+    def _stored(self, path: str) -> Any:
+        return self.values[path] if path in self.values else self._store(path)
 
-    def _takes_of_whole(self, node: Node) -> bool:
+    def _slices_whole(self, node: Node) -> bool:
         return node.step.always_of_whole or not self.is_long or self.is_there(node.whole)
 
-    def _goes_fast(self, path: str) -> bool:
+    def _is_fast(self, path: str) -> bool:
         return self.is_long
 
-    def _refusal(self, path: str) -> InvalidValueError:
+    def _overflow_error(self, path: str) -> InvalidValueError:
         """An error that names the first step with NaN or infinite numbers."""
-        silent = self.fork()
-        silent.tells = False
+        lenient = self.fork()
+        lenient.strict = False
         origin: str | None = path
         while origin is not None:
             path, origin = origin, None
             for need in self.graph[path].needs:
                 if need.endswith("masked_scores"):  # where -inf is intended
                     need = f"{need.removesuffix('masked_scores')}scores"
-                if not is_finite(silent.look(need)):
+                if not is_finite(lenient.look(need)):
                     origin = need
                     break
-        value = silent.look(path)
+        value = lenient.look(path)
         if self.graph[path].step.equation in (None, same):  # given
             return InvalidValueError(f"{path} holds NaN or infinite numbers")
         return overflow(path, value.dtype)

@@ -1,5 +1,5 @@
 """Text to token ids and back.
 
-`tokens` first: what a token is (id, symbol, text, bytes). Then `bpe` (GPT-2's byte pairs),
-`tokenizer_files` (what a directory says of its tokenizer), and `tokenizer`, which joins them.
+Start with `tokens`: a token's id, symbol, text and bytes. `bpe` is GPT-2's byte pair encoding,
+`tokenizer_files` reads a tokenizer from a directory, and `tokenizer` joins them.
 """

@@ -1,7 +1,7 @@
-"""GPT-2's way from a text to token ids: byte-level byte-pair encoding, done by tiktoken.
+"""GPT-2's byte-level byte pair encoding, by tiktoken.
 
-One regular expression cuts the text into pieces. A piece is written as UTF-8 bytes, and neighbours
-are merged: always those whose merge stands first in the list, and of them the leftmost.
+A regular expression splits the text into pieces. A piece starts as UTF-8 bytes; then adjacent
+tokens are merged, always by the merge that is first in the list, leftmost first.
 """
 
 from __future__ import annotations
@@ -22,66 +22,69 @@ from attnlab.text.tokens import BYTES
 if TYPE_CHECKING:
     import tiktoken
 
-# How text is cut before bytes are merged. Source: GPT-2's `encoder.py`.
+# The pieces of a text. Source: GPT-2's `encoder.py`.
 PIECES = (
     r"'s|'t|'re|'ve|'m|'ll|'d"
     r"| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
     r"|\s+(?!\S)|\s+"
 )
 
-# The most white space in a row. Of a million tiktoken's regular expression gives up, by a panic in
-# Rust, which writes its stack to stderr.
+# The longest supported run of white space. At a million, tiktoken's regular expression panics in
+# Rust, which prints its stack to stderr.
 MOST_SPACE = 900_000
 
-# The byte that a symbol's character stands for.
+# Byte values by the code points of their symbols.
 BYTE_OF = np.zeros(max(map(ord, BYTES)) + 1, np.uint8)
 BYTE_OF[[*map(ord, BYTES)]] = [*BYTES.values()]
 
-# What a model, and an added token, may ask for that is not done here.
-ODD_MODEL = ("continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
-ODD_TOKEN = ("single_word", "lstrip", "rstrip")
+# Settings of a model and of an added token that aren't supported.
+UNSUPPORTED_MODEL = (
+    *("continuing_subword_prefix", "end_of_word_suffix"),
+    *("byte_fallback", "ignore_merges"),
+)
+UNSUPPORTED_TOKEN = ("single_word", "lstrip", "rstrip")
 
 
 class Merges:
-    """Byte pairs, merged by tiktoken where that does what the list of merges says.
+    """A list of merges, applied by tiktoken if the result is the same.
 
-    tiktoken knows no merges, only ranks: it joins neighbours whose union is a token, those with the
-    lowest id first. Merges that training has written come to the same. Others may not: `b b`, `b a`
-    and `b ba` make bb and a of “bba”, and tiktoken makes bba of it.
+    tiktoken has ranks instead of merges: it joins neighbours whose concatenation is a token, the
+    lowest id first. For merges learned by training, the result is the same; for others it may
+    differ: `b b`, `b a` and `b ba` turn “bba” into bb and a, but tiktoken into bba.
 
     Parameters
     ----------
     ids : symbol -> id
-    merges : pairs of symbols, the first to be merged first
+    merges : pairs of symbols in order of priority
 
     Attributes
     ----------
-    merge_ids : int64 (merges, 3), of each merge the ids of the two tokens and of what they make
+    merge_ids : int64 (merges, 3), for each merge the ids of the two tokens and of the merged token
     """
 
     def __init__(self, ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> None:
         self._ids, self._merges = ids, merges
-        try:  # all at once, as there are 50,000
+        try:  # vectorised: GPT-2 has 50,000 merges
             parts = [*map(ids.get, itertools.chain.from_iterable(merges))]
             self._symbols = [*map("".join, merges)]
-            made = np.array([*map(ids.get, self._symbols)], np.int64)
-            self.merge_ids = np.column_stack([np.array(parts, np.int64).reshape(-1, 2), made])
-        except TypeError:  # of None, which is no id, or of what is no text
-            raise _first_wrong(ids, merges) from None
-        self._lacking = {byte for symbol, byte in BYTES.items() if symbol not in ids}
+            merged = np.array([*map(ids.get, self._symbols)], np.int64)
+            self.merge_ids = np.column_stack([np.array(parts, np.int64).reshape(-1, 2), merged])
+        except TypeError:  # from an unknown symbol's None, or from a pair that isn't text
+            raise _first_invalid(ids, merges) from None
+        self._missing = {byte for symbol, byte in BYTES.items() if symbol not in ids}
 
     def encode(self, text: str) -> list[int] | None:
-        """The ids of a text; None where tiktoken does not know them, or is not installed.
+        """Encode a text; None if tiktoken's result would differ, or it isn't installed.
 
         Raises
         ------
         InvalidValueError
-            A byte of the text has no token, or white space is too long for tiktoken.
+            If a byte has no token, or a run of white space is too long for tiktoken
         """
-        if self._lacking and (absent := self._lacking.intersection(text.encode())):
+        if self._missing and (missing := self._missing.intersection(text.encode())):
             raise InvalidValueError(
-                f"the text needs the byte 0x{min(absent):02x}, and {len(self._lacking)} of the 256 "
-                "bytes, that one too, have no token in this vocabulary"
+                f"the text has the byte 0x{min(missing):02x}, which isn't in the vocabulary; "
+                f"{len(self._missing)} of the 256 bytes aren't"
             )
         if not self._in_order or self._encoding is None:
             return None
@@ -90,25 +93,25 @@ class Merges:
             > MOST_SPACE
         ):
             raise InvalidValueError(
-                f"text has {longest:,} white-space characters in a row, and tiktoken can cut "
-                f"{MOST_SPACE:,}: leave some out"
+                f"the text has {longest:,} consecutive white-space characters; tiktoken supports "
+                f"at most {MOST_SPACE:,}. Remove some"
             )
-        with errors_of(InvalidValueError, "text can't be cut into tokens"):
+        with errors_of(InvalidValueError, "text can't be encoded"):
             ids = self._encoding.encode_ordinary(text)
         return ids if self._are_listed(ids) else None
 
     @Part
-    def _encoding(self) -> tiktoken.Encoding | None:  # of merges that are in order
+    def _encoding(self) -> tiktoken.Encoding | None:
         try:
-            import tiktoken  # here, so that only who has a text waits for it
+            import tiktoken  # here, so that `import attnlab` is quick
         except ImportError:
             return None
-        symbols, ids = [*self._bytes, *self._symbols], [*self._bytes.values(), *self._made]
-        # All at once, as there are 50,000: each character stands for one byte.
+        symbols, ids = [*self._bytes, *self._symbols], [*self._bytes.values(), *self._merged]
+        # Vectorised over all symbols: each character stands for one byte.
         characters = np.frombuffer("".join(symbols).encode("utf-16-le"), "<u2")
         content, ends = BYTE_OF[characters].tobytes(), [*itertools.accumulate(map(len, symbols))]
-        places = zip([0, *ends], ends, ids, strict=False)
-        ranks = {content[start:end]: id for start, end, id in places}
+        spans = zip([0, *ends], ends, ids, strict=False)
+        ranks = {content[start:end]: id for start, end, id in spans}
         return tiktoken.Encoding(
             "attnlab", pat_str=PIECES, mergeable_ranks=ranks, special_tokens={}
         )
@@ -119,37 +122,36 @@ class Merges:
         return {symbol: self._ids[symbol] for symbol in BYTES if symbol in self._ids}
 
     @Part
-    def _made(self) -> list[int]:
-        """The ids of what merges make, in the order of the merges."""
+    def _merged(self) -> list[int]:
+        """The ids of merged tokens, in the order of the merges."""
         ids: list[int] = self.merge_ids[:, 2].tolist()
         return ids
 
     def _merge_of(self, id: int | None) -> int:
-        """Which merge makes a token, -1 where none does: merges are in order, so their ids are."""
+        """The index of the merge that makes a token, or -1; requires ids in ascending order."""
         if id is None:
             return -1
-        number = bisect_left(self._made, id)
-        return number if number < len(self._made) and self._made[number] == id else -1
+        index = bisect_left(self._merged, id)
+        return index if index < len(self._merged) and self._merged[index] == id else -1
 
     @Part
     def _in_order(self) -> bool:
-        """Whether each merge makes a token of its own, with a higher id than those before it, of
-        what is there by then."""
-        parts, made = self.merge_ids[:, :2], self.merge_ids[:, 2:]
+        """Whether ids of merged tokens ascend, and each merge joins bytes or earlier results."""
+        parts, merged = self.merge_ids[:, :2], self.merge_ids[:, 2:]
         is_byte = np.isin(parts, [*self._bytes.values()])
-        is_there = is_byte | (np.isin(parts, made) & (parts < made))
-        return bool((np.diff(made, axis=0) > 0).all() and is_there.all())
+        exists = is_byte | (np.isin(parts, merged) & (parts < merged))
+        return bool((np.diff(merged, axis=0) > 0).all() and exists.all())
 
     @Part
     def _known(self) -> set[int]:
-        """Tokens that are known to be made by listed merges alone; at first the bytes."""
+        """Tokens for which `_are_listed` holds, found so far; at first the bytes."""
         return set(self._bytes.values())
 
     def _are_listed(self, ids: Iterable[int]) -> bool:
-        """Whether tiktoken made tokens by listed merges alone.
+        """Whether tiktoken made these tokens only by merges in the list.
 
-        How neighbours outside a token are joined does not change how it is made itself. So the
-        merge at its end is looked at, and those of its parts, each token once.
+        A token's neighbours don't matter. So its last merge is checked, then those of its parts,
+        each token once.
         """
         todo, seen = [*set(ids) - self._known], set[int]()
         while todo:
@@ -163,11 +165,11 @@ class Merges:
         return True
 
     def _bridged(self, first: str, second: str) -> bool:
-        """Whether tiktoken joins across the border of two tokens before both of them are made.
+        """Whether tiktoken joins across the boundary of two tokens before both are complete.
 
-        Back in time: the one that was made later is taken apart, until both are single bytes. What
-        stood at the border then must not be joined at a lower rank; at the same rank, the left
-        pair is joined first.
+        Merges are undone, the latest first, until both tokens are single bytes. At no point may
+        the tokens at the boundary form one of lower rank; at equal rank, the left pair is joined
+        first.
         """
         while True:
             left, right = (self._merge_of(self._ids[symbol]) for symbol in (first, second))
@@ -181,32 +183,32 @@ class Merges:
                 return True
 
 
-def _first_wrong(ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> VocabularyError:
-    """What to raise where a merge is not of two tokens that make a third one."""
+def _first_invalid(ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> VocabularyError:
+    """The error for the first merge that doesn't join two tokens to a third."""
     for number, pair in enumerate(merges, start=1):
         is_text = {*map(type, pair)} == {str}
         if not is_text or not {*pair, "".join(pair)} <= ids.keys():
             return no_merge(number, " ".join(pair) if is_text else pair)
-    raise AssertionError("all merges are right")
+    raise AssertionError("all merges are valid")
 
 
 def no_merge(number: int, merge: object) -> VocabularyError:
     return VocabularyError(
-        f"merge {number} must be of two tokens that make a third one; {quoted(merge)} is not"
+        f"merge {number} must be two tokens whose concatenation is a third; got {quoted(merge)}"
     )
 
 
 class GPT2Encoding:
-    """From a text to ids as a `tokenizer.json` says for which `is_gpt2` holds.
+    """Encodes text with a `tokenizer.json` for which `is_gpt2` holds.
 
     Parameters
     ----------
-    settings : what the file holds
-    merges : its byte pairs
+    settings : the file's content
+    merges : its merges
 
     Attributes
     ----------
-    front, end : ids that are put around every text
+    front, end : ids added before and after every text
     """
 
     def __init__(self, settings: Mapping[str, Any], merges: Merges) -> None:
@@ -214,19 +216,19 @@ class GPT2Encoding:
         self._prefix_space = settings["pre_tokenizer"].get("add_prefix_space", True)
         self.front, self.end = _template(settings["post_processor"])
         tokens = [token for token in settings["added_tokens"] if token["content"]]
-        # In two rounds: what no normalizer may touch is looked for first.
+        # Searched in two rounds: first the tokens that are matched before normalisation.
         self._added = [
             {
                 token["content"]: token["id"]
                 for token in tokens
-                if bool(token.get("normalized")) is late
+                if bool(token.get("normalized")) is normalized
             }
-            for late in (False, True)
+            for normalized in (False, True)
         ]
         self._special = {token["content"] for token in tokens if token.get("special")}
 
     def encode(self, text: str, special: bool) -> list[int] | None:
-        """The ids of a text; None as `Merges.encode` has it."""
+        """Encode a text; None if `Merges.encode` returns None."""
         pieces: list[str | int] = [text]
         for tokens in self._added:
             pieces = [part for piece in pieces for part in self._cut(piece, tokens, special)]
@@ -239,7 +241,7 @@ class GPT2Encoding:
         return ids + self.end
 
     def as_data(self) -> dict[str, Any]:
-        """What the page's own encoding is made of, see `bpe.js`."""
+        """Data for the page's encoding, see `bpe.js`."""
         rounds = [
             {name: id for name, id in tokens.items() if name not in self._special}
             for tokens in self._added
@@ -255,7 +257,7 @@ class GPT2Encoding:
     def _cut(
         self, piece: str | int, tokens: Mapping[str, int], special: bool
     ) -> Iterator[str | int]:
-        """Cut tokens out of a text, the longest of those that begin at one place."""
+        """Cut tokens out of a text, the longest first where several match."""
         if isinstance(piece, int) or not tokens:
             yield piece
             return
@@ -280,7 +282,7 @@ def is_byte_level(settings: Mapping[str, Any]) -> bool:
 
 
 def is_gpt2(settings: Mapping[str, Any]) -> bool:
-    """Whether a `tokenizer.json` asks for what GPT-2's asks for, and no more than is done here."""
+    """Whether a `tokenizer.json` is GPT-2's encoding with supported settings only."""
     model, cut = settings["model"], settings["pre_tokenizer"]
     return (
         is_byte_level(settings)
@@ -288,9 +290,9 @@ def is_gpt2(settings: Mapping[str, Any]) -> bool:
         and _type(cut) == "ByteLevel"
         and cut.get("use_regex", True)
         and _type(settings["post_processor"]) in (None, "ByteLevel", "TemplateProcessing")
-        and not any(model.get(name) for name in ODD_MODEL)
+        and not any(model.get(name) for name in UNSUPPORTED_MODEL)
         and (model.get("unk_token") is None or BYTES.keys() <= model["vocab"].keys())
-        and not any(token.get(name) for token in settings["added_tokens"] for name in ODD_TOKEN)
+        and not any(token.get(n) for token in settings["added_tokens"] for n in UNSUPPORTED_TOKEN)
     )
 
 
@@ -299,7 +301,7 @@ def _type(part: Mapping[str, Any] | None) -> str | None:
 
 
 def _template(part: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
-    """The ids that a post_processor puts in front of a text, and at its end."""
+    """The ids that a post_processor adds before and after a text."""
     if part is None or part["type"] != "TemplateProcessing":
         return [], []
     front: list[int] = []
@@ -312,7 +314,7 @@ def _template(part: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
             else:
                 ids += part["special_tokens"][item["SpecialToken"]["id"]]["ids"]
         if {*map(type, front + end)} - {int}:
-            raise TypeError("an id is no integer")
+            raise TypeError("an id isn't an integer")
     except (LookupError, TypeError):
         raise VocabularyError(f"post_processor can't be read: {quoted(part)}") from None
     return front, end

@@ -1,4 +1,4 @@
-"""Text to token ids and back, and what each token is made of."""
+"""Encode text to token ids and decode it."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ if TYPE_CHECKING:
 
 
 class Tokenizer:
-    """What cuts a text into tokens, as a model's files say.
+    """Encodes text to token ids and decodes ids, as a model's files specify.
 
-    tiktoken does GPT-2's byte-level byte-pair encoding. Others, such as BERT's WordPiece, are done
-    by the tokenizers library: `pip install "attnlab[tokenizers]"`.
+    GPT-2's byte-level byte pair encoding uses tiktoken. Other encodings, such as BERT's WordPiece,
+    use the tokenizers library: `pip install "attnlab[tokenizers]"`.
 
     Parameters
     ----------
-    settings : what a `tokenizer.json` holds; that of a tokenizer of transformers is
+    settings : the content of a `tokenizer.json`; for a tokenizer of transformers,
         `json.loads(tokenizer.backend_tokenizer.to_str())`
 
     Attributes
     ----------
     settings : as given
-    vocabulary : Vocabulary, what each id stands for
+    vocabulary : Vocabulary, with the symbol, text and bytes of each id
 
     Notes
     -----
-    Nothing is put in front of a text and nothing in it is changed: no marker at the start, no
-    Unicode normalisation, no straightened quotes. Where a model's own files ask for it, for a space
-    in front or BERT's `[CLS]`, it is done as transformers does it, and the tokens show it.
+    The text is encoded unchanged: no start token, no Unicode normalisation, no replaced quotes. If
+    the model's files specify any, such as a leading space or BERT's `[CLS]`, it is added as in
+    transformers, and the tokens show it.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -63,19 +63,18 @@ class Tokenizer:
             self.vocabulary = _vocabulary_of_bytes(self.settings)
         else:
             self.vocabulary = LibraryVocabulary(self._library)
-        # What can't be made is told now. Ids alone do without the library where symbols are bytes.
         if self._gpt2 is None:
-            with suppress(MissingExtraError):
-                self._library  # noqa: B018
+            with suppress(MissingExtraError):  # decoding may do without the library
+                self._library  # noqa: B018  (raises now if the settings are invalid)
 
     @classmethod
     def from_directory(cls, directory: FilePath) -> Tokenizer:
-        """The tokenizer that a model's directory holds.
+        """Read the tokenizer in a model's directory.
 
-        It is read from `tokenizer.json`, `vocab.json` and `merges.txt`, or BERT's `vocab.txt`, and
-        from `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`, as
-        transformers 4 and 5 read them. Where they differ, it is as 5 does it; but of a
-        GPT2Tokenizer's tokenizer.json, 5 leaves the normalizer out, and it is honoured here.
+        Files are `tokenizer.json`, `vocab.json` and `merges.txt`, or BERT's `vocab.txt`, and
+        `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`. They are read
+        as transformers 5 does, except that it ignores the normalizer in a GPT2Tokenizer's
+        tokenizer.json.
         """
         path = as_path(directory, "directory")
         settings = read_settings(path)
@@ -88,12 +87,12 @@ class Tokenizer:
     def of_merges(
         cls, ids: Mapping[str, int], merges: Sequence[tuple[str, str] | str]
     ) -> Tokenizer:
-        """GPT-2's tokenizer with a vocabulary of your own.
+        """GPT-2's tokenizer with your own vocabulary.
 
         Parameters
         ----------
-        ids : symbol -> id, as in `vocab.json`; `<|endoftext|>` is special if it is there
-        merges : pairs of symbols, the first to be merged first, as in `merges.txt`
+        ids : symbol -> id, as in `vocab.json`; `<|endoftext|>`, if included, is special
+        merges : pairs of symbols in order of priority, as in `merges.txt`
         """
         if (
             not isinstance(ids, Mapping)
@@ -101,18 +100,18 @@ class Tokenizer:
             or not isinstance(merges, Sequence)
         ):
             raise InvalidTypeError(
-                "a vocabulary is a dict of ids, and merges are a list of pairs; got "
+                "ids must be a dict and merges a list of pairs; got "
                 f"{quoted(ids)} and {quoted(merges)}"
             )
         return cls(byte_pairs(dict(ids), merges))
 
     @classmethod
     def of_bytes(cls) -> Tokenizer:
-        """The tokenizer whose 256 tokens are the single bytes: no vocabulary to be learned."""
+        """A tokenizer with one token for each of the 256 bytes."""
         return cls.of_merges(BYTES, [])
 
     def for_rows(self, rows: int) -> Tokenizer:
-        """The same for an embedding of so many rows; those without a token get a name."""
+        """A copy for an embedding with this number of rows."""
         rows = as_count(rows, "rows", least=1)
         if rows == len(self):
             return self
@@ -121,10 +120,10 @@ class Tokenizer:
         return tokenizer
 
     def save(self, directory: FilePath) -> None:
-        """Write the files of which `from_directory` makes the same, and transformers too.
+        """Write files that `from_directory` and transformers can read.
 
-        They are `vocab.json` and `merges.txt` where those say all, else `tokenizer.json` and a
-        `tokenizer_config.json` for it.
+        They are `vocab.json` and `merges.txt` if those suffice, otherwise `tokenizer.json` and
+        `tokenizer_config.json`.
         """
         path, model = as_path(directory, "directory"), self.settings["model"]
         cut = self.settings["pre_tokenizer"] or {}
@@ -137,7 +136,7 @@ class Tokenizer:
             files["vocab.json"] = json.dumps(in_order, ensure_ascii=False)
             files["merges.txt"] = f"#version: 0.2\n{merges}"
         else:
-            # transformers 4 takes the space in front from this file alone.
+            # transformers 4 reads add_prefix_space only from tokenizer_config.json.
             space = {name: cut[name] for name in ("add_prefix_space",) if name in cut}
             config = {"tokenizer_class": "PreTrainedTokenizerFast"} | space
             files["tokenizer.json"] = json.dumps(self.settings)
@@ -146,17 +145,17 @@ class Tokenizer:
             write_whole(path / name, text.encode())
 
     def as_data(self) -> dict[str, Any]:
-        """What a page needs to cut texts itself, see `bpe.js`.
+        """The tokenizer's data for a page, see `bpe.js`.
 
         Raises
         ------
         InvalidValueError
-            It isn't GPT-2's byte pairs.
+            If it isn't GPT-2's byte pair encoding
         """
         if self._gpt2 is None:
             raise InvalidValueError(
-                "a page cuts texts by GPT-2's byte-pair encoding alone, and this model's tokenizer "
-                "is another one; attnlab explore takes any"
+                "a page supports only GPT-2's byte pair encoding, and this model has another "
+                "tokenizer. Use attnlab explore, which supports any"
             )
         added = [[token["id"], token["content"]] for token in self.settings["added_tokens"]]
         return {
@@ -168,35 +167,35 @@ class Tokenizer:
             "rows": len(self),
         }
 
-    def __getstate__(self) -> dict[str, object]:  # tiktoken's part can't be pickled: made anew
+    def __getstate__(self) -> dict[str, object]:  # tiktoken's encoding can't be pickled
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def __repr__(self) -> str:
         tokens = len(self.vocabulary.ids)
         rows = len(self) - tokens
-        return f"Tokenizer of {tokens} tokens" + (f", {rows} more rows have none" if rows else "")
+        return f"Tokenizer: {tokens} tokens" + (f", {rows} unused rows" if rows else "")
 
     def __len__(self) -> int:
-        """Number of ids, with those of rows that belong to no token."""
+        """Number of ids, including unused rows of the embedding."""
         return len(self.vocabulary)
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
-        """The ids of a text's tokens.
+        """Encode a text to token ids.
 
-        Added tokens that are not special are found in any text. The ids are transformers': with
-        `special` of `tokenizer(text)`, else of `tokenizer(text, split_special_tokens=True)`.
+        They equal those of transformers' `tokenizer(text)` if `special` is True, otherwise those of
+        `tokenizer(text, split_special_tokens=True)`.
 
         Parameters
         ----------
-        text : any text; "" has no tokens but those that the model's files put around every text
-        special : whether the name of a special token in the text, such as `<|endoftext|>` or
-            `<|im_start|>`, is that one token, and not the plain characters
+        text : any text
+        special : whether the name of a special token, such as `<|endoftext|>` or `<|im_start|>`,
+            is encoded as that token instead of as plain characters
 
         Raises
         ------
         InvalidValueError
-            The text holds half of a surrogate pair, a byte that has no token, or white space that
-            is too long for tiktoken.
+            If the text has half of a surrogate pair, a byte without a token, or more consecutive
+            white space than tiktoken supports
         """
         if not isinstance(text, str):
             raise InvalidTypeError(f"text must be a str; got {type(text).__name__}")
@@ -212,41 +211,38 @@ class Tokenizer:
             if ids is not None:
                 return ids
         library = self._library if special else self._library_for_plain_text
-        with errors_of(InvalidValueError, "text can't be cut into tokens"):
+        with errors_of(InvalidValueError, "text can't be encoded"):
             return list(library.encode(text).ids)
 
     def check_length(self, text: str, most: int) -> None:
-        """Raise if a text can't have as few as `most` tokens, without encoding it.
-
-        If symbols stand for bytes, no token has more characters than its symbol.
-        """
+        """Raise if a text certainly has more than `most` tokens, without encoding it."""
         most = as_count(most, "most")
         if not isinstance(text, str):
             raise InvalidTypeError(f"text must be a str; got {quoted(text)}")
         if len(text) > most and self._gpt2 is not None:
-            room = most * self.vocabulary.longest
-            if len(text) > room:
+            limit = most * self.vocabulary.longest  # no token has more characters than its symbol
+            if len(text) > limit:
                 raise InvalidValueError(
-                    f"a text of {len(text):,} characters is too long: the model has {most} "
-                    f"positions, which hold {room:,} characters at most; give a shorter text"
+                    f"the text has {len(text):,} characters, which is too long: the model's {most} "
+                    f"positions hold at most {limit:,}. Give a shorter text"
                 )
 
     def decode(self, ids: ArrayLike) -> str:
-        """The text of tokens; bytes that form no character become �.
+        """Decode token ids to text; invalid UTF-8 becomes �.
 
-        It is transformers' `decode(ids, clean_up_tokenization_spaces=False)`.
+        Equals transformers' `decode(ids, clean_up_tokenization_spaces=False)`.
         """
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
-        """The bytes of tokens; unlike `decode`, nothing is lost if they end inside a character."""
+        """Decode token ids to bytes, which may end inside a character."""
         return self.vocabulary.decode_bytes(ids)
 
     def tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
-        """The tokens of a text, or of ids, with symbol, text and bytes of each.
+        """The tokens of a text or of ids, with the symbol, text and bytes of each.
 
-        A text is encoded as it is; `encode(text, special=True)` gives ids in which `<|endoftext|>`
-        is the one token of that name.
+        Names of special tokens in a text are plain characters. To encode them as special tokens,
+        pass `encode(text, special=True)`.
         """
         if isinstance(text_or_ids, Tokens):
             text_or_ids = text_or_ids.ids
@@ -272,46 +268,46 @@ class Tokenizer:
 
 
 class NoTokenizer(Tokenizer):
-    """Of a model that came with none: it takes ids alone, and each id's symbol is its number.
+    """The tokenizer of a model that has none: ids only, with their numbers as symbols.
 
     Parameters
     ----------
-    rows : of the embedding
+    rows : rows of the embedding
     """
 
     def __init__(self, rows: int) -> None:
         self.settings = Settings()
-        self.vocabulary = Numbers({id: str(id) for id in range(rows)})
+        self.vocabulary = IdVocabulary({id: str(id) for id in range(rows)})
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
-        """No ids: there is nothing that cuts a text."""
+        """Raise InvalidTypeError."""
         raise InvalidTypeError(
-            "this model came without a tokenizer: give ids, or open it with tokenizer=..."
+            "this model has no tokenizer. Give token ids, or open the model with tokenizer=..."
         )
 
     def save(self, directory: FilePath) -> None:
-        """Write nothing; a directory that holds another model's tokenizer is refused."""
+        """Write nothing; raise if the directory has another model's tokenizer."""
         if holds_tokenizer(path := as_path(directory, "directory")):
             raise InvalidValueError(
-                f"this model came without a tokenizer, and {path} holds one: save it elsewhere"
+                f"this model has no tokenizer, but {path} holds one. Save to another directory"
             )
 
     def __repr__(self) -> str:
         return f"No tokenizer, {len(self)} ids"
 
 
-class Numbers(Vocabulary):
-    """Ids that stand for no text."""
+class IdVocabulary(Vocabulary):
+    """Ids without a text."""
 
     def _bytes_of(self, id: int) -> bytes:
         return b""
 
 
 class LibraryVocabulary(Vocabulary):
-    """A vocabulary whose tokens' texts only the tokenizers library knows.
+    """A vocabulary decoded by the tokenizers library.
 
-    Side by side they need not be what the text is made of: WordPiece puts spaces between words. A
-    token's bytes are the UTF-8 of its text alone.
+    A token's bytes are the UTF-8 of its text when decoded alone. Joined, they may differ from the
+    decoded text: WordPiece puts spaces between words.
     """
 
     def __init__(self, library: tokenizers.Tokenizer) -> None:
@@ -325,12 +321,12 @@ class LibraryVocabulary(Vocabulary):
         return self._decoded(check_ids(ids, len(self)).tolist())
 
     def _decoded(self, ids: list[int]) -> bytes:
-        with errors_of(InvalidValueError, "tokens can't be written as text"):
+        with errors_of(InvalidValueError, "tokens can't be decoded"):
             return self._library.decode(ids, skip_special_tokens=False).encode()
 
 
 def _vocabulary_of_bytes(settings: Mapping[str, Any]) -> Vocabulary:
-    """The vocabulary of settings whose symbols stand for bytes, and added tokens for themselves."""
+    """The vocabulary of a byte-level tokenizer; added tokens' symbols are their text."""
     model = settings["model"]
     symbols = dict(zip(model["vocab"].values(), model["vocab"], strict=True))
     added = {token["id"]: token["content"] for token in settings["added_tokens"]}
@@ -342,13 +338,13 @@ def _vocabulary_of_bytes(settings: Mapping[str, Any]) -> Vocabulary:
 
 
 def _library(settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    """The tokenizers library's own tokenizer."""
+    """The tokenizers library's tokenizer with these settings."""
     try:
         import tokenizers
     except ImportError:
         raise MissingExtraError(
-            "tiktoken can't cut this text into the tokens of this vocabulary, or is not installed; "
-            "tokenizers can: pip install tokenizers (attnlab's optional extra 'tokenizers')"
+            "tiktoken can't encode this text with this vocabulary, or isn't installed. Install the "
+            "tokenizers library: pip install tokenizers (attnlab's optional extra 'tokenizers')"
         ) from None
-    with errors_of(VocabularyError, "the tokenizers library can't take this tokenizer.json"):
+    with errors_of(VocabularyError, "the tokenizers library can't read this tokenizer.json"):
         return tokenizers.Tokenizer.from_str(json.dumps(settings))

@@ -1,9 +1,9 @@
-"""A model's tokenizer files, brought to one form: what `tokenizer.json` holds.
+"""Read a model's tokenizer files into the structure of `tokenizer.json`.
 
-That is "model", "added_tokens", "normalizer", "pre_tokenizer", "post_processor" and "decoder", as
-the tokenizers library writes them. Older models have `vocab.json` and `merges.txt`, or BERT's
-`vocab.txt`, instead of it or beside it. What `tokenizer_config.json`, `special_tokens_map.json` and
-`added_tokens.json` change in that is taken as transformers takes it.
+Its keys are "model", "added_tokens", "normalizer", "pre_tokenizer", "post_processor" and "decoder",
+as in the tokenizers library. Older models have `vocab.json` and `merges.txt`, or BERT's
+`vocab.txt`, instead or in addition. `tokenizer_config.json`, `special_tokens_map.json` and
+`added_tokens.json` apply as in transformers.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from attnlab.text.tokens import BYTES, END_OF_TEXT
 JsonObject = dict[str, Any]
 Special = Mapping[str, Sequence[JsonObject]]
 
-# Classes of transformers that change what the files say, and the special tokens that each has
-# without being told. A model that names no class has GPT-2's.
+# Classes of transformers that modify the files' settings, and their default special tokens. GPT-2's
+# class is the default.
 GPT2_CLASSES = ("GPT2Tokenizer", "GPT2TokenizerFast")
 GPT2_SPECIAL = dict.fromkeys(("bos_token", "eos_token", "unk_token"), END_OF_TEXT)
 BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
@@ -39,14 +39,14 @@ BERT_SPECIAL = {
     "mask_token": "[MASK]",
 }
 
-# How special tokens are named, in the order in which those that have no id get one.
+# Names of special tokens, in the order in which those without an id get one.
 SPECIAL = (
     *("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"),
     *("additional_special_tokens", "extra_special_tokens"),
 )
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
-# What a special token looks like in a vocabulary that does not tell which are special.
+# Tokens that are probably special, in a vocabulary that doesn't mark them.
 SPECIAL_LOOK = re.compile(r"<.*>|\[.*\]", re.DOTALL)
 
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
@@ -56,27 +56,26 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Tr
 MOST_IDS = 2**32 - 1
 
 SENTENCE_PIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
-HOW_TO_SAVE = (
-    "Where transformers trained the model, tokenizer.save_pretrained(DIRECTORY) writes one"
-)
+HOW_TO_SAVE = "In transformers, tokenizer.save_pretrained(DIRECTORY) writes one"
 HOW_TO_CONVERT = (
-    "transformers writes one: AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY)"
+    "In transformers, AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) "
+    "writes one"
 )
 
 
 class Settings(dict[str, Any]):
-    """What a `tokenizer.json` holds, once it is known to be usable. `checked` makes it.
+    """The content of a valid `tokenizer.json`, as returned by `checked`.
 
     Attributes
     ----------
-    merges : the byte pairs; None where symbols don't stand for bytes
+    merges : the merges, or None if the tokenizer isn't byte-level
     """
 
     merges: Merges | None = None
 
 
 def read_settings(directory: Path) -> Settings:
-    """What a directory's files say about its tokenizer."""
+    """Read a tokenizer's settings from the files in a directory."""
     try:
         with _without_garbage_collection():
             return _read_settings(directory)
@@ -87,14 +86,14 @@ def read_settings(directory: Path) -> Settings:
 
 
 def holds_tokenizer(directory: Path) -> bool:
-    """Whether a directory has any of a tokenizer's files, whether or not they can be used."""
+    """Whether a directory has any tokenizer file, valid or not."""
     files = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "vocab.txt")
     return any(_is_there(directory, name) for name in (*files, *SENTENCE_PIECE))
 
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection: 100,000 pairs are made here, and none of them is garbage."""
+    """Pause garbage collection, which slows down the creation of 100,000 pairs."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -105,25 +104,27 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def checked(settings: object) -> Settings:
-    """What a `tokenizer.json` holds, once what is read of it here is known to be usable."""
+    """Check the content of a `tokenizer.json` and fill in defaults."""
     if isinstance(settings, Settings):
         return settings
     if not isinstance(settings, Mapping):
         raise InvalidTypeError(
-            f"a tokenizer is made of what tokenizer.json holds, a dict; got {quoted(settings)}"
+            f"settings must be the content of a tokenizer.json, a dict; got {quoted(settings)}"
         )
     parts = {name: settings.get(name) for name in PARTS}
     for name, part in parts.items():
         if not (part is None or (isinstance(part, dict) and isinstance(part.get("type"), str))):
-            raise VocabularyError(f"{name} must be null or have a type; it is {quoted(part)}")
+            raise VocabularyError(f"{name} must be null or have a type; got {quoted(part)}")
     model = settings.get("model")
     if not isinstance(model, dict):
-        raise VocabularyError(f"model must be an object; it is {quoted(model)}")
+        raise VocabularyError(f"model must be an object; got {quoted(model)}")
     if model.get("dropout"):
-        raise VocabularyError(f"model.dropout {quoted(model['dropout'])} makes ids random")
+        raise VocabularyError(
+            f"model.dropout must be null, since it makes ids random; got {quoted(model['dropout'])}"
+        )
     added = settings.get("added_tokens") or []
     if not isinstance(added, list) or not all(map(_is_added_token, added)):
-        raise VocabularyError(f"added_tokens must have an id and a text each: {quoted(added)}")
+        raise VocabularyError(f"each of added_tokens must have an id and text; got {quoted(added)}")
     done = Settings(
         version="1.0",
         **parts,
@@ -150,7 +151,7 @@ def _is_added_token(token: object) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """Whether it is a str without half a surrogate pair, which is no character."""
+    """Whether a value is a str without half of a surrogate pair."""
     try:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
@@ -158,9 +159,9 @@ def _is_text(value: object) -> bool:
 
 
 def _check_vocabulary(ids: object) -> None:
-    """Refuse what is no dict of symbols and ids."""
+    """Raise unless it is a dict of symbols and distinct ids."""
     if not isinstance(ids, dict):
-        raise VocabularyError(f"a vocabulary must be an object of ids; it is {quoted(ids)}")
+        raise VocabularyError(f"a vocabulary must be an object of ids; got {quoted(ids)}")
     if {*map(type, ids)} - {str} or {*map(type, ids.values())} - {int}:
         wrong = [item for item in ids.items() if [*map(type, item)] != [str, int]]
         raise VocabularyError(
@@ -175,13 +176,13 @@ def _check_vocabulary(ids: object) -> None:
         one, other = [quoted(symbol) for symbol, id in ids.items() if id == twice][:2]
         raise VocabularyError(f"{one} and {other} have the same id, {twice}")
     if not _is_text("".join(ids)):
-        raise VocabularyError("a token holds half of a surrogate pair, which is no text")
+        raise VocabularyError("a token has half of a surrogate pair, which isn't text")
 
 
 def _pairs(merges: object) -> list[tuple[str, str]]:
-    """Merges as pairs, given as pairs or as text with a space between the two."""
+    """Convert merges, each a pair or two symbols separated by a space, to pairs."""
     if not isinstance(merges, Sequence):
-        raise VocabularyError(f"merges must be a list; it is {quoted(merges)}")
+        raise VocabularyError(f"merges must be a list; got {quoted(merges)}")
     pairs = []
     try:
         for merge in merges:
@@ -204,7 +205,7 @@ def _read_settings(directory: Path) -> Settings:
         raise _no_tokenizer(directory)
     elif kind not in (None, *GPT2_CLASSES, *BERT_CLASSES):
         raise VocabularyError(
-            f"tokenizer_class {quoted(kind)} needs a tokenizer.json here. {HOW_TO_CONVERT}"
+            f"tokenizer_class {quoted(kind)} requires a tokenizer.json. {HOW_TO_CONVERT}"
         )
     else:
         settings = older
@@ -215,19 +216,19 @@ def _read_settings(directory: Path) -> Settings:
     defaults = BERT_SPECIAL if is_bert else GPT2_SPECIAL if is_gpt2 else {}
     special = _special_tokens(directory, config, defaults)
     named = {token["content"]: token for tokens in special.values() for token in tokens}
-    told = settings["added_tokens"] + _told_apart(directory, config, named)
-    settings["added_tokens"] = _numbered(settings["model"], told, named, defaults.values())
+    listed = settings["added_tokens"] + _more_added_tokens(directory, config, named)
+    settings["added_tokens"] = _with_ids(settings["model"], listed, named, defaults.values())
     if is_bert:
         _bert_rules(settings, config, special, is_older)
     if is_gpt2:
         _gpt2_rules(settings, config, special, is_older)
     if is_older and not is_bert:
-        _check_all_made(settings)
+        _check_merges_complete(settings)
     return settings
 
 
 def _older(directory: Path, kind: str | None) -> Settings | None:
-    """What the files say that older models have: of two formats, that of the class."""
+    """Settings from older models' files; if both formats are there, that of the class."""
     pairs = [_is_there(directory, name) for name in ("vocab.json", "merges.txt")]
     if _is_there(directory, "vocab.txt") and (kind in BERT_CLASSES or not any(pairs)):
         return _word_pieces(directory / "vocab.txt")
@@ -237,10 +238,10 @@ def _older(directory: Path, kind: str | None) -> Settings | None:
 
 
 def _byte_pairs(vocab: Path, merges: Path) -> Settings:
-    """The settings of GPT-2, with a vocabulary that is told in two files."""
+    """GPT-2's settings with the vocabulary in two files."""
     ids = read_json(vocab, VocabularyError)
     lines = read_text(merges, VocabularyError).split("\n")
-    if lines[0].startswith("#version"):  # in any other line that is a merge like others
+    if lines[0].startswith("#version"):  # on other lines it would be a merge
         lines[0] = ""
     try:
         return byte_pairs(ids, [*filter(None, lines)])
@@ -248,13 +249,13 @@ def _byte_pairs(vocab: Path, merges: Path) -> Settings:
         for number, line in enumerate(lines, start=1):
             if line and line.count(" ") != 1:
                 raise VocabularyError(
-                    f"{merges}, line {number}: two symbols expected, found {quoted(line)}"
+                    f"{merges}, line {number}: expected two symbols; got {quoted(line)}"
                 ) from None
         raise VocabularyError(f"{vocab} and {merges.name}: {error}") from None
 
 
 def byte_pairs(ids: object, merges: object) -> Settings:
-    """The settings of GPT-2, with a vocabulary of one's own."""
+    """GPT-2's settings with the given vocabulary and merges."""
     added = []
     if isinstance(ids, dict) and END_OF_TEXT in ids:
         added = [{"id": ids[END_OF_TEXT], "content": END_OF_TEXT, "special": True}]
@@ -269,11 +270,11 @@ def byte_pairs(ids: object, merges: object) -> Settings:
 
 
 def _word_pieces(path: Path) -> Settings:
-    """The settings of BERT, with a vocabulary of one token in each line."""
+    """BERT's settings with a vocabulary of one token per line."""
     lines = read_text(path, VocabularyError).split("\n")
     ids = {line: id for id, line in enumerate(lines[:-1] if lines[-1] == "" else lines)}
     if not ids:
-        raise VocabularyError(f"{path} holds no token")
+        raise VocabularyError(f"{path} has no tokens")
     return checked(
         {
             "normalizer": {"type": "BertNormalizer", "clean_text": True},
@@ -291,22 +292,22 @@ def _word_pieces(path: Path) -> Settings:
 
 
 def _compare(settings: Settings, older: Settings) -> None:
-    """Refuse two vocabularies that are not the same."""
-    ours, theirs = settings["model"], older["model"]
-    if ours["type"] != theirs["type"]:
+    """Raise unless tokenizer.json and the older files have the same vocabulary."""
+    new, old = settings["model"], older["model"]
+    if new["type"] != old["type"]:
         raise VocabularyError(
-            f"tokenizer.json holds a {ours['type']}, and the older files a {theirs['type']}"
+            f"tokenizer.json holds a {new['type']} model, but the older files a {old['type']} model"
         )
     added = {token["content"]: token["id"] for token in settings["added_tokens"]}
-    all_of_ours = added | ours["vocab"]
-    for symbol in {**theirs["vocab"], **ours["vocab"]}:
-        one, other = all_of_ours.get(symbol), theirs["vocab"].get(symbol, added.get(symbol))
+    all_new = added | new["vocab"]
+    for symbol in {**old["vocab"], **new["vocab"]}:
+        one, other = all_new.get(symbol), old["vocab"].get(symbol, added.get(symbol))
         if one != other:
             raise VocabularyError(
                 f"the id of {quoted(symbol)} is {one} in tokenizer.json and {other} in the older "
-                "files (None: not there)"
+                "files (None: missing)"
             )
-    for number, pair in enumerate(zip_longest(ours.get("merges", ()), theirs.get("merges", ())), 1):
+    for number, pair in enumerate(zip_longest(new.get("merges", ()), old.get("merges", ())), 1):
         if pair[0] != pair[1]:
             raise VocabularyError(
                 f"merge {number} is {pair[0]} in tokenizer.json and {pair[1]} in merges.txt"
@@ -316,46 +317,46 @@ def _compare(settings: Settings, older: Settings) -> None:
 def _special_tokens(
     directory: Path, config: JsonObject, defaults: Mapping[str, str]
 ) -> dict[str, list[JsonObject]]:
-    """The tokens that the files call special, by what they call them."""
-    told = dict(config)
+    """The special tokens by name, such as eos_token."""
+    entries = dict(config)
     if "added_tokens_decoder" not in config:
-        told |= _read(directory, "special_tokens_map.json")
+        entries |= _read(directory, "special_tokens_map.json")
     found = {}
     for name in SPECIAL:
-        given = told.get(name, defaults.get(name))
-        if isinstance(given, dict) and "content" not in given:  # tokens by names of their own
-            given = list(given.values())
-        tokens = given if isinstance(given, list) else [given]
+        value = entries.get(name, defaults.get(name))
+        if isinstance(value, dict) and "content" not in value:  # several tokens by name
+            value = list(value.values())
+        tokens = value if isinstance(value, list) else [value]
         found[name] = [_token(token, name) for token in tokens if token is not None]
     return found
 
 
-def _token(given: object, name: str) -> JsonObject:
+def _token(value: object, name: str) -> JsonObject:
     """A special token as an added token, without its id."""
-    token = {"content": given} if isinstance(given, str) else given
+    token = {"content": value} if isinstance(value, str) else value
     if not isinstance(token, dict) or not _is_text(token.get("content")):
-        raise VocabularyError(f"{name} must be a text, or have a content; it is {quoted(given)}")
+        raise VocabularyError(f"{name} must be a text or have a content; got {quoted(value)}")
     flags = {flag: token[flag] for flag in FLAGS if flag in token}
     return {"content": token["content"], **flags, "special": True}
 
 
-def _numbered(
+def _with_ids(
     model: JsonObject,
-    told: Sequence[JsonObject],
+    listed: Sequence[JsonObject],
     named: Mapping[str, JsonObject],
     defaults: Collection[str],
 ) -> list[JsonObject]:
     """All added tokens, each with its id.
 
-    transformers numbers what is not in the vocabulary from its end on, one after the other; files
-    that tell other ids are refused. Special tokens that a class has without being told are left out
-    where the vocabulary has none of that name.
+    As in transformers, tokens that aren't in the vocabulary get the next ids after it; files with
+    other ids are rejected. A class's default special tokens are left out if the vocabulary doesn't
+    have them.
 
     Parameters
     ----------
-    told : added tokens, with the ids that files tell
+    listed : added tokens in the files, with their ids
     named : special tokens by content
-    defaults : those that the class has without being told
+    defaults : the class's default special tokens
     """
     ids = dict(_ids(model))
     next_id = len(ids)
@@ -367,29 +368,29 @@ def _numbered(
         next_id = max(next_id, id + 1)
         if token.get("id", id) != id:
             raise VocabularyError(
-                f"the added token {quoted(token['content'])} has id {token['id']}, and "
-                f"transformers gives it {id}: added tokens are numbered after the vocabulary"
+                f"the added token {quoted(token['content'])} has id {token['id']}, but must have "
+                f"{id}, the next id after the vocabulary"
             )
         added[token["content"]] = dict.fromkeys(FLAGS, False) | token | {"id": id}
 
-    for token in told:
+    for token in listed:
         add(token)
     for content, token in named.items():
         if content in ids:
             add(added.get(content, token) | {"special": True})
-    nameless = [token for content, token in named.items() if content not in ids]
-    if any(token["content"] not in defaults for token in nameless):
-        for token in nameless:
+    new = [token for content, token in named.items() if content not in ids]
+    if any(token["content"] not in defaults for token in new):
+        for token in new:
             add(token)
     return list(added.values())
 
 
-def _told_apart(
+def _more_added_tokens(
     directory: Path, config: JsonObject, named: Mapping[str, JsonObject]
 ) -> list[JsonObject]:
-    """Added tokens that are told outside of tokenizer.json, by id."""
-    told = config.get("added_tokens_decoder")
-    if told is None:
+    """Added tokens in files other than tokenizer.json, in the order of their ids."""
+    decoder = config.get("added_tokens_decoder")
+    if decoder is None:
         tokens = [
             {
                 "content": content,
@@ -401,17 +402,19 @@ def _told_apart(
         ]
     else:
         try:
-            tokens = [{**token, "id": int(id)} for id, token in told.items()]
+            tokens = [{**token, "id": int(id)} for id, token in decoder.items()]
         except (AttributeError, TypeError, ValueError):
-            raise VocabularyError(f"added_tokens_decoder can't be read: {quoted(told)}") from None
+            raise VocabularyError(
+                f"added_tokens_decoder can't be read: {quoted(decoder)}"
+            ) from None
     for token in tokens:
         if not _is_added_token(token):
-            raise VocabularyError(f"an added token must have an id and a text: {quoted(token)}")
+            raise VocabularyError(f"an added token must have an id and text; got {quoted(token)}")
     return sorted(tokens, key=lambda token: token["id"])
 
 
 def _ids(model: JsonObject) -> dict[str, int]:
-    """The ids of a model's tokens, of which a Unigram model has a list."""
+    """Symbols and ids of a model's vocabulary; a Unigram model's is a list."""
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, list):
         pieces = [entry[0] for entry in vocabulary if isinstance(entry, list) and entry]
@@ -420,7 +423,7 @@ def _ids(model: JsonObject) -> dict[str, int]:
 
 
 def _gpt2_rules(settings: Settings, config: JsonObject, special: Special, is_older: bool) -> None:
-    """What GPT2Tokenizer is told by tokenizer_config.json alone."""
+    """Apply settings that GPT2Tokenizer reads only from tokenizer_config.json."""
     cut = settings["pre_tokenizer"]
     if cut is not None and cut["type"] == "ByteLevel":
         space = _flag(config, "add_prefix_space", False)
@@ -432,7 +435,7 @@ def _gpt2_rules(settings: Settings, config: JsonObject, special: Special, is_old
 
 
 def _bert_rules(settings: Settings, config: JsonObject, special: Special, is_older: bool) -> None:
-    """What BertTokenizer is told by tokenizer_config.json alone."""
+    """Apply settings that BertTokenizer reads only from tokenizer_config.json."""
     normalizer = settings["normalizer"]
     if normalizer is not None and normalizer["type"] == "BertNormalizer":
         settings["normalizer"] = normalizer | {
@@ -449,18 +452,18 @@ def _bert_rules(settings: Settings, config: JsonObject, special: Special, is_old
 def _flag(config: JsonObject, name: str, default: bool | None) -> bool | None:
     value = config.get(name)
     if value is not None and not isinstance(value, bool):
-        raise VocabularyError(f"{name} must be true or false; it is {quoted(value)}")
+        raise VocabularyError(f"{name} must be true or false; got {quoted(value)}")
     return default if value is None else value
 
 
 def _template(
     settings: Settings, front: Sequence[JsonObject], end: Sequence[JsonObject]
 ) -> JsonObject | None:
-    """The post_processor that puts tokens around every text."""
+    """The post_processor that adds tokens before and after every text, or None."""
     around = [token["content"] for token in (*front, *end)]
     ids = {token["content"]: token["id"] for token in settings["added_tokens"]}
-    if nameless := [content for content in around if content not in ids]:
-        raise VocabularyError(f"{quoted(nameless[0])} is to stand by every text, and has no id")
+    if missing := [content for content in around if content not in ids]:
+        raise VocabularyError(f"{quoted(missing[0])} is added to every text, but has no id")
     if not around:
         return None
     pieces = [{"SpecialToken": {"id": content, "type_id": 0}} for content in around]
@@ -476,8 +479,8 @@ def _template(
     }
 
 
-def _check_all_made(settings: Settings) -> None:
-    """Refuse a list of merges that seems to have been cut off."""
+def _check_merges_complete(settings: Settings) -> None:
+    """Raise if the list of merges seems truncated."""
     ids, merges = settings["model"]["vocab"], settings.merges
     assert merges is not None
     named = ids.keys() & (BYTES.keys() | {token["content"] for token in settings["added_tokens"]})
@@ -491,8 +494,8 @@ def _check_all_made(settings: Settings) -> None:
     }
     if other:
         raise VocabularyError(
-            f"{len(other)} tokens are neither a byte, nor made by a merge, nor special; the first "
-            f"is {quoted(min(other))}: merges.txt may have been cut off"
+            f"{len(other)} tokens are neither bytes nor merged nor special, such as "
+            f"{quoted(min(other))}; merges.txt may be truncated"
         )
 
 
@@ -502,7 +505,9 @@ def _no_tokenizer(directory: Path) -> MissingFileError:
         "merges.txt, nor vocab.txt"
     )
     if pieces := [name for name in SENTENCE_PIECE if _is_there(directory, name)]:
-        message += f". {pieces[0]} is SentencePiece's: it takes a tokenizer.json. {HOW_TO_CONVERT}"
+        message += (
+            f". SentencePiece's {pieces[0]} isn't supported; a tokenizer.json is. {HOW_TO_CONVERT}"
+        )
     else:
         message += f". {HOW_TO_SAVE}"
     return MissingFileError(message)
@@ -513,5 +518,5 @@ def _is_there(directory: Path, name: str) -> bool:
 
 
 def _read(directory: Path, name: str) -> JsonObject:
-    """What a JSON file holds; nothing, if it is not there."""
+    """Read a JSON file; an empty dict if it doesn't exist."""
     return read_json(directory / name, VocabularyError) if _is_there(directory, name) else {}

@@ -1,6 +1,6 @@
-"""Token ids, and what each stands for: symbol, text and bytes.
+"""Tokens and vocabularies: the symbol, text and bytes of each token id.
 
-Data alone. What cuts a text into tokens is in `attnlab.text.tokenizer`.
+Texts are encoded in `attnlab.text.tokenizer`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from attnlab.support.tables import ELLIPSIS, Table, elide, printable
 
 END_OF_TEXT = "<|endoftext|>"
 
-# How many tokens an error names.
+# Tokens that an error message lists at most.
 MOST_NAMED = 24
 
 
@@ -43,7 +43,7 @@ def byte_symbols() -> list[str]:
 
 
 BYTES = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
-CHARMAP = codecs.charmap_build("".join(BYTES))  # the symbols as an encoding of bytes
+CHARMAP = codecs.charmap_build("".join(BYTES))
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,9 @@ class Token:
     Attributes
     ----------
     id : its row in the embedding
-    symbol : as `vocab.json` writes it, `Ġvery`; `<row 50258>` for a row of the embedding that
-        belongs to no token
-    text : as people read it, ` very`; bytes that are only part of a character show as �
-    bytes : what it stands for, `b" very"`
+    symbol : as in `vocab.json`, such as `Ġvery`; `<row 50258>` for an unused row of the embedding
+    text : such as ` very`; bytes that are only part of a character become �
+    bytes : such as `b" very"`
     """
 
     id: int
@@ -71,7 +70,7 @@ class Token:
 
     @property
     def readable(self) -> str:
-        """As people read it, with Ġ for a space; its symbol if it is no text or not all of one."""
+        """The text with Ġ for a space; the symbol if its bytes aren't a whole text."""
         if not self.text or "�" in self.text:
             return self.symbol
         symbols = byte_symbols()
@@ -85,7 +84,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
     ----------
     ids : int64 (T,), read-only
     symbols, texts, bytes : T of each, see `Token`
-    part_of : for each token the characters that it shares with its neighbours, such as "’", else ""
+    part_of : for each token, the characters whose bytes it shares with its neighbours, such as "’"
     """
 
     def __init__(self, tokens: Iterable[Token]) -> None:
@@ -119,7 +118,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
 
     @Part
     def _owners(self) -> list[int]:
-        """The place of each byte's token."""
+        """For each byte, the index of its token."""
         return [i for i, token in enumerate(self._tokens) for _ in token.bytes]
 
     @Part
@@ -127,7 +126,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
         owners = self._owners
         shared: list[str] = [""] * len(self)
         start = 0
-        # A byte that is in no character decodes to a surrogate, which encodes to that byte again.
+        # surrogateescape: invalid bytes survive the round trip.
         for character in b"".join(self.bytes).decode("utf-8", errors="surrogateescape"):
             end = start + len(character.encode("utf-8", errors="surrogateescape"))
             parts = sorted(set(owners[start:end]))
@@ -138,25 +137,26 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
         return tuple(shared)
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
-        """The place of a token, as of any sequence; `find` takes a text."""
+        """The index of a Token; to search by text, use `find`."""
         start = as_count(start, "start", least=-sys.maxsize)
         stop = len(self) if stop is None else as_count(stop, "stop", least=-sys.maxsize)
         try:
             return super().index(value, start, stop)
         except ValueError:
             raise InvalidValueError(
-                f"{quoted(value)} is no Token among these; tokens.find(text) finds one by its text"
+                f"{quoted(value)} isn't one of these tokens; tokens.find(text) finds one by its "
+                "text"
             ) from None
 
     def find(self, text: str) -> int:
-        """The place of the one token that has this text or symbol.
+        """The index of the token with this text or symbol.
 
-        A space in front may be left out: "dog" finds " dog" and "dog", " dog" the first alone.
+        A leading space may be left out: "dog" finds " dog" and "dog", " dog" only " dog".
 
         Raises
         ------
         InvalidValueError
-            No token has this text, or several have.
+            If no token or several tokens match
         """
         check_kind(text, str, "a token's text")
         found = [
@@ -168,38 +168,38 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
             return found[0]
         if found:
             raise InvalidValueError(
-                f"{quoted(text)} is {len(found)} of the tokens, {self._called(found)}: give the "
-                "number of one"
+                f"{quoted(text)} matches {len(found)} tokens: {self._listed(found)}. Give one by "
+                "its index"
             )
-        if parts := self._holding(text.encode(errors="surrogatepass")):
+        if parts := self._containing(text.encode(errors="surrogatepass")):
             raise InvalidValueError(
-                f"{quoted(text)} is no token here, and is held by {self._called(parts)}: give one "
-                "of these, by its number or its text"
+                f"{quoted(text)} isn't one token; it is in {self._listed(parts)}. Give one of "
+                "them, by its index or text"
             )
         raise InvalidValueError(
-            f"{quoted(text)} is not among the tokens, {self._called(range(len(self)))}"
+            f"{quoted(text)} isn't one of the tokens: {self._listed(range(len(self)))}"
         )
 
-    def _holding(self, searched: bytes) -> list[int]:
-        """The tokens in which bytes are that stand in the text, those of every place."""
-        whole, held, start = b"".join(self.bytes), set[int](), -1
+    def _containing(self, searched: bytes) -> list[int]:
+        """The indices of tokens that overlap any occurrence of some bytes in the text."""
+        whole, indices, start = b"".join(self.bytes), set[int](), -1
         while searched and (start := whole.find(searched, start + 1)) >= 0:
-            held.update(self._owners[start : start + len(searched)])
-        return sorted(held)
+            indices.update(self._owners[start : start + len(searched)])
+        return sorted(indices)
 
-    def _called(self, places: Sequence[int]) -> str:
-        """Tokens in words: place and symbol of each, of many the first ones and the last."""
-        picked = elide(len(places), MOST_NAMED)
+    def _listed(self, indices: Sequence[int]) -> str:
+        """The index and symbol of each token, for a message; long lists are elided."""
+        picked = elide(len(indices), MOST_NAMED)
         names = (
-            ELLIPSIS if i is None else f"{places[i]} ({self.symbols[places[i]]})" for i in picked
+            ELLIPSIS if i is None else f"{indices[i]} ({self.symbols[indices[i]]})" for i in picked
         )
         return ", ".join(names)
 
-    def __reduce__(self) -> tuple[Any, ...]:  # a copied or unpickled array could be written to
+    def __reduce__(self) -> tuple[Any, ...]:  # copied or unpickled arrays would be writable
         return Tokens, (self._tokens,)
 
     def lines(self) -> list[tuple[str, ...]]:
-        """Each token in words, below a header."""
+        """Cells of a table: a header, then one line per token."""
         lines: list[tuple[str, ...]] = [("", "id", "symbol", "text", "bytes", "")]
         for i, token in enumerate(self):
             shared = printable(self.part_of[i])
@@ -218,26 +218,27 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
 
 
 def checked_tokens(tokens: Iterable[Token]) -> tuple[Token, ...]:
-    """Tokens in order, once they are known to be some."""
-    with contextlib.suppress(Exception):  # an object may do what it likes when it is gone through
-        kept = tuple(tokens)
-        if all(isinstance(token, Token) for token in kept):
-            return kept
+    """Convert to a tuple of Token."""
+    with contextlib.suppress(Exception):  # __iter__ may raise anything
+        checked = tuple(tokens)
+        if all(isinstance(token, Token) for token in checked):
+            return checked
     raise InvalidTypeError(
-        "Tokens are made of a list of Token, and by a model's tokenizer.tokens(text); got "
-        f"{quoted(tokens)}"
+        f"tokens must be a list of Token; got {quoted(tokens)}. To encode a text, use "
+        "model.tokenizer.tokens(text)"
     )
 
 
 def as_tokens(
     texts: Sequence[str] | Tokens | None, count: int, name: str, of: str
 ) -> Tokens | None:
-    """Texts that name the rows of a matrix as tokens, their ids the rows' numbers.
+    """Convert labels of a matrix's rows to tokens, with the rows' indices as ids.
 
     Parameters
     ----------
-    texts : one for each row, or Tokens as they are; None where the rows have no names
-    count, name, of : how many rows, and what an error calls the texts and the rows
+    texts : one per row, or Tokens, or None
+    count : the number of rows
+    name, of : the texts and the rows, for error messages
     """
     if texts is None:
         return None
@@ -245,32 +246,30 @@ def as_tokens(
     if isinstance(texts, Tokens):
         tokens = texts
     elif not isinstance(texts, str):
-        # An object may do what it likes when it is gone through.
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # __iter__ may raise anything
             tokens = Tokens(
                 Token(i, text, text, text.encode(errors="surrogatepass"))
                 for i, text in enumerate(texts)
             )
     if tokens is None:
         raise InvalidTypeError(
-            f"{name} must be a list of texts, one for each of the {count} {of}, such as "
+            f"{name} must be a list of {count} texts, one per {of}, such as "
             f"['猫', '吃', '鱼']; got {quoted(texts)}"
         )
     if len(tokens) != count:
-        raise InvalidValueError(f"{len(tokens)} {name} given for {count} {of}")
+        raise InvalidValueError(f"{name} must be {count} texts, one per {of}; got {len(tokens)}")
     return tokens
 
 
 class Vocabulary:
-    """What each id stands for, in symbols of bytes as GPT-2 writes them.
+    """The symbol of each token id, and from it the text and bytes.
 
     Parameters
     ----------
     symbols : id -> symbol
     as_they_are : ids whose symbol is their text; in the others each character stands for a byte
-    size : how many rows the embedding has; None for no more than the ids need. A row without a
-        symbol belongs to no token: it is named `<row 50258>`, which no token can be called, as a
-        space is written Ġ, and its bytes are empty.
+    size : rows of the embedding; by default as many as the ids need. Rows without a symbol are
+        named like `<row 50258>`, which can't be a symbol since it has a space, and have no bytes.
     """
 
     def __init__(
@@ -284,26 +283,27 @@ class Vocabulary:
         self._size = max(symbols, default=-1) + 1 if size is None else size
 
     def __len__(self) -> int:
-        """How many ids there are, with those of rows that belong to no token."""
+        """Number of ids, including unused rows of the embedding."""
         return self._size
 
     @Part
     def ids(self) -> Ids:
-        """The ids that belong to a token, int64."""
+        """The ids of tokens, int64, without unused rows of the embedding."""
         return read_only(np.array(sorted(self._symbols), dtype=np.int64))
 
     @Part
     def longest(self) -> int:
-        """How many characters the longest symbol has."""
+        """The length of the longest symbol."""
         return max(map(len, self._symbols.values()), default=0)
 
     def for_rows(self, rows: int) -> Vocabulary:
-        """The same for an embedding of so many rows."""
+        """A copy for an embedding with this number of rows."""
         rows = as_count(rows, "rows", least=1)
         if len(self) > rows:
+            last = self.token(len(self) - 1)
             raise VocabularyError(
-                f"the tokenizer has ids up to {len(self) - 1}, {self.token(len(self) - 1).symbol}, "
-                f"and the embedding {rows} rows, of ids 0 to {rows - 1}. In transformers, "
+                f"the tokenizer has ids up to {last.id} ({last.symbol}), but the embedding has "
+                f"{rows} rows, for ids 0 to {rows - 1}. In transformers, "
                 f"model.resize_token_embeddings({len(self)}) gives every token a row"
             )
         vocabulary = copy(self)
@@ -311,11 +311,11 @@ class Vocabulary:
         return vocabulary
 
     def tokens(self, ids: ArrayLike) -> Tokens:
-        """The tokens of ids, with symbol, text and bytes of each."""
+        """The tokens with these ids."""
         return Tokens([self.token(id) for id in check_ids(ids, len(self)).tolist()])
 
     def token(self, id: int) -> Token:
-        """The token of an id."""
+        """The token with this id."""
         id = as_count(id, "a token's id", most=len(self) - 1)
         symbol = self._symbols.get(id)
         if symbol is None:
@@ -324,19 +324,19 @@ class Vocabulary:
         return Token(id, symbol, raw.decode("utf-8", errors="replace"), raw)
 
     def named(self, token: int | str | Token) -> Token:
-        """The one token that is meant by its id, its text, its symbol, or a Token.
+        """The token given by its id, text or symbol, or as a Token.
 
         Raises
         ------
         InvalidValueError
-            The text is not exactly one token.
+            If the text isn't exactly one token
         """
         name = as_number(token.id if isinstance(token, Token) else token)
         if is_integer(name):
             return self.tokens([name])[0]
         if not isinstance(name, str):
             raise InvalidTypeError(
-                f"a token is named by its id or its text, such as ' dog'; got {quoted(name)}"
+                f"a token must be given by its id or text, such as ' dog'; got {quoted(name)}"
             )
         raw = name.encode(errors="surrogatepass")
         for id in self.ids.tolist():
@@ -346,12 +346,12 @@ class Vocabulary:
             if symbol == name:
                 return self.token(id)
         raise InvalidValueError(
-            f"{quoted(name)} is not one token of the vocabulary: give the id of one, or its text "
-            "as trace.tokens and next_tokens show it, with the space in front"
+            f"{quoted(name)} isn't one token of the vocabulary. Give an id, or a text as in "
+            "trace.tokens or next_tokens, with its leading space"
         )
 
     def bytes_of(self, id: int) -> bytes:
-        """The bytes of an id."""
+        """The bytes of a token."""
         return self._bytes_of(as_count(id, "a token's id", most=len(self) - 1))
 
     def _bytes_of(self, id: int) -> bytes:
@@ -359,12 +359,12 @@ class Vocabulary:
         return symbol.encode() if id in self.as_they_are else spelled(symbol)
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
-        """The bytes of tokens; unlike their text, nothing is lost where they end in a character."""
+        """The concatenated bytes of tokens, which may end inside a character."""
         return b"".join(map(self._bytes_of, check_ids(ids, len(self)).tolist()))
 
 
 def spelled(symbol: str) -> bytes:
-    """The bytes that a symbol's characters stand for; its UTF-8 where one stands for none."""
+    """The bytes that a symbol's characters stand for; its UTF-8 if one stands for no byte."""
     try:
         return codecs.charmap_encode(symbol, "strict", CHARMAP)[0]
     except UnicodeEncodeError:
@@ -372,16 +372,11 @@ def spelled(symbol: str) -> bytes:
 
 
 def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
-    """Token ids as an array, once they are known to be usable.
-
-    Returns
-    -------
-    int64 (T,)
-    """
+    """Convert valid token ids to an int64 array of shape (T,)."""
     array = as_ids(ids)
     if array.ndim != 1:
         given = f"shape {array.shape}" if array.ndim else quoted(ids, 40)
-        raise InvalidValueError(f"token ids must be one row of integers; got {given}")
+        raise InvalidValueError(f"token ids must be a 1-D array of integers; got {given}")
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
     if array.dtype.kind not in "iu":
@@ -390,23 +385,23 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
     if outside.size:
         first = outside[0]
         raise InvalidValueError(
-            f"token id {array[first]} at position {first} is not in the vocabulary; "
+            f"token id {array[first]} at position {first} isn't in the vocabulary; "
             f"ids are 0 to {vocab_size - 1}"
         )
     return array.astype(np.int64)
 
 
 def as_ids(ids: ArrayLike) -> AnyArray:
-    """What is said to be token ids, as an array of whatever it holds."""
+    """Convert token ids to an array of any shape and dtype."""
     try:
         return np.asarray(ids)
     except ValueError:
         raise InvalidValueError(
-            "token ids must be one row of integers, or rows of equal length; got rows that are "
-            f"not: {quoted(ids)}"
+            "token ids must be a list of integers, or lists of equal length; got lists of "
+            f"different lengths: {quoted(ids)}"
         ) from None
-    except Exception as error:  # an object may make its array as it likes
+    except Exception as error:  # __array__ may raise anything
         raise InvalidTypeError(
-            f"token ids must be one row of integers; got {quoted(ids, 40)}, of which no array "
-            f"can be made: {quoted(error)}"
+            f"token ids must be a 1-D array of integers; got {quoted(ids, 40)}, which can't be "
+            f"converted: {quoted(error)}"
         ) from None

@@ -44,7 +44,7 @@ STATE = "training.safetensors"
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
-# NumPy's own seeds have 128 bits.
+# Seeds have at most 128 bits, like those that NumPy generates.
 LARGEST_SEED = 2**128
 
 SMALLER = "use a smaller config, batch_size or sequence_length, or fewer steps"
@@ -53,7 +53,7 @@ SMALLER = "use a smaller config, batch_size or sequence_length, or fewer steps"
 LAYER_BYTES = 4_000
 LOSS_BYTES = 32
 
-# Locked while a run is using the directory.
+# The file that is locked while a run is using the directory.
 LOCK = "training.lock"
 
 
@@ -140,7 +140,7 @@ class Training:
     def model(self) -> GPT2:
         """The current model, with a copy of the parameters; needs a tokenizer."""
         if self.tokenizer is None:
-            raise InvalidValueError("a model needs a tokenizer; use train(..., tokenizer=...)")
+            raise InvalidValueError("a model needs a tokenizer. Use train(..., tokenizer=...)")
         return GPT2(self.parameters.copy(), self.tokenizer)
 
     def __repr__(self) -> str:
@@ -186,7 +186,7 @@ class Training:
         if not finite:
             before = f" (it was {self.losses[-1]:.4g})" if self.losses else ""
             raise DivergedError(
-                f"the loss is not finite at step {number}{before}; try a learning_rate below "
+                f"the loss isn't finite at step {number}{before}. Try a learning_rate below "
                 f"{settings.learning_rate:g} or a longer warmup"
             )
         self.losses.append(loss)
@@ -194,7 +194,7 @@ class Training:
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the state that `resume` reads, atomically."""
-        place = as_path(directory, "directory")
+        path = as_path(directory, "directory")
         tensors = {
             "parameters": self.parameters.vector,
             "m": self._optimizer.m,
@@ -202,18 +202,18 @@ class Training:
             "losses": np.array(self.losses, np.float64),
             "seconds": np.array([self.seconds]),
         }
-        write_state(place / STATE, self._identity, tensors)
+        write_state(path / STATE, self._identity, tensors)
         if self.tokenizer is not None:
-            self.model.save(place)
+            self.model.save(path)
 
     def resume(self, directory: str | os.PathLike[str]) -> None:
         """Resume from the state in a directory, if there is one."""
-        place = as_path(directory, "directory")
-        file = place / STATE
+        path = as_path(directory, "directory")
+        file = path / STATE
         if not os.path.exists(file):
-            if any(os.path.exists(place / name) for name in (WEIGHTS, INDEX)):
+            if any(os.path.exists(path / name) for name in (WEIGHTS, INDEX)):
                 raise ResumeError(
-                    f"{place} holds a model but no {STATE}, so training would overwrite it; choose "
+                    f"{path} holds a model but no {STATE}, so training would overwrite it; choose "
                     "another directory"
                 )
             return
@@ -303,7 +303,7 @@ def train(
     progress = as_flag(progress, "progress")
     if tokenizer is None and config.vocab_size == len(Tokenizer.of_bytes()):
         tokenizer = Tokenizer.of_bytes()
-    place = None if directory is None else as_path(directory, "directory")
+    path = None if directory is None else as_path(directory, "directory")
     settings = Settings(
         steps=steps,
         batch_size=batch_size,
@@ -320,10 +320,10 @@ def train(
     ids = _corpus_ids(corpus, tokenizer, config, settings.sequence_length)
     try:
         training = Training(config, ids, settings, tokenizer)
-        if place is not None:
-            make_directory(place)
-        with contextlib.nullcontext() if place is None else locked(place / LOCK):
-            _run(training, place, save_every, watch, progress)
+        if path is not None:
+            make_directory(path)
+        with contextlib.nullcontext() if path is None else locked(path / LOCK):
+            _run(training, path, save_every, watch, progress)
     except MemoryError as error:
         raise InvalidValueError(f"not enough free memory; {SMALLER}") from error
     return training
@@ -367,15 +367,15 @@ def _memory() -> int:
 
 def _run(
     training: Training,
-    place: Path | None,
+    path: Path | None,
     save_every: int,
     watch: Callable[[Training], object] | None,
     progress: bool,
 ) -> None:
     """Run the steps that remain, with the directory locked."""
-    if place is not None:
-        training.resume(place)
-        training.save(place)
+    if path is not None:
+        training.resume(path)
+        training.save(path)
     saved, settings = training.step, training.settings
     tokens = settings.batch_size * settings.sequence_length
     count = {"total": settings.steps, "initial": saved, "unit": "step"}
@@ -384,14 +384,13 @@ def _run(
             try:
                 training.advance()
             except DivergedError as error:
-                where = (
-                    f", in another directory; {place} keeps the state after step {saved}"
-                    if place is not None
-                    else ""
-                )
-                raise DivergedError(f"{error}{where}") from None
-            if place is not None and training.step in (saved + save_every, settings.steps):
-                training.save(place)
+                if path is None:
+                    raise
+                raise DivergedError(
+                    f"{error}, in another directory: {path} keeps the state after step {saved}"
+                ) from None
+            if path is not None and training.step in (saved + save_every, settings.steps):
+                training.save(path)
                 saved = training.step
             speed = tokens * training.step / training.seconds
             bar.set_postfix_str(f"loss {training.losses[-1]:.3f}, {speed:,.0f} tokens/s", False)
@@ -430,7 +429,7 @@ def evaluate(
 def _identity(
     config: GPT2Config, corpus: Ids, settings: Settings, tokenizer: Tokenizer | None
 ) -> dict[str, str]:
-    """All that must agree for a run to be resumed."""
+    """Everything that must be the same for a run to be resumed."""
 
     def digest(content: bytes) -> str:
         return f"sha256 {sha256([content])[:16]}"

@@ -108,7 +108,7 @@ def explained(one: StepNumber, places: Sequence[Place]) -> Explanation:
     """The explanation of one number of a step."""
     lines = lines_of(one)
     if made_of := [path for path, need in one.needs.values() if need is not None]:
-        lines.append(Line(Message("made of"), [", ".join(made_of)]))
+        lines.append(Line(Message("computed from"), [", ".join(made_of)]))
     is_edited = one.name in one.result.steps and one.result.is_edited(one.name)
     numbers = {
         "step": one.path,

@@ -180,9 +180,7 @@ EXPLANATIONS: dict[Callable[..., Any], Explained | dict[Any, Explained]] = {
     equations.masked_scores: explained("scores[row, column] if mask[row, column] else -inf"),
     equations.weights: Explained(
         (
-            *softmax(
-                "masked_scores", "the row's sum of exp, over the {n} keys that may be seen{which}"
-            ),
+            *softmax("masked_scores", "the row's sum of exp, over the {n} unmasked keys{which}"),
             Formula("", "softmax * dropout_mask[row, column]", "weights, after dropout"),
         ),
         way=("raw_scores", "scale", "scores", "mask", "masked_scores", "dropout_mask"),

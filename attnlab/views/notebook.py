@@ -177,8 +177,8 @@ def trace_view(trace: Result) -> str:
         body.append(
             _faint(
                 say(
-                    "The heads of a long text are many: trace.next_tokens(), trace.plot() and "
-                    "trace.head(layer, head) look at some of it."
+                    "The heads aren't shown for a long text. Use trace.next_tokens(), "
+                    "trace.plot() or trace.head(layer, head)."
                 )
             )
         )
@@ -467,7 +467,7 @@ def _described(token: Token) -> str:
 def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
     """The weights as heatmaps, and the other steps of a single head folded up."""
     if not attention.is_there("weights") and not attention._computes_for_repr("weights"):
-        yield _faint(say("The weights are many and not computed yet."))
+        yield _faint(say("The weights haven't been computed yet, since the text is long."))
         return
     fork = attention.fork()
     dimensions = fork.weights.ndim

@@ -13,7 +13,7 @@ import textwrap
 import unicodedata
 import warnings
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -486,12 +486,61 @@ def plot_profile(
     ax.set_yticks(range(len(names)), names, parse_math=False, family=words.fonts)
     ax.invert_yaxis()
     ax.set_xlim(-0.08, 1.5)
-    ends = say("least of all heads"), say("most")
+    ends = say("smallest of all heads"), say("most")
     ax.set_xticks([0, 1], ends, family=words.fonts)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     alt = say("Profile{of}: {told}", of=of(title), told="; ".join(told))
     return finished(ax, given, words, title, [], alt)
+
+
+# How far edges with these labels are bent, so that they don't cover each other.
+BENDS = {"Q": -0.3, "K": -0.1, "V": 0.3}
+
+
+def plot_graph(
+    nodes: Mapping[str, tuple[float, float]],
+    edges: Sequence[tuple[str, str, str, float]],
+    title: str,
+    given: Axes | None,
+) -> Picture:
+    """Nodes, with edges between them whose width and colour are their sizes and signs.
+
+    Parameters
+    ----------
+    nodes : (x, y) by name
+    edges : from, to, label, number
+    """
+    xs, ys = np.array([*nodes.values()]).T
+    ax = axes_for(given, 2 + 1.3 * len({*xs}), 1.6 + 0.7 * len({*ys}))
+    words = Words([], title)
+    most = max((abs(number) for *_, number in edges), default=1) or 1
+    for start, end, beside, number in reversed(edges):  # the strongest on top
+        colour = LIGHT.positive if number > 0 else LIGHT.negative
+        arrow = {
+            "arrowstyle": "-",
+            "connectionstyle": f"arc3,rad={BENDS.get(beside, 0.1)}",
+            "linewidth": 0.5 + 4.5 * abs(number) / most,
+            "color": colour,
+            "alpha": 0.75,
+            "shrinkA": 14,
+            "shrinkB": 14,
+        }
+        ax.annotate("", nodes[end], nodes[start], arrowprops=arrow)
+        (x, y), (from_x, from_y) = nodes[end], nodes[start]
+        near = (x + 0.3 * (from_x - x), y + 0.3 * (from_y - y) + BENDS.get(beside, 0) / 2)
+        ax.annotate(beside, near, ha="center", va="center", fontsize="x-small", color=colour)
+    for name, place in nodes.items():
+        box = {"boxstyle": "round", "facecolor": LIGHT.zero, "edgecolor": LIGHT.masked}
+        ax.annotate(say(name), place, ha="center", va="center", bbox=box, family=words.fonts)
+    ax.set_xlim(min(xs) - 0.6, max(xs) + 0.6)
+    ax.set_ylim(max(ys) + 0.6, min(ys) - 0.6)
+    ax.set_axis_off()
+    told = "; ".join(
+        f"{say(start)} → {say(end)} {beside} {number:+.3f}".replace("  ", " ")
+        for start, end, beside, number in edges
+    )
+    return finished(ax, given, words, title, [], say("Graph{of}: {told}", of=of(title), told=told))
 
 
 def axes_for(given: Axes | None, width: float, height: float) -> Axes:
@@ -596,7 +645,7 @@ class Words:
         self.fonts, self._missing = fonts_for(frozenset("".join(texts)) - {"\n"})
         notes = [_font_note.get()] if _font_note.get() else []
         if self._missing:
-            notes.append(say("symbols stand for characters that no font here has"))
+            notes.append(say("characters missing from the fonts are shown as symbols"))
             if any(map(is_chinese, self._missing)):
                 notes.append(CHINESE_FONT)
         self.note = ";\n".join(notes)

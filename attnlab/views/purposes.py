@@ -18,7 +18,7 @@ PURPOSES = {
     "n_head": "Several heads in parallel can attend to different things.",
     "epsilon": "Keeps LayerNorm from dividing by 0 when all components of a vector are equal.",
     "by_root": "Whether this model divides scores by √Dk, as GPT-2 does.",
-    "layer_number": "Some relatives of GPT-2 divide scores by more in later layers.",
+    "layer_number": "Some variants of GPT-2 divide scores by more in later layers.",
     "K_cache": "The keys of earlier tokens don't change, so they are cached.",
     "V_cache": "The values of earlier tokens don't change, so they are cached.",
     "embedding_dropout": (
@@ -66,7 +66,7 @@ PURPOSES = {
     "memory": "The source of keys and values; in self-attention, X itself.",
     "gain": "Learned: scales each component after normalization.",
     "bias": "Learned: added to each component after the gain.",
-    "W_QKV": "W_Q, W_K and W_V in one matrix, so that one product makes all three.",
+    "W_QKV": "W_Q, W_K and W_V in one matrix, so that one product computes all three.",
     "b_QKV": "b_Q, b_K and b_V in one row.",
     "QKV": "Queries, keys and values of all heads in one product instead of three.",
     "W_Q": "Learned projection from X to queries: what a token looks for.",
@@ -79,8 +79,8 @@ PURPOSES = {
     "K": "What a token is found by; compared with queries.",
     "V": "What a token passes on to the queries that attend to it.",
     "raw_scores": (
-        "Dot products are large where query and key point the same way, so each token scores best "
-        "the tokens that have what it looks for."
+        "Dot products are large where query and key point the same way, so each token gives the "
+        "highest scores to tokens that have what it looks for."
     ),
     "scale": (
         "A sum of Dk products grows like √Dk, so GPT-2 divides by it; otherwise, softmax "

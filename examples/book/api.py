@@ -12,7 +12,7 @@ from attnlab.analysis.flow import Rollout, ValueWeighted, ValueWeightedHeads
 from attnlab.analysis.gradients import Gradients
 from attnlab.analysis.jobs import HeadJobs
 from attnlab.analysis.lens import LogitLens, OneToken
-from attnlab.analysis.patching import GuessedPatching, Patching
+from attnlab.analysis.patching import AttributionPatching, Patching
 from attnlab.corpus.result import Atlas, Difference, HeadProfile, Measured, Passage
 from attnlab.forward.products import Product
 from attnlab.model.explorer import Explorer
@@ -31,7 +31,7 @@ MODULES = {
 
 # What analyses, an atlas and `explore` return.
 ANALYSES = (
-    *(LogitLens, OneToken, Attribution, ByToken, Patching, GuessedPatching, Gradients, Product),
+    *(LogitLens, OneToken, Attribution, ByToken, Patching, AttributionPatching, Gradients, Product),
     *(TokensOfHead, TokensRead, Composition, HeadJobs, Rollout, ValueWeighted, ValueWeightedHeads),
     *(Atlas, Measured, HeadProfile, Passage, Difference, Explorer),
 )

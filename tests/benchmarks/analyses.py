@@ -305,12 +305,7 @@ MODELS: dict[str, Callable[[Path], Any]] = {
 
 ANALYSES: dict[str, dict[str, Callable[[Any, Ids, Ids], Any]]] = {
     "patching": {"plain": plain_patching, "attnlab": attnlab_patching, "eager": hf_patching},
-    "lens": {
-        "plain": plain_lens,
-        "attnlab": attnlab_lens,
-        "eager": hf_lens,
-        "lens": lens_lens,
-    },
+    "lens": {"plain": plain_lens, "attnlab": attnlab_lens, "eager": hf_lens, "lens": lens_lens},
     "attribution": {
         "plain": plain_attribution,
         "attnlab": attnlab_attribution,

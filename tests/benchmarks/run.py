@@ -278,11 +278,7 @@ def first_look(bench: Bench) -> None:
     bench.take_turns("first look, warming up", commands, rounds=1)
     answers = bench.take_turns("first look", commands)
     rows = [
-        [
-            NAMES[tool],
-            number(middle(each, "process")),
-            number(middle(each, "process peak") / MB),
-        ]
+        [NAMES[tool], number(middle(each, "process")), number(middle(each, "process peak") / MB)]
         for tool, each in answers.items()
     ]
     table(["", "seconds", "peak memory, MB"], rows)

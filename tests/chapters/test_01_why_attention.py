@@ -7,31 +7,30 @@ from book import Changes, answer, as_it_is, holds, run
 CHAPTER = "01"
 
 CHANGES: Changes = {
-    "X of zeros": (False, {"dog, ball, it =": "X = 0 * X\ndog, ball, it ="}),
-    "other words": (False, {'["dog", "ball", "it"]': '["猫", "鱼", "它"]'}),
-    "a fourth word": (
-        False,
-        {'"ball", "it"]': '"ball", "it", "tired"]', "[1, 1, 1],": "[1, 1, 1], [0, 0, 3],"},
-    ),
-    "a third question": (False, {"W_V = np": "W_Q, W_K = np.eye(3)[::-1], np.eye(3)\nW_V = np"}),
-    "one token, another head": (
-        False,
-        {"The dog chased the ball, but it": "The", "LAYER, HEAD = 1, 2": "LAYER, HEAD = 0, 3"},
-    ),
-    "a Chinese prompt": (False, {"The dog chased the ball, but it": "猫吃鱼"}),
-    "sentences of several lengths": (False, {'"The cat chased the dog"': '"A dog sat."'}),
-    "a network that forgets": (
-        False,
-        {"SEED, WIDTH, WORDS, KEPT = 0, 64, 40, 0.9": "SEED, WIDTH, WORDS, KEPT = 3, 2, 1, 0"},
-    ),
-    "arrows that are none": (False, {"[1.0, 1.5]": "[0.0, 0.0]", "[1.5, -1.0]": "[0.0, 0.0]"}),
+    "X of zeros": {"dog, ball, it =": "X = 0 * X\ndog, ball, it ="},
+    "other words": {'["dog", "ball", "it"]': '["猫", "鱼", "它"]'},
+    "a fourth word": {
+        '"ball", "it"]': '"ball", "it", "tired"]',
+        "[1, 1, 1],": "[1, 1, 1], [0, 0, 3],",
+    },
+    "a third question": {"W_V = np": "W_Q, W_K = np.eye(3)[::-1], np.eye(3)\nW_V = np"},
+    "one token, another head": {
+        "The dog chased the ball, but it": "The",
+        "LAYER, HEAD = 1, 2": "LAYER, HEAD = 0, 3",
+    },
+    "a Chinese prompt": {"The dog chased the ball, but it": "猫吃鱼"},
+    "sentences of several lengths": {'"The cat chased the dog"': '"A dog sat."'},
+    "a network that forgets": {
+        "SEED, WIDTH, WORDS, KEPT = 0, 64, 40, 0.9": "SEED, WIDTH, WORDS, KEPT = 3, 2, 1, 0"
+    },
+    "arrows that are none": {"[1.0, 1.5]": "[0.0, 0.0]", "[1.5, -1.0]": "[0.0, 0.0]"},
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
 def test_it_goes_on_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, *CHANGES[what])
+    holds(CHAPTER, CHANGES[what])
 
 
 def test_one_vector_is_a_bottleneck() -> None:

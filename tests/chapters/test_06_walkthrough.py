@@ -12,29 +12,29 @@ CHAPTER = "06"
 V_OF = "# of the first five tokens; the article omits most of the rest\n"
 
 CHANGES: Changes = {
-    "a straight apostrophe": (False, {'PROMPT = "It’s': "PROMPT = \"It's"}),
-    "one token": (False, {'PROMPT = "It’s very hot in summer. Swimming is"': 'PROMPT = "a"'}),
-    "Chinese": (False, {"It’s very hot": "夏天很热。"}),
-    "lines": (False, {"It’s very hot": r"\n\n\tIt"}),
-    "more columns": (False, {"shown_columns = 3": "shown_columns = 5"}),
-    "another head": (
-        False,
-        {
-            "trace.head(0, 0)": "trace.head(1, 2)",
-            "gain, bias = attention": "gain, bias = -attention",
-        },
-    ),
-    "scores of zero": (True, {V_OF: "\nscores *= 0\n"}),
-    "huge scores": (True, {V_OF: "\nscores *= 1e6\n"}),
-    "fewer tokens": (True, {V_OF: "\nscores = scores[:4, :4]\n", "row = 5": "row = 2"}),
-    "no position": (True, {V_OF: "\nwpe *= 0\n"}),
+    "a straight apostrophe": {'PROMPT = "It’s': "PROMPT = \"It's"},
+    "one token": {'PROMPT = "It’s very hot in summer. Swimming is"': 'PROMPT = "a"'},
+    "Chinese": {"It’s very hot": "夏天很热。"},
+    "lines": {"It’s very hot": r"\n\n\tIt"},
+    "more columns": {"shown_columns = 3": "shown_columns = 5"},
+    "another head": {
+        "trace.head(0, 0)": "trace.head(1, 2)",
+        "gain, bias = attention": "gain, bias = -attention",
+    },
+}
+
+OF_FIGURES: Changes = {
+    "scores of zero": {V_OF: "\nscores *= 0\n"},
+    "huge scores": {V_OF: "\nscores *= 1e6\n"},
+    "fewer tokens": {V_OF: "\nscores = scores[:4, :4]\n", "row = 5": "row = 2"},
+    "no position": {V_OF: "\nwpe *= 0\n"},
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("what", CHANGES | OF_FIGURES)
 def test_it_goes_on_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, *CHANGES[what])
+    holds(CHAPTER, (CHANGES | OF_FIGURES)[what], told=what in OF_FIGURES)
 
 
 def test_on_paper() -> None:

@@ -10,34 +10,26 @@ CHAPTER = "08"
 ENDS = 'LATER = " rolled."'
 
 CHANGES: Changes = {
-    "Chinese": (False, {"The dog chased the ball, but it": "今天很热，我们去游泳吧。"}),
-    "no text": (False, {"The dog chased the ball, but it": "", ENDS: 'LATER = ""'}),
-    "one letter that goes on": (
-        False,
-        {"The dog chased the ball, but it": "", ENDS: 'LATER = "."'},
-    ),
-    "more tokens than places": (
-        False,
-        {'"The dog chased the ball, but it"': '"The dog chased the ball, but it" * 20'},
-    ),
-    "cold, hot, and upside-down": (
-        False,
-        {"TEMPERATURES = [0.5, 1.0, 2.0]": "TEMPERATURES = [0, 0.001, 1000, -1]"},
-    ),
-    "windows longer than the text": (False, {"CONTEXT, STRIDE = 4, 2": "CONTEXT, STRIDE = 400, 2"}),
-    "no windows, no stride": (False, {"CONTEXT, STRIDE = 4, 2": "CONTEXT, STRIDE = 0, 0"}),
-    "no draws": (False, {"draws = 1000": "draws = 0"}),
-    "a vector of zeros": (
-        False,
-        {"x = block.input[last].astype(np.float64)": "x = np.zeros(D)"},
-    ),
+    "Chinese": {"The dog chased the ball, but it": "今天很热，我们去游泳吧。"},
+    "no text": {"The dog chased the ball, but it": "", ENDS: 'LATER = ""'},
+    "one letter that goes on": {"The dog chased the ball, but it": "", ENDS: 'LATER = "."'},
+    "more tokens than places": {
+        '"The dog chased the ball, but it"': '"The dog chased the ball, but it" * 20'
+    },
+    "cold, hot, and upside-down": {
+        "TEMPERATURES = [0.5, 1.0, 2.0]": "TEMPERATURES = [0, 0.001, 1000, -1]"
+    },
+    "windows longer than the text": {"CONTEXT, STRIDE = 4, 2": "CONTEXT, STRIDE = 400, 2"},
+    "no windows, no stride": {"CONTEXT, STRIDE = 4, 2": "CONTEXT, STRIDE = 0, 0"},
+    "no draws": {"draws = 1000": "draws = 0"},
+    "a vector of zeros": {"x = block.input[last].astype(np.float64)": "x = np.zeros(D)"},
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
 def test_it_goes_on_with_other_inputs(what: str) -> None:
-    holds(CHAPTER, *CHANGES[what])
+    holds(CHAPTER, CHANGES[what])
 
 
 def test_a_tokens_journey() -> None:

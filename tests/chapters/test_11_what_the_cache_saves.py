@@ -11,15 +11,15 @@ CHAPTER = "11"
 TEXT = 'TEXT, MORE = "The dog chased the ball, but it", " rolled."'
 
 CHANGES: Changes = {
-    "a word that goes on": (False, {TEXT: 'TEXT, MORE = "The dog had some", "time"'}),
-    "nothing more": (False, {TEXT: 'TEXT, MORE = "The dog", ""'}),
-    "no text": (False, {TEXT: 'TEXT, MORE = "", ""'}),
-    "Chinese": (False, {TEXT: 'TEXT, MORE = "夏天很热。", "我们去游泳"'}),
-    "a long text": (False, {TEXT: 'TEXT, MORE = "The dog ran. " * 50, " It ran."'}),
-    "no new token": (False, {"NEW = 4 ": "NEW = 0 "}),
-    "a head there is not": (False, {"LAYER, HEAD = 1, 2": "LAYER, HEAD = 11, 7"}),
-    "a short measurement": (False, {"TRIES, TIMES = 8, 16": "TRIES, TIMES = 0, 0"}),
-    "a shape of short texts": (False, {"n_positions=1024": "n_positions=64"}),
+    "a word that goes on": {TEXT: 'TEXT, MORE = "The dog had some", "time"'},
+    "nothing more": {TEXT: 'TEXT, MORE = "The dog", ""'},
+    "no text": {TEXT: 'TEXT, MORE = "", ""'},
+    "Chinese": {TEXT: 'TEXT, MORE = "夏天很热。", "我们去游泳"'},
+    "a long text": {TEXT: 'TEXT, MORE = "The dog ran. " * 50, " It ran."'},
+    "no new token": {"NEW = 4 ": "NEW = 0 "},
+    "a head there is not": {"LAYER, HEAD = 1, 2": "LAYER, HEAD = 11, 7"},
+    "a short measurement": {"TRIES, TIMES = 8, 16": "TRIES, TIMES = 0, 0"},
+    "a shape of short texts": {"n_positions=1024": "n_positions=64"},
 }
 
 
@@ -31,7 +31,7 @@ def fast(changes: dict[str, str]) -> Chapter:
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
 def test_it_goes_on_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, *CHANGES[what])
+    holds(CHAPTER, CHANGES[what])
 
 
 def test_what_the_cache_saves() -> None:

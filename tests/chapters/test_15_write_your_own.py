@@ -11,18 +11,15 @@ CHAPTER = "15"
 ROOT = "    scores = Q @ K.T / math.sqrt(K.shape[1])\n"
 
 CHANGES: Changes = {
-    "one token": (False, {"The dog chased the ball, but it": "The"}),
-    "Chinese": (False, {"The dog chased the ball, but it": "夏天很热。"}),
-    "a head that multiplies by zero": (
-        False,
-        {"scores = Q @ K.T / math": "scores = 0 * Q @ K.T / math"},
-    ),
-    "a head that stops": (False, {ROOT: "    scores = Q @ K\n"}),
-    "a head that is empty": (False, {ROOT: "    return {}\n" + ROOT}),
-    "a head that returns nothing": (False, {ROOT: "    return None\n" + ROOT}),
-    "a layer of lists": (False, {"T, H = len(X), model.config.n_head": "return [1]"}),
-    "a block of another shape": (False, {"    mid = x + output": "    mid = x[:1] + output[:1]"}),
-    "a block that stops": (False, {"    mid = x + output": "    mid = x @ output"}),
+    "one token": {"The dog chased the ball, but it": "The"},
+    "Chinese": {"The dog chased the ball, but it": "夏天很热。"},
+    "a head that multiplies by zero": {"scores = Q @ K.T / math": "scores = 0 * Q @ K.T / math"},
+    "a head that stops": {ROOT: "    scores = Q @ K\n"},
+    "a head that is empty": {ROOT: "    return {}\n" + ROOT},
+    "a head that returns nothing": {ROOT: "    return None\n" + ROOT},
+    "a layer of lists": {"T, H = len(X), model.config.n_head": "return [1]"},
+    "a block of another shape": {"    mid = x + output": "    mid = x[:1] + output[:1]"},
+    "a block that stops": {"    mid = x + output": "    mid = x @ output"},
 }
 
 
@@ -30,7 +27,7 @@ CHANGES: Changes = {
 @pytest.mark.parametrize("what", CHANGES)
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 def test_it_goes_on_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, *CHANGES[what])
+    holds(CHAPTER, CHANGES[what])
 
 
 def test_write_your_own() -> None:
@@ -59,7 +56,7 @@ def said(section: int, old: str, new: str) -> str:
 
 def test_exercise_1() -> None:
     told = said(1, ROOT, "    scores = Q @ K.T\n")
-    assert "3 of 7 steps agree, the first that does not is scores" in told
+    assert "3 of 7 steps agree; the first that differs is scores" in told
     assert "    scores = raw_scores\n" in told
     assert "3 of 7" in answer(CHAPTER, 1)
     assert "`scores = raw_scores`" in answer(CHAPTER, 1)
@@ -75,12 +72,12 @@ def test_exercise_2() -> None:
 
 def test_exercise_3() -> None:
     told = said(3, "context.swapaxes(0, 1).reshape(T, -1)", "context.reshape(T, -1)")
-    assert "the first that does not is concat" in told
+    assert "the first that differs is concat" in told
     assert answer(CHAPTER, 3).startswith("`concat`")
 
 
 def test_exercise_4() -> None:
     told = said(4, "    mid = x + output", "    mid = output")
-    assert "2 of 7 steps agree, the first that does not is blocks.0.mid" in told
+    assert "2 of 7 steps agree; the first that differs is blocks.0.mid" in told
     assert "    mid = attention.output\n" in told
     assert "2 of 7" in answer(CHAPTER, 4)

@@ -7,21 +7,21 @@ from book import Changes, answer, as_it_is, holds, run
 CHAPTER = "17"
 
 CHANGES: Changes = {
-    "one token": (False, {'"The dog chased the ball, but it"': '"The"'}),
-    "Chinese": (False, {'"The dog chased the ball, but it"': '"夏天很热。"'}),
-    "a long text": (False, {'"The dog chased the ball, but it"': '"The dog ran. " * 20'}),
-    "a window wider than the text": (False, {"window = 3 ": "window = 300 "}),
-    "one key at a time": (False, {"tile = 3 ": "tile = 1 "}),
-    "a turn the other way": (False, {"theta = 0.5 ": "theta = -3 "}),
-    "all experts": (False, {"experts, working = 4, 2": "experts, working = 3, 3"}),
-    "q of zeros": (False, {"np.array([1.0, 0.3])": "np.zeros(2)"}),
+    "one token": {'"The dog chased the ball, but it"': '"The"'},
+    "Chinese": {'"The dog chased the ball, but it"': '"夏天很热。"'},
+    "a long text": {'"The dog chased the ball, but it"': '"The dog ran. " * 20'},
+    "a window wider than the text": {"window = 3 ": "window = 300 "},
+    "one key at a time": {"tile = 3 ": "tile = 1 "},
+    "a turn the other way": {"theta = 0.5 ": "theta = -3 "},
+    "all experts": {"experts, working = 4, 2": "experts, working = 3, 3"},
+    "q of zeros": {"np.array([1.0, 0.3])": "np.zeros(2)"},
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
 def test_it_goes_on_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, *CHANGES[what])
+    holds(CHAPTER, CHANGES[what])
 
 
 def test_where_next() -> None:

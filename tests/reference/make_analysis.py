@@ -224,10 +224,7 @@ def flow(model: GPT2LMHeadModel, steps: dict[str, Tensor]) -> dict[str, Tensor]:
             V = steps[f"blocks.{layer}.attention.V"][h]
             written = V @ block.attn.c_proj.weight.chunk(H)[h]
             lengths.append((weights[h][..., None] * written[None]).norm(dim=-1))
-    return {
-        "rollout": torch.stack(rollout),
-        "lengths": torch.stack(lengths).unflatten(0, (-1, H)),
-    }
+    return {"rollout": torch.stack(rollout), "lengths": torch.stack(lengths).unflatten(0, (-1, H))}
 
 
 def patching(model: GPT2LMHeadModel, ids: Tensor) -> dict[str, Any]:

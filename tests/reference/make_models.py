@@ -297,9 +297,7 @@ def recording(
             handle.remove()
 
 
-def modules_to_record(
-    model: GPT2LMHeadModel,
-) -> tuple[dict[str, nn.Module], dict[str, nn.Module]]:
+def modules_to_record(model: GPT2LMHeadModel) -> tuple[dict[str, nn.Module], dict[str, nn.Module]]:
     """Return the modules whose inputs and those whose outputs are wanted, by key."""
     body = model.transformer
     inputs: dict[str, nn.Module] = {}

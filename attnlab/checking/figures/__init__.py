@@ -1,4 +1,4 @@
-"""Figures that others published or that were recorded elsewhere, and how close ours come.
+"""Published figures, and comparisons of computed numbers with them.
 
 | name | what | decimals | source |
 | --- | --- | --- | --- |
@@ -24,24 +24,22 @@ from attnlab.support.files import read_json
 
 HERE = Path(__file__).parent
 
-# float32 sums in another order differ by about this much.
+# The effect of the order of summation in float32.
 FLOAT32_NOISE = 1e-6
 
-# More than a float64 can have after the point.
-MOST_DECIMALS = 300
+MAX_DECIMALS = 300
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a table of recorded figures and the computed one compare.
+    """The comparison of a table of figures with computed numbers.
 
     Attributes
     ----------
     name : the table's
     figures : how many figures were compared
-    largest_difference : between a figure and its computed number; inf where one is -inf and the
-        other is not, or the shapes differ
-    tolerance : half a unit of the last printed decimal, and what float32 may add
+    largest_difference : inf if only one of two numbers is -inf, or the shapes differ
+    tolerance : half a unit of the last printed decimal, plus float32 rounding
     """
 
     name: str
@@ -62,52 +60,50 @@ class Comparison:
 
 
 def load(name: str) -> dict[str, Any]:
-    """The recorded figures of a name in the table above."""
+    """Load recorded figures by a name in the module's table."""
     names = sorted(file.stem for file in HERE.glob("*.json"))
     if not isinstance(name, str) or name not in names:
-        raise InvalidValueError(
-            f"there are no recorded figures called {quoted(name)}; there are {', '.join(names)}"
-        )
+        raise InvalidValueError(f"name must be one of {', '.join(names)}; got {quoted(name)}")
     return read_json(HERE / f"{name}.json", InvalidValueError)
 
 
 def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) -> Comparison:
-    """Hold computed numbers against recorded ones that were rounded to some decimals.
+    """Compare computed numbers with recorded ones that were rounded to some decimals.
 
     Parameters
     ----------
-    name : what the table is called
+    name : the table's
     computed, recorded : arrays of one shape; None in `recorded` stands for -inf
-    decimals : how many the recorded figures have; 0 for integers
+    decimals : of the recorded figures; 0 for integers
     """
-    if not is_integer(decimals) or not 0 <= decimals <= MOST_DECIMALS:
+    if not is_integer(decimals) or not 0 <= decimals <= MAX_DECIMALS:
         raise InvalidValueError(
-            f"decimals must be an integer from 0 to {MOST_DECIMALS}; got {quoted(decimals)}"
+            f"decimals must be an integer from 0 to {MAX_DECIMALS}; got {quoted(decimals)}"
         )
     actual, expected = (
         _numbers(computed, "computed", np.nan),
         _numbers(recorded, "recorded", -np.inf),
     )
     if not expected.size or np.isnan(expected).any():
-        raise InvalidValueError(f"{name} has no recorded figures, or one of them is NaN")
+        raise InvalidValueError(f"the recorded figures of {name} are empty or contain NaN")
     if actual.shape != expected.shape:
         largest = np.inf
     else:
-        with np.errstate(invalid="ignore"):  # -inf - -inf, which is no difference
+        with np.errstate(invalid="ignore"):  # -inf - -inf
             difference = np.where(actual == expected, 0.0, np.abs(actual - expected))
         largest = float(np.max(np.where(np.isnan(difference), np.inf, difference)))
     return Comparison(name, expected.size, largest, 0.5 * 10.0**-decimals + FLOAT32_NOISE)
 
 
 def _numbers(values: ArrayLike, name: str, none: float) -> NDArray[np.float64]:
-    """What is to be compared as an array, with a number in the place of None."""
+    """Convert to float64, with a number in place of None."""
     try:
         array = np.asarray(values)
         if array.dtype == object and all(one is None or is_real(one) for one in array.flat):
             numbers = [none if one is None else float(one) for one in array.flat]
             array = np.array(numbers).reshape(array.shape)
-    except (ValueError, OverflowError) as error:  # rows of several lengths; 10 to the 400
-        raise InvalidValueError(f"{name} is no array of numbers: {error}") from None
+    except (ValueError, OverflowError) as error:  # rows of several lengths; 10**400
+        raise InvalidValueError(f"{name} must be an array of numbers: {error}") from None
     if array.dtype.kind not in "biuf":
         raise InvalidTypeError(f"{name} must hold real numbers; got dtype {array.dtype}")
     return array.astype(np.float64)
@@ -118,12 +114,12 @@ def verdict(
     decimals: int,
     **tables: tuple[ArrayLike, ArrayLike],
 ) -> str:
-    """How tables compare with the recorded ones, or that their input is another by now.
+    """Compare tables with recorded ones, unless their inputs were changed; return the result.
 
     Parameters
     ----------
-    inputs : by name, what the tables were computed from, and what the figures were recorded for
-    decimals : how many the recorded figures have
+    inputs : by name, the input of the computation and that of the recorded figures
+    decimals : of the recorded figures
     tables : by name, computed and recorded, as `compare` takes them
     """
     changed = [

@@ -115,7 +115,7 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
         for one in maps:
             yield from _of_head(one, layer, head, language, served)
         yield "</section>"
-    errors = say("Errors are one standard error of a mean over texts like these.", language)
+    errors = say("Errors are one standard error of the mean over texts like these.", language)
     yield f'<p class="note">{errors}</p></body>'
 
 

@@ -1,7 +1,6 @@
-// From a text to token ids and back, as attnlab/text has it: byte-level byte pairs, merged in the
-// order in which they are listed. Nothing here draws.
+// Encode text to token ids and decode it, as in attnlab/text: byte-level byte pair encoding.
 
-/** What a request can't have: a sentence of the page's words, and the values in it. */
+/** A refused request: a sentence to translate, and the values in it. */
 class Refusal extends Error {
   constructor(sentence, values = {}) {
     super(sentence);
@@ -19,11 +18,11 @@ const BYTE_OF = new Map(BYTE_SYMBOLS.map((symbol, byte) => [symbol, byte]));
 
 const decoded = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 
-/** Python's white space is Unicode's, and JavaScript's `\s` is not. */
+/** Unicode's white space, as in Python; JavaScript's `\s` differs. */
 const unicodeSpaces = (pattern) =>
   new RegExp(pattern.replaceAll("\\s", "\\p{White_Space}").replaceAll("\\S", "\\P{White_Space}"), "gu");
 
-/** The smallest number first. */
+/** A priority queue, the smallest number first. */
 class Heap {
   #all = [];
 
@@ -54,12 +53,11 @@ class Heap {
 }
 
 /**
- * As attnlab/text/tokenizer.py and bpe.py have it.
+ * A tokenizer, as in attnlab/text/tokenizer.py and bpe.py.
  *
- * pattern: how a text is cut before bytes are merged. vocab: ids by symbol. merges: pairs of symbols.
- * names: by id the names of added tokens; asTheyAre: ids whose symbol is their text. rounds: the added
- * tokens that are found in a text, names and ids, in the order in which they are looked for. rows: how
- * many ids there are.
+ * pattern: splits a text before bytes are merged. vocab: ids by symbol. merges: pairs of symbols.
+ * names: names of added tokens by id. asTheyAre: ids whose symbol is their text. rounds: lists of added
+ * tokens, as names and ids, in the order in which they are searched. rows: the number of ids.
  */
 class Tokenizer {
   #merges = new Map(); // of two ids as one number: [which merge, what it makes]
@@ -81,7 +79,7 @@ class Tokenizer {
 
   #pair = (first, second) => first * this.rows + second;
 
-  /** The ids of a text; special tokens' names in it are plain characters. */
+  /** Encode a text; names of special tokens are plain characters. */
   encode(text) {
     const half = text.search(/\p{Surrogate}/u);
     if (half >= 0)
@@ -105,12 +103,12 @@ class Tokenizer {
     return ids;
   }
 
-  /** Neighbours are joined: always those whose merge stands first, and of them the leftmost. */
+  /** Merge adjacent tokens, always by the merge that is first in the list, leftmost first. */
   #merged(bytes) {
     const lacking = bytes.find((byte) => this.bytes[byte] === undefined);
     if (lacking !== undefined)
       throw new Refusal(
-        "the text needs the byte 0x{byte}, and {count} of the 256 bytes, that one too, have no token in this vocabulary",
+        "the text has the byte 0x{byte}, which isn't in the vocabulary; {count} of the 256 bytes aren't",
         { byte: lacking.toString(16).padStart(2, "0"), count: this.bytes.filter((id) => id === undefined).length },
       );
     const n = bytes.length;
@@ -139,7 +137,7 @@ class Tokenizer {
     return ids.filter((id) => id !== undefined);
   }
 
-  /** What an id stands for, in bytes. */
+  /** A token's bytes. */
   bytesOf(id) {
     const symbol = this.symbols.get(id) ?? "";
     const bytes = Array.from(symbol, (character) => BYTE_OF.get(character));
@@ -149,7 +147,7 @@ class Tokenizer {
 
   allBytes = (ids) => Uint8Array.from(ids.flatMap((id) => [...this.bytesOf(id)]));
 
-  /** A token's four faces, as attnlab/views/page/page.py tells them. */
+  /** A token's id, symbol, text and bytes, see `token_of` in attnlab/views/page/page.py. */
   token(id) {
     if (!this.#tokens.has(id)) {
       const bytes = this.bytesOf(id);
@@ -173,7 +171,7 @@ class Tokenizer {
   }
 }
 
-/** A text cut at names, which are ids in it: the longest of those that begin at one place. */
+/** Replace names in a text by ids, the longest first where several match. */
 function cutAt(piece, names) {
   const longest = [...names.keys()].sort((a, b) => b.length - a.length);
   if (typeof piece === "number" || !longest.length) return [piece];
@@ -181,7 +179,7 @@ function cutAt(piece, names) {
   return piece.split(new RegExp(`(${escaped.join("|")})`, "u")).map((part, n) => (n % 2 ? names.get(part) : part));
 }
 
-/** The bytes of each character of a text in UTF-8; one that is in no character is alone. */
+/** The bytes of each character in UTF-8; invalid bytes are alone. */
 function* charactersOf(bytes) {
   const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   for (let at = 0; at < bytes.length; ) {
@@ -196,7 +194,7 @@ function* charactersOf(bytes) {
   }
 }
 
-/** A text with line ends and control characters as escapes, as Python writes them. */
+/** Escape line ends and control characters, as in Python. */
 function printable(text) {
   const isOdd = (character) => character !== " " && /[\p{C}\p{Z}]/u.test(character);
   const characters = [...text];

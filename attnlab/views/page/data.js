@@ -129,8 +129,8 @@ const isAblation = ([layer, , step]) => typeof layer === "number" && step === un
 
 /** A change of a trace in words, see source.js; of an ablation the place alone. */
 function nameOfChange([layer, head, step, how]) {
-  if (layer === "mask") return say("causal mask lifted");
-  if (layer === "root") return say("√Dk switched off");
+  if (layer === "mask") return say("no causal mask");
+  if (layer === "root") return say("no division by √Dk");
   const name = nameOfPlace([layer, head]);
   if (step === undefined) return name;
   return how === "of" ? say("{name}: {step} of another text", { name, step }) : say("{name}: {step} × {factor}", { name, step, factor: how / 100 });

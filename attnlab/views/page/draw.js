@@ -1,5 +1,5 @@
-// Elements, words and colours: what all views draw with. Tokens enter the page as text nodes and as
-// canvas text alone, never as markup.
+// Elements, words and colours for all views. Tokens are inserted only as text nodes and canvas text,
+// never as markup.
 
 /** An element with attributes, and children that are elements or plain text. */
 function make(tag, attributes = {}, ...children) {
@@ -9,14 +9,14 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** One choice of several, with its words; `onChoice` is told when it is chosen. */
+/** A radio button with its label; `onChoice` is called when it is chosen. */
 function radioOf(group, words, onChoice, value = words) {
   const radio = make("input", { type: "radio", name: group, value });
   radio.addEventListener("change", onChoice);
   return make("label", {}, radio, make("span", {}, words));
 }
 
-/** A table's cell: a number with so many decimals, or what else is given. */
+/** A table's cell: a number with this many decimals, or other content. */
 const cellWith = (x, digits) =>
   make(
     "td",
@@ -35,7 +35,7 @@ const tableOf = (caption, heads, rows, feet = []) =>
     make("tfoot", {}, ...feet),
   );
 
-/** A table in a box in which it scrolls. */
+/** A table in a scrollable box. */
 const boxedTable = (caption, ...parts) =>
   make(
     "div",
@@ -57,14 +57,14 @@ function format(x, digits = 4) {
   return size > 0 && size < 10 ** -digits ? x.toExponential(digits - 1) : fixed(x, digits);
 }
 
-/** A number with so many decimals, however small it is: in a table all have one form. */
+/** A number with this many decimals, also if it rounds to 0, so that a column lines up. */
 function fixed(x, digits) {
   if (Math.abs(x) === Infinity) return x < 0 ? "-inf" : "inf";
   if (Math.abs(x) >= 1e6) return x.toExponential(digits - 1);
   return x.toFixed(digits).replace(/^-(?=[0.]+$)/, "");
 }
 
-/** A number as the reader sees it, with all its digits beside it for programs. */
+/** A rounded number, with all digits in the element's value. */
 const number = (x, digits = 6) => make("data", { value: String(x) }, format(x, digits));
 
 /** A symbol, with the word that Look shows instead where they differ. */
@@ -73,7 +73,7 @@ function withWord(symbol) {
   return word === symbol ? symbol : make("span", { "data-word": word }, symbol);
 }
 
-/** A token's symbol; the Ġ that stands for a space steps back. */
+/** A token's symbol; a Ġ for a space is faint. */
 function symbolOf(symbol) {
   const [head, tail] =
     symbol.length > 1 && symbol[0] === "Ġ" ? ["Ġ", symbol.slice(1)] : ["", symbol];
@@ -107,7 +107,7 @@ const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
 
 const formulaOf = (step) => `${step} = ${description.steps[step].formula}`;
 
-/** How many times as large as usual letters are: by the page's buttons, or the browser's settings. */
+/** The ratio of the text size to the default, from the page's buttons or the browser's settings. */
 const letterSize = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 
 const isPrinted = () => document.documentElement.classList.contains("printed");
@@ -138,17 +138,17 @@ function scaleOf(view, step, bound) {
   return description.scales[view.isDifference ? "difference" : "weights"];
 }
 
-/** Where in the palette numbers are. */
+/** Indices of numbers in the palette. */
 const placesOf = (values, { bound, by_root }) =>
   equations.place(new Nd(new Float64Array(values), [values.length]), bound, by_root).data;
 
-/** Where in the legend a number is, from 0 to 1. */
+/** A number's position in the legend, from 0 to 1. */
 function legendAt(x, { bound, by_root, is_signed }) {
   const share = Math.sign(x) * equations.strength(x, bound, by_root);
   return is_signed ? (share + 1) / 2 : share;
 }
 
-/** The largest finite |value| that is shown; 1 where there is none but 0. */
+/** The largest finite |value| that is shown; 1 if all are 0. */
 function boundOf(view, selected, matrix) {
   const isHidden = hiddenIn(view, selected);
   let bound = 0;
@@ -159,7 +159,7 @@ function boundOf(view, selected, matrix) {
   return bound || 1;
 }
 
-/** A canvas with one pixel for each value; those that are hidden stay clear. */
+/** A canvas with one pixel for each value; hidden ones are transparent. */
 function bitmapOf(values, width, height, scale, hidden, canvas = document.createElement("canvas")) {
   canvas.width = width;
   canvas.height = height;
@@ -172,7 +172,7 @@ function bitmapOf(values, width, height, scale, hidden, canvas = document.create
   return canvas;
 }
 
-/** A canvas as large as it is shown, in device pixels, cleared. Resizing costs: only if it must. */
+/** Clear a canvas and fit it to its size on screen in device pixels; resizing only if needed is faster. */
 function prepared(canvas, width, height) {
   const ratio = isPrinted() ? 3 : devicePixelRatio;
   const [columns, rows] = [Math.ceil(width * ratio), Math.ceil(height * ratio)];
@@ -189,7 +189,7 @@ function prepared(canvas, width, height) {
   return context;
 }
 
-/** A text on a canvas, as much of it as there is room for. */
+/** Write a text on a canvas, cut to the available width. */
 function clipped(context, text, room) {
   let shown = brief(text);
   if (context.measureText(shown).width <= room) return shown;
@@ -213,7 +213,7 @@ function hatch(context, colour) {
   return context.createPattern(tile, "repeat");
 }
 
-/** Run `draw` once before the next frame, however often it is asked for; for paper, at once. */
+/** Run `draw` once before the next frame, even if requested several times; immediately for printing. */
 function onceAFrame(draw) {
   let asked = false;
   return () => {

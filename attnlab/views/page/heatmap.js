@@ -55,7 +55,7 @@ function makeHeatmap(view) {
 
   let matrix, bitmap, scale, cell, labelWidth, labelHeight;
 
-  /** Compute the selected step; tell the largest |value| that is shown. */
+  /** Compute the selected step; return the largest |value| that is shown. */
   function compute() {
     const there = hasHead(view, selection.layer, selection.head);
     missing.hidden = there;
@@ -68,7 +68,7 @@ function makeHeatmap(view) {
     return there ? boundOf(view, selection, matrix) : 0;
   }
 
-  /** Why a difference is 0, from the first query on or everywhere, unless its name tells. */
+  /** Why a difference is 0, from the first query on or everywhere, unless its name says so. */
   function tellWhyZero() {
     why.textContent = "";
     if (!matrix || !view.isDifference || view.told || traces[0].model !== traces[1].model) return;
@@ -145,7 +145,7 @@ function makeHeatmap(view) {
     draw();
   }
 
-  /** Labels of those rows or columns that are in sight and far enough apart to be read. */
+  /** Labels of rows or columns that are visible and far enough apart to be read. */
   function labels(canvas, texts, size, apart, offset, length, width, height, chosen, position) {
     const context = prepared(canvas, width, height);
     const room = LARGEST_LABEL * letterSize();
@@ -189,7 +189,7 @@ function makeHeatmap(view) {
     }
     const { query, key } = placed(placeTold());
     const times = letterSize();
-    // On paper letters shrink and stand upright rather than that labels are left out.
+    // Printed labels are smaller and vertical, so that none is left out.
     const size = isPrinted()
       ? Math.min(LETTERS, Math.max(SMALLEST_LETTERS, Math.floor(cell) - 1))
       : LETTERS * times;
@@ -208,14 +208,14 @@ function makeHeatmap(view) {
     labels(top, view.keyLabels, size, across, x, width, width + OVERHANG * times, labelHeight, key, columns);
   });
 
-  /** A place of all texts as this view's row and column. */
+  /** This view's row and column of a place. */
   const placed = ({ query, key }) => ({
     query: nearest(view.rows, query),
     key: nearest(view.columns, key),
   });
   const chosen = () => placed(selection);
 
-  /** Lay a frame around a cell. */
+  /** Draw a frame around a cell. */
   function put(frame, i, j) {
     const size = Math.max(cell, 5);
     const corner = (n) => `${(n + 0.5) * cell - size / 2}px`;
@@ -223,7 +223,7 @@ function makeHeatmap(view) {
     frame.style.width = frame.style.height = `${size}px`;
   }
 
-  /** What is in a cell. */
+  /** A cell's description. */
   function contentOf(i, j) {
     const value = matrix[i * view.Tk + j];
     return {
@@ -234,7 +234,7 @@ function makeHeatmap(view) {
     };
   }
 
-  /** Put the cursor on the chosen cell, and say what is in it, or in the one under the pointer. */
+  /** Mark the selected cell, and describe it or the one under the pointer. */
   function place() {
     if (!matrix || !isReadIn(view, selection)) return; // another head's are on their way
     const { query, key } = chosen();

@@ -192,12 +192,12 @@ function changeStep(step, how, ...ids) {
   look(text, how === 100 ? others : [...others, [...place, how, ...ids]]);
 }
 
-/** Mark what is ablated or changed: in a list, in the maps and at the open head. */
+/** Mark what is ablated or edited: in a list, in the maps and at the open head. */
 function markAblated() {
   const { ablated } = wanted;
   byId("ablated").hidden = !ablated.length;
   byId("ablated").replaceChildren(
-    ablated.every(isAblation) ? say("Ablated:") : say("Changed:"),
+    ablated.every(isAblation) ? say("Ablated:") : say("Edited:"),
     ...ablated.map((place) => {
       const name = nameOfChange(place);
       const button = make("button", { type: "button" }, name, make("span", {}, " ×"));
@@ -217,7 +217,7 @@ function markAblated() {
       cell.classList.toggle("ablated", is);
       const isChanged = !is && places.some((change) => !isAblation(change) && isAmong([change.slice(0, 2)], [layer, head]));
       cell.classList.toggle("changed", isChanged);
-      cell.title = cell.ariaLabel = is ? say("{name}, ablated", { name }) : isChanged ? say("{name}, changed", { name }) : name;
+      cell.title = cell.ariaLabel = is ? say("{name}, ablated", { name }) : isChanged ? say("{name}, edited", { name }) : name;
     }
   }
   markToggles();
@@ -243,7 +243,7 @@ function showFactor(hundredths) {
   byId("factor").nextElementSibling.textContent = `× ${(hundredths / 100).toFixed(2)}`;
 }
 
-/** What changes a step of the open head, and all heads: a list of steps, a slider, another text's. */
+/** Controls that edit a step of the open head (scale it, or take it from another text) or all heads. */
 function makeChanges(button) {
   const step = make("select", { id: "changed-step" }, ...STEPS_TO_CHANGE.map((name) => make("option", {}, name)));
   step.value = "weights";
@@ -260,13 +260,13 @@ function makeChanges(button) {
   return make(
     "details",
     { id: "changes" },
-    make("summary", {}, say("Change a step")),
-    make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Take it from the text before"), patch)),
-    make("div", { class: "controls" }, toggleOf("mask", say("Lift the causal mask")), toggleOf("root", say("Switch √Dk off"))),
+    make("summary", {}, say("Edit a step")),
+    make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Use the previous text's"), patch)),
+    make("div", { class: "controls" }, toggleOf("mask", say("Remove the causal mask")), toggleOf("root", say("Don't divide by √Dk"))),
   );
 }
 
-// What is scaled or taken from another text; a masked score times 0 is no number.
+// Steps that can be scaled or taken from another text. Without masked_scores: -inf times 0 is NaN.
 const STEPS_TO_CHANGE = ["Q", "K", "V", "raw_scores", "scores", "weights", "context"];
 
 /** Mark the views of the open head if it is ablated: its output isn't used. */

@@ -1,5 +1,4 @@
-// A source that runs the model in the page itself: a worker of the page's own scripts, which has the
-// model's numbers, see model.js.
+// A source that runs the model in the page, in a worker with the page's scripts, see model.js.
 
 class ModelSource extends LiveSource {
   #worker;
@@ -7,7 +6,7 @@ class ModelSource extends LiveSource {
   #count = 0;
   #begun;
 
-  /** The model as attnlab/views/page/playground.py describes it, and a promise of its numbers. */
+  /** The model's description from attnlab/views/page/playground.py, and a promise of its parameters. */
   constructor(model, numbers) {
     super();
     this.graph = new Graph(model.graph);
@@ -37,7 +36,7 @@ class ModelSource extends LiveSource {
     return positionOfLogits(logits, trace.prediction.n, trace.ids[place + 1]);
   }
 
-  /** A description of a trace that Python made, as those have it that are made here. */
+  /** Convert a trace's description by Python to the form of those made here. */
   adopted = (given) => ({ ...given, ...this.#own(given) });
 
   #own = ({ ids, ablated }) => ({
@@ -46,10 +45,10 @@ class ModelSource extends LiveSource {
     prediction: { ...description.traces[0].prediction, first: 0 },
   });
 
-  /** A layer's scale without √Dk. */
+  /** A layer's scale without the division by √Dk. */
   #factor = (layer) => description.traces[0].given[`blocks.${layer}.attention.layer_number`] ?? 1;
 
-  /** A trace as `description.traces` has one, by the first of these. */
+  /** A trace in the form of `description.traces`, based on the first one. */
   #described({ ids, text, tokens, notes, edited, paths }, ablated) {
     const [first] = description.traces;
     const T = ids.length;
@@ -71,7 +70,7 @@ class ModelSource extends LiveSource {
     };
   }
 
-  /** What the worker makes of something; `signal` ends it. */
+  /** Request something from the worker; `signal` aborts it. */
   #ask(ask, given, moved = [], signal = undefined) {
     const n = this.#count++;
     return new Promise((resolve, reject) => {
@@ -94,7 +93,7 @@ class ModelSource extends LiveSource {
 
 const TEXT_SHOWN = 200; // characters of a text in the masthead
 
-// The stops of a token's way that the page can't make itself.
+// The stops that the page can't compute itself.
 const SOURCES = /^(token_embedding|position_embedding|attention\.output|mlp\.(hidden|output))$/;
 
 source = new ModelSource(description.model, embeddedNumbers(byId("parameters")));

@@ -1,24 +1,24 @@
-// A model that runs in the page, by the equations: traces of texts, edited ones too, their packs, and
-// what is written on. In a worker, so that the page never waits; what is asked for is in `ASKED`.
+// A model that runs in the page: traces of texts, with edits, their packs, and generated text. It runs
+// in a worker, so that the page stays responsive; `ASKED` lists the requests.
 
 const KEPT_BYTES = 64_000_000; // of traces, beside the one that was asked for last
 
-// What a run keeps of a block: of these and the parameters the rest is made quickly.
+// Steps of a block that a run keeps; the others are computed quickly from these.
 const KEPT = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_)?embedding|ids|positions|mask|n_head)$/;
 
-// The edited steps that the pack "attention" carries, in its order.
+// The edited steps in the pack "attention", in order.
 const CARRIED = ["mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context"];
 
 // As in attnlab/views/page/overview.py.
 const [COMPARED, WORK, FEWEST_ABLATED] = [5, 9e9, 2];
 
-/** A causal mask of so many queries after so many keys that are cached. */
+/** A causal mask of T queries that follow cached keys. */
 function causalMask(T, cached) {
   const seen = Uint8Array.from({ length: T * (cached + T) }, (_, n) => n % (cached + T) <= cached + Math.floor(n / (cached + T)));
   return new Nd(seen, [T, cached + T]);
 }
 
-/** Keys or values of one layer, of so many tokens; those that follow are put behind them. */
+/** The cached keys or values of one layer. */
 class Cache {
   constructor(capacity) {
     Object.assign(this, { capacity, length: 0, kept: null });
@@ -34,10 +34,9 @@ class Cache {
 }
 
 /**
- * The edits of changes, see source.js, as attnlab/model/explorer.py has them.
+ * The edits for some changes, see source.js, as in attnlab/model/explorer.py.
  *
- * lookAt: a step in the trace of other ids, which takes its place. rootless: the layers' scales without
- * √Dk, by path.
+ * lookAt: returns a step of the trace of other ids. rootless: the layers' scales without √Dk, by path.
  */
 function editsOf(changes, lookAt, rootless) {
   const pairs = changes.flatMap(([layer, head, step, how, ...ids]) => {
@@ -56,12 +55,12 @@ function editsOf(changes, lookAt, rootless) {
   return Object.fromEntries(pairs);
 }
 
-function checkSameLength(there, here) {
-  if (there !== here)
-    throw new Refusal("The other text has {there} tokens and this one {here}: a step is taken from a text of as many.", { there, here });
+function checkSameLength(other, count) {
+  if (other !== count)
+    throw new Refusal("The other text has {other} tokens and this one {count}; both must have the same number.", { other, count });
 }
 
-/** The steps that are edited in heads, by layer and head: those that the pack "attention" carries. */
+/** The edited steps of heads, by layer and head, for the pack "attention". */
 function editedHeads(edits, n_head) {
   const edited = {};
   for (const path of Object.keys(edits)) {
@@ -81,7 +80,7 @@ const layerIn = (path) => (path.startsWith("blocks.") ? Number(path.split(".")[1
 class Model {
   #traces = new Map(); // by id, the one asked for last at the end
 
-  /** Its sizes, graph and numbers by path, as attnlab/views/page/playground.py writes them. */
+  /** A description by attnlab/views/page/playground.py, and parameters by path. */
   constructor({ config, graph, given, tokenizer, shapes }, numbers) {
     let start = 0;
     const parameters = shapes.map(([path, shape]) => {
@@ -95,7 +94,7 @@ class Model {
     this.tokenizer = new Tokenizer(tokenizer);
   }
 
-  /** A run over ids, after those whose keys and values are cached, by path. */
+  /** A run over ids that follow cached tokens; caches by path. */
   #run(ids, edits = {}, { cached = 0, caches = {}, base } = {}) {
     const T = ids.length;
     const numbers = (from) => new Nd(Int32Array.from({ length: T }, (_, n) => from(n)), [T]);
@@ -108,14 +107,14 @@ class Model {
 
   #given = (path) => this.given[path] ?? this.parameters.get(path);
 
-  /** Run so many blocks; `tick` waits between them, and raises where nobody waits any more. */
+  /** Run blocks; `tick` is awaited between them, and throws if the request was aborted. */
   async #pass(run, layers, tick) {
     if (run.first) await this.#pass(run.base, Math.min(run.first, layers), tick);
     for (let layer = run.first; layer < layers; layer++) {
       const place = `blocks.${layer}`;
       if (!run.values.has(`${place}.output`)) await tick(layer / layers);
       if (run.values.has(`${place}.output`)) continue;
-      // Head by head, as the T x T numbers of all at once are many.
+      // One head at a time, to save memory: T x T numbers each.
       const contexts = Array.from({ length: this.given.n_head }, (_, h) => {
         const context = run.look(`${place}.attention.heads.${h}.context`);
         run.keep((path) => !path.includes(".heads."));
@@ -136,9 +135,9 @@ class Model {
     if (!ids.length) throw new Refusal("Enter a text to trace.");
     const odd = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= this.config.vocab_size);
     if (odd !== undefined)
-      throw new Refusal("token id {id} is not in the vocabulary; ids are 0 to {last}", { id: odd, last: this.config.vocab_size - 1 });
+      throw new Refusal("token id {id} isn't in the vocabulary; ids are 0 to {last}", { id: odd, last: this.config.vocab_size - 1 });
     if (ids.length > positions)
-      throw new Refusal("The text has {count} tokens; this model reads at most {positions}, here up to “{end}”.", {
+      throw new Refusal("The text has {count} tokens; this model reads at most {positions}, up to “{end}”.", {
         count: ids.length,
         positions,
         end: printable([...this.#text(ids.slice(0, positions))].slice(-30).join("")),
@@ -148,7 +147,7 @@ class Model {
 
   #text = (ids) => decoded(this.tokenizer.allBytes(ids));
 
-  /** A text's trace with places ablated, kept until others are asked for. */
+  /** A text's trace with changes; the last ones are kept. */
   trace(ids, ablated) {
     const id = JSON.stringify([ids, ablated]);
     const base = ablated.length ? this.trace(ids, []).run : undefined;
@@ -174,7 +173,7 @@ class Model {
     return editsOf(changes, lookAt, Object.fromEntries(rootless));
   }
 
-  /** Notes on a text; nothing is computed. */
+  /** Notes on a text, see `notesOn`. */
   open(text, ablated) {
     const ids = this.idsOf(text);
     for (const [, , , how, ...others] of ablated) if (how === "of") checkSameLength(others.length, ids.length);
@@ -183,7 +182,7 @@ class Model {
     return { ids, text: this.#text(ids), tokens, notes: notesOn(tokens), edited: editedHeads(edits, this.given.n_head), paths: Object.keys(edits) };
   }
 
-  /** A pack of a trace, as attnlab/views/page/packs.py describes them. */
+  /** A trace's pack, see attnlab/views/page/packs.py. */
   async pack({ ids, ablated, carried }, name, tick) {
     const { run } = this.trace(ids, ablated);
     const [, kind, number] = /^(attention|way|logits)\.(\d+)$/.exec(name) ?? [];
@@ -214,7 +213,7 @@ class Model {
     return numbers;
   }
 
-  /** Of a token its row at each of some stops: a run over it alone, of what the heads collected. */
+  /** A token's rows at some stops: a run over this token alone, with the heads' context given. */
   #way(run, position, carried) {
     const place = nd.slice(position, position + 1);
     const given = (path) => {
@@ -290,7 +289,7 @@ class Model {
     return equations.logits(final, run.look("W_U")).numbers();
   }
 
-  /** Write on, with the keys and values of earlier tokens in caches. */
+  /** Generate tokens, with cached keys and values. */
   async write({ ids, ablated }, { count, seed, ...settings }, tick) {
     const positions = this.config.n_positions;
     const room = positions - ids.length;
@@ -323,7 +322,7 @@ class Model {
 
 const ZERO = new Nd(new Float32Array(1), [1]);
 
-/** Arrays one after the other. */
+/** Concatenated arrays. */
 function joinedNumbers(arrays) {
   const joined = new Float32Array(arrays.reduce((sum, { size }) => sum + size, 0));
   let at = 0;
@@ -334,7 +333,7 @@ function joinedNumbers(arrays) {
   return joined;
 }
 
-/** What a reader may not see of a text, in sentences: see `notes_on` of attnlab/views/page/page.py. */
+/** Notes on what isn't visible in a text, see `notes_on` in attnlab/views/page/page.py. */
 function notesOn(tokens) {
   const notes = [];
   if (tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte))))
@@ -351,7 +350,7 @@ function notesOn(tokens) {
 
 // ---- in the worker -------------------------------------------------------------------------------
 
-/** Answer messages {n, ask, given}; {n, stop: true} ends the work at one. */
+/** Answer messages {n, ask, given}; {n, stop: true} aborts request n. */
 function serveModel() {
   let model;
   const ended = new Set();
@@ -365,7 +364,7 @@ function serveModel() {
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
     write: ({ trace, how }, tick) => model.write(trace, how, tick),
   };
-  // Between two blocks whoever else has asked gets an answer.
+  // Other requests are answered between two blocks.
   const { port1, port2 } = new MessageChannel(); // faster than a timeout
   const resting = [];
   port1.onmessage = () => resting.shift()();

@@ -255,7 +255,7 @@ function stepsOf({ vocab, heading, purposes }, { logits }, { sum, left, count })
         sum: number(sum, 4),
         vocab: grouped(vocab),
       })
-    : [say("At temperature 0, the largest logit (the first of equals) gets probability 1.")];
+    : [say("At temperature 0, the largest logit (the first if tied) gets probability 1.")];
   const cut =
     count === vocab
       ? [say("No tokens are cut off.")]

@@ -1,12 +1,12 @@
-// Matrix products in WebAssembly, see product.ts, for arrays of float32. What lies in its memory, as
-// a model's parameters do, is multiplied where it is; other matrices are copied there.
+// Matrix products of float32 arrays in WebAssembly, see product.ts. A model's parameters are in its
+// memory; other matrices are copied there.
 
 const ROOM = { a: 2 ** 20, b: 2 ** 21, o: 2 ** 20, w: 2 ** 20 }; // numbers of each matrix at a time
 const ROWS_AT_ONCE = 2 ** 17; // numbers of the first matrix that a processor's cache holds
 const FEW = 2 ** 12; // multiplications that are not worth the way
 
 class Products {
-  /** With memory for so many numbers beside; null where there is no WebAssembly. */
+  /** An instance with memory for this many more numbers; null without WebAssembly. */
   static of(count) {
     try {
       return new Products(count);
@@ -27,7 +27,7 @@ class Products {
     Object.assign(this, { exports, a, b, o, w, numbers: part(room, count) });
   }
 
-  /** One matrix times another, as `byRows` and `byColumns` do it; false where it can't. */
+  /** Like `byRows` and `byColumns`; returns false if the matrices aren't supported. */
   product(x, i, y, j, made, at, [n, m, p]) {
     if (n * m * p < FEW || 8 * m > ROOM.w || 4 * p > ROOM.o) return false;
     const [next, step] = y.strides.slice(-2);

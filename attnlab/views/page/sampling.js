@@ -22,7 +22,7 @@ function positionOf(values, vocab, { temperatures, topPs }) {
   };
 }
 
-/** The same of all logits, of which the n largest are carried; `follows` is the text's next id. */
+/** The same from all logits: the n largest are included; `follows` is the text's next id. */
 function positionOfLogits(all, n, follows) {
   const vocab = all.length;
   const ascending = Float64Array.from(all).sort();

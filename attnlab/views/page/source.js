@@ -10,7 +10,7 @@
  *   open(text, ablated)          trace a text, {text} or {ids}, as in `description.traces`, with changes:
  *                                [layer, head] ablates a head, [layer] an MLP; [layer, head, step, 50]
  *                                scales a step by 0.5, [layer, head, step, "of", ...ids] takes it from
- *                                another text; ["mask"] lifts the causal mask, ["root"] drops √Dk
+ *                                another text; ["mask"] removes the causal mask, ["root"] the division by √Dk
  *   position(trace, place)       the predictions after a position, see `positionOf`
  *   generate(trace, how)         a continuation of a trace
  */

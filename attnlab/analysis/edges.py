@@ -1,0 +1,319 @@
+"""Edges: how much of a metric passes along each direct path between two parts of the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab.analysis.base import Analysis, Target, Trace, named_axis
+from attnlab.analysis.gradients import Gradients
+from attnlab.analysis.patching import Metric, check_traces, expanded, measure_of, number, share
+from attnlab.analysis.paths import (
+    RECEIVERS,
+    SENDERS,
+    difference,
+    limits_of,
+    path_patched,
+    reader_at,
+    received,
+    stage_of,
+)
+from attnlab.equations import AnyArray, Array
+from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.forward.gradients import affine_x, layer_norm_gradient
+from attnlab.steps import at, read_only
+from attnlab.support.checks import as_count, as_flag
+from attnlab.support.console import progress_bar
+from attnlab.support.messages import Message
+from attnlab.support.tables import Table
+from attnlab.views.language import say
+from attnlab.views.shown import Axis
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from attnlab.views.plot import Picture
+
+# The most edges in a table or picture.
+EDGES_SHOWN = 20
+
+
+class Edges(Analysis):
+    """How much of the metric each edge restores, as `attnlab.edges` returns it.
+
+    Attributes
+    ----------
+    senders, receivers : paths
+    effects : float64 (senders, receivers), NaN where the sender doesn't come before the receiver
+    clean, corrupted : the metric in the two traces
+    """
+
+    note: ClassVar[str] = (
+        "Each edge is measured alone; edges that matter only together may each have no effect."
+    )
+    source: ClassVar[str] = (
+        "Syed et al., “Attribution Patching Outperforms Automated Circuit Discovery” (2023); "
+        "Hanna et al., “Have Faith in Faithfulness” (2024)"
+    )
+
+    effects: NDArray[np.float64]
+
+    def __init__(
+        self, clean: Trace, corrupted: Trace, measure: Callable[[Trace], Any], title: Message
+    ) -> None:
+        self.title = title
+        self.clean, self.corrupted = limits_of(measure, clean, corrupted)
+        self.senders = _all(corrupted, SENDERS)
+        self.receivers = _all(corrupted, RECEIVERS)
+        self._traces, self._measure = (clean, corrupted), measure
+        self._readers = [reader_at(path, corrupted.config.n_layer) for path in self.receivers]
+        stages = np.array([stage_of(path) for path in self.senders])
+        self._exists = stages[:, None] <= np.array([reader.stage for reader in self._readers])
+        self._count = int(self._exists.sum())
+
+    def strongest(self, n: int = EDGES_SHOWN) -> list[tuple[str, str, float]]:
+        """The `n` edges with the largest absolute effects: sender, receiver, effect."""
+        n = as_count(n, "n", least=0, most=self._count)
+        sizes = np.where(np.isnan(self.effects), -1, np.abs(self.effects))
+        order = np.argsort(-sizes, axis=None, kind="stable")[:n]
+        return [
+            (self.senders[s], self.receivers[r], float(self.effects[s, r]))
+            for s, r in zip(*np.unravel_index(order, self.effects.shape), strict=True)
+        ]
+
+    def circuit(self, n: int) -> Circuit:
+        """The model with the `n` strongest edges alone; see `Circuit`."""
+        return Circuit(self, [(sender, reader) for sender, reader, _ in self.strongest(n)])
+
+    def faithfulness(self, counts: Sequence[int]) -> NDArray[np.float64]:
+        """The faithfulness of circuits of so many edges each, (len(counts),)."""
+        return np.array([self.circuit(n).faithfulness for n in counts])
+
+    def plot(  # type: ignore[override]
+        self, ax: Axes | None = None, n: int = EDGES_SHOWN, *, language: str | None = None
+    ) -> Picture:
+        """Plot the `n` strongest edges as a graph; Q, K or V stands at the head that receives.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes to draw into; None for a new figure
+        language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
+        """
+        from attnlab.views.plot import drawn_in, plot_graph
+
+        with drawn_in(language):
+            edges = [
+                (_node(sender), _node(receiver), _input(receiver), effect)
+                for sender, receiver, effect in self.strongest(min(n, self._count))
+            ]
+            used = {node for start, end, *_ in edges for node in (start, end)}
+            columns: dict[int, list[str]] = {}
+            for path in (*self.senders, "final"):
+                x = self._readers[-1].stage + 1 if path == "final" else stage_of(path)
+                if (name := _node(path)) in used:
+                    columns.setdefault(x, []).append(name)
+            nodes = {
+                name: (x, y - (len(column) - 1) / 2)
+                for x, column in columns.items()
+                for y, name in enumerate(column)
+            }
+            return plot_graph(nodes, edges, say(self.title), ax)
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        return self.effects, named_axis("sender", self.senders), named_axis("receiver", self.receivers)
+
+    def _tables(self) -> Iterator[str | Table]:
+        edges = [
+            (sender, reader, f"{effect:+.3f}")
+            for sender, reader, effect in self.strongest(min(EDGES_SHOWN, self._count))
+        ]
+        yield Table([("sender", "receiver", "effect"), *edges], left=(0, 1))
+        yield f"{len(edges)} of {self._count} edges"
+
+
+class Circuit:
+    """A run in which only some edges carry what the clean run has; all others are corrupted.
+
+    Each receiver reads the corrupted stream, plus what the senders of its edges in the circuit
+    write in this run, less what they write in the corrupted run. The embedding is the clean one.
+
+    Attributes
+    ----------
+    edges : (sender, receiver) paths
+    trace : the run; steps that no receiver of the circuit reads are computed, but have no effect
+    faithfulness : (metric(circuit) - metric(corrupted)) / (metric(clean) - metric(corrupted)): 1
+        for all edges, 0 for none
+    """
+
+    def __init__(self, edges: Edges, chosen: Sequence[tuple[str, str]]) -> None:
+        self._of, self.edges = edges, list(chosen)
+
+    def __repr__(self) -> str:
+        return f"Circuit of {len(self.edges)} edges, faithfulness {self.faithfulness:.3f}"
+
+    @cached_property
+    def trace(self) -> Trace:
+        clean, corrupted = self._of._traces
+        senders: dict[str, list[str]] = {}
+        for sender, path in self.edges:
+            senders.setdefault(path, []).append(sender)
+        # What each sender writes in the circuit, less what it writes in the corrupted run.
+        changes: dict[str, Array] = {"embedding": difference(clean, corrupted, "embedding")}
+        made, edits = corrupted, dict[str, Array]()
+        for stage in range(2 * corrupted.config.n_layer + 1):
+            for reader in (one for one in self._of._readers if one.stage == stage):
+                change = np.zeros_like(corrupted.embedding)
+                for sender in senders.get(reader.path, ()):
+                    change += changes[sender]
+                unchanged = not change.any()
+                edits[reader.path] = (
+                    at(corrupted, reader.path) if unchanged else received(corrupted, reader, change)
+                )
+            made = corrupted.edited(edits)
+            for sender in self._of.senders:
+                if stage_of(sender) == stage + 1:
+                    changes[sender] = difference(made, corrupted, sender)
+        return made
+
+    @cached_property
+    def faithfulness(self) -> float:
+        limits = self._of.clean, self._of.corrupted
+        return share(number(self._of._measure(self.trace)), limits)
+
+
+def edges(
+    clean: Trace,
+    corrupted: Trace,
+    *,
+    metric: Metric,
+    steps: int = 1,
+    exact: bool = False,
+    progress: bool = True,
+) -> Edges:
+    """Measure every edge: from each head, MLP and the embedding to each later Q, K, V, MLP, logits.
+
+    effect ≈ Σ (sender in clean - sender in corrupted) · ∂metric/∂input
+             / (metric(clean) - metric(corrupted))
+
+    The gradient is that through this receiver alone, in the corrupted run (edge attribution
+    patching, EAP). With several steps it is the mean over runs whose embedding is
+    corrupted + k / steps · (clean - corrupted), k = 0 … steps - 1 (EAP-IG).
+
+    Parameters
+    ----------
+    clean, corrupted : Traces of two texts with the same number of tokens, by one model
+    metric : as in `patch`; a function only if `exact`
+    steps : of the integral; 5 is usual
+    exact : whether to patch each edge, as `path_patch` does, instead of using gradients
+    progress : whether to show a progress bar on stderr
+
+    Returns
+    -------
+    Edges
+
+    Examples
+    --------
+    >>> found = attnlab.edges(clean, corrupted, metric=(" dog", " cat"), steps=5)
+    >>> found.circuit(20).faithfulness
+    """
+    check_traces(clean, corrupted)
+    measure, words, target = measure_of(clean, metric)
+    steps, exact = as_count(steps, "steps", least=1), as_flag(exact, "exact")
+    if exact and steps > 1:
+        raise InvalidValueError(f"exact effects need no integral: steps must be 1; got {steps}")
+    if target is None and not exact:
+        raise InvalidTypeError(
+            "gradients need a token or a pair of tokens as metric; for a function use exact=True"
+        )
+    how = Message("exact") if exact else Message("by gradients, in {steps} steps", steps=steps)
+    title = Message("Edges, {how}: {target}{note}", how=how, target=words, note=corrupted.note)
+    made = Edges(clean, corrupted, measure, title)
+    if target is None or exact:
+        effects = exact_effects(made, progress)
+    else:
+        effects = linear_effects(made, target, steps, progress)
+    made.effects = read_only(np.where(made._exists, effects, np.nan))
+    return made
+
+
+def exact_effects(edges: Edges, progress: bool) -> NDArray[np.float64]:
+    """The effect of each edge by path patching, (senders, receivers)."""
+    effects = np.zeros(edges._exists.shape)
+    limits = edges.clean, edges.corrupted
+    with progress_bar(total=edges._count, disable=not progress, unit="edge") as bar:
+        for s, r in np.argwhere(edges._exists):
+            patched = path_patched(*edges._traces, edges.senders[s], [edges._readers[r]])
+            effects[s, r] = share(number(edges._measure(patched)), limits)
+            bar.update()
+    return effects
+
+
+def linear_effects(edges: Edges, target: Target, steps: int, progress: bool) -> NDArray[np.float64]:
+    """The effect of each edge by gradients, (senders, receivers)."""
+    clean, corrupted = edges._traces
+    embedding = corrupted.embedding
+    change = clean.embedding - embedding
+    gradients: Any = 0.0
+    with progress_bar(total=steps, disable=not progress, unit="step") as bar:
+        for k in range(steps):
+            between = corrupted
+            if k:
+                between = corrupted.edited({"embedding": embedding + change * (k / steps)})
+            gradients = gradients + by_receiver(between, target) / steps
+            bar.update()
+    written = np.stack([difference(clean, corrupted, path).ravel() for path in edges.senders])
+    return np.asarray(written @ np.transpose(gradients), float) / (edges.clean - edges.corrupted)
+
+
+def by_receiver(trace: Trace, target: Target) -> Array:
+    """∂target/∂input through each receiver alone, in the order of `RECEIVERS`, (receivers, T D)."""
+    gradients = Gradients(trace, target)
+    found: dict[str, Array] = {}
+    for n, block in enumerate(trace.blocks):
+        of_block = gradients.blocks[n]
+        attention, of_attention = block.attention, of_block.attention
+        for name in "QKV":
+            rows = getattr(of_attention, name)  # (H, T, Dh)
+            d_X = np.stack(
+                [
+                    affine_x(getattr(head, f"W_{name}"), row)
+                    for head, row in zip(attention.heads, rows, strict=True)
+                ]
+            )
+            found |= {
+                f"blocks.{n}.attention.heads.{h}.{name}": d_x
+                for h, d_x in enumerate(through_layer_norm(attention.residual, attention, d_X))
+            }
+        found[f"blocks.{n}.mlp.X"] = through_layer_norm(block.mid, block.mlp, of_block.mlp.X)
+    found["final"] = gradients.blocks[-1].output
+    return np.stack([found[path].ravel() for path in _all(trace, RECEIVERS)])
+
+
+def through_layer_norm(x: Array, layer: Trace, d_y: Array) -> Array:
+    """The gradient of a LayerNorm's input, (..., T, D)."""
+    d_x, _, _ = layer_norm_gradient(np.broadcast_to(x, d_y.shape), layer.gain, layer.epsilon, d_y)
+    return d_x
+
+
+def _node(path: str) -> str:
+    """The part of the model that a path belongs to: a head as layer.head, an MLP, or an end."""
+    layer, head = (re.search(rf"{kind}\.(\d+)", path) for kind in ("blocks", "heads"))
+    if not layer:
+        return "Logits" if path == "final" else "Embedding"
+    return f"{layer[1]}.{head[1]}" if head else f"MLP {layer[1]}"
+
+
+def _input(receiver: str) -> str:
+    """Q, K or V of a head."""
+    name = receiver.rpartition(".")[2]
+    return name if name in "QKV" else ""
+
+
+def _all(trace: Trace, kinds: Sequence[str]) -> tuple[str, ...]:
+    """The paths of all senders or receivers of a model."""
+    return tuple(path for kind in kinds for path in expanded(trace, kind))

@@ -1,0 +1,195 @@
+"""Path patching and edges: the effect of one part on another along the direct path between them.
+
+Heads, MLPs and the embedding write to the residual stream; heads (through Q, K and V), MLPs and the
+logits read from it. An edge goes from a writer (a sender) to a reader (a receiver). Since the
+stream is a sum, what a receiver gets along an edge is what the sender writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from attnlab.analysis.base import Trace
+from attnlab.analysis.patching import (
+    Metric,
+    Patching,
+    check_traces,
+    expanded,
+    measure_of,
+    number,
+    share,
+)
+from attnlab.equations import Array
+from attnlab.errors import InvalidValueError, quoted
+from attnlab.steps import at
+from attnlab.support.console import progress_bar
+from attnlab.support.messages import Message
+
+HEAD_OUTPUTS = "blocks.*.attention.heads.*.output"
+
+SENDERS = ("embedding", HEAD_OUTPUTS, "blocks.*.mlp.output")
+RECEIVERS = (
+    *(f"blocks.*.attention.heads.*.{name}" for name in "QKV"),
+    "blocks.*.mlp.X",
+    "final",
+)
+
+
+class Reader(NamedTuple):
+    """A receiver.
+
+    Attributes
+    ----------
+    path : of what it computes from the residual stream, with LayerNorm
+    stream : of the residual stream that it reads
+    stage : the number of attention layers and MLPs before it
+    """
+
+    path: str
+    stream: str
+    stage: int
+
+
+def reader_at(path: str, n_layer: int) -> Reader:
+    """The receiver at a path."""
+    if path == "final":
+        return Reader(path, f"blocks.{n_layer - 1}.output", 2 * n_layer)
+    layer = layer_of(path)
+    if ".mlp." in path:
+        return Reader(path, f"blocks.{layer}.mid", 2 * layer + 1)
+    return Reader(path, f"blocks.{layer}.attention.residual", 2 * layer)
+
+
+def stage_of(sender: str) -> int:
+    """The number of attention layers and MLPs up to a sender's own; 0 for the embedding."""
+    if sender == "embedding":
+        return 0
+    return 2 * layer_of(sender) + (2 if ".mlp." in sender else 1)
+
+
+def layer_of(path: str) -> int:
+    """The number of the block that a path is in."""
+    return int(path.split(".")[1])
+
+
+def ends_at(trace: Trace, path: object, kinds: Sequence[str], what: str) -> list[str]:
+    """The paths of senders or receivers, with a number for each *."""
+    known = re.sub(r"\.\d+", ".*", path) if isinstance(path, str) else None
+    if known not in kinds:
+        raise InvalidValueError(f"a {what} is one of {', '.join(kinds)}; got {quoted(path)}")
+    return expanded(trace, path)
+
+
+def limits_of(
+    measure: Callable[[Trace], Any], clean: Trace, corrupted: Trace
+) -> tuple[float, float]:
+    """The metric in both traces, which must differ."""
+    limits = number(measure(clean)), number(measure(corrupted))
+    if limits[0] == limits[1]:
+        raise InvalidValueError(
+            f"the metric is {limits[0]:.4g} in both traces, so there is nothing to restore"
+        )
+    return limits
+
+
+def difference(clean: Trace, corrupted: Trace, sender: str) -> Array:
+    """How what a sender writes differs between two runs, (T, D)."""
+    change: Array = at(clean, sender) - at(corrupted, sender)
+    return change
+
+
+def received(corrupted: Trace, reader: Reader, change: Array) -> Array:
+    """What a receiver computes if the stream that it reads is changed, and nothing else."""
+    stream = at(corrupted, reader.stream) + change
+    step: Array = at(corrupted.edited({reader.stream: stream}), reader.path)
+    return step
+
+
+def path_patched(clean: Trace, corrupted: Trace, sender: str, readers: Sequence[Reader]) -> Trace:
+    """The corrupted trace in which receivers get what a sender writes in the clean one."""
+    change = difference(clean, corrupted, sender)
+    after = [reader for reader in readers if stage_of(sender) <= reader.stage]
+    return corrupted.edited({one.path: received(corrupted, one, change) for one in after})
+
+
+class PathPatching(Patching):
+    """How much of the metric each direct path restores, as `attnlab.path_patch` returns it.
+
+    `restored` has an axis for each * in the sender.
+    """
+
+    note: ClassVar[str] = (
+        "Only the direct path counts, through the residual stream: all heads and MLPs between "
+        "sender and receiver stay as in the corrupted run. A path that restores little may still "
+        "matter together with others."
+    )
+    source: ClassVar[str] = (
+        "Wang et al., “Interpretability in the Wild” (2022); Goldowsky-Dill et al., “Localizing "
+        "Model Behavior with Path Patching” (2023)"
+    )
+
+
+def path_patch(
+    clean: Trace,
+    corrupted: Trace,
+    sender: str = HEAD_OUTPUTS,
+    receiver: str | Sequence[str] = "final",
+    *,
+    metric: Metric,
+    progress: bool = True,
+) -> PathPatching:
+    """Patch what a receiver gets from a sender, along the direct path between them alone.
+
+    input' = input + (sender in clean - sender in corrupted)
+
+    The receiver computes its step from LayerNorm(input') in the corrupted run; all other heads and
+    MLPs before it stay as they are there. What follows the receiver is computed anew, and
+    restored = (metric(patched) - metric(corrupted)) / (metric(clean) - metric(corrupted)).
+
+    Parameters
+    ----------
+    clean, corrupted : Traces of two texts with the same number of tokens, by one model
+    sender : what is written to the residual stream: "embedding", "blocks.0.mlp.output",
+        "blocks.0.attention.heads.2.output"; with * for every layer or head, each is patched alone
+    receiver : what reads it: "blocks.1.attention.heads.2.Q", K or V, "blocks.1.mlp.X", or "final",
+        which the logits are computed from. With *, or in a list, all are patched together.
+    metric : as in `patch`
+    progress : whether to show a progress bar on stderr
+
+    Returns
+    -------
+    PathPatching
+        `.restored`, 0 for a sender that doesn't come before any receiver
+
+    Examples
+    --------
+    >>> attnlab.path_patch(clean, corrupted, receiver="blocks.1.attention.heads.2.V", metric=" dog")
+    """
+    check_traces(clean, corrupted)
+    measure, words, _ = measure_of(clean, metric)
+    names = [receiver] if isinstance(receiver, str) else list(receiver)
+    readers = [
+        reader_at(path, corrupted.config.n_layer)
+        for name in names
+        for path in ends_at(corrupted, name, RECEIVERS, "receiver")
+    ]
+    paths = ends_at(corrupted, sender, SENDERS, "sender")
+    limits = limits_of(measure, clean, corrupted)
+    restored = []
+    with progress_bar(total=len(paths), disable=not progress, unit="run") as bar:
+        for path in paths:
+            patched = path_patched(clean, corrupted, path, readers)
+            restored.append(share(number(measure(patched)), limits))
+            bar.update()
+    made = PathPatching(corrupted, sender, False, words, limits)
+    made.title = Message(
+        "Path patching from {sender} to {receiver}: {target}{note}",
+        sender=sender,
+        receiver=", ".join(names),
+        target=words,
+        note=corrupted.note,
+    )
+    made._set(corrupted, restored)
+    return made

@@ -1,0 +1,197 @@
+"""Path patching, edge attribution and circuits in PyTorch, compared with the library's.
+
+    python tests/pytorch_edges.py DIRECTORY
+
+needs torch. A GPT-2 in float64 in which each receiver has its own copy of the residual stream, so
+that it can be changed and has a gradient.
+"""
+
+import itertools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn.functional import gelu, layer_norm
+
+import attnlab
+
+directory = Path(sys.argv[1])
+config = json.loads((directory / "config.json").read_text())
+weights = {
+    name.removeprefix("transformer."): tensor.double()
+    for name, tensor in load_file(directory / "model.safetensors").items()
+}
+L, H, D = config["n_layer"], config["n_head"], config["n_embd"]
+Dh, eps = D // H, config["layer_norm_epsilon"]
+assert config["activation_function"] == "gelu_new"
+
+Read = Callable[[str, Tensor], Tensor]
+SENDERS = [
+    "embedding",
+    *(f"blocks.{n}.attention.heads.{h}.output" for n in range(L) for h in range(H)),
+    *(f"blocks.{n}.mlp.output" for n in range(L)),
+]
+RECEIVERS = [
+    *(f"blocks.{n}.attention.heads.{h}.{x}" for x in "QKV" for n in range(L) for h in range(H)),
+    *(f"blocks.{n}.mlp.X" for n in range(L)),
+    "final",
+]
+
+
+def norm(x: Tensor, name: str) -> Tensor:
+    return layer_norm(x, (D,), weights[f"{name}.weight"], weights[f"{name}.bias"], eps)
+
+
+def affine(x: Tensor, name: str) -> Tensor:
+    return x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+
+def run(
+    embedding: Tensor, read: Read = lambda name, stream: stream
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The last logits and what each sender writes; `read` may change what each receiver reads."""
+    T = len(embedding)
+    mask = torch.full((T, T), -torch.inf, dtype=torch.float64).triu(1)
+    stream, written = embedding, {"embedding": embedding}
+    for n in range(L):
+        W, b = weights[f"h.{n}.attn.c_attn.weight"], weights[f"h.{n}.attn.c_attn.bias"]
+        W_O = weights[f"h.{n}.attn.c_proj.weight"]
+        update = weights[f"h.{n}.attn.c_proj.bias"]
+        for h in range(H):
+            q, k, v = (
+                norm(read(f"blocks.{n}.attention.heads.{h}.{name}", stream), f"h.{n}.ln_1")
+                @ W[:, i * D + h * Dh : i * D + (h + 1) * Dh]
+                + b[i * D + h * Dh : i * D + (h + 1) * Dh]
+                for i, name in enumerate("QKV")
+            )
+            context = (q @ k.T / Dh**0.5 + mask).softmax(-1) @ v
+            output = context @ W_O[h * Dh : (h + 1) * Dh]
+            written[f"blocks.{n}.attention.heads.{h}.output"] = output
+            update = update + output
+        stream = stream + update
+        x = norm(read(f"blocks.{n}.mlp.X", stream), f"h.{n}.ln_2")
+        output = affine(gelu(affine(x, f"h.{n}.mlp.c_fc"), approximate="tanh"), f"h.{n}.mlp.c_proj")
+        written[f"blocks.{n}.mlp.output"] = output
+        stream = stream + output
+    return norm(read("final", stream), "ln_f")[-1] @ weights["wte.weight"].T, written
+
+
+def stage(path: str) -> float:
+    """When it is computed: what is sent at one stage is read at later ones."""
+    if path in ("embedding", "final"):
+        return -1 if path == "embedding" else L
+    return int(path.split(".")[1]) + (0.5 if ".mlp." in path else 0)
+
+
+ids = [5, 7, 100, 3, 41, 8, 2]
+others = [5, 7, 33, 3, 41, 8, 2]
+token, against = 9, 60
+
+
+def metric(logits: Tensor) -> Tensor:
+    return logits[token] - logits[against]
+
+
+def embedded(ids: list[int]) -> Tensor:
+    return weights["wte.weight"][ids] + weights["wpe.weight"][: len(ids)]
+
+
+clean_logits, clean = run(embedded(ids))
+streams: dict[str, Tensor] = {}
+
+
+def note(name: str, stream: Tensor) -> Tensor:
+    streams[name] = stream
+    return stream
+
+
+base_logits, base = run(embedded(others), note)
+ends = metric(clean_logits), metric(base_logits)
+
+
+def share(logits: Tensor) -> float:
+    return float((metric(logits) - ends[1]) / (ends[0] - ends[1]))
+
+
+def patched(changes: dict[str, Tensor]) -> float:
+    """Some receivers read the corrupted stream with a change."""
+    logits, _ = run(
+        embedded(others), lambda name, x: streams[name] + changes[name] if name in changes else x
+    )
+    return share(logits)
+
+
+def circuit_run(changes: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    """Every receiver reads the corrupted stream with a change."""
+    return run(embedded(others), lambda name, _: streams[name] + changes[name])
+
+
+def close(ours: object, theirs: object) -> None:
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-10)
+
+
+model = attnlab.GPT2.from_pretrained(directory, dtype="float64")
+pair = model.trace(ids), model.trace(others)
+settings = {"metric": (token, against), "progress": False}
+
+edges = [*itertools.product(SENDERS, RECEIVERS)]
+edges = [(s, r) for s, r in edges if stage(s) < stage(r)]
+exact = {(s, r): patched({r: clean[s] - base[s]}) for s, r in edges}
+found = attnlab.edges(*pair, exact=True, **settings)
+assert list(found.senders) == SENDERS
+assert list(found.receivers) == RECEIVERS
+places = {edge: (SENDERS.index(edge[0]), RECEIVERS.index(edge[1])) for edge in edges}
+assert np.isfinite(found.effects).sum() == len(edges)
+close([found.effects[places[edge]] for edge in edges], [exact[edge] for edge in edges])
+
+# Of a part of the edges, by the other function; several receivers together.
+for receiver in (f"blocks.{L - 1}.attention.heads.1.K", f"blocks.{L - 1}.mlp.X", "final"):
+    path = attnlab.path_patch(*pair, receiver=receiver, **settings)
+    heads = [f"blocks.{n}.attention.heads.{h}.output" for n in range(L) for h in range(H)]
+    close(path.restored.ravel(), [exact.get((head, receiver), 0.0) for head in heads])
+together = [f"blocks.{L - 1}.attention.heads.{h}.V" for h in range(H)] + ["final"]
+change = clean["blocks.0.mlp.output"] - base["blocks.0.mlp.output"]
+path = attnlab.path_patch(
+    *pair, "blocks.0.mlp.output", [f"blocks.{L - 1}.attention.heads.*.V", "final"], **settings
+)
+close(path.restored, patched(dict.fromkeys(together, change)))
+
+for steps in (1, 3):
+    gradients = {name: torch.zeros_like(base["embedding"]) for name in RECEIVERS}
+    for k in range(steps):
+        inputs: dict[str, Tensor] = {}
+
+        def copied(name: str, stream: Tensor, inputs: dict[str, Tensor] = inputs) -> Tensor:
+            inputs[name] = stream.clone()
+            inputs[name].retain_grad()
+            return inputs[name]
+
+        between = base["embedding"] + k / steps * (clean["embedding"] - base["embedding"])
+        metric(run(between.requires_grad_(), copied)[0]).backward()
+        for name in RECEIVERS:
+            gradients[name] += inputs[name].grad / steps
+    theirs = [
+        float(((clean[s] - base[s]) * gradients[r]).sum() / (ends[0] - ends[1])) for s, r in edges
+    ]
+    found = attnlab.edges(*pair, steps=steps, **settings)
+    close([found.effects[places[edge]] for edge in edges], theirs)
+
+    for count in (0, 7, 40, len(edges)):
+        chosen = sorted(edges, key=lambda edge: -abs(theirs[edges.index(edge)]))[:count]
+        # Every reader's stream, one after the other: what a sender writes depends on what it reads.
+        changes = {receiver: torch.zeros(()) for receiver in RECEIVERS}
+        for receiver in sorted(RECEIVERS, key=stage):
+            _, sent = circuit_run(changes)
+            sent["embedding"] = clean["embedding"]
+            for edge in chosen:
+                if edge[1] == receiver:
+                    changes[receiver] = changes[receiver] + sent[edge[0]] - base[edge[0]]
+        logits, _ = circuit_run(changes)
+        circuit = found.circuit(count)
+        assert {*circuit.edges} == {*chosen}
+        close(circuit.faithfulness, share(logits))

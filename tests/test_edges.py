@@ -1,0 +1,125 @@
+"""Path patching, edges and circuits; tests/pytorch_edges.py compares them with PyTorch."""
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+
+import attnlab
+from attnlab import GPT2, Trace
+from attnlab.errors import InvalidTypeError, InvalidValueError
+
+TOKEN, OTHER = 9, 60
+METRIC = (TOKEN, OTHER)
+
+
+@pytest.fixture(scope="module")
+def odd() -> GPT2:
+    return GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")
+
+
+@pytest.fixture(scope="module")
+def pair(odd: GPT2) -> tuple[Trace, Trace]:
+    return odd.trace([5, 7, 100, 3, 41]), odd.trace([5, 7, 33, 3, 41])
+
+
+def measured(trace: Trace) -> float:
+    return float(trace.next_logits[TOKEN] - trace.next_logits[OTHER])
+
+
+def test_a_direct_path_to_the_logits_is_what_layer_norm_and_w_u_make_of_it(
+    pair: tuple[Trace, Trace],
+) -> None:
+    clean, corrupted = pair
+    found = attnlab.path_patch(clean, corrupted, metric=METRIC, progress=False)
+    ends = measured(clean), measured(corrupted)
+    for layer, head in np.ndindex(found.restored.shape):
+        one, other = (trace.head(layer, head) for trace in pair)
+        change = (one.context @ one.W_O - other.context @ other.W_O)[-1]
+        x = corrupted.blocks[-1].output[-1] + change
+        x = (x - x.mean()) / np.sqrt(x.var() + corrupted.epsilon)
+        logits = (x * corrupted.gain + corrupted.bias) @ corrupted.W_U
+        share = (logits[TOKEN] - logits[OTHER] - ends[1]) / (ends[0] - ends[1])
+        assert found.restored[layer, head] == pytest.approx(share, abs=1e-12)
+    assert "Path patching from blocks.*.attention.heads.*.output to final" in repr(found)
+    assert found.note.split()[0] in repr(found)
+
+
+def test_a_sender_after_the_receiver_restores_nothing(pair: tuple[Trace, Trace]) -> None:
+    receiver = "blocks.0.attention.heads.1.Q"
+    found = attnlab.path_patch(*pair, receiver=receiver, metric=METRIC, progress=False)
+    assert (found.restored == 0).all()
+    found = attnlab.path_patch(*pair, "embedding", receiver, metric=METRIC, progress=False)
+    assert found.restored.shape == ()
+    # All of a head's query of the clean run, since before block 0 there is the embedding alone.
+    query = pair[0].head(0, 1).Q
+    patched = measured(pair[1].edited({receiver: query}))
+    ends = measured(pair[0]), measured(pair[1])
+    assert found.restored == pytest.approx((patched - ends[1]) / (ends[0] - ends[1]), abs=1e-12)
+
+
+def test_every_edge_together_is_the_clean_run_and_none_the_corrupted(
+    pair: tuple[Trace, Trace],
+) -> None:
+    found = attnlab.edges(*pair, metric=METRIC, progress=False)
+    count = int(np.isfinite(found.effects).sum())
+    L, H = pair[0].config.n_layer, pair[0].config.n_head
+    before = [1 + (H + 1) * n for n in range(L + 1)]  # senders before each block, and after all
+    assert count == sum(3 * H * n + n + H for n in before[:-1]) + before[-1]
+    whole, none = found.circuit(count), found.circuit(0)
+    np.testing.assert_allclose(whole.trace.next_logits, pair[0].next_logits, atol=1e-12)
+    np.testing.assert_allclose(none.trace.next_logits, pair[1].next_logits, atol=1e-12)
+    assert found.faithfulness([0, count]) == pytest.approx([0, 1], abs=1e-12)
+    assert repr(whole) == f"Circuit of {count} edges, faithfulness 1.000"
+
+
+def test_gradients_are_exact_for_a_small_change(odd: GPT2) -> None:
+    """Finite differences: the effects in the metric's units, for a text that is hardly another."""
+    corrupted = odd.trace([5, 7, 33, 3, 41])
+    change = np.random.default_rng(0).normal(size=corrupted.embedding.shape) * 1e-6
+    clean = corrupted.edited({"embedding": corrupted.embedding + change})
+    by_gradients = attnlab.edges(clean, corrupted, metric=METRIC, progress=False)
+    exact = attnlab.edges(clean, corrupted, metric=METRIC, exact=True, progress=False)
+    np.testing.assert_allclose(by_gradients.effects, exact.effects, rtol=2e-3, atol=2e-4)
+    several = attnlab.edges(clean, corrupted, metric=METRIC, steps=3, progress=False)
+    np.testing.assert_allclose(several.effects, exact.effects, rtol=2e-3, atol=2e-4)
+
+
+def test_the_strongest_edges_are_shown(pair: tuple[Trace, Trace]) -> None:
+    found = attnlab.edges(*pair, metric=METRIC, progress=False)
+    strongest = found.strongest(3)
+    sizes = np.sort(np.abs(found.effects[np.isfinite(found.effects)]))[::-1]
+    assert [abs(effect) for *_, effect in strongest] == pytest.approx(sizes[:3])
+    for sender, receiver, effect in strongest:
+        index = found.senders.index(sender), found.receivers.index(receiver)
+        assert found.effects[index] == effect
+        assert f"{effect:+.3f}" in found.table()
+    assert f"20 of {np.isfinite(found.effects).sum()} edges" in repr(found)
+    alt = found.plot(n=3, language="en").alt
+    assert alt.count("→") == 3
+    assert f"{strongest[0][-1]:+.3f}" in alt
+
+
+def test_what_is_refused(pair: tuple[Trace, Trace], odd: GPT2) -> None:
+    clean, corrupted = pair
+    for sender in ("blocks.0.attention.heads.1.context", "logits", "blocks.7.mlp.output", 3):
+        with pytest.raises(InvalidValueError):
+            attnlab.path_patch(clean, corrupted, sender, metric=METRIC)  # type: ignore[arg-type]
+    for receiver in ("blocks.0.mlp.output", "blocks.0.attention.heads.9.Q", [3]):
+        with pytest.raises(InvalidValueError):
+            attnlab.path_patch(clean, corrupted, receiver=receiver, metric=METRIC)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match="in both traces"):
+        attnlab.edges(clean, clean, metric=METRIC)
+    with pytest.raises(InvalidTypeError, match="exact=True"):
+        attnlab.edges(clean, corrupted, metric=measured)
+    with pytest.raises(InvalidValueError, match="steps must be 1"):
+        attnlab.edges(clean, corrupted, metric=METRIC, steps=2, exact=True)
+    with pytest.raises(InvalidValueError):
+        attnlab.edges(clean, odd.trace([1, 2]), metric=METRIC)
+    with pytest.raises(InvalidValueError):
+        attnlab.edges(clean, corrupted, metric=METRIC, progress=False).circuit(10**6)
+
+
+def test_a_metric_of_ones_own(pair: tuple[Trace, Trace]) -> None:
+    named = attnlab.edges(*pair, metric=METRIC, exact=True, progress=False)
+    own = attnlab.edges(*pair, metric=measured, exact=True, progress=False)
+    np.testing.assert_allclose(own.effects, named.effects, atol=1e-12)
