@@ -259,7 +259,8 @@ function makePicture(view) {
 
   /** The next tokens, with their probabilities without the open head where they are known. */
   function showFollowing() {
-    const without = trace.story?.heads.find((one) => isSame(one, selection));
+    const isAblated = isAmong(trace.ablated ?? [], [selection.layer, selection.head]);
+    const without = isAblated ? undefined : trace.story?.heads.find((one) => isSame(one, selection));
     next.replaceChildren(
       make("li", { class: "title" }, say("Next token")),
       ...following.map(({ id, share }) => {
