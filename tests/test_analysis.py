@@ -416,7 +416,7 @@ def test_gradients_as_text_and_picture(it: Trace) -> None:
         assert repr(part).startswith(part.title)
     assert repr(gradients).endswith(gradients.hint)
     head = gradients.blocks[1].attention.heads[2]
-    assert head.heading_of("weights") == f"{of}, by weights"
+    assert head.heading_of("weights") == f"{of} with respect to weights"
     with pytest.raises(ValueError, match="gradient"):
         head.explain(7, 0)
     with pytest.raises(ValueError, match="gradient"):
@@ -501,7 +501,7 @@ def test_what_has_no_gradient(it: Trace, pocket: GPT2) -> None:
         it.gradients(against=5)
     with pytest.raises(ValueError, match="two tokens; got one"):
         pocket.trace("The").gradients()
-    with pytest.raises(ValueError, match="not one token"):
+    with pytest.raises(ValueError, match="isn't one token"):
         it.gradients("loss of it")
     assert copy.copy(it.gradients(5)).blocks[1].output.shape == (8, 128)
     again = pickle.loads(pickle.dumps(it.gradients(5)))
@@ -700,9 +700,9 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "told"),
+    ("changes", "kind", "message"),
     [
-        ({"metric": " barked away"}, ValueError, "not one token"),
+        ({"metric": " barked away"}, ValueError, "isn't one token"),
         ({"metric": True}, TypeError, "got True"),
         ({"metric": (" barked", " barked")}, ValueError, "tokens must differ"),
         ({"metric": lambda trace: None}, TypeError, "must return a number; got None"),
@@ -722,10 +722,10 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
     ],
 )
 def test_patches_that_can_not_be(
-    it: Trace, it_again: Trace, changes: Any, kind: type, told: str
+    it: Trace, it_again: Trace, changes: Any, kind: type, message: str
 ) -> None:
     given = {"clean": it, "corrupted": it_again, "metric": 5, "progress": False} | changes
-    with pytest.raises(AttnlabError, match=told) as error:
+    with pytest.raises(AttnlabError, match=message) as error:
         attnlab.patch(**given)
     assert isinstance(error.value, kind)
 
@@ -735,7 +735,7 @@ def test_keys_of_a_cache_are_no_positions_of_a_step(pocket: GPT2) -> None:
     texts = ("The dog chased the ball", "The cat chased the ball")
     clean, corrupted = (pocket.generate(text, 2, trace=True).steps[-1].trace for text in texts)
     keys: Any = {"parts": "blocks.*.attention.heads.*.K", "metric": 5, "progress": False}
-    with pytest.raises(ValueError, match=r"each of 1 positions; .*heads\.0\.K has other rows"):
+    with pytest.raises(ValueError, match=r"each of 1 positions; .*heads\.0\.K doesn't have them"):
         attnlab.patch(clean, corrupted, by_position=True, **keys)
 
 
@@ -804,7 +804,7 @@ def test_what_is_known_of_a_product() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda p: Product(np.ones((2, 3)), np.ones((2, 3))), r"got \(2, 3\) and \(2, 3\)"),
         (lambda p: Product(np.ones(3), np.ones((3, 2))), r"got \(3,\) and"),
@@ -816,8 +816,8 @@ def test_what_is_known_of_a_product() -> None:
         (lambda p: (np.ones((2, 7)) @ p).eigenvalues, "only square"),
     ],
 )
-def test_products_that_can_not_be(make: Any, told: str) -> None:
-    with pytest.raises(AttnlabError, match=told):
+def test_products_that_can_not_be(make: Any, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message):
         make(products()[0])
 
 
@@ -924,7 +924,7 @@ def test_what_a_head_reads_and_writes(odd: Trace) -> None:
         odd.writes(3, 0, 1)
     with pytest.raises(ValueError, match="k must be an integer"):
         odd.writes(0, 0, 1, 0)
-    with pytest.raises(ValueError, match="not one token"):
+    with pytest.raises(ValueError, match="isn't one token"):
         odd.writes(0, 0, "the hen in")
 
 
@@ -1005,7 +1005,7 @@ def test_a_job_of_ones_own(it: Trace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("jobs", "kind", "told"),
+    ("jobs", "kind", "message"),
     [
         ({}, TypeError, "a dict of functions of Tokens"),
         ([JOBS["same"]], TypeError, "a dict of functions of Tokens"),
@@ -1015,8 +1015,8 @@ def test_a_job_of_ones_own(it: Trace) -> None:
         ({"mine": lambda tokens: [True]}, ValueError, r"mine must return shape \(8, 8\)"),
     ],
 )
-def test_jobs_that_are_none(it: Trace, jobs: Any, kind: type, told: str) -> None:
-    with pytest.raises(AttnlabError, match=told) as error:
+def test_jobs_that_are_none(it: Trace, jobs: Any, kind: type, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message) as error:
         it.jobs(jobs)
     assert isinstance(error.value, kind)
 
@@ -1146,11 +1146,11 @@ def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "kind", "told"),
+    ("token", "kind", "message"),
     [
-        (" rolled away", ValueError, "not one token"),
-        ("", ValueError, "not one token"),
-        ("\ud800", ValueError, "not one token"),
+        (" rolled away", ValueError, "isn't one token"),
+        ("", ValueError, "isn't one token"),
+        ("\ud800", ValueError, "isn't one token"),
         (10_000, ValueError, "10000"),
         (-1, ValueError, "-1"),
         (True, TypeError, "got True"),
@@ -1160,9 +1160,9 @@ def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
         ([5], TypeError, r"got \[5\]"),
     ],
 )
-def test_what_names_no_token(it: Trace, token: Any, kind: type, told: str) -> None:
+def test_what_names_no_token(it: Trace, token: Any, kind: type, message: str) -> None:
     for ask in (it.logit_lens().of, it.attribution):
-        with pytest.raises(AttnlabError, match=told) as error:
+        with pytest.raises(AttnlabError, match=message) as error:
             ask(token)
         assert isinstance(error.value, kind)
 

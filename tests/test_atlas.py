@@ -109,9 +109,9 @@ def test_errors_are_those_of_drawing_again(pocket: GPT2) -> None:
     makes = [[sample(rng, "creature").text for _ in range(12)] for _ in range(30)]
     found = [attnlab.atlas(pocket, one, ["first"], progress=False)["first"] for one in makes]
     spread = np.std([one.mean for one in found], axis=0, ddof=1)
-    told = np.mean([one.error for one in found], axis=0)
-    assert (told / spread > 0.6).all()
-    assert (told / spread < 1.6).all()
+    estimated = np.mean([one.error for one in found], axis=0)
+    assert (estimated / spread > 0.6).all()
+    assert (estimated / spread < 1.6).all()
 
 
 def test_windows_have_the_ids_of_their_text(pocket: GPT2) -> None:
@@ -167,12 +167,12 @@ def test_a_function_that_can_not_work_is_told_before_any_work(
             yield "The dog barked."
 
     place = tmp_path / "out"
-    for measure, told in {
+    for measure, message in {
         transposed: r"got shape \(4, 2\)",
         picky: "picky failed: IndexError",
     }.items():
         taken.clear()
-        with pytest.raises(InvalidValueError, match=told):
+        with pytest.raises(InvalidValueError, match=message):
             attnlab.atlas(pocket, given(), ["first", measure], chunk=4, directory=place)
         assert taken == [0, 1, 2, 3]
     assert not place.exists()
@@ -300,8 +300,8 @@ def test_an_executor_that_can_do_nothing() -> None:
             future.set_exception(AttributeError("can't pickle that"))
             return future
 
-    told = "texts from text 0 to text 2: AttributeError: can't pickle that"
-    with pytest.raises(WorkerError, match=told):
+    message = "texts from text 0 to text 2: AttributeError: can't pickle that"
+    with pytest.raises(WorkerError, match=message):
         attnlab.atlas("pocket", texts(3), executor=Useless(), progress=False)
     with ThreadPoolExecutor(1) as executor:
         executor._broken = "gone"
@@ -479,7 +479,7 @@ def test_an_error_takes_back_what_has_not_begun() -> None:
 
 def test_chunks_of_another_run_are_refused(tmp_path: Path) -> None:
     run(tmp_path, 7)
-    for told, settings in {
+    for message, settings in {
         "texts: saved 3 from 0 on": {"texts": texts(7, seed=1)},
         "measures: saved induction, entropy, writer, loss, current loss": {"measures": ["loss"]},
         "window: saved 128, current 64": {"window": 64},
@@ -490,7 +490,7 @@ def test_chunks_of_another_run_are_refused(tmp_path: Path) -> None:
     }.items():
         given: dict[str, Any] = {"model": "pocket", "texts": texts(7), "measures": MEASURES}
         given |= {"chunk": 3, "directory": tmp_path, "progress": False, **settings}
-        with pytest.raises(ResumeError, match=f"belongs to another run.*{told}"):
+        with pytest.raises(ResumeError, match=f"belongs to another run.*{message}"):
             attnlab.atlas(given.pop("model"), given.pop("texts"), **given)
     chunk = tmp_path / "chunk-00000001.safetensors"
     chunk.write_bytes(chunk.read_bytes()[:-1])
@@ -654,14 +654,14 @@ def test_of_loss_alone(alone: Atlas, pocket: GPT2) -> None:
     assert line.split()[:2] == ["loss", f"{found.difference['loss']:+.2f}"]
     grid, _, _ = found._grid()
     assert grid == [[found.difference["loss"] / found.error["loss"]]]
-    told = "only loss, which isn.t measured by head"
+    message = "only loss, which isn.t measured by head"
     for asked in (
         losses.to_html,
         lambda: losses.head(0, 0),
         lambda: losses.dataset,
         lambda: losses.explore(pocket),
     ):
-        with pytest.raises(InvalidValueError, match=told):
+        with pytest.raises(InvalidValueError, match=message):
             asked()
 
 
@@ -777,8 +777,8 @@ def test_of_other_windows_nothing_is_compared(pocket: GPT2) -> None:
         attnlab.atlas(pocket, texts(3), ["first"], window=window, progress=False)
         for window in (128, 32)
     )
-    told = "windows of 128 and 32 tokens, .* the same `window=`"
-    with pytest.raises(InvalidValueError, match=told):
+    message = "windows of 128 and 32 tokens, .* the same `window=`"
+    with pytest.raises(InvalidValueError, match=message):
         long.compare(short)
     assert short.title.startswith(f"Atlas of 3 texts, {short.tokens} tokens in windows of 32\n")
 
@@ -836,10 +836,10 @@ def test_errors_of_differences_are_those_of_drawing_again() -> None:
     found = first.compare(second)
     assert found.batches == 75
     spread = found.difference["first"].std()
-    told = math.sqrt((found.error["first"] ** 2).mean())
-    assert told == pytest.approx(spread, rel=0.1)  # 0.03 of each by chance
+    estimated = math.sqrt((found.error["first"] ** 2).mean())
+    assert estimated == pytest.approx(spread, rel=0.1)  # 0.03 of each by chance
     apart = math.sqrt((first["first"].error ** 2 + second["first"].error ** 2).mean())
-    assert apart / told == pytest.approx(1 / math.sqrt(1 - together), rel=0.1)
+    assert apart / estimated == pytest.approx(1 / math.sqrt(1 - together), rel=0.1)
 
 
 def test_batches_do_not_depend_on_chunks() -> None:
@@ -898,8 +898,8 @@ def test_pictures(alone: Atlas) -> None:
     assert picture.alt.startswith("Heatmap of induction: mean of 20 texts")
     assert "layer 1, head" in picture.alt
     profile = alone.head(1, 2).plot()
-    told = " ± ".join(with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2]))
-    assert f"induction {told}; entropy" in profile.alt
+    text = " ± ".join(with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2]))
+    assert f"induction {text}; entropy" in profile.alt
     dots, *_ = profile.axes.lines
     assert len(dots.get_xdata()) == 8
     assert (dots.get_xdata().min(), dots.get_xdata().max()) == (0, 1)
@@ -921,12 +921,12 @@ def test_a_model_is_found_again_from_anywhere(
 
 
 def test_what_is_given_is_looked_at_first(pocket: GPT2) -> None:
-    for told, given in {
+    for message, given in {
         "executor must be an Executor": {"executor": 4},
         "chunk must be an integer of at least 1": {"chunk": 0},
         "progress must be True or False": {"progress": 1},
     }.items():
-        with pytest.raises((InvalidTypeError, InvalidValueError), match=told):
+        with pytest.raises((InvalidTypeError, InvalidValueError), match=message):
             attnlab.atlas(pocket, ["x"], **given)  # type: ignore[arg-type]
     with pytest.raises(InvalidTypeError, match="model must be a GPT2"):
         attnlab.atlas(3, ["x"])  # type: ignore[arg-type]
@@ -937,8 +937,8 @@ def test_the_page_without_a_browser(alone: Atlas, pocket: GPT2) -> None:
     assert page.count('<section class="head"') == 8
     anchors = set(re.findall(r'href="#([\w-]+)"', page))
     assert anchors == set(re.findall(r'id="([\w-]+)"', page))
-    told = " ± ".join(with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2]))
-    assert f'title="layer 1 head 2: {told}"' in page
+    text = " ± ".join(with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2]))
+    assert f'title="layer 1 head 2: {text}"' in page
     assert html.escape(alone["induction"].most(1, 2)[0].content[:100]) in page
     assert "<script" not in page
     assert "损失" in alone.to_html(language="zh")
@@ -949,10 +949,10 @@ def test_the_page_without_a_browser(alone: Atlas, pocket: GPT2) -> None:
 
 def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> None:
     """A cell shows its head, a measure its texts; nothing is asked for, and nothing complains."""
-    file, told, asked = tmp_path / "atlas.html", [], []
+    file, console, asked = tmp_path / "atlas.html", [], []
     file.write_text(alone.to_html(language="en"), encoding="utf-8")
     page = browser.new_page()
-    page.on("console", lambda message: told.append(message.text))
+    page.on("console", lambda message: console.append(message.text))
     page.on("request", lambda request: asked.append(request.url))
     page.goto(file.as_uri())
     assert not page.locator("section.head:visible").count()
@@ -969,5 +969,5 @@ def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> No
     colour = "element => getComputedStyle(element).backgroundColor"
     assert cells.nth(int(darkest)).evaluate(colour) == "rgb(154, 58, 0)"  # LIGHT.positive
     page.close()
-    assert not told
+    assert not console
     assert {url.partition("#")[0] for url in asked} == {file.as_uri()}

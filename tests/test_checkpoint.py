@@ -201,13 +201,13 @@ UNSOUND: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 @pytest.mark.parametrize("kind", UNSOUND)
 def test_a_file_that_is_not_sound_safetensors(odd: Path, kind: str) -> None:
-    damage, told = UNSOUND[kind]
+    damage, expected = UNSOUND[kind]
     content = (odd / WEIGHTS).read_bytes()
     (odd / WEIGHTS).write_bytes(damage(content))
     assert (odd / WEIGHTS).read_bytes() != content
     message = refusal(odd)
     assert str(odd / WEIGHTS) in message
-    assert told in message
+    assert expected in message
 
 
 def test_an_unsound_shard_is_named(sharded: Path) -> None:
@@ -252,12 +252,12 @@ def test_all_that_is_wrong_with_the_tensors_is_told_at_once(odd: Path) -> None:
     change_tensors(odd, change)
     message = refusal(odd)
     assert str(odd) in message
-    told = dict(part.split(": ", 1) for part in message.split(". ", 1)[1].split("; "))
-    assert told["missing"].split(", ") == ["h.2.attn.c_attn.bias", "ln_f.bias"]
-    assert sorted(told["unexpected"].split(", ")) == ["adapter.weight", "h.0.attn.rotary"]
-    assert "h.0.mlp.c_fc.weight is [140, 35], expected [35, 140]" in told["wrong shape"]
-    assert "wpe.weight is [595], expected [17, 35]" in told["wrong shape"]
-    assert "h.1.ln_2.weight is I64" in told["unsupported dtype"]
+    problems = dict(part.split(": ", 1) for part in message.split(". ", 1)[1].split("; "))
+    assert problems["missing"].split(", ") == ["h.2.attn.c_attn.bias", "ln_f.bias"]
+    assert sorted(problems["unexpected"].split(", ")) == ["adapter.weight", "h.0.attn.rotary"]
+    assert "h.0.mlp.c_fc.weight is [140, 35], expected [35, 140]" in problems["wrong shape"]
+    assert "wpe.weight is [595], expected [17, 35]" in problems["wrong shape"]
+    assert "h.1.ln_2.weight is I64" in problems["unsupported dtype"]
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint16", "uint8", "bool"])
@@ -463,10 +463,10 @@ def test_a_head_that_was_added_is_named_and_left_out(
     put_tensors(odd, {prefix + name: np.full(3, np.nan, "f4") for name in names})
     opened = GPT2.from_pretrained(odd)
     assert np.array_equal(opened.trace(PROMPT).logits, trace(REFERENCE / "odd").logits)
-    told = f"without the head for {kind} ({', '.join(sorted(names))})"
-    assert opened.parameters.origin == f"from {odd}, {told}"
-    assert told in repr(opened)
-    assert told in repr(opened.parameters)
+    text = f"without the head for {kind} ({', '.join(sorted(names))})"
+    assert opened.parameters.origin == f"from {odd}, {text}"
+    assert text in repr(opened)
+    assert text in repr(opened.parameters)
     assert parameter_count(opened.config) == parameter_count(GPT2Config.from_file(odd / CONFIG))
     opened.save(odd.parent / "saved")
     assert not set(names) & set(load_file(odd.parent / "saved" / WEIGHTS))
@@ -479,7 +479,7 @@ def test_what_is_only_like_an_added_head_is_refused(odd: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "expected"),
     [
         (["h.0.attn.c_attn.qweight", "h.0.attn.c_attn.scales"], "h.0.attn.c_attn.qweight, I8"),
         (["h.0.attn.c_attn.SCB"], "h.0.attn.c_attn.SCB, I8"),
@@ -490,10 +490,12 @@ def test_what_is_only_like_an_added_head_is_refused(odd: Path, name: str) -> Non
         ),
     ],
 )
-def test_quantised_weights_are_told_by_their_name(odd: Path, names: list[str], told: str) -> None:
+def test_quantised_weights_are_told_by_their_name(
+    odd: Path, names: list[str], expected: str
+) -> None:
     put_tensors(odd, {f"transformer.{name}": np.zeros((2, 3), "i1") for name in names})
     message = refusal(odd)
-    assert message.startswith(f"{odd} holds quantized weights ({told}). ")
+    assert message.startswith(f"{odd} holds quantized weights ({expected}). ")
     assert "dequantize()" in message
     assert "missing" not in message
 
@@ -643,7 +645,7 @@ def map_to(sharded: Path, name: str, shard: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shard", "told"),
+    ("name", "shard", "expected"),
     [
         (
             "transformer.ln_f.bias",
@@ -664,12 +666,12 @@ def map_to(sharded: Path, name: str, shard: str | None) -> None:
     ],
 )
 def test_an_index_that_contradicts_its_shards(
-    sharded: Path, name: str, shard: str | None, told: str
+    sharded: Path, name: str, shard: str | None, expected: str
 ) -> None:
     map_to(sharded, name, shard)
     message = refusal(sharded)
     assert message.startswith(f"{sharded / INDEX} contradicts its shards: it puts ")
-    assert told in message
+    assert expected in message
 
 
 def test_an_index_that_says_two_things(sharded: Path) -> None:
@@ -762,7 +764,7 @@ def test_an_index_that_names_another_file_of_the_model(sharded: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b"", "can't be read as JSON"),
         (b"shards", "can't be read as JSON"),
@@ -779,11 +781,11 @@ def test_an_index_that_names_another_file_of_the_model(sharded: Path) -> None:
     ],
     ids=lambda value: value[:32].decode("latin-1") if isinstance(value, bytes) else "",
 )
-def test_an_index_that_is_none(sharded: Path, content: bytes, told: str) -> None:
+def test_an_index_that_is_none(sharded: Path, content: bytes, expected: str) -> None:
     (sharded / INDEX).write_bytes(content)
     message = refusal(sharded)
     assert str(sharded / INDEX) in message
-    assert told in message
+    assert expected in message
 
 
 def test_an_index_of_nothing(sharded: Path) -> None:
@@ -1313,7 +1315,7 @@ def test_what_is_no_variant(variant: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"config": 5}, "config must be a GPT2Config; got 5"),
         ({"vector": [1.0]}, r"vector must be a ndarray; got \[1.0\]"),
@@ -1321,7 +1323,7 @@ def test_what_is_no_variant(variant: Any) -> None:
         ({"dtype": "int8"}, "dtype must be float32 or float64"),
     ],
 )
-def test_what_no_vector_of_parameters_is_made_of(given: Any, told: str) -> None:
+def test_what_no_vector_of_parameters_is_made_of(given: Any, message: str) -> None:
     config = GPT2Config.from_file(REFERENCE / "odd/config.json")
-    with pytest.raises(AttnlabError, match=told):
+    with pytest.raises(AttnlabError, match=message):
         ParameterVector(**{"config": config} | given)

@@ -240,7 +240,7 @@ def test_heads_of_two_models_are_ranked_by_how_much_they_changed(pocket: GPT2) -
         assert found.changes[layer, head] == pytest.approx(moved, abs=1e-7)
     assert found.changes[0].max() == 0
     lines = repr(found).splitlines()
-    assert lines[2] == "Two models that differ from blocks.1.attention.Q on."
+    assert lines[2] == "Two models; the first step that differs is blocks.1.attention.Q."
     assert lines[5].split() == ["1", "2", f"{found.changes[1, 2]:.3f}"]
 
     edited = compare(a, a.edited({"blocks.0.attention.heads.1.context": 0}))

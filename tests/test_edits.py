@@ -658,7 +658,7 @@ def test_a_step_of_generation_edited_later_leaves_the_others_alone(odd: GPT2) ->
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [
         ("blocks.3.mlp.output", "similar ones are blocks.2.mlp.output"),
         ("blocks.-1.output", "similar ones are blocks.2.output"),
@@ -694,16 +694,16 @@ def test_a_step_of_generation_edited_later_leaves_the_others_alone(odd: GPT2) ->
         ("tokens", "isn't a step to edit"),
     ],
 )
-def test_paths_that_lead_to_no_step(odd: GPT2, path: str, told: str) -> None:
+def test_paths_that_lead_to_no_step(odd: GPT2, path: str, message: str) -> None:
     for ask in (odd.trace("the hen").edited, lambda e: odd.stream("the hen", 2, edits=e)):
-        with pytest.raises(AttnlabError, match=told) as caught:
+        with pytest.raises(AttnlabError, match=message) as caught:
             ask({path: 0})
         assert isinstance(caught.value, ValueError)
         assert len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [
         ("blocks.3.mid", "no part 'blocks.3.mid'; blocks has 0, 1, 2"),
         ("blocks.-1", "blocks has 0, 1, 2"),
@@ -719,8 +719,8 @@ def test_paths_that_lead_to_no_step(odd: GPT2, path: str, told: str) -> None:
         (["embedding"], r"got \['embedding'\]"),
     ],
 )
-def test_parts_that_are_not_there(odd: GPT2, path: Any, told: str) -> None:
-    with pytest.raises(AttnlabError, match=told) as caught:
+def test_parts_that_are_not_there(odd: GPT2, path: Any, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message) as caught:
         attnlab.at(odd.trace("the hen"), path)
     assert len(str(caught.value)) < 500
 
@@ -758,7 +758,7 @@ LAYER = "blocks.1.attention"
 
 
 @pytest.mark.parametrize(
-    ("edits", "kind", "told"),
+    ("edits", "kind", "message"),
     [
         (None, TypeError, "edits must be a dict of paths and values; got None"),
         ([("embedding", 0)], TypeError, "edits must be a dict"),
@@ -823,12 +823,12 @@ LAYER = "blocks.1.attention"
         ({"embedding": np.zeros}, ValueError, "raised TypeError"),
     ],
 )
-def test_edits_that_do_not_fit(odd: GPT2, edits: Any, kind: type | None, told: str) -> None:
+def test_edits_that_do_not_fit(odd: GPT2, edits: Any, kind: type | None, message: str) -> None:
     trace = odd.trace("the hen")
     if kind is None:
         assert trace.edited(edits).logits.shape == (4, 263)
         return
-    with pytest.raises(AttnlabError, match=told) as caught:
+    with pytest.raises(AttnlabError, match=message) as caught:
         trace.edited(edits)
     assert isinstance(caught.value, kind)
     assert np.array_equal(trace.logits, odd.trace("the hen").logits)
@@ -844,7 +844,7 @@ def test_what_follows_an_edit_and_overflows_is_told(odd: GPT2) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "number", "told"),
+    ("name", "number", "message"),
     [
         ("scale", 1e300, "attention.scores overflows"),
         ("scale", 1e-45, "attention.scores overflows"),
@@ -852,10 +852,10 @@ def test_what_follows_an_edit_and_overflows_is_told(odd: GPT2) -> None:
     ],
 )
 def test_what_follows_an_edit_of_one_head_and_overflows_is_told(
-    odd: GPT2, name: str, number: float, told: str
+    odd: GPT2, name: str, number: float, message: str
 ) -> None:
     edited = odd.trace("the hen").edited({f"blocks.1.attention.heads.1.{name}": number})
-    with pytest.raises(InvalidValueError, match=f"blocks.1.{told}"):
+    with pytest.raises(InvalidValueError, match=f"blocks.1.{message}"):
         edited.logits  # noqa: B018
 
 
@@ -901,14 +901,14 @@ def test_an_edit_is_what_it_was_when_it_was_made(odd: GPT2) -> None:
 
 def test_weights_that_do_not_sum_to_1_are_told_in_the_title(odd: GPT2) -> None:
     trace, path = odd.trace("the hen"), "blocks.1.attention.heads.2.weights"
-    told = f"edited: {path} (rows that don't sum to 1)"
-    assert trace.edited({path: lambda x: x / 2}).head(1, 2).title.endswith(told)
+    text = f"edited: {path} (rows that don't sum to 1)"
+    assert trace.edited({path: lambda x: x / 2}).head(1, 2).title.endswith(text)
     assert trace.edited({path: 0.25}).title.endswith(f"blocks of 5 heads, edited: {path}")
     # Rounding is not reported; what exceeds the rounding of half precision is.
     assert "sum to 1" not in trace.edited({path: lambda x: x * (1 + 9e-5)}).title
-    assert told in trace.edited({path: lambda x: x * (1 + 2e-4)}).title
+    assert text in trace.edited({path: lambda x: x * (1 + 2e-4)}).title
     # A further edit upstream leaves an array as it is, and halves what is there by then.
-    assert told in trace.edited({path: lambda x: x / 2}).edited({"embedding": 1}).title
+    assert text in trace.edited({path: lambda x: x / 2}).edited({"embedding": 1}).title
 
 
 def test_a_thousand_edits(odd: GPT2) -> None:
@@ -957,14 +957,14 @@ def test_the_arithmetic_goes_up_to_an_edit_and_on_from_it(odd: GPT2, place: str,
     heading = head.heading_of(name)
     assert heading.endswith(", edited")
     if name == "raw_scores":
-        told = next(line for line in lines if line.startswith("edited here"))
-        assert [told.split()[-1], lines[lines.index(told) - 1].split()[-1]] == [now, was]
+        text = next(line for line in lines if line.startswith("edited here"))
+        assert [text.split()[-1], lines[lines.index(text) - 1].split()[-1]] == [now, was]
     else:
-        told = lines[lines.index(heading) + 1]
-        assert told.endswith(f" {was}; edited here: {now} instead of {was}")
+        text = lines[lines.index(heading) + 1]
+        assert text.endswith(f" {was}; edited here: {now} instead of {was}")
     assert str(explanation).count("edited here") == 1
     after = {"raw_scores": f"\n  {now} / 2.6458 = ", "scores": f" = {now}"}.get(name, "")
-    assert after in str(explanation).partition(told)[2]
+    assert after in str(explanation).partition(text)[2]
     table = head.explain(3).text(200)
     row = next(line for line in table.splitlines() if f"{name}, unedited" in line)
     columns = [word.strip() for word in row.split("  ") if word.strip()]
@@ -1009,11 +1009,11 @@ def test_tables_pictures_and_frames_say_where_it_was_edited(odd: GPT2) -> None:
     path = "blocks.1.attention.heads.2.weights"
     trace = odd.trace("the hen")
     edited = trace.edited({path: 0.25})
-    head, told = edited.head(1, 2), f"edited: {path}"
+    head, message = edited.head(1, 2), f"edited: {path}"
     for result in (edited, edited.blocks[0], edited.blocks[1].mlp, edited.blocks[1].attention):
-        assert result.title.endswith(told)
-        assert told in repr(result).splitlines()[0]
-        assert told in result._repr_html_()
+        assert result.title.endswith(message)
+        assert message in repr(result).splitlines()[0]
+        assert message in result._repr_html_()
     assert head.heading_of("weights") == "weights = softmax(masked_scores), edited"
     assert "softmax(masked_scores), edited" in head._repr_html_()
     assert edited.blocks[1].attention.is_edited("weights")

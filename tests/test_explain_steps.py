@@ -202,8 +202,8 @@ def test_a_sum_of_two(tiny: Trace) -> None:
 def test_layer_norm_by_hand(tiny: Trace) -> None:
     """(3, 1): mean 2, deviation 1, normalised (1, -1), X = (1 · 2 + 0.5, -1 · 3 - 1)."""
     lines = str(tiny.explain("blocks.0.attention.X", 1, 1)).splitlines()
-    told = [line.strip() for line in lines if line.startswith("  ")]
-    assert told[:5] == [
+    text = [line.strip() for line in lines if line.startswith("  ")]
+    assert text[:5] == [
         "4 / 2 = 2",
         "2 / 2 = 1",
         "√(1 + 1e-300) = 1",
@@ -236,7 +236,7 @@ def test_gelu_by_hand(odd: GPT2) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "text"),
     [
         ("odd", "√7 = 2.6458"),
         ("relu", "1 = 1"),
@@ -244,10 +244,10 @@ def test_gelu_by_hand(odd: GPT2) -> None:
         ("gelu_fast", "layer_number = 2"),
     ],
 )
-def test_scales_by_hand(name: str, told: str) -> None:
+def test_scales_by_hand(name: str, text: str) -> None:
     attention = GPT2.from_pretrained(REFERENCE / name).trace([5, 6]).blocks[1].attention
     for one in (attention, attention.heads[1]):
-        assert f"\nscale = {one.formula_of('scale')}\n  {told}\n" in str(one.explain(step="scale"))
+        assert f"\nscale = {one.formula_of('scale')}\n  {text}\n" in str(one.explain(step="scale"))
 
 
 @pytest.mark.parametrize(
@@ -362,13 +362,13 @@ def test_a_path_from_anywhere(pocket: Trace) -> None:
 def test_heads_lie_side_by_side(pocket: Trace) -> None:
     layer = pocket.blocks[0].attention
     for step in ("Q", "K", "V", "context"):
-        told = str(layer.explain("dog", step=step, component=40))
-        assert told == str(layer.heads[1].explain("dog", step=step, component=8))
+        text = str(layer.explain("dog", step=step, component=40))
+        assert text == str(layer.heads[1].explain("dog", step=step, component=8))
     concat = str(layer.explain("dog", step="concat", component=40))
     assert "\n  context[1, 1, 8] = " in concat
     assert concat.count(f"{layer.heads[1].context[1, 8]:.4g}"[:5])
-    told = str(layer.heads[1].explain(1, step="W_Q", component=8))
-    assert "blocks.0.attention.W_Q[1, 40] = " in told
+    text = str(layer.heads[1].explain(1, step="W_Q", component=8))
+    assert "blocks.0.attention.W_Q[1, 40] = " in text
     assert "W_QKV[3, 296] = " in str(layer.explain(3, step="W_V", component=40))
 
 
@@ -552,12 +552,12 @@ def test_every_edit_is_explained(T: int) -> None:
             key = 1 if is_by_key else None
             explanation = part._explained(step, None, None, key)
             if part.path == place and step == name and "unedited" in explanation.numbers:
-                told = explanation.numbers
-                value = told[name] if is_by_key and name == "weights" else told["value"]
-                unedited = attnlab.at(trace, told.get("step", path))
-                index = index_of(told) or ()
+                numbers = explanation.numbers
+                value = numbers[name] if is_by_key and name == "weights" else numbers["value"]
+                unedited = attnlab.at(trace, numbers.get("step", path))
+                index = index_of(numbers) or ()
                 was = unedited[index] if index else unedited
-                assert told["unedited"] == {name: pytest.approx(was)}
+                assert numbers["unedited"] == {name: pytest.approx(was)}
                 assert ("edited here" in str(explanation)) == (value != was)
 
 
@@ -695,8 +695,8 @@ def test_a_trace_from_a_file(odd: GPT2, tmp_path: Any) -> None:
     trace.record(tmp_path / "a.trace")
     opened = attnlab.open_trace(tmp_path / "a.trace")
     path = "blocks.1.attention.heads.2.raw_scores"
-    told = [one.explain(path, 2, 1).text(200) for one in (trace, opened)]
-    assert told[0].splitlines()[1:] == told[1].splitlines()[1:]
+    message = [one.explain(path, 2, 1).text(200) for one in (trace, opened)]
+    assert message[0].splitlines()[1:] == message[1].splitlines()[1:]
     with pytest.raises(AttnlabError, match=r"needs the model's blocks.1.mlp.gain"):
         opened.explain("blocks.1.mlp.hidden")
 

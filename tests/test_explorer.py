@@ -209,11 +209,17 @@ def test_ablated_mlps(explorer: Explorer, pocket: GPT2) -> None:
 def test_changed_steps(explorer: Explorer, pocket: GPT2) -> None:
     trace, other = pocket.trace(TEXT), pocket.trace(TEXT.replace("dog", "cat"))
     path, scale = "blocks.1.attention.heads.2", 32**0.5
+    by_hand = np.tri(8, dtype=bool)
+    by_hand[7, 1], by_hand[0, 2] = False, True
     for changes, edits in (
         ([[1, 2, "weights", 50]], {f"{path}.weights": lambda weights: weights / 2}),
         ([[1, 2, "V", "of", *other.tokens.ids.tolist()]], {f"{path}.V": other.head(1, 2).V}),
         ([["mask"], [0, 1]], {"mask": True, "blocks.0.attention.heads.1.context": 0}),
         ([["root"]], {f"blocks.{n}.attention.Q": lambda Q: Q * scale for n in range(2)}),
+        (
+            [[1, 2, "mask", "flip", 7, 1, 0, 2, 0, 99]],
+            {"blocks.1.attention.heads.2.mask": by_hand},
+        ),
     ):
         described = traced(explorer, TEXT, *changes)
         expected = trace.edited(edits)
@@ -322,6 +328,9 @@ def test_a_text_that_means_to_be_markup(pocket: GPT2) -> None:
         ({"text": "a", "ablated": [[]]}, "a change must be [layer, head], [layer]"),
         ({"text": "a", "ablated": [[0, 1, 2]]}, "a change must be [layer, head], [layer]"),
         ({"text": "a", "ablated": [["0.mlp", 1]]}, "a change must be"),
+        ({"text": "a", "ablated": [[0, 1, "mask", "flip", 2]]}, "a change must be"),
+        ({"text": "a", "ablated": [[0, 1, "mask", "flip", 0, -1]]}, "a change must be"),
+        ({"text": "a", "ablated": [[0, 1, "mask", "flip", 0, 0]]}, "hides all keys from query 0"),
         ({"text": "a", "ablated": [[0, True]]}, "isn't a step to edit"),
         ({"text": "a", "ablated": [[-1, 0]]}, "isn't a step to edit"),
         ({"text": "a", "ablated": [[0, 4]]}, "isn't a step to edit"),

@@ -168,7 +168,7 @@ class Wordless:
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "expected"),
     [
         (2, "2"),
         (None, "None"),
@@ -178,15 +178,15 @@ class Wordless:
         ("x" * 1000, "x" * 90 + "…" + "x" * 90),
     ],
 )
-def test_whatever_is_told_becomes_a_message(message: Any, told: str) -> None:
-    assert str(AttnlabError(message)) == told
+def test_whatever_is_told_becomes_a_message(message: Any, expected: str) -> None:
+    assert str(AttnlabError(message)) == expected
 
 
 def test_a_message_has_a_longest_length() -> None:
-    told = str(AttnlabError("first " + "word " * 1000 + "last"))
-    assert len(told) == 2000
-    assert told.startswith("first word ")
-    assert told.endswith(" word last")
+    message = str(AttnlabError("first " + "word " * 1000 + "last"))
+    assert len(message) == 2000
+    assert message.startswith("first word ")
+    assert message.endswith(" word last")
 
 
 def test_a_directory_that_can_not_be_made(here: Path) -> None:
@@ -535,12 +535,12 @@ def test_models_whose_files_are_pipes_do_not_wait(here: Path) -> None:
         model = copy_model("sharded", here / name)
         (model / name).unlink()
         os.mkfifo(model / name)
-    told = run(
+    message = run(
         f"import attnlab\nfor name in {[*errors]}:\n"
         "    try: attnlab.GPT2.from_pretrained(name)\n"
         "    except attnlab.AttnlabError as error: print(type(error).__name__, error)"
     ).stdout.splitlines()
-    for line, (name, error) in zip(told, errors.items(), strict=True):
+    for line, (name, error) in zip(message, errors.items(), strict=True):
         assert line.startswith(f"{error} ")
         assert name in line
 
@@ -593,7 +593,7 @@ def test_a_byte_order_mark_and_line_ends(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b'{"a": 1, "b": 2, "a": 1}', "'a' appears twice"),
         (b'{"a": {"b": 1, "c": 1, "c": 2}}', "'c' appears twice"),
@@ -607,10 +607,10 @@ def test_a_byte_order_mark_and_line_ends(here: Path) -> None:
     ],
     ids=lambda value: value[:16].decode() if isinstance(value, bytes) else "",
 )
-def test_json_that_is_refused(content: bytes, told: str) -> None:
+def test_json_that_is_refused(content: bytes, message: str) -> None:
     with pytest.raises(ConfigError, match="the file can't be read as JSON: ") as caught:
         parse_json(content, "the file", ConfigError)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert len(str(caught.value)) < 200
 
 

@@ -131,10 +131,10 @@ def test_a_model_with_code_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_name_can_not_add_to_a_command() -> None:
-    told = unsupported(["x', y='; print(1)\x1b[2J.gguf"])
-    assert "gguf_file='FILE'" in told
-    assert "print" not in told.partition("Convert it")[2]
-    assert "\x1b" not in told
+    text = unsupported(["x', y='; print(1)\x1b[2J.gguf"])
+    assert "gguf_file='FILE'" in text
+    assert "print" not in text.partition("Convert it")[2]
+    assert "\x1b" not in text
     assert len(unsupported(["x" * 100_000 + ".gguf"])) < 1_000
 
 
@@ -170,8 +170,10 @@ def test_a_directory_that_holds_several_models(tmp_path: Path) -> None:
         copy_model("odd", tmp_path / f"checkpoint-{step}")
     with pytest.raises(MissingFileError) as caught:
         GPT2.from_pretrained(tmp_path)
-    told = "holds several models. Give one of them: checkpoint-20, checkpoint-500, checkpoint-1000"
-    assert str(caught.value) == f"{tmp_path} {told}"
+    message = (
+        "holds several models. Give one of them: checkpoint-20, checkpoint-500, checkpoint-1000"
+    )
+    assert str(caught.value) == f"{tmp_path} {message}"
 
 
 def test_a_repository_of_the_hubs_cache(tmp_path: Path) -> None:
@@ -416,9 +418,9 @@ def test_the_way_from_nanogpt(tmp_path: Path) -> None:
     walk(python, WRITE_NANOGPT, tmp_path)
     with pytest.raises(MissingFileError) as caught:
         GPT2.from_pretrained(tmp_path)
-    told = re.search(r"GPT2\.from_arrays.* (torch\.load.+)$", str(caught.value))
-    assert told, str(caught.value)
-    walk(python, OPEN_NANOGPT.replace("WAY", told[1]), tmp_path)
+    message = re.search(r"GPT2\.from_arrays.* (torch\.load.+)$", str(caught.value))
+    assert message, str(caught.value)
+    walk(python, OPEN_NANOGPT.replace("WAY", message[1]), tmp_path)
 
 
 def test_the_way_from_a_variant(tmp_path: Path) -> None:

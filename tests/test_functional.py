@@ -90,8 +90,8 @@ def test_softmax_of_huge_and_infinite_scores() -> None:
         ([[1.0, 2.0], [-math.inf, -math.inf]], "only -inf"),
         ([1.0, math.nan], "NaN"),
         ([1.0, math.inf], r"\+inf"),
-        ([], "at least one number"),
-        (3.0, "at least one number"),
+        ([], "nonempty rows"),
+        (3.0, "nonempty rows"),
     ],
 )
 def test_softmax_refuses(scores: object, message: str) -> None:

@@ -601,13 +601,13 @@ def test_the_beginning_of_a_commit_will_do_for_what_is_in_the_cache(
 
 @pytest.mark.parametrize("model", ["odd", "sharded"])
 def test_an_incomplete_snapshot_is_completed(hub: Hub, client: Client, model: str) -> None:
-    """Each time one file is not there, in a repository of its own."""
+    """Each time one file is a link that leads nowhere, in a repository of its own."""
     files = contents(model)
     repositories = {name: f"someone/without-{i}" for i, name in enumerate(files)}
     for missing, repository in repositories.items():
         hub.add(repository, published(model))
         kept = {name: content for name, content in files.items() if name != missing}
-        client.keep(repository, kept)
+        (client.keep(repository, kept) / missing).symlink_to("../../blobs/gone")
     outcomes = map(client.ask, repositories.values())
     for missing, outcome in zip(files, outcomes, strict=True):
         assert not outcome.error, missing
@@ -984,10 +984,10 @@ class Refusing:
 def test_names_of_odd_kinds(given: Any) -> None:
     kind = (ValueError if isinstance(given, str) else TypeError, AttnlabError)
     for error in kind:
-        with pytest.raises(error, match="a model's name or path") as told:
+        with pytest.raises(error, match="a model's name or path") as message:
             GPT2.from_pretrained(given)
-    assert str(told.value).isprintable()
-    assert len(str(told.value)) < 200
+    assert str(message.value).isprintable()
+    assert len(str(message.value)) < 200
 
 
 def test_a_name_that_is_none(hub: Hub, client: Client) -> None:

@@ -6,6 +6,7 @@ import struct
 import zlib
 from html import escape
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -347,6 +348,20 @@ def test_the_page_in_a_frame_is_shut_in(odd: GPT2) -> None:
     assert "trace.save(" in repr(frame)
     with pytest.raises(attnlab.AttnlabError, match=r"height must be .* at least 1"):
         trace.show(height=0)
+
+
+def test_the_playground_in_a_frame(odd: GPT2, tmp_path: Path) -> None:
+    frame = odd.playground(text_or_ids="the hen", height=500, language="zh")
+    assert frame is not None
+    odd.playground(tmp_path / "odd.html", "the hen", language="zh")
+    ((tag, attributes),) = Page(frame._repr_html_()).elements
+    assert tag == "iframe"
+    assert attributes["srcdoc"] == (tmp_path / "odd.html").read_text(encoding="utf-8")
+    assert attributes["sandbox"] == "allow-scripts"
+    assert "height:500px" in str(attributes["style"])
+    assert "model.playground('model.html') writes it" in repr(frame)
+    with pytest.raises(attnlab.AttnlabError, match=r"height must be .* at least 1"):
+        odd.playground(height=0)
 
 
 def test_the_tokens_that_are_asked_for() -> None:

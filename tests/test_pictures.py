@@ -244,7 +244,12 @@ BAD: list[tuple[str, Callable[[Any], object], type[AttnlabError], str]] = [
     ("complex", lambda p: p.heatmap([[1j]]), errors.InvalidTypeError, "complex128"),
     ("text", lambda p: p.heatmap("abc"), errors.InvalidTypeError, "real dtype"),
     ("huge", lambda p: p.heatmap([[1e101]]), errors.InvalidValueError, r"beyond 1e\+100"),
-    ("rows", lambda p: p.heatmap([[1]], rows=["a", "b"]), errors.InvalidValueError, "2 labels"),
+    (
+        "rows",
+        lambda p: p.heatmap([[1]], rows=["a", "b"]),
+        errors.InvalidValueError,
+        "1 labels; got 2",
+    ),
     ("no rows", lambda p: p.heatmap([[1]], rows=3), errors.InvalidTypeError, "rows must be"),
     ("title", lambda p: p.heatmap([[1]], title=3), errors.InvalidTypeError, "title must be"),
     ("ax", lambda p: p.heatmap([[1]], ax=3), errors.InvalidTypeError, "ax must be"),

@@ -2,22 +2,30 @@
 
 import json
 import random
+import re
+import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import MODELS, REFERENCE, RELATIVES, Watched
-from pages import until
+from pages import to_cell, until
+from safetensors.numpy import load_file, save_file
 
-from attnlab import GPT2, Tokenizer, Trace, at
-from attnlab.errors import InvalidValueError
+import attnlab
+from attnlab import GPT2, GPT2Config, Tokenizer, Trace, at
+from attnlab.checkpoints.checkpoint import save_parameters
+from attnlab.errors import AttnlabError, InvalidValueError
 from attnlab.forward.forward_pass import layer_numbers
 from attnlab.support.tables import printable
+from attnlab.text.bpe import is_gpt2
 from attnlab.text.tokenizer import NoTokenizer
+from attnlab.training.parameters import initial_parameters
 from attnlab.views.page.packs import pack
 from attnlab.views.page.page import description_of, notes_on, source
 
@@ -70,7 +78,41 @@ def off(found: Any, wanted: Any) -> float:
 @pytest.mark.parametrize("name", ["pocket", *MODELS, *RELATIVES])
 def test_its_numbers_are_the_librarys(name: str, play: Play) -> None:
     model = model_named(name)
-    page = play(model)
+    check_numbers(play(model), model)
+
+
+@pytest.mark.parametrize("name", [*MODELS, *RELATIVES, "untied"])
+def test_numbers_of_a_model_that_is_opened(
+    name: str, play: Play, pocket: GPT2, tmp_path: Path
+) -> None:
+    page = play(pocket)
+    directory = REFERENCE / name
+    if name == "untied":
+        directory = untied(tmp_path / "untied")
+    choose(page, directory)
+    assert page.locator("#told").inner_text() == ""
+    check_numbers(page, GPT2.from_pretrained(directory))
+
+
+def untied(directory: Path) -> Path:
+    """A model whose output matrix is not its embedding."""
+    odd = GPT2.from_pretrained(REFERENCE / "odd")
+    config = replace(odd.config, tie_word_embeddings=False)
+    parameters = initial_parameters(config, np.random.default_rng(0))
+    directory.mkdir()
+    GPT2(parameters, odd.tokenizer).save(directory)
+    return directory
+
+
+def choose(page: Any, directory: Path, *others: Path) -> None:
+    """Open the files of a directory in a page."""
+    files = [file for file in directory.iterdir() if file.is_file() and file.suffix != ".npz"]
+    page.locator("#files").set_input_files([*files, *others])
+    idle(page)
+
+
+def check_numbers(page: Any, model: GPT2) -> None:
+    """Compare all packs of a page's model, edited and not."""
     layers = model.config.n_layer
     for changes, edits in changes_of(model):
         trace = model.trace(TEXT).edited(edits) if edits else model.trace(TEXT)
@@ -92,10 +134,20 @@ def test_its_numbers_are_the_librarys(name: str, play: Play) -> None:
         wanted["notes"] = notes_on(trace.tokens, "en")
         if not any("weights" in change for change in changes):  # the library adds what they sum to
             assert told["note"] == wanted["note"]
-        for key in ("tokens", "edited", "excerpt", "notes", "scales"):
+        for key in ("tokens", "edited", "excerpt", "notes", "layers", "H", "Dh"):
             assert told[key] == wanted[key], key
-        for key in ("edited", "carried"):
+        assert np.allclose(told["scales"], wanted["scales"], rtol=1e-7)
+        for key in ("edited", "carried", "D", "F", "vocab", "activation", "stops"):
             assert told["way"][key] == wanted["way"][key], key
+        assert page.evaluate("description.steps.scale.formula") == head_of(trace).formula_of(
+            "scale"
+        )
+        for key in ("vocab", "rows", "n"):
+            assert told["prediction"][key] == wanted["prediction"][key], key
+
+
+def head_of(trace: Trace) -> Any:
+    return trace.blocks[0].attention.heads[0]
 
 
 def changes_of(model: GPT2) -> Iterator[tuple[list[Any], dict[str, Any]]]:
@@ -110,6 +162,10 @@ def changes_of(model: GPT2) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     places = [f"blocks.{layer}.attention" for layer in range(end + 1)]
     scales = {f"{place}.scale": numbers.get(f"{place}.layer_number", 1.0) for place in places}
     yield [["mask"]], {"mask": True}
+    by_hand = np.tri(len(model.tokenizer.encode(TEXT)), dtype=bool)
+    by_hand[2, 1], by_hand[0, 2] = False, True
+    cells = [0, last, "mask", "flip", 2, 1, 0, 2, 0, 1000]
+    yield [cells], {f"{first}.attention.heads.{last}.mask": by_hand}
     yield [["root"], [end, last, "weights", 150]], scales | {f"{of_last}.weights": scaled}
     other = [*reversed(model.tokenizer.encode(TEXT))]
     for step in STEPS:
@@ -337,3 +393,323 @@ def test_what_no_page_is_written_of(pocket: GPT2, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     pocket.playground(file)
     assert file.stat().st_size < 3_000_000
+
+
+# ---- files that don't open -----------------------------------------------------------------------
+
+
+def settings(**changed: Any) -> Callable[[Path], None]:
+    """What changes a directory's config."""
+
+    def change(directory: Path) -> None:
+        file = directory / "config.json"
+        held = json.loads(file.read_text()) | changed
+        file.write_text(
+            json.dumps({name: one for name, one in held.items() if one is not LEFT_OUT})
+        )
+
+    return change
+
+
+LEFT_OUT = object()
+
+
+def tensors(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    """What changes a directory's tensors."""
+
+    def changed(directory: Path) -> None:
+        stored = load_file(directory / "model.safetensors")
+        held = {name.removeprefix("transformer."): one for name, one in stored.items()}
+        change(held)
+        save_file(held, directory / "model.safetensors")
+
+    return changed
+
+
+def header(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    """What changes the bytes of a directory's weights."""
+
+    def changed(directory: Path) -> None:
+        file = directory / "model.safetensors"
+        file.write_bytes(change(file.read_bytes()))
+
+    return changed
+
+
+def file_of(name: str, content: str) -> Callable[[Path], None]:
+    return lambda directory: (directory / name).write_text(content) and None
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda directory: (directory / name).unlink()
+
+
+def vocabulary_of(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    def changed(directory: Path) -> None:
+        file = directory / "vocab.json"
+        held = json.loads(file.read_text())
+        change(held)
+        file.write_text(json.dumps(held))
+
+    return changed
+
+
+FIRST = "h.0.attn.c_attn.weight"
+
+# What is wrong, by name; the library's sentence is the page's.
+DAMAGED: dict[str, Callable[[Path], None]] = {
+    "another model": settings(model_type="llama"),
+    "code": settings(auto_map={"AutoModel": "x.Y"}),
+    "quantised": settings(quantization_config={"quant_method": "gptq"}),
+    "fixed": settings(add_cross_attention=True),
+    "no size": settings(n_embd=LEFT_OUT),
+    "sizes": settings(n_layer=0, n_head=-1, n_positions="7", vocab_size=10**9),
+    "no divisor": settings(n_head=4),
+    "activation": settings(activation_function="constructor"),
+    "epsilon": settings(layer_norm_epsilon=0),
+    "flag": settings(scale_attn_weights=1),
+    "other layers": settings(n_layer=1000),
+    "other width": settings(n_embd=40),
+    "no weights": without("model.safetensors"),
+    "a pickle": lambda directory: (
+        (directory / "model.safetensors").rename(directory / "pytorch_model.bin") and None
+    ),
+    "empty": header(lambda _: b""),
+    "pointer": header(lambda _: b"version https://git-lfs.github.com/spec/v1\n" * 3),
+    "page": header(lambda _: b"<html>" * 10),
+    "long header": header(lambda content: (2**60).to_bytes(8, "little") + content[8:]),
+    "cut off": header(lambda content: content[:-4]),
+    "too long": header(lambda content: content + bytes(4)),
+    "offsets": header(lambda content: content.replace(b'offsets":[0,', b'offsets":[4,')),
+    "missing": tensors(lambda held: held.pop(FIRST)),
+    "unexpected": tensors(lambda held: held.update({"h.0.constructor": held["wte.weight"]})),
+    "shape": tensors(lambda held: held.update({"wpe.weight": held["wpe.weight"][1:]})),
+    "transposed": tensors(lambda held: held.update({FIRST: held[FIRST].T.copy()})),
+    "dtype": tensors(lambda held: held.update({FIRST: held[FIRST].astype(np.int8)})),
+    "foreign": tensors(lambda held: [held.clear(), held.update({"w": np.zeros(3)})]),
+    "lora": tensors(lambda held: held.update({"h.0.lora_A.weight": np.zeros(3)})),
+    "not a number": tensors(lambda held: held[FIRST].fill(np.nan)),
+    "not tied": tensors(lambda held: held.update({"lm_head.weight": held["wte.weight"] + 1})),
+    "line of merges": file_of("merges.txt", "a b\na b c\n"),
+    "merge": file_of("merges.txt", "a constructor\n"),
+    "cut merges": file_of("merges.txt", "#version: 0.2\n"),
+    "ids": vocabulary_of(lambda held: held.update({"a": held["b"]})),
+    "no id": vocabulary_of(lambda held: held.update({"a": "1"})),
+    "large id": vocabulary_of(lambda held: held.update({"a": 2**40})),
+    "more ids": vocabulary_of(lambda held: held.update({"<more>": 500})),
+    "special": file_of("tokenizer_config.json", '{"bos_token": 5}'),
+    "prefix": file_of("tokenizer_config.json", '{"add_prefix_space": 5}'),
+}
+
+
+@pytest.mark.parametrize("wrong", DAMAGED)
+def test_files_that_do_not_open(wrong: str, refusing: Any, tmp_path: Path) -> None:
+    directory = tmp_path / "odd"
+    shutil.copytree(REFERENCE / "odd", directory)
+    DAMAGED[wrong](directory)
+    with pytest.raises(AttnlabError) as caught:
+        GPT2.from_pretrained(directory).trace([1]).logits  # noqa: B018
+    wanted = plain(caught.value, directory).partition(" (")[0]
+    found = refused(refusing, directory)
+    assert found.startswith(wanted), (found, wanted)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (REFERENCE / "tokenizers").iterdir()))
+def test_tokenizers_that_are_opened(name: str, refusing: Any, tmp_path: Path) -> None:
+    """The page cuts texts as the library does, or says that it doesn't."""
+    directory = tmp_path / "model"
+    shutil.copytree(REFERENCE / "tokenizers" / name, directory)
+    tokenizer = Tokenizer.from_directory(directory)
+    config = GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=4, n_layer=1, n_head=2)
+    config.save(directory)
+    save_parameters(initial_parameters(config, np.random.default_rng(0)), directory)
+    if not is_gpt2(tokenizer.settings):
+        with pytest.raises(InvalidValueError) as caught:
+            tokenizer.as_data()
+        assert refused(refusing, directory) == str(caught.value)
+        return
+    choose(refusing, directory)
+    assert refusing.locator("#told").inner_text() == ""
+    texts = [text for text in (*HOSTILE, "a <|im_start|> b <tool> é") if len(text) < 100]
+    find = "(texts) => texts.map((text) => source.tokenizer.encode(text))"
+    assert refusing.evaluate(find, texts) == [tokenizer.encode(text) for text in texts]
+    names = refusing.evaluate("[...source.tokenizer.symbols]")
+    assert len(names) == len(tokenizer.vocabulary.ids)
+    assert (
+        sorted(refusing.evaluate("[...source.tokenizer.asTheyAre]"))
+        == tokenizer.as_data()["asTheyAre"]
+    )
+
+
+def test_a_model_without_its_tokenizer(refusing: Any, tmp_path: Path) -> None:
+    directory = tmp_path / "odd"
+    shutil.copytree(REFERENCE / "odd", directory)
+    for name in ("vocab.json", "merges.txt"):
+        (directory / name).unlink()
+    with pytest.raises(AttnlabError) as caught:
+        Tokenizer.from_directory(directory)
+    assert refused(refusing, directory) == plain(caught.value, directory)
+
+
+def plain(error: Exception, directory: Path) -> str:
+    """What an error says, without where the directory is."""
+    told = str(error).replace(f"{directory}/", "").replace(str(directory), "the directory")
+    return re.sub("^(the directory: |tokenizer in )+", "", told)
+
+
+def refused(page: Any, directory: Path) -> str:
+    """What a page says of files that don't open."""
+    page.evaluate("tell('')")
+    choose(page, directory)
+    until(page, "document.querySelector('#told').textContent !== ''")
+    return str(page.locator("#told").inner_text())
+
+
+@pytest.fixture(scope="module")
+def refusing(browser: Any, pocket: GPT2, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A page that is asked to open files, and shows its own model as before in the end."""
+    file = tmp_path_factory.mktemp("page") / "model.html"
+    pocket.playground(file)
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    until(page, "document.querySelector('.readout data') !== null")
+    yield page
+    page.close()
+
+
+# ---- seed, progress, cancel ----------------------------------------------------------------------
+
+
+def test_a_seed_repeats_what_is_generated(pocket: GPT2, play: Play) -> None:
+    page = play(pocket)
+    found = []
+    for seed in ("7", "7", "8"):
+        page.locator("#seed").fill(seed)
+        page.locator("#write").click()
+        until(page, "document.querySelectorAll('#sampled li').length === 10")
+        idle(page)
+        found.append(page.locator("#prompt").input_value())
+        page.locator("#back").click()
+        idle(page)
+    assert found[0] == found[1] != found[2]
+    page.locator("#seed").fill("-1")
+    page.locator("#write").click()
+    assert page.evaluate("document.querySelector('#seed').matches(':invalid')")
+    assert page.locator("#sampled").inner_text() == ""
+
+
+def test_progress_is_shown_and_what_runs_is_cancelled(pocket: GPT2, play: Play) -> None:
+    page = play(pocket)
+    idle(page)
+    assert not page.locator("#working").is_visible()
+    shares = page.evaluate(
+        """async () => {
+            const shares = [];
+            const hear = tellProgress;
+            tellProgress = (share) => { shares.push(share); hear(share); };
+            await source.generate({ ids: [1, 2], ablated: [] }, { count: 20, temperature: 0 });
+            return shares;
+        }"""
+    )
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    assert len(shares) > 20
+    page.evaluate("tellProgress(0.4)")
+    page.locator("#working").wait_for(state="visible")
+    assert page.locator("#progress").evaluate("(bar) => bar.value") == 0.4
+    page.evaluate("tellProgress(1)")
+    assert not page.locator("#working").is_visible()
+    page.locator("#count").fill("100")
+    page.evaluate("byId('write').click(); setTimeout(() => byId('cancel').click(), 20)")
+    until(page, "document.querySelector('#told').textContent === 'Cancelled.'")
+    idle(page)
+    assert page.locator("#prompt").input_value() == "The dog chased the ball, but it"
+    ask(page, "The hen")
+    assert page.locator("#told").inner_text() == ""
+    # Numbers that are still computed: back to the text before.
+    page.evaluate("tellProgress(0.5)")
+    page.evaluate("byId('cancel').click()")
+    until(page, "byId('prompt').value === 'The dog chased the ball, but it'")
+    idle(page)
+
+
+def test_another_model_takes_the_page(pocket: GPT2, play: Play) -> None:
+    page = play(pocket)
+    ask(page, "the hen in")
+    choose(page, REFERENCE / "sharded")
+    model = model_named("sharded")
+    wanted = [token.probability for token in model.trace("the hen in").next_tokens(5)]
+    until(page, f"Math.abs(+document.querySelector('.next data').value - {wanted[0]}) < 1e-5")
+    assert page.locator("#summary").inner_text().startswith("3 layers × 2 heads")
+    assert page.locator("#back").is_disabled()
+    page.locator("#write").click()
+    until(page, "document.querySelectorAll('#sampled li').length > 0")
+    idle(page)
+    choose(page, Path(attnlab.__file__).parent / "pocket")
+    until(page, "document.querySelector('#summary').textContent.startsWith('2 layers × 4 heads')")
+    idle(page)
+
+
+def test_it_runs_in_a_notebooks_frame(pocket: GPT2, browser: Any, tmp_path: Path) -> None:
+    frame = pocket.playground()
+    assert frame is not None
+    outer = tmp_path / "notebook.html"
+    outer.write_text(f"<!doctype html>{frame._repr_html_()}", encoding="utf-8")
+    page = browser.new_page()
+    page.goto(outer.as_uri())
+    inner = page.frames[1]
+    until(inner, "document.querySelector('.readout data') !== null")
+    ask(inner, "The hen saw the cat")
+    wanted = pocket.trace("The hen saw the cat").next_tokens(1)[0].probability
+    until(inner, f"Math.abs(+document.querySelector('.next data').value - {wanted}) < 1e-5")
+    choose(inner, REFERENCE / "odd")
+    until(inner, "document.querySelector('#summary').textContent.startsWith('3 layers')")
+    page.close()
+
+
+def test_a_mask_is_drawn_by_hand(pocket: GPT2, play: Play) -> None:
+    page = play(pocket)
+    ask(page, "The hen saw the cat")
+    T = len(pocket.tokenizer.encode("The hen saw the cat"))
+    page.locator(".grid >> nth=0 >> .map >> nth=6").click()
+    mask = np.tri(T, dtype=bool)
+
+    def shows(words: str) -> None:
+        edits = {} if mask.all() else {"blocks.1.attention.heads.2.mask": mask}
+        trace = pocket.trace("The hen saw the cat").edited(edits)
+        idle(page)
+        assert " ".join(page.locator("#ablated").inner_text().split()) == words
+        logits = page.evaluate(f"source.step(traces[0], 'logits.{T - 1}').then((x) => [...x])")
+        assert np.allclose(logits, trace.next_logits, atol=1e-4)
+        weights = page.evaluate("[...matrixOf(views[0], { ...selection, step: 'weights' })]")
+        assert np.allclose(weights, head(trace).ravel(), atol=1e-5)
+
+    def head(trace: Trace) -> Any:
+        return trace.blocks[1].attention.heads[2].weights
+
+    to_cell(page, T - 1, 1)
+    page.keyboard.press("m")
+    mask[T - 1, 1] = False
+    shows("Changed: layer 1, head 2: 1 cell of the mask ×")
+    to_cell(page, 1, 3)
+    page.keyboard.press("m")
+    mask[1, 3] = True
+    shows("Changed: layer 1, head 2: 2 cells of the mask ×")
+    page.locator("#changes summary").click()
+    to_cell(page, T - 1, 1)
+    until(page, "byId('cell-toggle').ariaPressed === 'true'")
+    until(page, "location.hash.includes('mask.flip')")
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    until(page, "document.querySelectorAll('#ablated button').length === 1")
+    shows("Changed: layer 1, head 2: 2 cells of the mask ×")
+    to_cell(page, T - 1, 1)
+    page.keyboard.press("m")
+    mask[T - 1, 1] = True
+    shows("Changed: layer 1, head 2: 1 cell of the mask ×")
+    to_cell(page, 0, 0)
+    page.keyboard.press("m")
+    until(page, "document.querySelector('#told').textContent !== ''")
+    assert page.locator("#told").inner_text() == "The mask leaves query 0 no key to attend to."
+    shows("Changed: layer 1, head 2: 1 cell of the mask ×")

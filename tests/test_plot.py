@@ -206,13 +206,17 @@ def test_a_notebook_shows_the_picture_sharp_and_with_words(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
     for picture in (trace.plot(), trace.head(1, 2).plot(), trace.plot_tokens(1, 2)):
         data, metadata = picture._repr_mimebundle_(include=None, exclude=None)
-        told = metadata["image/png"]
+        image_metadata = metadata["image/png"]
         width, height = png_size(base64.b64decode(data["image/png"]))
-        assert (width / 2, height / 2) == pytest.approx((told["width"], told["height"]), abs=1)
-        assert told["alt"] == data["text/plain"] == repr(picture) == picture.alt
+        assert (width / 2, height / 2) == pytest.approx(
+            (image_metadata["width"], image_metadata["height"]), abs=1
+        )
+        assert image_metadata["alt"] == data["text/plain"] == repr(picture) == picture.alt
         (image,) = ElementTree.fromstring(f"<p>{closed(data['text/html'])}</p>")
         assert image.attrib.pop("src") == f"data:image/png;base64,{data['image/png']}"
-        assert {name: image.get(name) for name in told} == {n: str(x) for n, x in told.items()}
+        assert {name: image.get(name) for name in image_metadata} == {
+            name: str(value) for name, value in image_metadata.items()
+        }
 
 
 def test_the_picture_in_words(odd: GPT2) -> None:
@@ -236,8 +240,8 @@ def test_the_picture_in_words(odd: GPT2) -> None:
     key = f"key {last[0]} ({symbols[last[0]]}) {head.weights[-1, last[0]]:.2f}, "
     assert f"largest weight on {key}" in alt
     b_Q = np.asarray(head.b_Q)
-    told = f"b_Q: 7, Dk; the largest is {b_Q.max():.4g} at Dk {b_Q.argmax()}"
-    assert head.plot("b_Q").alt.endswith(told)
+    text = f"b_Q: 7, Dk; the largest is {b_Q.max():.4g} at Dk {b_Q.argmax()}"
+    assert head.plot("b_Q").alt.endswith(text)
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
@@ -347,9 +351,9 @@ def test_the_tokens_that_are_asked_for(tokens: slice, places: range) -> None:
     assert ("shown:" in title) == (len(places) < 30)
     assert "tokens=slice(None)" not in title
     if len(places) < 30:
-        told = f"{len(places)} of 30 (key), {places[0]} to {places[-1]}"
-        assert f"shown: {told}" in title
-        assert picture.alt.endswith(f"; shown: {told}")
+        text = f"{len(places)} of 30 (key), {places[0]} to {places[-1]}"
+        assert f"shown: {text}" in title
+        assert picture.alt.endswith(f"; shown: {text}")
     cells = result.weights[np.ix_(places, places)]
     q, k = np.unravel_index(cells.argmax(), cells.shape)
     assert f": {len(places)} x {len(places)}, query by key" in picture.alt
@@ -484,8 +488,8 @@ def test_what_can_not_be_pictured(odd: GPT2, look: Any, message: str) -> None:
 def test_without_matplotlib(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "attnlab.views.plot", raising=False)
-    told = "this needs matplotlib: pip install matplotlib"
-    with pytest.raises(AttnlabError, match=told) as caught:
+    message = "this needs matplotlib: pip install matplotlib"
+    with pytest.raises(AttnlabError, match=message) as caught:
         odd.trace("the hen").plot()
     assert isinstance(caught.value, ImportError)
 
@@ -545,9 +549,9 @@ def test_pictures_in_an_exported_notebook(tmp_path: Path) -> None:
     ):
         subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True)
     outputs = [out for cell in nbformat.read(file, 4).cells for out in cell.outputs]
-    told = [out for out in outputs if out.output_type == "stream"]
-    assert told  # the training's bar
-    assert {out.name for out in told} == {"stdout"}  # as stderr is red
+    streams = [out for out in outputs if out.output_type == "stream"]
+    assert streams  # the training's bar
+    assert {out.name for out in streams} == {"stdout"}  # as stderr is red
     html = file.with_suffix(".html").read_text(encoding="utf-8")
     images = re.findall(r"<img\b[^>]*?alt=\"([^\"]*)\"[^>]*?src=\"data:image/png", html)
     assert [alt.partition(" of ")[0] for alt in images[:2]] == ["Heatmap", "Heatmaps"]

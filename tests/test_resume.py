@@ -177,8 +177,8 @@ def test_a_state_of_the_first_format(finished: tuple[Training, bytes], tmp_path:
     file.write_bytes(finished[1])
     tensors, _ = contents(file)
     save_file(tensors, file, {"format": "1", "n_layer": "1", "corpus": '"285 tokens"'})
-    told = refusal(file)
-    assert f"its format must be '{FORMAT}'; got '1'. Start again in a new directory" in told
+    message = refusal(file)
+    assert f"its format must be '{FORMAT}'; got '1'. Start again in a new directory" in message
     save_file(tensors, file)
     assert f"its format must be '{FORMAT}'; got None" in refusal(file)
 

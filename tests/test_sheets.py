@@ -196,11 +196,11 @@ def test_what_no_workbook_holds(pocket: Any, tmp_path: Path) -> None:
         (pocket, {"head": 1}, "head 1 needs a layer"),
         (pocket, {"layer": 2}, "2"),
         (pocket, {"layer": 1, "head": 4}, "4"),
-        (step, {"layer": 1, "head": 0}, "cache: trace the whole text"),
+        (step, {"layer": 1, "head": 0}, "cached keys can.t be written"),
     ):
         with pytest.raises(AttnlabError, match=message):
             trace.to_xlsx(path, **where)
-    with pytest.raises(AttnlabError, match="has no formulas to write"):
+    with pytest.raises(AttnlabError, match="be written as formulas"):
         pocket.gradients().blocks[1].attention.to_xlsx(path)
     T = 1100
     with pytest.raises(AttnlabError, match="more than 1,000,000 cells"):

@@ -247,7 +247,7 @@ SIGNS = np.float32([[1], [-1], [1], [1], [-1], [1]])
 
 @pytest.mark.parametrize("T", LENGTHS)
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         (
             {"blocks__1__mlp__gain": 9, "blocks__1__mlp__W_1": 3e38 * SIGNS},
@@ -271,13 +271,13 @@ SIGNS = np.float32([[1], [-1], [1], [1], [-1], [1]])
     ],
 )
 def test_an_error_names_where_the_numbers_went_wrong(
-    T: int, changed: dict[str, Any], told: str
+    T: int, changed: dict[str, Any], message: str
 ) -> None:
     forward = ForwardPass(np.arange(T), parameters(**changed))
-    with pytest.raises(AttnlabError, match=told):
+    with pytest.raises(AttnlabError, match=message):
         _ = forward.logits
     before = kept(forward)
-    with pytest.raises(AttnlabError, match=told):
+    with pytest.raises(AttnlabError, match=message):
         _ = forward.logits
     assert kept(forward) == before
 

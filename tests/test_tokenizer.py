@@ -50,7 +50,7 @@ def test_a_token_is_found_by_its_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("The", "'The' matches 2 tokens: 0 (The), 4 (ĠThe). Give one by its index"),
         (
@@ -65,11 +65,11 @@ def test_a_token_is_found_by_its_text() -> None:
         ("\ud800", "'\\ud800' isn't one of the tokens: 0 (The), 1 "),
     ],
 )
-def test_a_text_that_is_not_one_token(text: str, told: str) -> None:
+def test_a_text_that_is_not_one_token(text: str, message: str) -> None:
     tokens = made_of("The", " dog", " bark", "ed", " The", b" \xe2", b"\x80\x99", "", " ")
     with pytest.raises(InvalidValueError) as error:
         tokens.find(text)
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(message)
 
 
 def test_of_many_tokens_an_error_names_some() -> None:
@@ -303,7 +303,7 @@ def test_tokens_are_made_of_tokens(tokens: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"id": "a"}, "token's id must be an integer of at least 0; got 'a'"),
         ({"id": -1}, "at least 0; got -1"),
@@ -312,8 +312,8 @@ def test_tokens_are_made_of_tokens(tokens: Any) -> None:
         ({"bytes": "a"}, "token's bytes must be bytes; got 'a'"),
     ],
 )
-def test_a_token_has_an_id_symbol_text_and_bytes(changed: Any, told: str) -> None:
-    with pytest.raises(AttnlabError, match=told):
+def test_a_token_has_an_id_symbol_text_and_bytes(changed: Any, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message):
         Token(**{"id": 1, "symbol": "a", "text": "a", "bytes": b"a"} | changed)
 
 

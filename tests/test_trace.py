@@ -300,7 +300,7 @@ def test_negative_numbers_count_from_the_end(odd: GPT2) -> None:
         ([5, 263], ValueError, "263 at position 1.*0 to 262"),
         ([5, -1], ValueError, "-1 at position 1"),
         ([1.0, 2.0], TypeError, "integers.*float64"),
-        ([[1, 2], [3, 4]], ValueError, r"one row.*\(2, 2\)"),
+        ([[1, 2], [3, 4]], ValueError, r"1-D array.*\(2, 2\)"),
         (None, TypeError, "expected a text or token ids; got None"),
         (list(range(18)), ValueError, "18 tokens.*17 positions"),
         ("hen " * 10, ValueError, "17 positions"),
@@ -355,7 +355,7 @@ def test_a_deep_model_does_not_recurse(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ids", "told"),
+    ("ids", "message"),
     [
         ([[0] * 18] * 2, "takes 1 to 17 tokens; got 18"),
         ([], "got 0"),
@@ -368,8 +368,8 @@ def test_a_deep_model_does_not_recurse(tmp_path: Path) -> None:
         ([[0.5, 1.0]], "integers"),
     ],
 )
-def test_forward_pass_of_bad_ids(odd: GPT2, ids: Any, told: str) -> None:
-    with pytest.raises(AttnlabError, match=told):
+def test_forward_pass_of_bad_ids(odd: GPT2, ids: Any, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message):
         ForwardPass(ids, odd.parameters)
 
 
@@ -404,7 +404,7 @@ class Contrary:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"parameters": [1]}, r"parameters must be Parameters; got \[1\]"),
         ({"parameters": Parameters}, "parameters must be Parameters; got <class"),
@@ -418,8 +418,8 @@ class Contrary:
         ({"dropout": {"blocks.0.attention.dropout_mask": np.ones((3, 3))}}, r"shape \(5, 3, 3\)"),
     ],
 )
-def test_what_a_forward_pass_can_not_be_made_of(odd: GPT2, given: Any, told: str) -> None:
-    with pytest.raises(AttnlabError, match=told):
+def test_what_a_forward_pass_can_not_be_made_of(odd: GPT2, given: Any, message: str) -> None:
+    with pytest.raises(AttnlabError, match=message):
         ForwardPass(**{"ids": [1, 2, 3], "parameters": odd.parameters} | given)
 
 
@@ -475,8 +475,8 @@ def test_hook_names_lead_to_the_steps(odd: GPT2, path: str, ours: str) -> None:
 def test_a_token_in_the_place_of_a_step(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     token = trace.tokens[-1].text
-    told = re.escape(f"trace.head(layer, head).explain({token.strip()!r}, 0)")
-    with pytest.raises(ValueError, match=told):
+    message = re.escape(f"trace.head(layer, head).explain({token.strip()!r}, 0)")
+    with pytest.raises(ValueError, match=message):
         trace.explain(token.strip(), 0)
     assert trace.head(0, 0).explain(token.strip(), 0)
     with pytest.raises(ValueError, match="has no step 'nothing'"):

@@ -337,7 +337,7 @@ def test_a_write_that_breaks_off_leaves_the_old_state(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"config": ONE_LAYER}, "n_layer: saved 2, current 1"),
         ({"corpus": TEXT.replace("fly", "bee")}, "corpus: saved 285 tokens, sha256"),
@@ -345,12 +345,12 @@ def test_a_write_that_breaks_off_leaves_the_old_state(
         ({"seed": 9, "dropout": 0.1}, "dropout: saved 0.0, current 0.1; seed: saved 0, current 9"),
     ],
 )
-def test_another_run_is_not_resumed(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_another_run_is_not_resumed(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     quick(directory=tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with pytest.raises(ResumeError) as raised:
         quick(directory=tmp_path, **change)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
@@ -467,7 +467,7 @@ def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"steps": 0}, "steps must be an integer of at least 1; got 0"),
         ({"steps": 2.0}, "steps"),
@@ -498,16 +498,16 @@ def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_told_before_any_work(
-    change: dict[str, Any], told: str, tmp_path: Path
+    change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidValueError) as raised:
         quick(**change, directory=tmp_path / "place")
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert not (tmp_path / "place").exists()
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"corpus": [0.5] * 40}, "integers"),
         ({"config": {"n_embd": 12}}, "config must be a GPT2Config"),
@@ -516,9 +516,9 @@ def test_bad_input_is_told_before_any_work(
     ],
 )
 def test_wrong_types_are_told_before_any_work(
-    change: dict[str, Any], told: str, tmp_path: Path
+    change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidTypeError, match=told):
+    with pytest.raises(InvalidTypeError, match=message):
         quick(**change, directory=tmp_path / "place")
     assert not (tmp_path / "place").exists()
 
@@ -575,10 +575,10 @@ def test_odd_values_are_fine_or_told(
         try:
             quick(**({"config": ONE_LAYER, "steps": 2, name: value}))
         except (InvalidTypeError, InvalidValueError) as error:
-            told = str(error)
+            text = str(error)
             assert (name, what) not in FINE
-            assert name in told or "GB of memory" in told
-            assert len(told) < 200
+            assert name in text or "GB of memory" in text
+            assert len(text) < 200
         except DivergedError:
             assert (name, what) == ("learning_rate", "10 to the 12")
         else:

@@ -1,4 +1,4 @@
-"""Direct logit attribution: what each component adds to a logit through the residual stream."""
+"""Direct logit attribution: what each component adds to a logit."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Attribution(Analysis):
         check_sum(np.array(parts), np.array(self.total), "the logit", trace)
 
     def by_token(self) -> ByToken:
-        """Split what each head adds by attended token: weights[position, key] V[key] W_O · u.
+        """Split the heads' shares by token: weights[position, key] V[key] W_O · u.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class Attribution(Analysis):
 
 
 class ByToken(Analysis):
-    """What each head adds to a logit from each token, as `Attribution.by_token` returns it.
+    """What each head adds to a logit from each attended token.
 
     The table and the plot have one row per head.
 
@@ -159,7 +159,7 @@ class ByToken(Analysis):
 
 
 def direction(gain: Array, w: Array) -> Array:
-    """The gradient of a logit by the stream, (..., D), up to the last LayerNorm's scale.
+    """The gradient of a logit by the stream, without the last LayerNorm's scale.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ Named: TypeAlias = int | str | Token
 
 
 class Analysis(Document):
-    """The result of an analysis; `print` shows it as a table with a note, `plot` draws it.
+    """The result of an analysis; `print` shows it as a table, `plot` as a heatmap.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class Target:
         return cls(one, other, row)
 
     def difference(self, logits: Array) -> Array:
-        """The token's logit minus the other's, (..., vocab) -> (...); W_U can be given too."""
+        """The token's logit minus the other's, (..., vocab) -> (...); also for W_U."""
         logits = as_floats(logits, "logits")
         if not logits.ndim or logits.shape[-1] <= max(
             self.token.id, getattr(self.against, "id", 0)

@@ -1,4 +1,4 @@
-"""QK and OV circuits, independent of the text: tokens that heads read and write, composition."""
+"""QK and OV circuits: the tokens that heads read and write, and composition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAIRS_SHOWN = 10
 
 
 class TokensOfHead(Analysis):
-    """The tokens with a head's largest numbers, as `Trace.writes` and `Trace.reads` return them.
+    """A head's top tokens, as `Trace.writes` and `Trace.reads` return them.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class Composition(Analysis):
         self.scores = read_only(scores)
 
     def strongest(self, count: int = PAIRS_SHOWN) -> list[tuple[int, int, int, int]]:
-        """The pairs with the largest scores: writing layer and head, reading layer and head."""
+        """The pairs with the largest scores: layer and head of writer and of reader."""
         count = as_count(count, "count", least=1)
         best = np.argsort(-self.scores, axis=None, kind="stable")[:count]
         pairs = zip(*np.unravel_index(best, self.scores.shape), strict=True)
@@ -154,15 +154,15 @@ class Composition(Analysis):
 
 
 def writing_of(attention: Trace) -> Array:
-    """A small matrix of each head that can replace its OV in norms of products, (H, Dh, D).
+    """R W_O of each head, (H, Dh, D), which has the norms of OV.
 
-    It is R W_O, where W_V = Q R. Q doesn't change norms, as its columns are orthonormal.
+    W_V = Q R, and Q, whose columns are orthonormal, doesn't change norms of products.
     """
     return np.stack([triangle(read_by(attention, h.W_V)) @ centred(h.W_O) for h in attention.heads])
 
 
 def reading_of(attention: Trace, kind: str) -> Array:
-    """A small matrix of each head that can replace its reads in norms of products, (H, D, Dh)."""
+    """A factor of each head's reads, (H, D, Dh), which has the same norms."""
 
     def thin_of(head: Trace) -> tuple[Array, Array]:
         if kind == "V":

@@ -12,12 +12,19 @@ from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, Target, Trace, named_axis
 from attnlab.analysis.gradients import Gradients
-from attnlab.analysis.patching import Metric, check_traces, expanded, measure_of, number, share
+from attnlab.analysis.patching import (
+    Metric,
+    check_traces,
+    expanded,
+    limits_of,
+    measure_of,
+    number,
+    share,
+)
 from attnlab.analysis.paths import (
     RECEIVERS,
     SENDERS,
     difference,
-    limits_of,
     path_patched,
     reader_at,
     received,
@@ -91,13 +98,13 @@ class Edges(Analysis):
         return Circuit(self, [(sender, reader) for sender, reader, _ in self.strongest(n)])
 
     def faithfulness(self, counts: Sequence[int]) -> NDArray[np.float64]:
-        """The faithfulness of circuits of so many edges each, (len(counts),)."""
+        """The faithfulness of the circuits of the strongest edges, (len(counts),)."""
         return np.array([self.circuit(n).faithfulness for n in counts])
 
     def plot(  # type: ignore[override]
         self, ax: Axes | None = None, n: int = EDGES_SHOWN, *, language: str | None = None
     ) -> Picture:
-        """Plot the `n` strongest edges as a graph; Q, K or V stands at the head that receives.
+        """Plot the `n` strongest edges as a graph; edges to heads are labelled Q, K or V.
 
         Parameters
         ----------
@@ -125,7 +132,11 @@ class Edges(Analysis):
             return plot_graph(nodes, edges, say(self.title), ax)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        return self.effects, named_axis("sender", self.senders), named_axis("receiver", self.receivers)
+        return (
+            self.effects,
+            named_axis("sender", self.senders),
+            named_axis("receiver", self.receivers),
+        )
 
     def _tables(self) -> Iterator[str | Table]:
         edges = [
@@ -140,7 +151,7 @@ class Circuit:
     """A run in which only some edges carry what the clean run has; all others are corrupted.
 
     Each receiver reads the corrupted stream, plus what the senders of its edges in the circuit
-    write in this run, less what they write in the corrupted run. The embedding is the clean one.
+    write in this run, minus what they write in the corrupted run. The embedding is the clean one.
 
     Attributes
     ----------
@@ -162,7 +173,7 @@ class Circuit:
         senders: dict[str, list[str]] = {}
         for sender, path in self.edges:
             senders.setdefault(path, []).append(sender)
-        # What each sender writes in the circuit, less what it writes in the corrupted run.
+        # What each sender writes in the circuit minus what it writes in the corrupted run.
         changes: dict[str, Array] = {"embedding": difference(clean, corrupted, "embedding")}
         made, edits = corrupted, dict[str, Array]()
         for stage in range(2 * corrupted.config.n_layer + 1):

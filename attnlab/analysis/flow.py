@@ -85,7 +85,7 @@ class ValueWeighted(Analysis):
 
 
 class ValueWeightedHeads(Analysis):
-    """`ValueWeighted` for all heads. The table shows the last query's norms, the plot all.
+    """`ValueWeighted` for all heads; the table shows the last query only.
 
     Attributes
     ----------

@@ -178,7 +178,7 @@ class GradientRun(Run):
 
 
 class Gradients(ForwardPass):
-    """Gradients by every step, with the steps' names, as `Trace.gradients` returns them.
+    """Gradients by every step, as `Trace.gradients` returns them.
 
     Each has the shape of its step: `attnlab.at(gradients, "blocks.0.attention.weights")`. The
     gradient of `blocks.1.attention.residual` is the part of that of `blocks.1.input` that flows
@@ -245,7 +245,7 @@ def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
 
 
 def nearby(graph: Graph, prefix: str) -> Iterator[str]:
-    """The steps that may need a step with a prefix: of its block, of the next, and of no block."""
+    """The steps that may need one with a prefix: of its block, the next, and none."""
     prefixes = ["", "blocks.0"]
     if prefix:
         _, layer, *_ = prefix.split(".")

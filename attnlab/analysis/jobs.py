@@ -1,4 +1,4 @@
-"""How well each head performs known jobs: previous token, first token, same token, induction."""
+"""How well heads do known jobs: previous, first or same token, induction."""
 
 from __future__ import annotations
 

@@ -216,19 +216,19 @@ def probabilities_of(ids: Ids, logits: Array) -> Array:
 
 
 def log_probabilities_of(ids: Ids, logits: Array) -> Array:
-    """log softmax(logits) at some ids of each row, (n, k), all finite; overwrites the logits."""
+    """log softmax(logits) at some ids of each row, (n, k); overwrites the logits."""
     shifted, sums = _shifted(ids, logits)
     return shifted - np.log(sums)
 
 
 def _shifted(ids: Ids, logits: Array) -> tuple[Array, Array]:
-    """Logits minus the row's largest, at some ids (n, k), and the sum of exp of all (n, 1)."""
+    """Logits minus the row's largest at some ids (n, k), and Σ exp of all (n, 1)."""
     chosen, largest = np.take_along_axis(logits, ids, -1), logits.max(axis=-1, keepdims=True)
     logits -= largest
     return chosen - largest, np.exp(logits, out=logits).sum(axis=-1, keepdims=True)
 
 
 def best_of(logits: Array) -> Ids:
-    """The most probable id of each row, the lowest among equals, (n, vocab) -> (n, 1)."""
+    """The most probable id of each row, the lowest of equals, (n, vocab) -> (n, 1)."""
     best: Ids = logits.argmax(axis=-1)[:, np.newaxis]
     return best

@@ -1,4 +1,4 @@
-"""Activation patching: which steps of a clean run restore a metric in a corrupted run."""
+"""Activation patching, and attribution patching, its linear approximation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Metric = Callable[[Any], float] | Named | tuple[Named, Named]
 
 
 class Patching(Analysis):
-    """How much of the metric each patched step restores, as `attnlab.patch` returns it.
+    """How much each patched step restores, as `attnlab.patch` returns it.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Patching(Analysis):
 
 
 class AttributionPatching(Patching):
-    """A linear approximation of `Patching`, as `attnlab.attribution_patch` returns it."""
+    """A linear approximation of `Patching`, see `attnlab.attribution_patch`."""
 
     titles: ClassVar[tuple[str, str]] = (
         "Attribution patching of {parts}: {target}",
@@ -116,6 +116,9 @@ class AttributionPatching(Patching):
     )
 
 
+GuessedPatching = AttributionPatching  # its name in earlier versions
+
+
 def patch(
     clean: Trace,
     corrupted: Trace,
@@ -125,7 +128,7 @@ def patch(
     by_position: bool = False,
     progress: bool = True,
 ) -> Patching:
-    """Activation patching: replace steps of a corrupted run by those of a clean run, one by one.
+    """Patch steps of a clean run into a corrupted run, one by one.
 
     restored = (metric(patched) - metric(corrupted)) / (metric(clean) - metric(corrupted))
 
@@ -277,14 +280,21 @@ def checked(
         T = len(corrupted.tokens)
         if not has_tokens(corrupted._run.graph, path) or at(corrupted, path).shape[-2] != T:
             raise InvalidValueError(
-                f"by_position needs one row for each of {T} positions; {path} has other rows"
+                f"by_position needs one row for each of {T} positions; {path} doesn't have them"
             )
-    ends = number(measure(clean)), number(measure(corrupted))
-    if ends[0] == ends[1]:
+    return limits_of(measure, clean, corrupted)
+
+
+def limits_of(
+    measure: Callable[[Trace], Any], clean: Trace, corrupted: Trace
+) -> tuple[float, float]:
+    """The metric in both traces, which must differ."""
+    limits = number(measure(clean)), number(measure(corrupted))
+    if limits[0] == limits[1]:
         raise InvalidValueError(
-            f"the metric is {ends[0]:.4g} in both traces, so there is nothing to restore"
+            f"the metric is {limits[0]:.4g} in both traces, so there is nothing to restore"
         )
-    return ends
+    return limits
 
 
 def expanded(trace: Trace, parts: Any) -> list[str]:

@@ -8,8 +8,8 @@ stream is a sum, what a receiver gets along an edge is what the sender writes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 from attnlab.analysis.base import Trace
 from attnlab.analysis.patching import (
@@ -17,6 +17,7 @@ from attnlab.analysis.patching import (
     Patching,
     check_traces,
     expanded,
+    limits_of,
     measure_of,
     number,
     share,
@@ -78,20 +79,8 @@ def ends_at(trace: Trace, path: object, kinds: Sequence[str], what: str) -> list
     """The paths of senders or receivers, with a number for each *."""
     known = re.sub(r"\.\d+", ".*", path) if isinstance(path, str) else None
     if known not in kinds:
-        raise InvalidValueError(f"a {what} is one of {', '.join(kinds)}; got {quoted(path)}")
+        raise InvalidValueError(f"{what} must be one of {', '.join(kinds)}; got {quoted(path)}")
     return expanded(trace, path)
-
-
-def limits_of(
-    measure: Callable[[Trace], Any], clean: Trace, corrupted: Trace
-) -> tuple[float, float]:
-    """The metric in both traces, which must differ."""
-    limits = number(measure(clean)), number(measure(corrupted))
-    if limits[0] == limits[1]:
-        raise InvalidValueError(
-            f"the metric is {limits[0]:.4g} in both traces, so there is nothing to restore"
-        )
-    return limits
 
 
 def difference(clean: Trace, corrupted: Trace, sender: str) -> Array:
@@ -145,7 +134,7 @@ def path_patch(
     input' = input + (sender in clean - sender in corrupted)
 
     The receiver computes its step from LayerNorm(input') in the corrupted run; all other heads and
-    MLPs before it stay as they are there. What follows the receiver is computed anew, and
+    MLPs before it keep their values from that run. Steps after the receiver are recomputed, and
     restored = (metric(patched) - metric(corrupted)) / (metric(clean) - metric(corrupted)).
 
     Parameters

@@ -165,7 +165,7 @@ class Differences(Stages):
         if first is None:
             verdict = f"All {len(self.stages)} steps agree: rounding explains every difference."
         elif self.are_models:
-            verdict = f"Two models that differ from {first.path} on."
+            verdict = f"Two models; the first step that differs is {first.path}."
         else:
             differing = sum(not stage.agrees for stage in self.stages)
             verdict = (
@@ -230,11 +230,11 @@ def compare(a: Result, b: Result) -> Differences:
         raise InvalidTypeError(
             f"a and b must be of one type; got {type(a).__name__} and {type(b).__name__}"
         )
-    (one, its), (other, others) = ((x._run.scores_shape, x._run.graph.n_layer) for x in (a, b))
-    if (one, its) != (other, others):
+    shapes = [x._run.scores_shape for x in (a, b)]
+    if shapes[0] != shapes[1] or a._run.graph.n_layer != b._run.graph.n_layer:
         raise InvalidValueError(
             "a and b must have the same numbers of tokens, heads and layers; got "
-            f"{a.title}, with scores {one}, and {b.title}, with scores {other}"
+            f"{a.title}, with scores {shapes[0]}, and {b.title}, with scores {shapes[1]}"
         )
     moved: list[Array] = []
     differences = Differences(
@@ -252,7 +252,7 @@ def compare(a: Result, b: Result) -> Differences:
 
 
 def check_uncached(result: Result) -> None:
-    """Raise for a step of generation: it lacks rows, and reading it writes to the cache."""
+    """Raise for a step of generation, which lacks rows."""
     if result.tokens_before:
         raise InvalidValueError(
             f"{result.title} is a step of generation. Use the .trace of its Generation"
@@ -260,7 +260,7 @@ def check_uncached(result: Result) -> None:
 
 
 def title_of(result: Result) -> str:
-    """A result's title, with dtype and origin for a trace."""
+    """A result's title; for a trace, with dtype and origin of its parameters."""
     if not isinstance(result, ForwardPass):
         return result.title
     return f"{result.title}, {result.parameters.dtype}, {result.parameters.origin}"
@@ -302,10 +302,10 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
     runs = [a._run.fork(), b._run.fork()]
     runs += perturbed(runs[0], [a._prefix + name for name in names])
     prefixes = (a._prefix, b._prefix, *[a._prefix] * PERTURBED_RUNS)
-    for block, in_block in groupby(names, key=block_of):
+    for block, names_in_block in groupby(names, key=block_of):
         forks = [run.fork() for run in runs]
-        for name in in_block:
-            one, other, *off = (
+        for name in names_in_block:
+            one, other, *variants = (
                 fork.look(prefix + name) for fork, prefix in zip(forks, prefixes, strict=True)
             )
             if one.shape != other.shape:
@@ -314,7 +314,7 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
                 )
             if block and name == f"{block}.attention.weights":
                 moved.append(moved_attention(one, other))
-            within = allowed(one, off, max(epsilon_of(one), epsilon_of(other)))
+            within = allowed(one, variants, max(epsilon_of(one), epsilon_of(other)))
             yield stage_of(a, name, other, one, within)
         if block:
             for run in runs:
@@ -418,7 +418,7 @@ def forward_order(result: Result, names: Iterable[str]) -> list[str]:
 
 
 def perturbed(run: Run, paths: Iterable[str]) -> list[Run]:
-    """Runs in which every number that some steps depend on is perturbed, without parameters."""
+    """Runs in which every computed number that some steps depend on is perturbed."""
     of_steps = []
     for path in upstream(run.graph, paths):
         step = run.graph[path].step
@@ -444,13 +444,13 @@ def perturb(path: str, n: int) -> Equation:
     return perturbed_value
 
 
-def allowed(value: AnyArray, off: Sequence[AnyArray], epsilon: float) -> Array:
+def allowed(value: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> Array:
     """The tolerance for rounding of each row of a step, (..., 1).
 
     Parameters
     ----------
     value : (..., n), the step
-    off : each (..., n), the step in a perturbed run
+    variants : each (..., n), the step in a perturbed run
     epsilon : of the dtype of the computation
     """
     value = np.asarray(value, np.float64)
@@ -458,7 +458,7 @@ def allowed(value: AnyArray, off: Sequence[AnyArray], epsilon: float) -> Array:
     size = row_maximum(np.where(finite, np.abs(value), 0.0))
     with np.errstate(invalid="ignore"):
         spread = np.max(
-            [row_maximum(np.where(finite, np.abs(x - value), 0.0)) for x in off], axis=0
+            [row_maximum(np.where(finite, np.abs(x - value), 0.0)) for x in variants], axis=0
         )
     grown = np.divide(spread, size, out=np.zeros_like(size), where=size > 0) / PERTURBATION
     # At least the median, as perturbations of a row may cancel by chance.
@@ -473,5 +473,5 @@ def row_maximum(x: Array) -> Array:
 
 
 def epsilon_of(array: AnyArray) -> float:
-    """The distance from 1 to the next number in an array's dtype; float64's for integers."""
+    """The machine epsilon of an array's dtype; float64's for integers."""
     return float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 2.0**-52

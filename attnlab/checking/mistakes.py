@@ -1,4 +1,4 @@
-"""Common mistakes in implementations of GPT-2, each as the equations that it computes.
+"""Common mistakes in implementations of GPT-2, as equations.
 
 A mistake is identified by running the forward pass with its equations and comparing numbers.
 """

@@ -86,7 +86,7 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
 
 
 def is_given(run: Run, path: str) -> bool:
-    """Whether a step has a value that can't be recomputed, such as those in a trace file."""
+    """Whether a step has a value that can't be recomputed, as in a trace file."""
     node = run.graph[path]
     if not run.is_there(path):
         return False
@@ -104,7 +104,7 @@ def is_from_file(run: Run) -> bool:
 
 
 def upstream(graph: Graph, paths: Iterable[str], beyond: Container[str] = ()) -> list[str]:
-    """Some steps and all that they depend on, in an order in which they can be computed.
+    """Some steps and all that they depend on, in the order of computation.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def upstream(graph: Graph, paths: Iterable[str], beyond: Container[str] = ()) ->
 
 
 def can_be_made(run: Run, paths: Iterable[str]) -> set[str]:
-    """The steps that have a value or can be computed; for a trace from a file, not all."""
+    """The steps that have a value or can be computed."""
     made: dict[str, bool] = {}
     for path in upstream(run.graph, paths):
         node = run.graph[path]

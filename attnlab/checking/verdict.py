@@ -1,4 +1,4 @@
-"""Find what is wrong in your own implementation: the first step that differs, and why."""
+"""Find mistakes in your own implementation: the first step that differs, and why."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from attnlab.support.checks import as_reals
 from attnlab.support.console import progress_bar
 from attnlab.support.tables import Heading, Paragraph, Table
 
-# A mistake is a candidate only if less than this share of the difference remains with it.
+# A mistake is considered only if it explains all but this share of the difference.
 MAX_LEFT = 1 / 16
 
 FLOAT32 = 2.0**-23
@@ -70,7 +70,7 @@ MAX_MISTAKES = 4
 # In a search for pairs, the most promising mistakes that are combined with a second one.
 MAX_FIRST = 12
 
-# Of a pair, one mistake alone leaves less than this share of the difference.
+# The first mistake of a pair must explain the difference at least down to this share.
 NEARER_BY = 0.95
 
 AFTER_BLOCKS = ("gain", "bias", "final", "W_U", "logits")
@@ -97,7 +97,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Verdict(Stages):
-    """How your numbers compare with a result's, as `check` returns it; `print` shows it.
+    """How your numbers compare with a result's, as `check` returns it.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ class Submission:
 
 
 def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
-    """Compare the numbers of your own code with a trace's, and find the mistake that explains them.
+    """Compare your own code's numbers with a trace's, and find the mistake.
 
     For the first step that differs by more than rounding explains, the forward pass is run with
     each known mistake, and its numbers are compared with yours. If a mistake explains only part of
@@ -202,7 +202,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     ----------
     mine : arrays or lists by the names of the steps. Batch axes of 1 are ignored, and the head axis
         can be anywhere. Any subset of the steps will do, such as `weights` or `logits` alone.
-    trace : a trace, whose steps are named by paths, such as `blocks.0.attention.weights`; a part
+    trace : a trace, whose steps are paths_of by paths, such as `blocks.0.attention.weights`; a part
         of one, such as `trace.head(0, 3)`; or what `attention` and similar functions return
 
     Returns
@@ -269,13 +269,13 @@ def array_and_epsilon(name: str, given: Any) -> tuple[AnyArray, float]:
 
 
 def fits_float32(array: AnyArray) -> bool:
-    """Whether float32 can represent all numbers of an array, such as one made from a list."""
+    """Whether float32 can represent all numbers of an array."""
     with np.errstate(over="ignore"):
         return array.dtype.kind == "f" and bool((array == array.astype(np.float32)).all())
 
 
 def half_epsilon(array: AnyArray, right: AnyArray) -> float:
-    """The epsilon of the half precision that an array was converted from; 0 if there is none.
+    """The epsilon of the half precision that an array was converted from, or 0.
 
     It was converted if half precision can represent all its numbers, but not all right ones.
     """
@@ -311,7 +311,7 @@ def submissions(
 ) -> list[Submission]:
     """The user's arrays, compared with their steps."""
     given = []
-    offs = perturbed(run, [result._prefix + name for name in numbers])
+    variants = perturbed(run, [result._prefix + name for name in numbers])
     # Precision lost in one step is lost in all steps after it.
     common = max(epsilon for _, epsilon in numbers.values())
     for name, (array, _) in numbers.items():
@@ -340,9 +340,11 @@ def submissions(
         if fits_float32(array):
             epsilon = max(epsilon, FLOAT32)
         epsilon = max(epsilon, common, epsilon_of(right))
-        within = allowed(right, [np.atleast_1d(off.look(path)) for off in offs], epsilon)
-        ways = (stage_of(result, name, x, right, within) for x in layouts)
-        stage = min(ways, key=lambda stage: stage.rounding)
+        within = allowed(
+            right, [np.atleast_1d(variant.look(path)) for variant in variants], epsilon
+        )
+        stages = (stage_of(result, name, x, right, within) for x in layouts)
+        stage = min(stages, key=lambda stage: stage.rounding)
         given.append(Submission(name, path, layouts, right, epsilon, within, stage))
     if common < HALF_EPSILON:
         return given
@@ -380,15 +382,15 @@ def nearest(one: Submission) -> AnyArray:
 def from_own_inputs(
     result: Result, run: Run, one: Submission, given: Sequence[Submission]
 ) -> Submission:
-    """Compare the user's numbers with those computed from the user's own earlier steps."""
+    """Compare the user's numbers with those from the user's own earlier steps."""
     local = own_inputs(run, one, given)
     right = value_in(local, one)
     if right is None or right.dtype.kind != "f":
         return one
-    offs = [np.atleast_1d(off.look(one.path)) for off in perturbed(local, [one.path])]
-    within = allowed(right, offs, one.epsilon)
+    variants = [np.atleast_1d(run.look(one.path)) for run in perturbed(local, [one.path])]
+    within = allowed(right, variants, one.epsilon)
     stage = stage_of(result, one.name, nearest(one), right, within)
-    typical = root_mean_square(nearest(one), right) / usual_rounding(right, offs, one.epsilon)
+    typical = root_mean_square(nearest(one), right) / usual_rounding(right, variants, one.epsilon)
     stage = replace(stage, rounding=max(stage.rounding, typical))
     return replace(one, right=right, within=within, stage=stage, local=local)
 
@@ -398,9 +400,9 @@ def root_mean_square(mine: AnyArray, right: AnyArray) -> float:
         return float(np.sqrt(np.square(distance(mine, right)).mean()))
 
 
-def usual_rounding(right: AnyArray, offs: Sequence[AnyArray], epsilon: float) -> float:
+def usual_rounding(right: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> float:
     """The root mean square of a step's rounding errors."""
-    spread = max(root_mean_square(off, right) for off in offs) / PERTURBATION
+    spread = max(root_mean_square(variant, right) for variant in variants) / PERTURBATION
     size = root_mean_square(np.where(right > MASKED, right, 0.0), np.zeros_like(right))
     return epsilon * (spread + 0.1 * size) + np.finfo(np.float64).tiny
 
@@ -447,7 +449,7 @@ class Found(NamedTuple):
 
 
 def explain(verdict: Verdict, result: Result, run: Run, given: Sequence[Submission]) -> Verdict:
-    """Add to the verdict the mistakes that explain the first differing step, or else its cells.
+    """Add to the verdict the mistakes that explain the numbers, or else cells.
 
     If steps remain unexplained by a mistake, the search is repeated in the run with that mistake.
     """
@@ -481,17 +483,17 @@ def compared_in(result: Result, run: Run, one: Submission) -> Submission:
     right = value_in(run, one)
     if right is None:
         return one
-    offs = [value_in(off, one) for off in perturbed(run, [one.path])]
-    within = allowed(right, [off for off in offs if off is not None], one.epsilon)
-    ways = (stage_of(result, one.name, x, right, within) for x in one.layouts)
-    stage = min(ways, key=lambda stage: stage.rounding)
+    variants = [value_in(variant, one) for variant in perturbed(run, [one.path])]
+    within = allowed(right, [value for value in variants if value is not None], one.epsilon)
+    stages = (stage_of(result, one.name, x, right, within) for x in one.layouts)
+    stage = min(stages, key=lambda stage: stage.rounding)
     return replace(one, right=right, within=within, stage=stage)
 
 
 def find_mistakes(run: Run, given: Sequence[Submission]) -> Found | None:
-    """The mistakes that explain the first differing step and don't change steps that agree.
+    """The mistakes that explain the first differing step.
 
-    Of these, those that leave the fewest later steps unexplained.
+    They don't change steps that agree, and leave the fewest later steps unexplained.
     """
     agree = [one for one in given if one.stage.agrees]
     first, *later = (one for one in given if not one.stage.agrees)
@@ -499,9 +501,9 @@ def find_mistakes(run: Run, given: Sequence[Submission]) -> Found | None:
     def fitting(beyond: Container[str]) -> Iterator[Found]:
         for mistake, other in candidates(run, first, later, agree, beyond):
             if is_near(other, first):
-                offs = perturbed(other, [one.path for one in given])
-                if all(matches(other, offs, one) for one in (first, *agree)):
-                    left = tuple(one.name for one in later if not matches(other, offs, one))
+                variants = perturbed(other, [one.path for one in given])
+                if all(matches(other, variants, one) for one in (first, *agree)):
+                    left = tuple(one.name for one in later if not matches(other, variants, one))
                     yield Found((mistake,), other, left)
 
     # A mistake before a step that agrees is unlikely: it would be too small to be visible there.
@@ -519,7 +521,7 @@ def find_mistakes(run: Run, given: Sequence[Submission]) -> Found | None:
 
 
 def find_pair(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | None:
-    """Two mistakes that together explain all steps, where no single one explains the first.
+    """Two mistakes that together explain all steps.
 
     First mistakes are tried in the order of how little of the difference they leave.
     """
@@ -545,8 +547,8 @@ def find_pair(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | No
             if pair in found or second.equations.keys() & mistake.equations.keys():
                 continue
             if is_near(both, first):
-                offs = perturbed(both, [one.path for one in given])
-                if all(matches(both, offs, one) for one in given):
+                variants = perturbed(both, [one.path for one in given])
+                if all(matches(both, variants, one) for one in given):
                     found[pair] = mistake, second, both
                     limit = left * (1 + 1e-3)  # equivalent mistakes leave the same
     if not found:
@@ -566,16 +568,16 @@ def candidates(
     beyond: Container[str],
     everywhere: bool = False,
 ) -> Iterator[tuple[Mistake, Run]]:
-    """Mistakes that may explain the first differing step, each with a run that contains it.
+    """Mistakes that may explain the first differing step, each with its run.
 
     A mistake is made in every block, from some block on, and in the step's block alone (for users
     who write one block and give it the right input). At least one of its equations must come after
     the steps that agree; `matches` checks the others.
     """
     before_first = set(upstream(run.graph, [first.path], beyond))
-    named: dict[str, list[str]] = {}
+    paths_of: dict[str, list[str]] = {}
     for path in upstream(run.graph, [one.path for one in (first, *later, *agree)]):
-        named.setdefault(table_name(run.graph, path), []).append(path)
+        paths_of.setdefault(table_name(run.graph, path), []).append(path)
     tried = set()
     # Mistakes with fewer equations first: more equations may have the same effect on this step.
     mistakes = sorted(
@@ -585,7 +587,7 @@ def candidates(
         made = {
             path: equation
             for name, equation in mistake.equations.items()
-            for path in named.get(name, ())
+            for path in paths_of.get(name, ())
             if block_number(path) in scope
         }
         if not before_first & made.keys() or (which := frozenset(made.items())) in tried:
@@ -604,7 +606,7 @@ EVERYWHERE = range(-1, 10**9)
 
 
 def scopes(first: Submission, agree: Sequence[Submission]) -> list[range]:
-    """Sets of blocks that may contain a mistake: all, one, or those after a step that agrees."""
+    """The ranges of blocks in which a mistake may be made."""
     number = block_number(first.path)
     before = max((block_number(one.path) for one in agree), default=-1)
     starts = {number, *(n for n in (before, before + 1) if 0 <= n <= number)}
@@ -671,20 +673,22 @@ def left_by(other: Run, one: Submission) -> float:
     return min(root_mean_square(x, value) for x in one.layouts)
 
 
-def matches(other: Run, offs: Sequence[Run], one: Submission) -> bool:
-    """Whether the user's numbers for a step are those of another run, within rounding.
+def matches(other: Run, variants: Sequence[Run], one: Submission) -> bool:
+    """Whether the user's numbers are those of another run, within rounding.
 
     Parameters
     ----------
-    offs : perturbed runs of the other run
+    variants : perturbed runs of the other run
     """
     value = value_in(other, one)
-    off = [x for x in (value_in(run, one) for run in offs) if x is not None]
-    if value is None or len(off) < len(offs):
+    perturbed_values = [x for x in (value_in(run, one) for run in variants) if x is not None]
+    if value is None or len(perturbed_values) < len(variants):
         return False
-    if one.epsilon > HALF_EPSILON and left_by(other, one) > usual_rounding(value, off, one.epsilon):
+    if one.epsilon > HALF_EPSILON and left_by(other, one) > usual_rounding(
+        value, perturbed_values, one.epsilon
+    ):
         return False
-    within = allowed(value, off, one.epsilon)
+    within = allowed(value, perturbed_values, one.epsilon)
     return any((distance(x, value) <= within).all() for x in one.layouts)
 
 
@@ -770,7 +774,7 @@ def as_code(scale: str) -> str:
 
 
 def cells_of(result: Result, one: Submission) -> dict[str, Any]:
-    """Describe a step's differing cells: their number, common indices, and largest differences."""
+    """Describe a step's differing cells, and list the largest differences."""
     ways = [(distance(x, one.right), x) for x in one.layouts]
     difference, array = min(ways, key=lambda way: float(way[0].max()))
     is_off = difference > one.within

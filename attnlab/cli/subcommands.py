@@ -135,7 +135,7 @@ def _trace(options: argparse.Namespace) -> Report:
 
 
 def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
-    """Find a step of the head by name, or any step by path: the part that has it, and its name.
+    """Find a step of the head by name, or any step by path: its part and name.
 
     For a layer's step that is split by head, the part is the head with this head's number.
     """
@@ -161,7 +161,7 @@ def _path(part: Result, name: str) -> str:
 
 
 def _shown_at(part: Result, name: str, *, is_path: bool) -> Shown:
-    """A step as a table; if it was given by path, the heading says which part it belongs to."""
+    """A step as a table; if it was given by path, the heading names its part."""
     if name == PROBABILITIES and not part.path:
         raise InvalidValueError(
             "probabilities can't be printed as a table; attnlab next prints the largest, and "

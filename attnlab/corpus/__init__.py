@@ -1,4 +1,4 @@
-"""Statistics of every head over a corpus, with standard errors, on one machine or many.
+"""Statistics of every head over a corpus, with standard errors.
 
     texts ──> chunks ──> windows ──> measures ──> a tally per chunk ──> Atlas
 

@@ -1,4 +1,4 @@
-"""Measures of every head: a sum over a window, and the count or weight that it is divided by.
+"""Measures of every head: sums over a window, and counts or weights to divide by.
 
 A measure's mean over a corpus is Σ sums / Σ places. Measures of weights are
 Σ weights[q, k] targets[q, k]. Their variants rescale the weights: `_without_first` leaves out the
@@ -119,7 +119,7 @@ def measured(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Sum
 
 
 def passing(trace: Trace) -> Iterator[Any]:
-    """Yield the blocks in turn; of each, only its output is kept when the next one starts."""
+    """Yield the blocks in turn, keeping only the outputs of earlier ones."""
     before = None
     for block in trace.blocks:
         if before is not None:
@@ -189,7 +189,7 @@ def share(weights: Array, targets: AnyArray, keys: AnyArray) -> Sums:
 
 
 def entropy(weights: Array, keys: AnyArray) -> Sums:
-    """-Σ p ln p of p = weights keys / r, with r = Σ weights keys; queries are weighted by r.
+    """Entropy -Σ p ln p, p = weights keys / r, weighted by r = Σ weights keys.
 
     r times the entropy is -Σ w ln w + r ln r, w = weights keys, which avoids dividing by a small r.
     Queries with only one visible key are left out.

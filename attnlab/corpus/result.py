@@ -1,4 +1,4 @@
-"""The atlas: statistics of every head over a corpus, with errors and example passages."""
+"""The atlas: means with standard errors, and example passages."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def _name_of(at: tuple[int, ...]) -> str:
 
 
 def paired_error(one: Measured, other: Measured, width: int) -> Means:
-    """Standard error of the difference over the same texts, from batches of `width` texts."""
+    """Standard error of a paired difference, from batches of `width` texts."""
     first, second = one._batches(width), other._batches(width)
     nothing = np.zeros((2, *one.mean.shape))
     squares, count = np.zeros(one.mean.shape), np.zeros(one.mean.shape)
@@ -415,7 +415,7 @@ class Atlas(Document, Mapping[str, Measured]):
         return HeadProfile(self, layer, head)
 
     def compare(self, other: Atlas) -> Difference:
-        """Compare with another atlas, such as that of a fine-tuned model; see `Difference`.
+        """Compare with another atlas, such as that of a fine-tuned model.
 
         Layers, heads and windows must agree. Errors are smaller if both are over the same texts in
         the same order.
@@ -498,7 +498,7 @@ class Atlas(Document, Mapping[str, Measured]):
 
     @property
     def dataset(self) -> Dataset:
-        """All measures as an xarray Dataset over measure, layer and head; loss is an attribute."""
+        """All measures as an xarray Dataset; loss is an attribute."""
         from attnlab.views.frames import grid
 
         heads = self._of_heads()
@@ -574,7 +574,7 @@ class Atlas(Document, Mapping[str, Measured]):
             )
 
     def is_of(self, model: GPT2) -> bool:
-        """Whether a model reproduces the values recorded for the most often listed passage.
+        """Whether a model reproduces the values of the most often listed passage.
 
         Rounding is allowed for. True if there are no passages, or only user-defined measures, which
         can't be computed again.

@@ -1,4 +1,4 @@
-"""Sums over texts, in constant memory: moments of each measure, batches, and extreme passages.
+"""Sums over texts, in constant memory: moments, batches and extreme passages.
 
 The mean is a ratio, r = Σ sums / Σ places. Its standard error follows from Σ (sums - r places)²,
 which is computed from the moments. Tallies are added in chunk order, as floating-point sums depend
@@ -42,7 +42,7 @@ def passage(text: int, start: int) -> int:
 
 @dataclass(eq=False)
 class Tally:
-    """Sums over texts for C columns, one for each measure and head (loss has one column).
+    """Sums over texts for C columns: one per measure and head, one for loss.
 
     Attributes
     ----------

@@ -51,7 +51,7 @@ class Text(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Texts for one task: the chunk's number, the number of its first text, and the texts."""
+    """Texts for one task, with the chunk's number and its first text's number."""
 
     number: int
     first: int

@@ -82,7 +82,7 @@ class Task(NamedTuple):
         return Tally.of(columns(self.shared.model.config, self.measures))
 
     def tally(self, chunk: Chunk) -> Tally:
-        """The tally of a chunk's texts; those that can't be measured are among its faults."""
+        """The tally of a chunk's texts; those that can't be measured are in `faults`."""
         whole = self.empty_tally()
         for number, text in enumerate(chunk.texts, chunk.first):
             try:

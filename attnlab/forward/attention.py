@@ -1,4 +1,4 @@
-"""Scaled dot-product attention as a chain of named steps, for one head and for many.
+"""Scaled dot-product attention as named steps, for one head and for many.
 
     X ─ W_Q, W_K, W_V ─> Q, K, V ─> raw_scores ─> scores ─> masked_scores ─> weights ─> context
                                        Q Kᵀ       / scale   future -> -inf   softmax    @ V
@@ -230,7 +230,7 @@ def is_small(run: Run) -> bool:
 
 
 class SelfAttention(Attention):
-    """One head that computes Q, K and V; in cross-attention, K and V from another sequence.
+    """One head with projections of X, or of X and `memory` in cross-attention.
 
     Attributes
     ----------

@@ -81,7 +81,7 @@ class GPT2Config:
     Raises
     ------
     ConfigError
-        Lists all invalid settings.
+        If settings are invalid; lists all of them
 
     Notes
     -----
@@ -133,19 +133,19 @@ class GPT2Config:
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> GPT2Config:
-        """Create a config from the content of a `config.json`; unrelated keys are ignored.
+        """Create a config from a `config.json`'s content; unrelated keys are ignored.
 
         Raises
         ------
         ConfigError
-            A different architecture, quantised weights, or unsupported settings; lists them all.
+            If the architecture is another one, weights are quantized, or settings are unsupported
         """
         if not isinstance(settings, Mapping):
             raise InvalidTypeError(f"settings must be a dict; got {quoted(settings)}")
         if another := _another_model(settings):
             raise ConfigError(another)
         problems = [
-            f"{key} {quoted(settings[key])} is not implemented (only {value!r})"
+            f"{key} must be {value!r}; got {quoted(settings[key])}"
             for key, value in FIXED.items()
             if key in settings and not _is(settings[key], value)
         ]
@@ -161,7 +161,7 @@ class GPT2Config:
         if code := _own_code(settings):
             raise ConfigError(
                 f"{as_path(path)}: the model has custom code (auto_map: {quoted(code)}), which "
-                "may not compute GPT-2 and is never run here. If you are sure that it does, remove "
+                "isn't run and may not compute GPT-2. If you are sure that it does, remove "
                 "auto_map from the file"
             )
         try:
@@ -198,7 +198,7 @@ def _another_model(settings: Mapping[str, Any]) -> str:
         return ""
     method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
     method = getattr(method, "value", method)  # an enum in memory
-    return f"the weights are quantised ({quoted(method or quantised)}). {HOW_TO_DEQUANTISE}"
+    return f"the weights are quantized ({quoted(method or quantised)}). {HOW_TO_DEQUANTISE}"
 
 
 def _is(given: object, expected: object) -> bool:
@@ -217,24 +217,25 @@ def _wrong_settings(settings: Mapping[str, Any]) -> list[str]:
         if name == "n_inner" and value is None:
             continue
         if not is_integer(value) or value < 1:
-            problems.append(f"{name} must be a positive integer, not {quoted(value)}")
+            problems.append(f"{name} must be a positive integer; got {quoted(value)}")
         elif value > largest:
-            problems.append(f"{name} must be at most {largest:,}, not {quoted(value)}")
+            problems.append(f"{name} must be at most {largest:,}; got {quoted(value)}")
     epsilon = settings.get("layer_norm_epsilon", 1e-5)
     if not is_real(epsilon) or not 0 < epsilon < 1:
         problems.append(
-            f"layer_norm_epsilon must be a small positive number, not {quoted(epsilon)}"
+            f"layer_norm_epsilon must be a number between 0 and 1; got {quoted(epsilon)}"
         )
     activation = settings.get("activation_function", "gelu_new")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         problems.append(
-            f"activation_function {quoted(activation)} is not implemented "
-            f"(only {', '.join(ACTIVATIONS)})"
+            f"activation_function must be one of {', '.join(ACTIVATIONS)}; got {quoted(activation)}"
         )
     for f in fields(GPT2Config):
         value = settings.get(f.name, f.default)
         if isinstance(f.default, bool) and not isinstance(value, bool | np.bool_):
-            problems.append(f"{f.name} must be true or false, not {quoted(value)}")
+            problems.append(f"{f.name} must be true or false; got {quoted(value)}")
     if not problems and settings["n_embd"] % settings["n_head"]:
-        problems.append(f"n_head {settings['n_head']} does not divide n_embd {settings['n_embd']}")
+        problems.append(
+            f"n_head = {settings['n_head']} does not divide n_embd = {settings['n_embd']}"
+        )
     return problems

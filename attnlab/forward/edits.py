@@ -1,4 +1,4 @@
-"""Runs in which some steps are replaced, and everything that depends on them changes.
+"""Runs in which some steps are replaced.
 
 Steps that don't depend on an edit are shared with the original run, and computed once, in whichever
 run they are accessed first. Steps that do are recomputed on access.
@@ -117,7 +117,7 @@ class EditedRun(Run):
         return fork
 
     def depends(self, path: str) -> bool:
-        """Whether a step differs from the base: edited, or computed from a step that differs."""
+        """Whether a step is edited, or computed from a step that is."""
         if path not in self._depends:
             node = self.graph[path]
             if node.step.after_blocks:  # in order, to limit recursion
@@ -157,7 +157,7 @@ class EditedRun(Run):
         return super().look(path) if owner is self else owner.look(path)
 
     def _owner(self, path: str) -> Run:
-        """The run that computes a step: this one, or the last one before it that changed it."""
+        """The run that computes a step: this one, or an earlier one."""
         run: Run = self
         while isinstance(run, EditedRun) and not run.depends(path):
             run = run.base
@@ -223,7 +223,7 @@ class EditedRun(Run):
 
 
 def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
-    """Create a run with edited steps; computes these steps, so that errors appear at once.
+    """Create a run with edited steps, which are computed to raise errors early.
 
     Parameters
     ----------
@@ -234,11 +234,13 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     Raises
     ------
     InvalidValueError
-        A function given as an edit raised.
+        If a function given as an edit raises
     """
     check_paths(run.graph, run.look("n_head"), edits)
-    held = {path: edit if callable(edit) else numbers(path, edit) for path, edit in edits.items()}
-    made = EditedRun(run, held)
+    checked = {
+        path: edit if callable(edit) else numbers(path, edit) for path, edit in edits.items()
+    }
+    made = EditedRun(run, checked)
     words = []
     for path in (path for edits in made.edits for path in edits):
         value = made.look(path)
@@ -253,7 +255,7 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
 
 
 def batched(runs: Sequence[EditedRun], path: str) -> EditedRun:
-    """Combine runs of one base, edited at the same step, into one along a leading axis.
+    """Combine runs of one base, edited at the same step, along a leading axis.
 
     The step is computed for each run, everything after it for all at once.
 
@@ -277,7 +279,7 @@ def above(node: Node) -> list[str]:
 
 
 def wholes(graph: Graph, path: str) -> list[str]:
-    """A step, the step it is a part of, and so on, up to the one the model computes with."""
+    """A step, the step it is a part of, and so on up to the whole array."""
     node, name = graph[path], graph[path].step.name
     if node.whole and name not in OWN:
         whole = node.whole
@@ -322,7 +324,7 @@ def changed(run: Run, path: str, edit: Edit, value: Any) -> Any:
 
 
 def follows_from(path: str) -> Iterator[tuple[str, Follow]]:
-    """The indirect changes of an edit: steps that it changes without being their input."""
+    """The indirect changes of an edit: steps that it changes without an equation."""
     prefix, _, name = path.rpartition(".")
     layer, of_head, _ = prefix.rpartition(".heads.")
     if path == "W_E":

@@ -97,7 +97,7 @@ def mlp_output(
 
 
 def weights(Q: Array, K: Array, scale: float, mask: Mask, dropout_mask: Array | None) -> Array:
-    """Raw scores, scores, masked scores and weights in one array, by blocks of queries."""
+    """Raw scores to weights in one array, by blocks of queries."""
     blocks = [*row_blocks(mask)]
     if len(blocks) == 1 and blocks[0][1].stop == K.shape[-2]:
         return weights_of_rows(Q, K, scale, mask, dropout_mask, *blocks[0])
@@ -134,7 +134,7 @@ def context(
 
 
 def row_blocks(mask: Mask) -> Iterator[tuple[slice, slice]]:
-    """Blocks of queries, each with the keys up to the last one that they may attend to."""
+    """Blocks of queries, with the keys up to the last visible one."""
     for start in range(0, mask.shape[-2], ROWS):
         rows = slice(start, start + ROWS)
         seen = np.flatnonzero(mask[..., rows, :].any(axis=tuple(range(mask.ndim - 1))))

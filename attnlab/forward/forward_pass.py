@@ -1,4 +1,4 @@
-"""GPT-2's forward pass: each intermediate under its own name, computed on first access.
+"""GPT-2's forward pass as named steps, computed on first access.
 
     token_embedding + position_embedding = embedding ─> block 0 ─> ... ─> final ─> logits
 
@@ -72,7 +72,7 @@ class CachedRows:
 
 
 class KeyValueCache:
-    """The keys and values of the tokens so far, in each layer, so that none is computed twice.
+    """The keys and values of earlier tokens, in each layer.
 
     This works because in a causal model, later tokens don't change earlier keys and values.
 

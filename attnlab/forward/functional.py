@@ -60,7 +60,7 @@ def split_heads(x: ArrayLike, n_head: int) -> Array:
     """Split the columns of x into heads: (..., T, H·Dh) -> (..., H, T, Dh)."""
     x = as_floats(x)
     if x.ndim < 2:
-        raise InvalidValueError(f"splitting needs x of shape (..., T, H·Dh); got {x.shape}")
+        raise InvalidValueError(f"x must have shape (..., T, H·Dh); got {x.shape}")
     return equations.split_heads(x, _heads(x.shape[-1], n_head))
 
 
@@ -68,7 +68,7 @@ def merge_heads(x: ArrayLike) -> Array:
     """Join the columns of all heads: (..., H, T, Dh) -> (..., T, H·Dh)."""
     x = as_floats(x)
     if x.ndim < 3:
-        raise InvalidValueError(f"merging needs x of shape (..., H, T, Dh); got {x.shape}")
+        raise InvalidValueError(f"x must have shape (..., H, T, Dh); got {x.shape}")
     return equations.merge_heads(x)
 
 
@@ -103,7 +103,7 @@ def attention(
     Raises
     ------
     InvalidValueError
-        A query may attend to no key.
+        If the mask leaves a query without keys
 
     Notes
     -----
@@ -142,7 +142,7 @@ def self_attention(
     X : (..., T, D)
     W_Q, W_K, W_V : (D, Dk), (D, Dk), (D, Dv)
     b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
-    mask, dropout, rng, tokens : as `attention` takes them
+    mask, dropout, rng, tokens : as in `attention`
 
     Returns
     -------
@@ -178,7 +178,7 @@ def cross_attention(
     memory : (..., Tk, D'), the attended sequence, from an encoder
     W_Q, W_K, W_V : (D, Dk), (D', Dk), (D', Dv)
     b_Q, b_K, b_V : (Dk,), (Dk,), (Dv,) or None
-    mask, dropout, rng, tokens, memory_tokens : as `attention` takes them
+    mask, dropout, rng, tokens, memory_tokens : as in `attention`
 
     Returns
     -------
@@ -223,7 +223,7 @@ def multi_head_attention(
     n_head : H
     b_Q, b_K, b_V, b_O : (H·Dk,), (H·Dk,), (H·Dv,), (D,) or None
     memory : (..., Tk, D') for cross-attention; None for self-attention
-    mask, dropout, rng, tokens, memory_tokens : as `attention` takes them, the mask for shape
+    mask, dropout, rng, tokens, memory_tokens : as in `attention`; the mask broadcasts to
         (..., H, Tq, Tk)
 
     Returns
@@ -419,7 +419,7 @@ def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
     x, W = as_floats(x), as_floats(W, "W")
     if x.ndim == 0 or W.ndim != 2 or x.shape[-1] != W.shape[0]:
         raise InvalidValueError(
-            f"x W needs x of shape (..., n) and W of shape (n, m); got {x.shape} and {W.shape}"
+            f"x must have shape (..., n) and W (n, m); got {x.shape} and {W.shape}"
         )
     if b is not None:
         b = as_floats(b, "b")
@@ -444,7 +444,7 @@ def softmax(x: ArrayLike) -> Array:
     Raises
     ------
     InvalidValueError
-        A row is empty, all -inf, or has NaN or +inf.
+        If a row is empty, all -inf, or has NaN or +inf
 
     Notes
     -----
@@ -454,7 +454,7 @@ def softmax(x: ArrayLike) -> Array:
     """
     x = as_floats(x)
     if x.ndim == 0 or x.shape[-1] == 0:
-        raise InvalidValueError(f"softmax needs rows of at least one number; got shape {x.shape}")
+        raise InvalidValueError(f"x must have nonempty rows; got shape {x.shape}")
     largest = x.max(axis=-1, keepdims=True)
     if not np.isfinite(largest).all():
         if np.isneginf(largest).any():
@@ -480,7 +480,7 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
     Raises
     ------
     InvalidValueError
-        Squares overflow.
+        If squares overflow
 
     Notes
     -----
@@ -503,7 +503,7 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
 
 
 def gelu(x: ArrayLike) -> Array:
-    """Compute GPT-2's GELU, the tanh approximation: ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
+    """Compute GPT-2's GELU, ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
 
     Parameters
     ----------

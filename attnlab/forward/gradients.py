@@ -96,7 +96,7 @@ def softmax_gradient(y: Array, d_y: Array) -> Array:
 def layer_norm_gradient(
     x: Array, gain: Array, eps: float, d_y: Array
 ) -> tuple[Array, Array, Array]:
-    """The gradients of y = gain · x̂ + bias with x̂ = (x - mean) / deviation, over the last axis.
+    """The gradients of y = gain · x̂ + bias, x̂ = (x - mean) / deviation.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def layer_norm_gradient(
 
 
 def gelu_gradient(x: Array, d_y: Array) -> Array:
-    """The gradient of y = GELU(x) = ½ x (1 + t) with t = tanh(√(2/π) (x + 0.044715 x³)).
+    """The gradient of GELU(x) = ½ x (1 + t), t = tanh(√(2/π) (x + 0.044715 x³)).
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def exact_gelu_gradient(x: Array, d_y: Array) -> Array:
 
 
 def quick_gelu_gradient(x: Array, d_y: Array) -> Array:
-    """The gradient of y = x σ(1.702 x) = SiLU(1.702 x) / 1.702: `silu_gradient` at 1.702 x."""
+    """The gradient of y = x σ(1.702 x): `silu_gradient` at 1.702 x."""
     return silu_gradient(1.702 * x, d_y)
 
 
@@ -242,7 +242,7 @@ def third_QKV(QKV: Array, d_y: Array, n: int) -> Array:
 
 
 def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
-    """The gradient of W_E[ids]: each row of W_E gets the sum over the positions that use it.
+    """The gradient of W_E[ids]: each row sums over the positions that use it.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
 
 
 def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
-    """The cross-entropy loss, -log softmax(logits)[target], mean over all rows, and its gradient.
+    """The mean cross-entropy, -log softmax(logits)[target], and its gradient.
 
     Parameters
     ----------

@@ -6,8 +6,9 @@
     POST /trace                  {"text": ...} or {"ids": [...]}, and "ablated", a list of changes:
                                  [layer, head] ablates a head, [layer] an MLP; [layer, head, step,
                                  50] scales a step by 0.5, [layer, head, step, "of", id, ...] takes
-                                 it from another text; ["mask"] removes the causal mask, ["root"]
-                                 the division by √Dk
+                                 it from another text; [layer, head, "mask", "flip", query, key,
+                                 ...] toggles cells of a head's mask; ["mask"] removes the causal
+                                 mask, ["root"] the division by √Dk
                                  -> a description of the trace, with an id
     GET  /numbers?trace=&name=   one of its packs, float32, little-endian; see `packs.py`
     POST /write                  {"trace": id, "count": ...}, and sampling settings
@@ -47,6 +48,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from attnlab.equations import Mask
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.forward_pass import layer_numbers
 from attnlab.model.sampling import SamplingSettings
@@ -137,7 +139,7 @@ ANCESTORS = "frame-ancestors http://127.0.0.1:* http://localhost:* vscode-webvie
 
 
 class Explorer(PrintedAnywhere):
-    """A local server for a page that traces any text with a model, see `GPT2.explore`.
+    """A local server for a page that traces any text, see `GPT2.explore`.
 
     It runs in a thread, and starts at once. As a context manager, it stops at the end.
 
@@ -207,7 +209,7 @@ class Explorer(PrintedAnywhere):
 
     @property
     def is_running(self) -> bool:
-        """Whether the server is running. False in a forked process, which lacks its thread."""
+        """Whether the server is running in this process."""
         return self._process == os.getpid() and not self._ended.is_set()
 
     def stop(self) -> None:
@@ -255,12 +257,12 @@ class CachedTrace:
     ----------
     id : a hash of the token ids and the changes
     trace : with the steps computed so far
-    ablated : the changes, see the module's docstring
+    changes : see the module's docstring
     """
 
     id: str
     trace: Trace
-    ablated: Sequence[Any]
+    changes: Sequence[Any]
 
 
 class TraceCache:
@@ -276,10 +278,10 @@ class TraceCache:
     def __init__(self, model: Model, language: str, atlas: Atlas | None = None) -> None:
         self.model, self.language = model, language
         self.atlas: Atlas = atlas
-        self._is_its_model = atlas is None or atlas.is_of(model)
+        self._is_atlas_model = atlas is None or atlas.is_of(model)
         self._traces: OrderedDict[str, CachedTrace] = OrderedDict()  # most recently used last
 
-    def trace_of(self, text_or_ids: Any, ablated: Sequence[Any] = ()) -> CachedTrace:
+    def trace_of(self, text_or_ids: Any, changes: Sequence[Any] = ()) -> CachedTrace:
         """The trace of a text, with changes."""
         tokenizer, positions = self.model.tokenizer, self.model.config.n_positions
         ids = tokenizer.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
@@ -299,12 +301,12 @@ class TraceCache:
                 )
             )
         tokens = tokenizer.tokens(ids)
-        edits = self._edits_of(ablated)
-        content = json.dumps([tokens.ids.tolist(), sorted(map(json.dumps, ablated))])
+        edits = self._edits_of(changes)
+        content = json.dumps([tokens.ids.tolist(), sorted(map(json.dumps, changes))])
         id = sha256(content.encode()).hexdigest()[:16]
         if id not in self._traces:
             edited = self.trace_of(tokens).trace.edited(edits) if edits else None
-            self._traces[id] = CachedTrace(id, edited or self.model.trace(tokens), ablated)
+            self._traces[id] = CachedTrace(id, edited or self.model.trace(tokens), changes)
         return self.at(id)
 
     def at(self, id: str) -> CachedTrace:
@@ -314,13 +316,13 @@ class TraceCache:
         self._traces.move_to_end(id)
         return self._traces[id]
 
-    def described(self, text_or_ids: Any, ablated: Sequence[Any] = ()) -> dict[str, Any]:
-        """The description of a text's trace for the page, with its id, text and token ids."""
-        kept = self.trace_of(text_or_ids, ablated)
-        described = description_of(kept.trace, self.language)
+    def described(self, text_or_ids: Any, changes: Sequence[Any] = ()) -> dict[str, Any]:
+        """The page's description of a text's trace, with its id, text and token ids."""
+        cached = self.trace_of(text_or_ids, changes)
+        described = description_of(cached.trace, self.language)
         self._drop()
-        tokens = kept.trace.tokens
-        known = {"id": kept.id, "ablated": ablated, **self._text(tokens)}
+        tokens = cached.trace.tokens
+        known = {"id": cached.id, "ablated": changes, **self._text(tokens)}
         known["notes"] = notes_on(tokens, self.language)
         return {**known, **described}
 
@@ -343,7 +345,7 @@ class TraceCache:
         return live_page(self.at(described["id"]).trace, described, self.language)
 
     def passage(self, key: str) -> tuple[list[int], str]:
-        """The ids of the atlas's passage measure.most.layer.head.rank, and its source in words."""
+        """A passage's ids and its source, for a key measure.most.layer.head.rank."""
         try:
             name, kind, *numbers = key.rsplit(".", 4)
             layer, head, rank = map(int, numbers)
@@ -352,17 +354,17 @@ class TraceCache:
         except (AttnlabError, LookupError, TypeError, ValueError):
             raise HTTPException(404, say("No such passage in the atlas.", self.language)) from None
         source = f"{place_of(passage, self.language)}; {name} {passage.value:.3f}"
-        if not self._is_its_model:
+        if not self._is_atlas_model:
             source = say("{passage} in the atlas", self.language, passage=source)
         return list(passage.ids), printable(source)
 
     def atlas_page(self, token: str) -> str:
         """The atlas's page, with links that carry the token."""
-        served = Served(token, self._is_its_model)
+        served = Served(token, self._is_atlas_model)
         return atlas_page(self.atlas, self.language, served=served)
 
     def numbers(self, id: str, name: str) -> bytes:
-        """A pack of a trace."""
+        """One pack of a trace, see `packs.py`."""
         trace = self.at(id).trace
         if name.startswith("way."):
             for path in carried(trace):  # computed once for all tokens, not once per token
@@ -371,12 +373,12 @@ class TraceCache:
         self._drop()
         return content
 
-    def writing(
+    def start_generation(
         self, id: str, count: Any, content: Mapping[str, Any]
     ) -> tuple[CachedTrace, Iterator[NextToken]]:
         """A trace, and an iterator that generates up to `count` tokens after it."""
-        kept, positions = self.at(id), self.model.config.n_positions
-        tokens = kept.trace.tokens
+        cached, positions = self.at(id), self.model.config.n_positions
+        tokens = cached.trace.tokens
         room = positions - len(tokens)
         if not is_integer(count) or not 1 <= count <= MAX_NEW_TOKENS:
             raise InvalidValueError(
@@ -396,13 +398,13 @@ class TraceCache:
                 )
             )
         settings = {name: content[name] for name in SETTINGS if name in content}
-        edits = self._edits_of(kept.ablated) or None
-        return kept, self.model.stream(tokens, min(count, room), edits=edits, **settings)
+        edits = self._edits_of(cached.changes) or None
+        return cached, self.model.stream(tokens, min(count, room), edits=edits, **settings)
 
-    def written(self, kept: CachedTrace, chosen: Sequence[NextToken]) -> dict[str, Any]:
-        """The text with the generated tokens, for the page; see `NextToken` for their values."""
+    def continuation(self, cached: CachedTrace, chosen: Sequence[NextToken]) -> dict[str, Any]:
+        """The text with the generated tokens, for the page; see `NextToken`."""
         return {
-            **self._text(Tokens([*kept.trace.tokens, *chosen])),
+            **self._text(Tokens([*cached.trace.tokens, *chosen])),
             "chosen": [
                 {**token_of(token), "probability": token.probability, "share": token.share}
                 for token in chosen
@@ -475,13 +477,36 @@ def edits_of(
             case [int(layer), int(head), str(step), "of", *ids] if step in STEPS_TO_CHANGE:
                 path = f"blocks.{layer}.attention.heads.{head}.{step}"
                 edits[path] = at(trace_of(ids).trace, path)
+            case [int(layer), int(head), "mask", "flip", *cells] if is_of_cells(cells):
+                edits[f"blocks.{layer}.attention.heads.{head}.mask"] = partial(flipped, cells=cells)
             case _:
                 raise InvalidTypeError(
                     "a change must be [layer, head], [layer], [layer, head, step, hundredths], "
-                    '[layer, head, step, "of", ids ...], ["mask"] or ["root"]; got '
-                    f"{quoted(change)}"
+                    '[layer, head, step, "of", ids ...], [layer, head, "mask", "flip", query, key, '
+                    f'...], ["mask"] or ["root"]; got {quoted(change)}'
                 )
     return edits
+
+
+def is_of_cells(numbers: Sequence[Any]) -> bool:
+    """Whether numbers are queries and keys in turn."""
+    return len(numbers) % 2 == 0 and all(is_integer(n) and n >= 0 for n in numbers)
+
+
+def flipped(mask: Mask, cells: Sequence[int]) -> Mask:
+    """A mask (Tq, Tk) with cells toggled.
+
+    Parameters
+    ----------
+    cells : positions of queries and keys in turn; those outside the mask are ignored
+    """
+    Tq, Tk = mask.shape
+    made = mask.copy()
+    for query, key in zip(cells[::2], cells[1::2], strict=True):
+        row = query - (Tk - Tq)  # the keys of earlier tokens may be cached
+        if 0 <= row < Tq and key < Tk:
+            made[row, key] ^= True
+    return made
 
 
 def field(content: Mapping[str, Any], name: str, kind: type) -> Any:
@@ -505,7 +530,7 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
     turn = asyncio.Lock()
 
     async def computed(request: Request, work: Callable[[], T]) -> T:
-        """Run a function in the worker, one at a time; skip requests that have disconnected."""
+        """Run a function in the worker; skip requests that have disconnected."""
         async with turn:
             if await request.is_disconnected():
                 raise ClientDisconnect
@@ -529,8 +554,8 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
         text_or_ids = (
             field(content, "text", str) if "text" in content else field(content, "ids", list)
         )
-        ablated = field({"ablated": []} | content, "ablated", list)
-        return JSONResponse(await computed(request, lambda: cache.described(text_or_ids, ablated)))
+        changes = field({"ablated": []} | content, "ablated", list)
+        return JSONResponse(await computed(request, lambda: cache.described(text_or_ids, changes)))
 
     async def numbers(request: Request) -> Response:
         id, name = (request.query_params.get(part, "") for part in ("trace", "name"))
@@ -541,12 +566,12 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
         content = await content_of(request, cache.too_long)
         id = field(content, "trace", str)
         count = content.get("count")
-        kept, tokens = await computed(request, lambda: cache.writing(id, count, content))
+        cached, tokens = await computed(request, lambda: cache.start_generation(id, count, content))
         chosen = []
         # One token at a time, so that other requests are answered in between.
         while (token := await computed(request, lambda: next(tokens, None))) is not None:
             chosen.append(token)
-        return JSONResponse(await computed(request, lambda: cache.written(kept, chosen)))
+        return JSONResponse(await computed(request, lambda: cache.continuation(cached, chosen)))
 
     async def stop(request: Request) -> Response:
         return JSONResponse({}, background=BackgroundTask(end))
@@ -612,7 +637,7 @@ async def failed(request: Request, error: Exception) -> Response:
 
 
 class TimeoutProtocol(H11Protocol):
-    """HTTP with a timeout for request headers, which uvicorn lacks, and a connection limit."""
+    """HTTP with a timeout for request headers and a limit on connections."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

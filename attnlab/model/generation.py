@@ -107,7 +107,7 @@ def generation_steps(
     *,
     complete: bool = False,
 ) -> Iterator[GenerationStep]:
-    """Run the prompt, then one token at a time, sampling the next token after each step.
+    """Run the prompt, then sample and run one token at a time.
 
     Beyond n_positions, each step runs the last n_positions tokens without the cache: their
     positions have shifted, and with them all keys and values.

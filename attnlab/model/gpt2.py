@@ -26,7 +26,7 @@ from attnlab.forward.edits import Edit, check_paths
 from attnlab.forward.parameters import Parameters, parameter_count
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
-from attnlab.support.checks import as_flag, as_numpy, check_kind, errors_of
+from attnlab.support.checks import as_count, as_flag, as_numpy, check_kind, errors_of
 from attnlab.support.files import as_path, make_directory, write_whole
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import MODEL, Message
@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # imported at run time only by the methods that need them
     from attnlab.model.explorer import Explorer
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import SamplingSettings
+    from attnlab.views.notebook import Frame
 
 
 OFFLINE_HINT = 'The model "pocket" comes with attnlab and needs no network'
@@ -188,7 +189,7 @@ class GPT2:
 
     @classmethod
     def default(cls) -> GPT2:
-        """GPT-2 if it is in the hub's cache, else the pocket model; used by chapters and scripts.
+        """Load GPT-2 if it is in the hub's cache, else the pocket model.
 
         Prints which one it is. The environment variable ATTNLAB_MODEL selects another model or
         directory; without it, nothing is downloaded.
@@ -210,7 +211,7 @@ class GPT2:
     at_hand = default  # its name in earlier versions
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the model to a directory that `from_pretrained` and transformers can load.
+        """Write a directory that `from_pretrained` and transformers can load.
 
         Parameters
         ----------
@@ -223,7 +224,7 @@ class GPT2:
         self.config.save(path)
 
     def trace(self, text_or_ids: str | ArrayLike | Tokens) -> Trace:
-        """Run a text through the model and keep every intermediate.
+        """Run a text through the model; every intermediate step can be read.
 
         Parameters
         ----------
@@ -418,7 +419,7 @@ class GPT2:
         port: int = 0,
         language: str | None = None,
     ) -> Explorer:
-        """Serve a page in which you can trace texts, compare and continue them, and ablate heads.
+        """Serve a page for tracing, comparing and continuing texts, and ablating heads.
 
         Only this machine can reach the page. It is served by a thread, so the call returns at once.
         In a notebook, make it the last line of a cell.
@@ -441,36 +442,46 @@ class GPT2:
 
     def playground(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None = None,
         text_or_ids: str | ArrayLike | Tokens | None = None,
         *,
         language: str | None = None,
-    ) -> None:
-        """Write an HTML file that holds the model and runs it, with all that `explore` offers.
+        height: int = 720,
+    ) -> Frame | None:
+        """Write an HTML file that holds the model and offers all that `explore` does.
 
         It opens in any browser, with no network and nothing installed.
 
         Parameters
         ----------
-        path : such as "pocket.html"
+        path : such as "pocket.html"; None for a frame that a notebook shows, which needs no server
+            and is stored in the notebook
         text_or_ids : what the page opens with, as `trace` takes it; None for an example sentence
         language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
+        height : of the frame, in pixels
 
         Raises
         ------
         InvalidValueError
             The model has more than 300 MB of parameters, or its tokenizer isn't GPT-2's.
         """
+        from attnlab.checkpoints.rules import rules
         from attnlab.views.language import language_of
+        from attnlab.views.notebook import Frame
         from attnlab.views.page.page import START, checked_file
         from attnlab.views.page.playground import playground
 
-        file, language = checked_file(path), language_of(language)
+        file = None if path is None else checked_file(path)
+        language, height = language_of(language), as_count(height, "height", least=1)
         tokenizer = self.tokenizer.as_data()
         if text_or_ids is None:
             text_or_ids = self.tokenizer.encode(START)[: self.config.n_positions]
         trace = self.trace(text_or_ids)
-        write_whole(file, playground(trace, tokenizer, language).encode())
+        page = playground(trace, tokenizer, rules(), language)
+        if file is None:
+            return Frame(page, "The playground", height, "model.playground('model.html')")
+        write_whole(file, page.encode())
+        return None
 
     def __repr__(self) -> str:
         config = self.config
@@ -491,7 +502,7 @@ class GPT2:
 
 
 def one_row(given: Any) -> Any:
-    """The ids of one text, given as a tokenizer's output, a batch of one, or a tensor.
+    """The ids of one text from a tokenizer's output, a batch of one, or a tensor.
 
     Raises
     ------

@@ -47,7 +47,7 @@ def sampling_of(settings: Mapping[str, Any]) -> Sampling:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are sampled: softmax(logits / temperature), truncated and renormalised.
+    """Sampling from softmax(logits / temperature), truncated and renormalised.
 
     Parameters
     ----------

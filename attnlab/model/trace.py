@@ -159,9 +159,9 @@ class Trace(ForwardPass):
 
     @property
     def hidden_states(self) -> tuple[Array, ...]:
-        """The residual stream, L + 1 arrays (1, T, D), as transformers' `output_hidden_states`.
+        """The residual stream as transformers' `output_hidden_states`, (1, T, D) each.
 
-        These are the embedding, the output of each block except the last, and `final`.
+        These are L + 1: the embedding, the output of each block except the last, and `final`.
         """
         states = (*(block.input for block in self.blocks), self.final)
         return tuple(state[np.newaxis] for state in states)
@@ -300,7 +300,7 @@ class Trace(ForwardPass):
     def attribution(
         self, token: Named, against: Named | None = None, position: int | str = -1
     ) -> Attribution:
-        """Direct logit attribution: what each head, MLP, embedding and bias adds to a logit.
+        """Direct logit attribution: what each head, MLP and embedding adds to a logit.
 
         The last LayerNorm's scale is held constant, so that the parts sum to the logit.
 
@@ -360,7 +360,7 @@ class Trace(ForwardPass):
         return Gradients(self, None if of is None else Target.of(self, of, against, position))
 
     def writes(self, layer: int, head: int, token: Named, k: int = 5) -> TokensOfHead:
-        """The tokens that a head promotes most when it attends to a token, by its OV circuit.
+        """The tokens that a head promotes most when it attends to a token.
 
         LayerNorm(W_E[token]) OV · gain W_U, with the gain of the last LayerNorm; it doesn't depend
         on the text.
@@ -376,7 +376,7 @@ class Trace(ForwardPass):
         return writes(self, layer, head, token, k)
 
     def reads(self, layer: int, head: int, token: Named, k: int = 5) -> TokensOfHead:
-        """The tokens that a head attends to most from a token, by its QK circuit.
+        """The tokens that a head attends to most from a token.
 
         LayerNorm(W_E[token]) QK LayerNorm(W_E)ᵀ / scale, including b_Q and b_K; it doesn't depend
         on the text.
@@ -409,7 +409,7 @@ class Trace(ForwardPass):
         return Composition(self, kind)
 
     def jobs(self, jobs: Mapping[str, Job] | None = None) -> HeadJobs:
-        """Score each head by the weight that it gives to the keys of known attention patterns.
+        """Score how well each head matches known attention patterns, called jobs.
 
         Parameters
         ----------
@@ -476,7 +476,7 @@ class Trace(ForwardPass):
         )
 
     def to_html(self, other: Trace | None = None, *, language: str | None = None) -> str:
-        """The HTML of an interactive page with every head; it needs no network and no other file.
+        """The HTML of an interactive page with every head, self-contained.
 
         Parameters
         ----------
@@ -507,7 +507,8 @@ class Trace(ForwardPass):
         from attnlab.views.notebook import Frame
 
         height = as_count(height, "height", least=1)
-        return Frame(self.to_html(other, language=language), f"The page of {self.title}", height)
+        page = self.to_html(other, language=language)
+        return Frame(page, f"The page of {self.title}", height, "trace.save('attention.html')")
 
     def save(
         self,

@@ -1,4 +1,4 @@
-"""Results made of named steps, each computed from others on first access, then kept.
+"""Results made of named steps, each computed on first access, then kept.
 
 Read `declaration` first (a step's axes, formula and equation), then `graph` (the steps it needs, by
 path, such as `blocks.3.attention.weights`), `run` (the arrays computed so far, and how to compute

@@ -1,4 +1,4 @@
-"""Completion of results in IPython and JupyterLab: `trace.blocks[0].attention.<Tab>`.
+"""Completion in IPython and JupyterLab: `trace.blocks[0].attention.<Tab>`.
 
 IPython alone doesn't complete after an index or a call, and Jedi, which reads the source, offers
 the names that a module imports.
@@ -56,7 +56,7 @@ def complete_in_ipython(package: ModuleType) -> None:
 
 
 def part_of(found: Any, way: str) -> Any:
-    """The part of a result at a path such as `.blocks[0].mlp`, or None; computes no step."""
+    """The part of a result at a path such as `.blocks[0].mlp`, or None."""
     for name in dotted(way).split(".")[1:]:
         if isinstance(found, Numbered) and re.fullmatch(r"-?\d+", name):
             found = found[int(name)] if -len(found) <= int(name) < len(found) else None

@@ -142,7 +142,7 @@ def _node_as_data(graph: Graph, path: str) -> list[str]:
 
 
 def _form(path: str, layer: int) -> str:
-    """A path with block and head numbers replaced by placeholders, relative to a block."""
+    """A path with placeholders for block and head numbers, relative to a block."""
     for number, form in (
         (f"blocks.{layer}.", "blocks.#."),
         (f"blocks.{layer - 1}.", "blocks.#-1."),

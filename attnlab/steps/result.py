@@ -136,7 +136,7 @@ class Result(PrintedAnywhere):
 
     @property
     def edited_steps(self) -> tuple[str, ...]:
-        """The paths, from the root, of the edited steps; edits of heads count for their layer."""
+        """The paths of the edited steps; edits of heads count for their layer."""
         steps: tuple[str, ...] = self._run.edited_steps
         return steps
 
@@ -364,7 +364,7 @@ def parts_of(found: Any) -> list[str]:
 
 
 def paths_below(kind: type[Result], name: str) -> Iterator[str]:
-    """The paths of steps with a name in the parts of a result; for blocks and heads, number 0."""
+    """The paths of steps with a name in a result's parts; for blocks and heads, number 0."""
     for child, part in kind.children.items():
         prefix = f"{child}.0" if child in ("blocks", "heads") else child
         if name in part.steps:

@@ -147,7 +147,7 @@ class Run:
         return range(start, stop)
 
     def is_quick(self, layers: int) -> bool:
-        """Whether the first `layers` blocks have run, or are few enough to run for a table."""
+        """Whether the first `layers` blocks have run, or may run for a table."""
         return len(self.blocks_to_run(layers)) <= self.quick_blocks
 
     def _run_blocks(self, stop: int) -> None:
@@ -191,7 +191,7 @@ class Run:
         return value
 
     def _call(self, path: str, equation: Callable[[], Any]) -> Any:
-        """Call a step's equation; if it overflows, raise an error that names the first overflow."""
+        """Call a step's equation; if it overflows, name the step where it began."""
         try:
             return equation()
         except FloatingPointError as error:

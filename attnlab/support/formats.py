@@ -57,8 +57,8 @@ HOW_TO_CONVERT = (
     "name on the hub): " + convert(IMPORT_GPT2, "M.from_pretrained('OLD')")
 )
 HOW_TO_DEQUANTISE = (
-    "Quantized weights aren't supported. Open the original model; or, if transformers can load and "
-    "dequantize this one, use GPT2.from_hf(model.dequantize(), tokenizer)"
+    "Open the original model, or, if transformers can load and dequantize this one, use "
+    "GPT2.from_hf(model.dequantize(), tokenizer)"
 )
 HOW_TO_MERGE = (
     "Merge them where peft is installed (OLD is the adapter's directory, BASE the base model's): "

@@ -33,6 +33,11 @@ from attnlab.text.tokens import BYTES, Tokens, Vocabulary, check_ids
 if TYPE_CHECKING:
     import tokenizers
 
+NO_PAGE = (
+    "a page supports only GPT-2's byte pair encoding, and this model has another tokenizer. Use "
+    "attnlab explore, which supports any"
+)
+
 
 class Tokenizer:
     """Encodes text to token ids and decodes ids, as a model's files specify.
@@ -153,10 +158,7 @@ class Tokenizer:
             If it isn't GPT-2's byte pair encoding
         """
         if self._gpt2 is None:
-            raise InvalidValueError(
-                "a page supports only GPT-2's byte pair encoding, and this model has another "
-                "tokenizer. Use attnlab explore, which supports any"
-            )
+            raise InvalidValueError(NO_PAGE)
         added = [[token["id"], token["content"]] for token in self.settings["added_tokens"]]
         return {
             **self._gpt2.as_data(),

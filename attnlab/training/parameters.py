@@ -23,7 +23,7 @@ def is_matrix(config: GPT2Config) -> ParameterVector:
 def initial_parameters(
     config: GPT2Config, rng: np.random.Generator, dtype: DTypeLike = "float32"
 ) -> ParameterVector:
-    """Draw initial parameters: matrices normal with deviation 0.02, gains 1, biases 0.
+    """Draw initial parameters: matrices from N(0, 0.02²), gains 1, biases 0.
 
     The projections to the residual stream, W_O and W_2, are scaled by 1 / √(2 L).
 

@@ -465,7 +465,7 @@ def batch(
 def draw_dropout(
     config: GPT2Config, ids_shape: tuple[int, ...], share: float, rng: np.random.Generator
 ) -> dict[str, Array] | None:
-    """Dropout masks for a forward pass over ids (..., T), by path; None if the share is 0."""
+    """Dropout masks for a pass over ids (..., T), by path; None if share is 0."""
     if not share:
         return None
     shapes = dropout_shapes(config, ids_shape)

@@ -32,7 +32,7 @@ def write_state(file: Path, run: Mapping[str, str], tensors: Mapping[str, AnyArr
 def read_state(
     file: Path, run: Mapping[str, str], *, parameters: int, steps: int
 ) -> dict[str, AnyArray]:
-    """Read and check a state of `run`, with n = `parameters` and at most `steps` losses."""
+    """Read and check a state of `run`."""
     try:
         tensors, stored = read_sealed(file, FORMAT, ResumeError)
     except ResumeError as error:

@@ -385,14 +385,16 @@ class Frame(PrintedAnywhere):
     page : the HTML
     title : the frame's accessible name
     height : in pixels
+    call : what writes it to a file
     """
 
     page: str
     title: str
     height: int
+    call: str
 
     def __repr__(self) -> str:
-        return f"{self.title}: a notebook shows it, and trace.save('attention.html') writes it"
+        return f"{self.title}: a notebook shows it, and {self.call} writes it"
 
     def _repr_html_(self) -> str:
         return (

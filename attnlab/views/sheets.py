@@ -1,7 +1,7 @@
-"""A computation as a spreadsheet whose cells are formulas.
+"""A computation as a spreadsheet of formulas.
 
-The equations of `attnlab.equations` run on `Cells` where they otherwise run on arrays: adding two
-cells writes the formula that adds them. Each step becomes a sheet, and later steps refer to it.
+The equations of `attnlab.equations` run on `Cells` instead of arrays: adding two cells writes the
+formula that adds them. Each step becomes a sheet, which later steps refer to.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, "sheets") from None
 
-# A workbook with more cells takes minutes to open.
+# Larger workbooks take minutes to open.
 MOST_CELLS = 1_000_000
 
-# How many tokens a workbook of a whole model holds.
+# Tokens in a workbook of a whole model.
 MOST_TOKENS = 12
 
-# What stands for -inf, which a spreadsheet lacks.
+# Replaces -inf, which spreadsheets lack.
 MINUS_INFINITY = -1e308
 
 NOTES = (
-    "Change a number or a formula, and whatever depends on it changes.",
-    "A spreadsheet computes with 15 digits, a float32 model with 7: their last digits differ.",
+    "Change a number or formula, and all that depends on it changes.",
+    "Spreadsheets compute with 15 digits, a float32 model with 7, so last digits differ.",
     f"-inf is written as {MINUS_INFINITY:g} and shown as -inf.",
 )
 
-ONE_HEAD = "Write one head, as trace.to_xlsx(path, layer=0, head=0)"
+ONE_HEAD = "Write one head, such as with trace.to_xlsx(path, layer=0, head=0)"
 
-# Where a sheet's numbers begin, below its heading and the names of its columns.
+# The first cell with numbers, below the heading and the column labels.
 FIRST_ROW, FIRST_COLUMN = 2, 1
 
-# A cell's place is one integer: its sheet, its row and its column.
+# A cell's place is one integer of sheet, row and column.
 NEXT_COLUMN, NEXT_ROW, NEXT_SHEET = 1, 2**16, 2**40
 
-# How tightly an operator binds; a reference, a number and a call need no parentheses.
+# Operator precedence; references, numbers and calls need no parentheses.
 COMPARISON, SUM, PRODUCT, POWER, ATOM = range(5)
 
 OPERATORS = {
@@ -78,15 +78,15 @@ Run: TypeAlias = Any
 
 
 class Cells(NDArrayOperatorsMixin):
-    """An array of cells, which the equations take for an array of numbers.
+    """An array of cells, which the equations use like an array of numbers.
 
     Parameters
     ----------
-    book : where sums and products write what they add up
+    book : the workbook; sums and products write their operands to it
     values : the numbers (...)
-    texts : formulas (...), None for cells of a sheet
-    places : of cells of a sheet (...), see NEXT_COLUMN
-    binding : how tightly the formulas' outermost operator binds
+    texts : formulas (...), or None for cells of a sheet
+    places : places of cells of a sheet (...), see NEXT_COLUMN
+    binding : the precedence of the formulas' outermost operator
     made_by : the function that made the formulas
     """
 
@@ -111,7 +111,7 @@ class Cells(NDArrayOperatorsMixin):
         return self.values.dtype
 
     def formulas(self, binding: int = COMPARISON) -> AnyArray:
-        """The cells as texts that may stand beside an operator that binds so tightly."""
+        """The cells as texts, with parentheses if their precedence is lower than `binding`."""
         if self.texts is None:
             assert self.places is not None
             return np.asarray(np.frompyfunc(self.book.reference, 1, 1)(self.places), object)
@@ -121,7 +121,7 @@ class Cells(NDArrayOperatorsMixin):
         if ufunc is np.matmul:
             return _product(*given)
         template, binding = OPERATORS.get(ufunc) or (FUNCTIONS[ufunc], ATOM)
-        # What stands at the right needs them sooner: a - (b - c), but a - b - c.
+        # The right operand needs parentheses at equal precedence: a - (b - c), but a - b - c.
         outer = [COMPARISON] * 2 if binding == ATOM else [binding + (binding == POWER), binding + 1]
         made = self._made(ufunc, template, given, outer, binding)
         if out is None:
@@ -183,19 +183,19 @@ class Cells(NDArrayOperatorsMixin):
 
 @dataclass(frozen=True)
 class Line:
-    """Cells side by side or one below the other.
+    """A row or column of cells.
 
     Attributes
     ----------
     text : such as `Q!B3:AG3`
-    is_row : whether they are side by side
+    is_row : whether it is a row
     """
 
     text: str
     is_row: bool
 
     def times(self, other: Line) -> str:
-        """The formula of the sum of the products of two lines."""
+        """The formula of the dot product of two lines."""
         if self.is_row == other.is_row:
             return f"SUMPRODUCT({self.text},{other.text})"
         row, column = (self, other) if self.is_row else (other, self)
@@ -212,11 +212,11 @@ def _product(left: Cells, right: Cells) -> Cells:
 
 
 class Book:
-    """A workbook: a first sheet that lists the others, then a sheet for each step.
+    """A workbook: a table of contents, then a sheet for each step.
 
     Parameters
     ----------
-    result : whose tokens label rows and columns
+    result : its tokens label rows and columns
     """
 
     def __init__(self, result: Result) -> None:
@@ -231,7 +231,7 @@ class Book:
         self.listed: list[tuple[str, str, str]] = []
         self.token_names: list[str] = []
         self.contents = self._sheet("steps")
-        self.step, self.axes = "", ""  # of which formulas are being made
+        self.step, self.axes = "", ""  # the step whose formulas are being made
 
     def _sheet(self, name: str) -> Any:
         self.names.append(name)
@@ -243,17 +243,17 @@ class Book:
         return f"{quote_sheetname(self.names[sheet])}!{_name(within)}"
 
     def constants(self, given: Any) -> Cells:
-        """Numbers that stand in formulas."""
+        """Numbers written into formulas."""
         values = np.asarray(given)
         texts = np.asarray(np.frompyfunc(_literal, 1, 1)(values), object)
         return Cells(self, values, texts, None, SUM if (values < 0).any() else ATOM)
 
     def lines(self, cells: Cells) -> AnyArray:
-        """Each row of cells as a `Line`, (..., n) -> (...); formulas first go to a sheet."""
+        """Each row of cells as a `Line`, (..., n) -> (...); formulas are first put on a sheet."""
         if cells.places is None or (step := _distance(cells.places)) is None:
             name = f"{self.step}.{cells.made_by}"
             there = self.put(name, f"{cells.made_by}, on the way to {self.step}", cells, self.axes)
-            vars(cells).update(vars(there))  # the equation uses them further on
+            vars(cells).update(vars(there))  # the equation may use them again
             return self.lines(cells)
         assert cells.places is not None
 
@@ -264,18 +264,17 @@ class Book:
         return np.asarray(made, object)
 
     def beside(self, cells: Cells) -> str:
-        """The names of the rows of a sheet, as a line of cells."""
+        """The row labels of a sheet, as a line of cells."""
         assert cells.places is not None
         first, last = cells.places.flat[0] // NEXT_ROW * NEXT_ROW, cells.places.flat[-1]
         return f"{self.reference(first)}:{_name(last // NEXT_ROW * NEXT_ROW % NEXT_SHEET)}"
 
     def put(self, name: str, heading: str, cells: Cells, axes: str) -> Cells:
-        """Write cells to a sheet, whose cells they become.
+        """Write cells to a new sheet and return the sheet's cells.
 
         Parameters
         ----------
-        name : of the sheet
-        heading : what stands above
+        name, heading : the sheet's
         axes : the names of the last axes, such as "Tq Dk"
         """
         self.count += cells.values.size
@@ -319,7 +318,7 @@ class Book:
     def _label(
         self, sheet: Any, shape: tuple[int, ...], axes: Sequence[str], is_column: bool
     ) -> None:
-        """Name the rows and columns of a sheet, those of several matrices with their numbers."""
+        """Label the rows and columns of a sheet; several matrices are numbered."""
         *leading, rows, columns = (*shape, 1) if is_column else (1, 1, *shape)
         names = ("", *axes, "") if is_column else ("", "", *axes)
         for column, (text, formula) in enumerate(self._names(names[-1], columns), FIRST_COLUMN):
@@ -334,7 +333,7 @@ class Book:
                 row += 1
 
     def _names(self, axis: str, count: int) -> list[tuple[str, str]]:
-        """What the places of an axis are called, each with the formula that says so or ""."""
+        """The labels along an axis, each with the formula that computes it, or ""."""
         if not axis:
             return [("", "")] * count
         if axis == "vocab":
@@ -347,7 +346,7 @@ class Book:
     def _colour(
         self, sheet: Any, size: tuple[int, int], values: AnyArray, is_weights: bool
     ) -> None:
-        """Colour numbers as a heatmap does, and those that change too."""
+        """Colour a sheet's numbers as in a heatmap; the colours follow changes."""
         area = (*(FIRST_ROW, FIRST_COLUMN), FIRST_ROW + size[0] - 1, FIRST_COLUMN + size[1] - 1)
         masked = {"type": "cell", "criteria": "<=", "value": MINUS_INFINITY / 10}
         sheet.conditional_format(*area, {**masked, "format": self.masked, "stop_if_true": True})
@@ -360,11 +359,11 @@ class Book:
         sheet.conditional_format(*area, colours)
 
     def finished(self, next_token: tuple[str, str] | None = None) -> bytes:
-        """The file, once its first sheet lists the others.
+        """Fill the table of contents and return the file.
 
         Parameters
         ----------
-        next_token : the formula that finds the most probable one, and what it finds
+        next_token : a formula for the most probable token, and its value
         """
         sheet = self.contents
         sheet.set_column(0, 0, 34)
@@ -386,24 +385,24 @@ class Book:
 
 
 class Sheets:
-    """The steps of a result, each computed on first look from the sheets before it.
+    """The steps of a result, each written when first needed, as formulas of earlier sheets.
 
     Parameters
     ----------
     result : such as a trace or a head
-    book : where they are written
+    book : the workbook
     """
 
     def __init__(self, result: Result, book: Book) -> None:
         self.run, self.book = result._run.fork(), book
         self.made: dict[str, Any] = {}
         self.path = result.path
-        # Where a part begins, what it is given are numbers.
+        # Inputs of a part are numbers, not formulas.
         self.numbers = {f"{result.path}.X", f"{result.path}.mask"} if result.path else set()
 
     def look(self, path: str) -> Any:
-        """A step: cells, or what is no array."""
-        if path == "rows_of_W_E":  # which of W_E are read from a file
+        """A step: cells, or a value that isn't an array."""
+        if path == "rows_of_W_E":  # the same parameter, read by rows
             path = "W_E"
         if path not in self.made:
             self.made[path] = self._made(path)
@@ -431,14 +430,14 @@ class Sheets:
         return value
 
     def _is_number(self, path: str, node: Node) -> bool:
-        """Whether a step is given: as a parameter, by an edit, or as what a part begins with."""
+        """Whether a step is written as numbers: a parameter, an edited step, or a part's input."""
         edited = path in self.run.edited_steps or self.run.is_edited(path)
         is_scale_of_layer = node.step.always_of_whole and not node.step.axes
         given = path in self.numbers or node.step.equation is None or is_scale_of_layer
         return given or edited
 
     def _name(self, path: str) -> str:
-        """A step's path from the result, short enough for a sheet."""
+        """A step's path from the result, shortened for a sheet's name."""
         within = path.removeprefix(f"{self.path}.") if self.path else path
         return within.removeprefix("blocks.")
 
@@ -457,12 +456,12 @@ def write_model(trace: Result, path: FilePath) -> None:
     T = len(trace.ids)
     if T > MOST_TOKENS:
         raise InvalidValueError(
-            f"a workbook of the whole model takes at most {MOST_TOKENS} tokens; the text has {T}. "
-            f"{ONE_HEAD}"
+            f"a workbook of the whole model supports at most {MOST_TOKENS} tokens; the text has "
+            f"{T}. {ONE_HEAD}"
         )
     book = _book_of(trace)
     sheets = Sheets(trace, book)
-    # Another id has another name, here and beside every row that belongs to it.
+    # Row labels are formulas too, so that they follow a changed id.
     symbols = book.beside(sheets.look("W_E"))
     book.token_names = [f"INDEX({symbols},B{FIRST_ROW + 1 + n}+1)" for n in range(T)]
     ids = sheets.look("ids")
@@ -479,12 +478,11 @@ def write_model(trace: Result, path: FilePath) -> None:
 def _book_of(result: Result) -> Book:
     if result.derivative_of:
         raise InvalidValueError(
-            f"{result.title} has no formulas to write; write the trace that it is the gradient of"
+            f"{result.title} can't be written as formulas. Write the trace itself"
         )
     if result.tokens_before:
         raise InvalidValueError(
-            "a step of generation can't be written as formulas, since its first keys are in a "
-            "cache: trace the whole text"
+            "a trace with cached keys can't be written as formulas. Trace the whole text"
         )
     return Book(result)
 
@@ -507,7 +505,7 @@ def _literal(number: Any) -> str:
 
 
 def _distance(places: AnyArray) -> int | None:
-    """How far apart a row's cells are, where they stand side by side or one below the other."""
+    """The distance of neighbours if each row of places is a row or column of a sheet, or None."""
     distances = np.unique(np.diff(places))
     if not distances.size:
         return NEXT_COLUMN

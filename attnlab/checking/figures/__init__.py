@@ -114,7 +114,7 @@ def verdict(
     decimals: int,
     **tables: tuple[ArrayLike, ArrayLike],
 ) -> str:
-    """Compare tables with recorded ones, unless their inputs were changed; return the result.
+    """Compare tables with recorded ones, unless their inputs were changed.
 
     Parameters
     ----------

@@ -128,11 +128,12 @@ const nameOfPlace = ([layer, head]) =>
 const isAblation = ([layer, , step]) => typeof layer === "number" && step === undefined;
 
 /** A change of a trace in words, see source.js; of an ablation the place alone. */
-function nameOfChange([layer, head, step, how]) {
+function nameOfChange([layer, head, step, how, ...cells]) {
   if (layer === "mask") return say("no causal mask");
   if (layer === "root") return say("no division by √Dk");
   const name = nameOfPlace([layer, head]);
   if (step === undefined) return name;
+  if (how === "flip") return cells.length === 2 ? say("{name}: 1 cell of the mask", { name }) : say("{name}: {count} cells of the mask", { name, count: cells.length / 2 });
   return how === "of" ? say("{name}: {step} of another text", { name, step }) : say("{name}: {step} × {factor}", { name, step, factor: how / 100 });
 }
 

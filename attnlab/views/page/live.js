@@ -49,9 +49,11 @@ function followLinkOfLook(link) {
 /** Generate a continuation of the last trace. */
 function writeOn() {
   const trace = looks.at(-1);
+  if (!byId("seed").reportValidity()) return;
   newest(async (signal) => {
     const count = byId("count").valueAsNumber;
-    const how = samplingSettings();
+    const seed = byId("seed").value;
+    const how = { ...samplingSettings(), ...(seed !== "" && { seed: Number(seed) }) };
     const { ids, text, chosen } = await source.generate(trace, { count, ...how }, signal);
     const given = await source.open({ ids }, trace.ablated, signal);
     return () => {
@@ -81,6 +83,7 @@ async function newest(ask) {
   const mine = (asking = new AbortController());
   tell("");
   byId("explore").ariaBusy = "true";
+  markWorking();
   markAblated();
   markUnsent();
   let then;
@@ -91,12 +94,54 @@ async function newest(ask) {
       wantLast();
       markAblated();
       markUnsent();
-      tell(error.message);
+      tell(error.name === "AbortError" ? say("Cancelled.") : error.message);
     };
   }
   if (mine !== asking) return;
   byId("explore").ariaBusy = "false";
+  markWorking();
   then();
+}
+
+let done = 1; // of what the source is computing, its share so far
+
+/** Show the share of a computation that is done. */
+function tellProgress(share) {
+  done = share;
+  markWorking();
+}
+
+function markWorking() {
+  const isAsking = byId("explore").ariaBusy === "true";
+  byId("working").hidden = !isAsking && done === 1;
+  if (done < 1) byId("progress").value = done;
+  else byId("progress").removeAttribute("value");
+}
+
+/** End what is under way; a trace whose numbers are not all there makes way for the one before. */
+function cancel() {
+  if (byId("explore").ariaBusy === "true") return asking.abort();
+  source.stop();
+  if (looks.length > 1) goBack();
+  return tell(say("Cancelled."));
+}
+
+/** Run the model in the files of a directory instead. The traces before it are another model's. */
+function openModel(files) {
+  newest(async (signal) => {
+    const opened = await source.opened(files, signal);
+    const given = await opened
+      .open({ text: byId("prompt").value }, [], signal)
+      .catch(() => opened.open({ ids: [0] }, [], signal)); // a text that this one can't read
+    return () => {
+      source.close();
+      source = opened;
+      looks.length = 0;
+      byId("prompt").value = given.text;
+      looks.push({ ...given, typed: given.text });
+      showLooks();
+    };
+  });
 }
 
 function tell(sentence) {
@@ -192,6 +237,34 @@ function changeStep(step, how, ...ids) {
   look(text, how === 100 ? others : [...others, [...place, how, ...ids]]);
 }
 
+/** The cell of the open head's mask that is pointed at or selected, [query, key], in the last trace. */
+function cellOfMask() {
+  const { query, key } = placeTold();
+  const { number } = traces.at(-1);
+  const cell = [places.queries[query]?.[number], places.keys[key]?.[number]];
+  return cell.every(Number.isInteger) ? cell : null;
+}
+
+/** The cells of the open head's mask that are switched, as [query, key]. */
+function switchedCells() {
+  const { layer, head } = selection;
+  const change = wanted.ablated.find((change) => change.slice(0, 4).join() === [layer, head, "mask", "flip"].join()) ?? [];
+  return Array.from({ length: (change.length - 4) / 2 }, (_, n) => change.slice(4 + 2 * n, 6 + 2 * n));
+}
+
+/** Switch a cell of the open head's mask: let the query attend to the key, or not. */
+function switchCell() {
+  const cell = cellOfMask();
+  if (!cell) return;
+  const { layer, head } = selection;
+  const place = [layer, head, "mask", "flip"];
+  const before = switchedCells();
+  const others = before.filter((other) => other.join() !== cell.join());
+  const cells = others.length < before.length ? others : [...before, cell];
+  const kept = wanted.ablated.filter((change) => change.slice(0, 4).join() !== place.join());
+  look(wanted.text, cells.length ? [...kept, [...place, ...cells.flat()]] : kept);
+}
+
 /** Mark what is ablated or edited: in a list, in the maps and at the open head. */
 function markAblated() {
   const { ablated } = wanted;
@@ -232,6 +305,7 @@ function markToggles() {
   byId("mlp-toggle").ariaPressed = String(isAmong(wanted.ablated, [layer]));
   const found = wanted.ablated.find((change) => change.slice(0, 3).join() === [layer, head, byId("changed-step").value].join());
   showFactor(found && found[3] !== "of" ? found[3] : 100);
+  byId("cell-toggle").ariaPressed = String(isAmong(switchedCells(), cellOfMask() ?? []));
   byId("patch").disabled = looks.length < 2 || source.hasEnded;
   for (const name of ["mask", "root"]) byId(`${name}-toggle`).checked = isAmong(wanted.ablated, [name]);
   byId("mlp-toggle").textContent = say("Ablate the MLP of layer {layer}", { layer });
@@ -262,6 +336,7 @@ function makeChanges(button) {
     { id: "changes" },
     make("summary", {}, say("Edit a step")),
     make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Use the previous text's"), patch)),
+    make("div", { class: "controls" }, button("cell-toggle", say("Toggle the selected cell of the mask (M)"), switchCell)),
     make("div", { class: "controls" }, toggleOf("mask", say("Remove the causal mask")), toggleOf("root", say("Don't divide by √Dk"))),
   );
 }
@@ -316,6 +391,12 @@ function makeExplorer() {
   });
   const compare = make("input", { type: "checkbox", id: "compare" });
   compare.addEventListener("change", showLooks);
+  const files = make("input", { type: "file", id: "files", multiple: "", hidden: "" });
+  files.addEventListener("change", () => {
+    if (files.files.length) openModel([...files.files]);
+    files.value = ""; // so that the same files can be chosen again
+  });
+  const seed = make("input", { type: "number", id: "seed", min: "0", step: "1", placeholder: say("random") });
   const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
   const isPocket = Object.keys(description.traces[0].card).length > 0;
   const examples = isPocket ? EXAMPLES : [];
@@ -342,6 +423,7 @@ function makeExplorer() {
         ),
       ),
       make("p", { id: "told", role: "status" }),
+      make("p", { id: "working", hidden: "" }, make("progress", { id: "progress", "aria-label": say("Computing") }), " ", button("cancel", say("Cancel"), cancel)),
       make(
         "div",
         { class: "controls" },
@@ -353,8 +435,11 @@ function makeExplorer() {
           button("write", say("Generate"), writeOn),
           " ",
           make("label", {}, count, " ", say("tokens")),
+          " ",
+          make("label", {}, say("seed"), " ", seed),
         ),
         make("div", { id: "sampling" }, ...makeBoard()),
+        ...(source.opened ? [button("open", say("Open a model"), () => files.click()), files] : []),
         ...(source.end ? [button("end", say("Stop the explorer"), () => source.end())] : []),
       ),
       make("p", { id: "ablated", class: "note" }),
@@ -387,6 +472,9 @@ function makeExplorer() {
     ),
     make("div", { id: "change" }),
   );
+  byId("heatmaps").addEventListener("keydown", ({ key, ctrlKey, altKey, metaKey }) => {
+    if (key.toLowerCase() === "m" && !ctrlKey && !altKey && !metaKey && !source.hasEnded) switchCell();
+  });
   // S ablates a head that has focus, in the grid or in its map.
   for (const id of ["grids", "heatmaps"])
     byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {
@@ -396,7 +484,7 @@ function makeExplorer() {
     });
   // Any change of the open head changes its title.
   const opened = new MutationObserver(markToggles);
-  for (const id of ["head-title", "strips", "sums"]) opened.observe(byId(id), { childList: true });
+  for (const id of ["head-title", "strips", "sums", "strongest"]) opened.observe(byId(id), { childList: true });
   showSettings();
   looks.push(...description.traces);
   prompt.value = looks[0].text;

@@ -2,27 +2,52 @@
 
 class ModelSource extends LiveSource {
   #worker;
-  #waiting = new Map(); // by number {resolve, reject, progress}
+  #waiting = new Map(); // by number {resolve, reject, share}
   #count = 0;
   #begun;
 
-  /** The model's description from attnlab/views/page/playground.py, and a promise of its parameters. */
-  constructor(model, numbers) {
+  constructor() {
     super();
-    this.graph = new Graph(model.graph);
-    this.tokenizer = new Tokenizer(model.tokenizer);
     const script = new Blob([byId("computing").textContent], { type: "text/javascript" });
-    const address = URL.createObjectURL(script);
-    this.#worker = new Worker(address);
+    this.#worker = new Worker(URL.createObjectURL(script));
     this.#worker.addEventListener("message", ({ data }) => this.#hear(data));
-    this.#begun = numbers.then((numbers) => this.#ask("begin", { description: model, numbers }, [numbers.buffer]));
   }
 
-  async open(text, ablated, signal) {
+  /** The page's own model: its description from attnlab/views/page/playground.py, and a promise of its parameters. */
+  static ofPage(model, numbers) {
+    const source = new ModelSource();
+    source.#begun = numbers.then((numbers) => source.#ask("begin", { description: model, numbers }, [numbers.buffer]));
+    return source.#has(model, description.traces[0]);
+  }
+
+  /** A model from the files of a directory. */
+  static async ofFiles(files, signal) {
+    const source = new ModelSource();
+    const { rules } = description.model;
+    try {
+      const model = await source.#ask("choose", { files, rules, graph: description.model.graph }, [], signal);
+      const [directory, name] = (files[0]?.webkitRelativePath ?? "").split("/");
+      return source.#has(model, firstOf(model, name ? directory : ""));
+    } catch (error) {
+      source.close();
+      throw error;
+    }
+  }
+
+  close = () => this.#worker.terminate();
+
+  #has({ graph, tokenizer }, first) {
+    return Object.assign(this, { graph: new Graph(graph), tokenizer: new Tokenizer(tokenizer), first });
+  }
+
+  open = async (text, ablated, signal) => {
     await this.#begun;
     const made = await this.#ask("open", { text, ablated }, [], signal);
     return this.#described(made, ablated);
-  }
+  };
+
+  /** Open another model, in the files of a directory: a source of its own. */
+  opened = ModelSource.ofFiles;
 
   generate = async ({ ids, ablated }, how, signal) => this.#ask("write", { trace: { ids, ablated }, how }, [], signal);
 
@@ -42,15 +67,15 @@ class ModelSource extends LiveSource {
   #own = ({ ids, ablated }) => ({
     id: JSON.stringify([ids, ablated]),
     names: { get: (id) => this.tokenizer.token(id) },
-    prediction: { ...description.traces[0].prediction, first: 0 },
+    prediction: { ...this.first.prediction, first: 0 },
   });
 
   /** A layer's scale without the division by √Dk. */
-  #factor = (layer) => description.traces[0].given[`blocks.${layer}.attention.layer_number`] ?? 1;
+  #factor = (layer) => this.first.given[`blocks.${layer}.attention.layer_number`] ?? 1;
 
-  /** A trace in the form of `description.traces`, based on the first one. */
+  /** A trace in the form of `description.traces`, based on the model's first one. */
   #described({ ids, text, tokens, notes, edited, paths }, ablated) {
-    const [first] = description.traces;
+    const { first } = this;
     const T = ids.length;
     const excerpt = [...text.replace(/[\r\n\t]+/g, " ")];
     const stops = stopsOf({ ...first, graph: this.graph });
@@ -74,21 +99,50 @@ class ModelSource extends LiveSource {
   #ask(ask, given, moved = [], signal = undefined) {
     const n = this.#count++;
     return new Promise((resolve, reject) => {
-      this.#waiting.set(n, { resolve, reject });
-      signal?.addEventListener("abort", () => this.#worker.postMessage({ n, stop: true }));
+      this.#waiting.set(n, { resolve, reject, share: 1 });
+      signal?.addEventListener("abort", () => this.#stop(n));
       this.#worker.postMessage({ n, ask, given }, moved);
     });
   }
 
-  #hear({ n, made, share, failed }) {
-    if (share !== undefined) return this.tellProgress?.(share);
-    const { resolve, reject } = this.#waiting.get(n);
-    this.#waiting.delete(n);
-    this.tellProgress?.(1);
-    if (!failed) return resolve(made);
-    const { name, message, values } = failed;
-    return reject(Object.assign(new Error(values ? saying(message, values) : message), { name }));
+  #stop = (n) => this.#worker.postMessage({ n, stop: true });
+
+  /** End all that is under way. */
+  stop() {
+    for (const n of this.#waiting.keys()) this.#stop(n);
   }
+
+  #hear({ n, made, share, failed }) {
+    const waiting = this.#waiting.get(n);
+    if (share !== undefined) waiting.share = share;
+    else this.#waiting.delete(n);
+    tellProgress(Math.min(1, ...[...this.#waiting.values()].map(({ share }) => share)));
+    if (share !== undefined) return undefined;
+    if (!failed) return waiting.resolve(made);
+    const { name, message, values } = failed;
+    return waiting.reject(Object.assign(new Error(values ? saying(message, values) : message), { name }));
+  }
+}
+
+/** The first trace's description for another model, which differs by its config. */
+function firstOf({ config, given, graph, tokenizer }, name) {
+  const [first] = description.traces;
+  const { rules, most_tokens } = description.model;
+  const { n_layer, n_head, n_embd, d_mlp, vocab_size, scale_attn_weights: byRoot } = config;
+  const Dh = n_embd / n_head;
+  const number = (layer) => given[`blocks.${layer}.attention.layer_number`] ?? 1;
+  const activation = rules.config.activations[config.activation_function];
+  const [stop, { stops }] = ["mlp.activated", first.way];
+  description.steps.scale.formula = rules.config.scales[2 * byRoot + config.scale_attn_by_inverse_layer_idx];
+  return {
+    ...{ ...first, model: printable(name), card: {}, edited: {}, graph, given, layers: n_layer, H: n_head, Dh },
+    scales: Array.from({ length: n_layer }, (_, layer) => Array(n_head).fill((byRoot ? Math.sqrt(Dh) : 1) * number(layer))),
+    prediction: { ...first.prediction, vocab: vocab_size, rows: vocab_size - tokenizer.tokens, n: Math.min(most_tokens, vocab_size) },
+    way: {
+      ...{ ...first.way, D: n_embd, F: d_mlp, vocab: vocab_size, activation: activation.name, missing: [], columns: [] },
+      stops: { ...stops, [stop]: { ...stops[stop], formula: activation.formula } },
+    },
+  };
 }
 
 const TEXT_SHOWN = 200; // characters of a text in the masthead
@@ -96,5 +150,5 @@ const TEXT_SHOWN = 200; // characters of a text in the masthead
 // The stops that the page can't compute itself.
 const SOURCES = /^(token_embedding|position_embedding|attention\.output|mlp\.(hidden|output))$/;
 
-source = new ModelSource(description.model, embeddedNumbers(byId("parameters")));
+source = ModelSource.ofPage(description.model, embeddedNumbers(byId("parameters")));
 description.traces = description.traces.map(source.adopted);

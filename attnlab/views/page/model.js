@@ -18,6 +18,12 @@ function causalMask(T, cached) {
   return new Nd(seen, [T, cached + T]);
 }
 
+/** The mask of a text with changes, before heads' own. */
+const maskOf = (T, changes) => {
+  const causal = causalMask(T, 0);
+  return changes.some(([what]) => what === "mask") ? new Nd(causal.data.fill(1), causal.shape) : causal;
+};
+
 /** The cached keys or values of one layer. */
 class Cache {
   constructor(capacity) {
@@ -45,6 +51,7 @@ function editsOf(changes, lookAt, rootless) {
     if (head === undefined) return [[`blocks.${layer}.mlp.output`, 0]];
     const path = `blocks.${layer}.attention.heads.${head}.${step ?? "context"}`;
     if (step === undefined) return [[path, 0]];
+    if (how === "flip") return [[path, (mask) => flipped(mask, ids)]];
     if (how !== "of") return [[path, (x) => nd.multiply(x, how / 100)]];
     const taken = (x) => {
       checkSameLength(ids.length, x.shape[0]); // they are not where it generates
@@ -53,6 +60,24 @@ function editsOf(changes, lookAt, rootless) {
     return [[path, taken]];
   });
   return Object.fromEntries(pairs);
+}
+
+/** A mask with cells toggled: positions of queries and keys in turn; those outside are ignored. */
+function flipped(mask, cells) {
+  const [T, Tk] = mask.shape;
+  const made = new Nd(mask.numbers().slice(), mask.shape);
+  for (let n = 0; n < cells.length; n += 2) {
+    const [row, key] = [cells[n] - (Tk - T), cells[n + 1]]; // the keys of earlier tokens may be cached
+    if (row >= 0 && row < T && key < Tk) made.data[row * Tk + key] ^= 1;
+  }
+  return made;
+}
+
+/** Refuse a mask, switched by hand, that leaves a query without a key. */
+function checkSeeing(mask) {
+  const [T, Tk] = mask.shape;
+  for (let i = 0; i < T; i++)
+    if (!mask.data.subarray(i * Tk, (i + 1) * Tk).includes(1)) throw new Refusal("The mask leaves query {i} no key to attend to.", { i });
 }
 
 function checkSameLength(other, count) {
@@ -80,16 +105,16 @@ const layerIn = (path) => (path.startsWith("blocks.") ? Number(path.split(".")[1
 class Model {
   #traces = new Map(); // by id, the one asked for last at the end
 
-  /** A description by attnlab/views/page/playground.py, and parameters by path. */
+  /** A description by attnlab/views/page/playground.py or opening.js, and parameters by path. */
   constructor({ config, graph, given, tokenizer, shapes }, numbers) {
     let start = 0;
-    const parameters = shapes.map(([path, shape]) => {
-      const one = new Nd(numbers, shape, stridesOf(shape), start);
-      start += one.size;
-      return [path, one];
-    });
+    this.parameters = new Map();
+    for (const [path, shape, strides] of shapes) {
+      this.parameters.set(path, new Nd(numbers, shape, strides, start));
+      start += sizeOf(shape);
+    }
+    this.parameters.set("rows_of_W_E", this.parameters.get("W_E"));
     Object.assign(this, { config, given: { ...given, activation: equations[given.activation] } });
-    this.parameters = new Map([...parameters, ["rows_of_W_E", parameters[0][1]]]);
     this.graph = new Graph(graph);
     this.tokenizer = new Tokenizer(tokenizer);
   }
@@ -177,6 +202,7 @@ class Model {
   open(text, ablated) {
     const ids = this.idsOf(text);
     for (const [, , , how, ...others] of ablated) if (how === "of") checkSameLength(others.length, ids.length);
+    for (const [, , , how, ...cells] of ablated) if (how === "flip") checkSeeing(flipped(maskOf(ids.length, ablated), cells));
     const { edits } = this.trace(ids, ablated);
     const tokens = this.tokenizer.tokens(ids);
     return { ids, text: this.#text(ids), tokens, notes: notesOn(tokens), edited: editedHeads(edits, this.given.n_head), paths: Object.keys(edits) };
@@ -359,6 +385,14 @@ function serveModel() {
       products = Products.of(numbers.length);
       products?.numbers.set(numbers);
       model = new Model(description, products?.numbers ?? numbers);
+    },
+    choose: async ({ files, rules, graph }, tick) => {
+      const { described, stored } = await new Directory(files, rules).model(graph);
+      products = Products.of(stored.count);
+      const numbers = products?.numbers ?? stored.room();
+      await stored.readInto(numbers, tick);
+      model = new Model(described, numbers);
+      return described;
     },
     open: ({ text, ablated }) => model.open(text, ablated),
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),

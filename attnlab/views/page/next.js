@@ -13,8 +13,6 @@ const boards = []; // sets of sliders, by name, that show the same settings
 /** The settings, as `model.generate` names them. */
 const samplingSettings = () => ({ ...settings });
 
-const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ","); // Intl starts slowly
-
 /** A token from its description by attnlab/views/page/prediction.py. */
 function tokenOf([id, symbol, text, bytes]) {
   const plain = symbol.replaceAll("Ġ", " ");

@@ -75,8 +75,8 @@ def _probabilities(trace: Result) -> AnyArray:
 
 def _count_of_ablated(trace: Result) -> int:
     config = trace.config
-    of_one = 12 * len(trace.tokens) * config.n_layer * config.n_embd**2
-    return int(min(max(FEWEST, WORK // of_one), config.n_layer * config.n_head))
+    of_one: int = 12 * len(trace.tokens) * config.n_layer * config.n_embd**2
+    return min(max(FEWEST, WORK // of_one), int(config.n_layer * config.n_head))
 
 
 def _candidates(trace: Result, probabilities: AnyArray) -> list[tuple[int, int]]:

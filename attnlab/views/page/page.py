@@ -55,7 +55,7 @@ SCRIPTS = (*COMPUTING, *SHOWING)
 LIVE_SCRIPTS = (*COMPUTING, "server.js", *SHOWING, "change.js", "live.js", "passage.js")
 
 # Of a page that runs its model, the first script is the worker's too.
-WORKING = (*COMPUTING, "bpe.js", PRODUCT, "products.js", "model.js")
+WORKING = (*COMPUTING, "bpe.js", PRODUCT, "products.js", "opening.js", "model.js")
 LOCAL_SCRIPTS = (*SHOWING[:-1], "local.js", "page.js", "change.js", "live.js")
 
 INDENTED = re.compile(r"^ +", re.MULTILINE)

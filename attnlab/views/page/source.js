@@ -10,7 +10,9 @@
  *   open(text, ablated)          trace a text, {text} or {ids}, as in `description.traces`, with changes:
  *                                [layer, head] ablates a head, [layer] an MLP; [layer, head, step, 50]
  *                                scales a step by 0.5, [layer, head, step, "of", ...ids] takes it from
- *                                another text; ["mask"] removes the causal mask, ["root"] the division by √Dk
+ *                                another text; [layer, head, "mask", "flip", query, key, ...] toggles
+ *                                cells of a head's mask; ["mask"] removes the causal mask, ["root"]
+ *                                the division by √Dk
  *   position(trace, place)       the predictions after a position, see `positionOf`
  *   generate(trace, how)         a continuation of a trace
  */
@@ -63,6 +65,8 @@ class FileSource extends Source {
 }
 
 const elementOf = (trace, name) => document.getElementById(`trace-${trace.number}-${name}`);
+
+const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ","); // Intl starts slowly
 
 /** Decode base64. */
 function bytesOf(base64) {

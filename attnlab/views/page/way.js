@@ -140,8 +140,11 @@ function stopsOf({ graph, layers, way }) {
     ...names.slice(first).filter((name) => !isInBlock(name)).map((name) => stopOf(name)),
   ];
   const paths = new Set(stops.map(({ path }) => path));
-  const stopsBefore = (path) =>
-    graph.node(path).needs.flatMap((need) => (paths.has(need) ? [need] : stopsBefore(need)));
+  const known = new Map(); // each path once: a step may be needed in many ways
+  const stopsBefore = (path) => {
+    if (!known.has(path)) known.set(path, [...new Set(graph.node(path).needs.flatMap((need) => (paths.has(need) ? [need] : stopsBefore(need))))]);
+    return known.get(path);
+  };
   return stops.map((stop) =>
     stop.name === "probabilities"
       ? { ...stop, equation: "softmax", needs: ["logits"] } // not a step of the model

@@ -1,0 +1,661 @@
+// A model's directory, opened in the page: config, tensors and tokenizer, by the tables and in the
+// sentences of the library, see attnlab/checkpoints/rules.py. All is checked before memory is taken and
+// tensors are read, in slices, by `StoredNumbers`.
+
+/** Why files are not a model that opens, in the library's words, which are English. */
+class FileError extends Error {}
+
+const refuse = (sentence) => {
+  throw new FileError(sentence);
+};
+
+const whole = (pattern) => new RegExp(`^(?:${pattern})$`, "su");
+
+/** A JSON value as Python writes it in messages, shortened. */
+function quoted(value, longest = 80) {
+  const text = [...pythonOf(value)];
+  return text.length <= longest ? text.join("") : `${text.slice(0, longest - 1).join("")}…`;
+}
+
+function pythonOf(value) {
+  if (value === null || value === undefined) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (Array.isArray(value)) return `[${value.map(pythonOf).join(", ")}]`;
+  if (typeof value === "object")
+    return `{${Object.entries(value).map(([name, one]) => `${pythonOf(name)}: ${pythonOf(one)}`).join(", ")}}`;
+  if (typeof value !== "string") return String(value);
+  const mark = value.includes("'") && !value.includes('"') ? '"' : "'";
+  const shown = printable(value);
+  return mark + (shown === value ? value.replaceAll("\\", "\\\\").replaceAll(mark, `\\${mark}`) : shown) + mark;
+}
+
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+const isCount = (value) => Number.isSafeInteger(value) && value >= 0;
+
+/** The files of one directory, and the tables by which they are read. */
+class Directory {
+  constructor(files, rules) {
+    this.files = new Map([...files].map((file) => [file.name, file]));
+    this.rules = rules;
+  }
+
+  has = (name) => this.files.has(name);
+
+  /** Names, of many the first ones. */
+  listed(names, count = names.length) {
+    const first = names.slice(0, this.rules.listed).map((name) => printable(name).slice(0, 200));
+    const rest = count - first.length;
+    return first.join(", ") + (rest > 0 ? ` and ${grouped(rest)} more` : "");
+  }
+
+  async bytes(name, start, end) {
+    try {
+      return new Uint8Array(await this.files.get(name).slice(start, end).arrayBuffer());
+    } catch {
+      return refuse(`${name} has changed since it was opened. Open it again`);
+    }
+  }
+
+  /** A small file's text. */
+  async text(name) {
+    const most = this.rules.most_bytes;
+    if (this.files.get(name).size > most) refuse(`${name} can't be read: it is larger than ${grouped(most)} bytes`);
+    return this.decoded(await this.bytes(name, 0, most), name).replace(/\r\n?/g, "\n");
+  }
+
+  decoded(bytes, name) {
+    try {
+      return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    } catch {
+      return refuse(`${name} can't be read: it isn't UTF-8. Save it as UTF-8`);
+    }
+  }
+
+  /** The object that a JSON file holds. */
+  json = async (name) => this.parsed(await this.text(name), name);
+
+  /** The same, or {} where the file isn't there. */
+  jsonIfThere = async (name) => (this.has(name) ? this.json(name) : {});
+
+  parsed(text, name) {
+    let value;
+    try {
+      value = JSON.parse(text);
+    } catch (error) {
+      refuse(`${name} can't be read as JSON: ${error.message}`);
+    }
+    if (!isObject(value)) refuse(`${name} must hold one JSON object; got ${quoted(value)}`);
+    return value;
+  }
+
+  // ---- config.json, as attnlab/forward/config.py reads it -----------------------------------------
+
+  async config() {
+    const { config: rules } = this.rules;
+    const name = "config.json";
+    if (!this.has(name)) refuse(`there is no ${name} in the directory`);
+    const settings = await this.json(name);
+    const own = Object.entries(isObject(settings.auto_map) ? settings.auto_map : {}).find(([model]) => model.startsWith("AutoModel"));
+    if (own)
+      refuse(
+        `${name}: the model has custom code (auto_map: ${quoted(String(own[1]))}), which isn't run ` +
+          "and may not compute GPT-2. If you are sure that it does, remove auto_map from the file",
+      );
+    const kind = Object.hasOwn(settings, "model_type") ? settings.model_type : rules.model_type;
+    if (kind !== rules.model_type) refuse(`${name}: model_type is ${quoted(kind)}; only '${rules.model_type}' is supported`);
+    const quantised = settings.quantization_config ?? null;
+    if (quantised !== null)
+      refuse(`${name}: the weights are quantized (${quoted(quantised.quant_method || quantised)}). ${rules.how_to_dequantise}`);
+    const all = { ...rules.defaults };
+    for (const one of [...rules.required, ...Object.keys(rules.defaults)]) if (Object.hasOwn(settings, one)) all[one] = settings[one];
+    const problems = [...this.#notImplemented(settings), ...this.#wrong(all)];
+    if (problems.length) refuse(`${name}: ${problems.join("; ")}`);
+    return { ...all, d_mlp: all.n_inner ?? 4 * all.n_embd };
+  }
+
+  #notImplemented(settings) {
+    return Object.entries(this.rules.config.fixed)
+      .filter(([key, value]) => Object.hasOwn(settings, key) && JSON.stringify(settings[key]) !== JSON.stringify(value))
+      .map(([key, value]) => `${key} must be ${quoted(value)}; got ${quoted(settings[key])}`);
+  }
+
+  #wrong(settings) {
+    const { required, largest, activations, flags } = this.rules.config;
+    const problems = required.filter((name) => !Object.hasOwn(settings, name)).map((name) => `${name} is missing`);
+    for (const [name, most] of Object.entries(largest)) {
+      const value = Object.hasOwn(settings, name) ? settings[name] : 1;
+      if (name === "n_inner" && value === null) continue;
+      if (!isCount(value) || value < 1) problems.push(`${name} must be a positive integer; got ${quoted(value)}`);
+      else if (value > most) problems.push(`${name} must be at most ${grouped(most)}; got ${quoted(value)}`);
+    }
+    const { layer_norm_epsilon: epsilon, activation_function: activation } = settings;
+    if (typeof epsilon !== "number" || !(epsilon > 0 && epsilon < 1))
+      problems.push(`layer_norm_epsilon must be a number between 0 and 1; got ${quoted(epsilon)}`);
+    if (typeof activation !== "string" || !Object.hasOwn(activations, activation))
+      problems.push(`activation_function must be one of ${Object.keys(activations).join(", ")}; got ${quoted(activation)}`);
+    for (const name of flags) if (typeof settings[name] !== "boolean") problems.push(`${name} must be true or false; got ${quoted(settings[name])}`);
+    if (!problems.length && settings.n_embd % settings.n_head)
+      problems.push(`n_head = ${settings.n_head} does not divide n_embd = ${settings.n_embd}`);
+    return problems;
+  }
+
+  // ---- tensors, as attnlab/checkpoints/checkpoint.py finds them -------------------------------------
+
+  /** Where each parameter lies, by path: {name, file, dtype, shape, start}; `copy` of W_E if it is there twice. */
+  async parameters(config) {
+    const { tensors: rules } = this.rules;
+    const entries = await this.#entries();
+    const found = new Map([...entries].filter(([name]) => !this.#isHead(name) && !whole(rules.patterns.mask).test(name)));
+    const sizes = { ...config, "3 n_embd": 3 * config.n_embd };
+    const shapesOf = (list) => new Map(list.map(([path, name, shape]) => [name, { path, shape: shape.map((size) => sizes[size]) }]));
+    const inBlock = shapesOf(rules.block);
+    const outside = shapesOf(rules.outside);
+    const embedding = rules.outside.find(([path]) => path === "W_E")[1];
+    const output = rules.outside.find(([path]) => path === "W_U")[1];
+    if (config.tie_word_embeddings) outside.delete(output);
+    else outside.get(output).shape.reverse(); // as nn.Linear keeps it
+    const expectedOf = (name) => {
+      const [, layer, inside] = whole(rules.patterns.in_block).exec(name) ?? [];
+      if (layer === undefined) return outside.get(name === output && !outside.has(output) ? embedding : name);
+      const one = Number(layer) < config.n_layer ? inBlock.get(inside) : undefined;
+      return one && { ...one, path: `blocks.${layer}.${one.path}` };
+    };
+    this.#checkOurs(found, (name) => {
+      const [, , inside] = whole(rules.patterns.in_block).exec(name) ?? [];
+      return inside === undefined ? outside.has(name) : inBlock.has(inside);
+    });
+    const expected = new Map([...found.keys()].map((name) => [name, expectedOf(name)]).filter(([, one]) => one));
+    const given = new Set([...expected.keys()].map((name) => (config.tie_word_embeddings && name === output ? embedding : name)));
+    const first = rules.block.find(([path]) => path === "attention.W_QKV")[1];
+    this.#checkAll(config, found, expected, given, { inBlock, outside, first: `h.0.${first}` });
+    const copy = config.tie_word_embeddings ? found.get(output) : undefined;
+    if (copy && !found.has(embedding)) found.set(embedding, copy), expected.set(embedding, expected.get(output));
+    const places = [...found].filter(([name]) => name !== output || !config.tie_word_embeddings);
+    const byPath = new Map(places.map(([name, entry]) => [expected.get(name).path, { ...entry, name }]));
+    return { byPath, copy: copy && found.get(embedding) !== copy ? { ...copy, name: output } : undefined };
+  }
+
+  #isHead(name) {
+    const [head, ...rest] = name.split(".");
+    return rest.length > 0 && Object.hasOwn(this.rules.tensors.heads, head);
+  }
+
+  #checkOurs(found, isOurs) {
+    const { patterns } = this.rules.tensors;
+    for (const [name, { dtype }] of found) {
+      if (whole(patterns.quantised).test(name) || (dtype.startsWith("F8") && isOurs(name)))
+        refuse(`the directory holds quantized weights (${this.listed([name])}, ${dtype}). ${this.rules.config.how_to_dequantise}`);
+      if (whole(patterns.lora).test(name))
+        refuse(
+          `the directory holds unmerged LoRA layers (${this.listed([name])}). Merge them where peft is installed: ` +
+            "model.merge_and_unload().save_pretrained('NEW')",
+        );
+    }
+    const names = [...found.keys()];
+    if (names.length && !names.some(isOurs)) refuse(`the directory has no tensors with GPT-2's names, only ${this.listed(names.sort())}`);
+  }
+
+  #checkAll(config, found, expected, given, { inBlock, outside, first }) {
+    const { bytes } = this.rules.tensors;
+    const [embedding, position, ...last] = outside.keys();
+    const names = function* () {
+      yield* [embedding, position];
+      for (let layer = 0; layer < config.n_layer; layer++) for (const name of inBlock.keys()) yield `h.${layer}.${name}`;
+      yield* last;
+    };
+    const missing = [];
+    for (const name of names()) {
+      if (!given.has(name)) missing.push(name);
+      if (missing.length > this.rules.listed) break;
+    }
+    const told = (shape) => `[${shape.join(", ")}]`;
+    const isOff = ([name, { shape }]) => found.get(name).shape.join() !== shape.join();
+    const count = outside.size + config.n_layer * inBlock.size - given.size;
+    const kinds = {
+      missing: this.listed(missing, count),
+      unexpected: this.listed([...found.keys()].filter((name) => !expected.has(name))),
+      "wrong shape": this.listed([...expected].filter(isOff).map(([name, { shape }]) => `${name} is ${told(found.get(name).shape)}, expected ${told(shape)}`)),
+      "unsupported dtype": this.listed(
+        [...expected.keys()]
+          .filter((name) => !Object.hasOwn(bytes, found.get(name).dtype))
+          .map((name) => `${name} is ${found.get(name).dtype}, expected one of ${Object.keys(bytes).join(", ")}`),
+      ),
+    };
+    const problems = Object.entries(kinds).flatMap(([kind, names]) => (names ? [`${kind}: ${names}`] : []));
+    if (expected.has(first) && found.get(first).shape.join() === expected.get(first).shape.toReversed().join())
+      problems.push(
+        "the blocks' matrices are transposed, as in nn.Linear and nanoGPT. GPT2.from_arrays(config, arrays, tokenizer) accepts these",
+      );
+    if (problems.length) refuse(`the tensors in the directory don't match its config. ${problems.join("; ")}`);
+  }
+
+  /** Every tensor by its bare name. */
+  async #entries() {
+    const { weights, index, patterns } = this.rules.tensors;
+    const isWhole = this.has(weights);
+    if (!isWhole && !this.has(index)) {
+      const told = this.#unsupported();
+      refuse(`there is no ${weights} (nor ${index}) in the directory${told ? `, only ${told}` : ""}`);
+    }
+    const map = isWhole ? null : await this.#weightMap(index);
+    const files = isWhole ? [weights] : [...new Set(map.values())].sort();
+    const missing = files.filter((name) => !this.has(name));
+    if (missing.length) refuse(`${this.listed(missing)}, named in ${index}, doesn't exist`);
+    const [entries, found] = [new Map(), new Map()];
+    for (const file of files)
+      for (const [name, entry] of await this.#header(file)) {
+        const bare = name.replace(new RegExp(`^(?:${patterns.wrapped})`, "su"), "");
+        if (entries.has(bare)) refuse(`${this.listed([bare])} appears twice, in ${file} and in ${entries.get(bare).file}`);
+        entries.set(bare, entry);
+        found.set(name, file);
+      }
+    for (const name of map ? new Set([...map.keys(), ...found.keys()]) : []) {
+      const [said, isIn] = [map, found].map((places) => this.listed([places.get(name) ?? "no file"]));
+      if (map.get(name) !== found.get(name))
+        refuse(`${index} contradicts its shards: it puts ${this.listed([name])} in ${said}, but it is in ${isIn}`);
+    }
+    return entries;
+  }
+
+  async #weightMap(index) {
+    const { weight_map: shards } = await this.json(index);
+    if (!isObject(shards) || !Object.values(shards).every((name) => typeof name === "string"))
+      refuse(`${index} must have a weight_map of tensors and file names`);
+    const outside = Object.values(shards).find((name) => /[/\\:]|^\.*$/.test(name));
+    if (outside !== undefined) refuse(`${index} points outside its directory: ${quoted(outside, 200)}`);
+    return new Map(Object.entries(shards));
+  }
+
+  /** What files hold instead of weights that open. */
+  #unsupported() {
+    for (const [pattern, told] of this.rules.tensors.formats)
+      for (const name of [...this.files.keys()].sort()) {
+        const [, ...groups] = whole(pattern).exec(name) ?? [null];
+        if (!whole(pattern).test(name)) continue;
+        const given = { name: this.listed([name]), file: /^[\w.+-]{1,200}$/.test(name) ? name : "FILE", variant: groups.find(Boolean) ?? "" };
+        return told.replace(/\{(\w+)\}/g, (_, key) => given[key]);
+      }
+    return "";
+  }
+
+  /** What a safetensors file holds: 8 bytes of the header's length, a JSON header, the tensors without gaps. */
+  async #header(file) {
+    const { largest_header, bytes, beginnings } = this.rules.tensors;
+    const { size } = this.files.get(file);
+    const start = await this.bytes(file, 0, 64);
+    const unsound = (why) => {
+      const text = new TextDecoder("latin1").decode(start).trimStart();
+      const [, known] = Object.entries(beginnings).find(([beginning]) => text.startsWith(beginning)) ?? [];
+      refuse(`${file} ${size ? (known ?? "isn't a safetensors file, or is truncated") : "is empty"} (${why})`);
+    };
+    if (size < 10) unsound("it has no header");
+    const length = Number(new DataView(start.buffer).getBigUint64(0, true));
+    if (length > largest_header) unsound(`its header would have ${grouped(length)} bytes`);
+    if (8 + length > size) unsound("its header is cut off");
+    const header = await this.bytes(file, 8, 8 + length);
+    if (header[0] !== 0x7b) unsound("its header does not begin with a brace");
+    const { __metadata__, ...tensors } = this.parsed(this.decoded(header, `the header of ${file}`), `the header of ${file}`);
+    const entries = Object.entries(tensors).map(([name, info]) => {
+      const { dtype, shape, data_offsets: [from, to] = [] } = isObject(info) && Array.isArray(info.data_offsets) ? info : {};
+      const isSound = typeof dtype === "string" && Array.isArray(shape) && shape.every(isCount) && isCount(from) && isCount(to) && from <= to;
+      if (!isSound) unsound(`its header describes ${this.listed([name])} in a way that can't be read`);
+      const width = Object.hasOwn(bytes, dtype) ? bytes[dtype] : null;
+      const needed = width && shape.reduce((product, n) => product * n, width);
+      if (needed !== null && needed !== to - from) unsound(`${this.listed([name])} has ${grouped(to - from)} bytes and would need ${grouped(needed)}`);
+      return [name, { file, dtype, shape, start: 8 + length + from, end: 8 + length + to }];
+    });
+    let at = 8 + length;
+    for (const [name, { start, end }] of entries.toSorted(([, a], [, b]) => a.start - b.start || a.end - b.end)) {
+      if (start !== at) unsound(`${this.listed([name])} doesn't begin where the tensor before it ends`);
+      at = end;
+    }
+    if (at !== size) unsound(`its tensors end at byte ${grouped(at)} of ${grouped(size)}`);
+    return entries;
+  }
+
+  // ---- tokenizer, as attnlab/text/tokenizer_files.py reads it ---------------------------------------
+
+  /** What a Tokenizer is made of, for so many rows of the embedding. */
+  async tokenizer(rows) {
+    const { tokenizer: rules } = this.rules;
+    const config = await this.jsonIfThere("tokenizer_config.json");
+    const kind = config.tokenizer_class || (await this.jsonIfThere("config.json")).tokenizer_class || null;
+    const isGpt2 = kind === null || rules.classes.includes(kind);
+    const older = await this.#olderSettings();
+    const settings = this.has("tokenizer.json") ? this.#checked(await this.json("tokenizer.json"), "tokenizer.json") : older;
+    if (!settings) this.#noTokenizer();
+    if (settings === older && !isGpt2) refuse(`tokenizer_class ${quoted(kind)} requires a tokenizer.json. ${rules.how_to_convert}`);
+    if (older && settings !== older) this.#compare(settings, older);
+    const special = await this.#specialTokens(config, isGpt2 ? rules.defaults : {});
+    const named = new Map(Object.values(special).flat().map((token) => [token.content, token]));
+    const told = [...settings.added, ...(await this.#moreAddedTokens(config, named))];
+    settings.added = this.#numbered(settings.vocab, told, named, isGpt2 ? Object.values(rules.defaults) : []);
+    const [front, end] = this.#around(settings, config, special, settings === older);
+    if (!this.#isByGpt2(settings, isGpt2)) refuse(rules.another);
+    const merged = new Set(settings.merges.map(([first, second]) => settings.vocab.get(first + second)));
+    if (settings === older) this.#checkAllMade(settings, merged);
+    const space = isGpt2 ? this.#flag(config, "add_prefix_space", false) : (settings.pre_tokenizer.add_prefix_space ?? true);
+    return this.#tokenizerOf(settings, rows, { front, end, space, merged });
+  }
+
+  #tokenizerOf({ vocab, merges, added }, rows, { front, end, space, merged }) {
+    const { tokenizer: rules } = this.rules;
+    const symbols = new Map([...[...vocab].map(([symbol, id]) => [id, symbol]), ...added.map(({ id, content }) => [id, content])]);
+    const most = [...symbols.keys()].reduce((a, b) => Math.max(a, b), -1);
+    if (most >= rows)
+      refuse(
+        `the tokenizer has ids up to ${most} (${symbols.get(most)}), but the embedding has ${rows} rows, for ids 0 to ${rows - 1}. ` +
+          `In transformers, model.resize_token_embeddings(${most + 1}) gives every token a row`,
+      );
+    const ofBytes = new Set(rules.bytes.map((symbol) => vocab.get(symbol)));
+    const isForeign = ({ id, content }) => /[^\x00-\x7f]/.test(content) && !merged.has(id) && !ofBytes.has(id);
+    const inText = added.filter(({ content, special }) => content && !special);
+    return {
+      pattern: rules.pattern,
+      vocab: Object.fromEntries(vocab),
+      merges,
+      names: added.map(({ id, content }) => [id, content]),
+      asTheyAre: added.filter(isForeign).map(({ id }) => id).sort((a, b) => a - b),
+      rounds: [false, true].map((late) => inText.filter(({ normalized }) => Boolean(normalized) === late).map(({ content, id }) => [content, id])),
+      ...{ prefixSpace: space, front, end, rows },
+      tokens: symbols.size,
+    };
+  }
+
+  #noTokenizer() {
+    const { how_to_save, how_to_convert, sentence_piece } = this.rules.tokenizer;
+    if (this.has("vocab.txt")) refuse(this.rules.tokenizer.another);
+    const found = sentence_piece.find(this.has);
+    const next = found ? `SentencePiece's ${found} isn't supported; a tokenizer.json is. ${how_to_convert}` : how_to_save;
+    refuse(`there is no tokenizer in the directory: neither tokenizer.json, nor vocab.json and merges.txt, nor vocab.txt. ${next}`);
+  }
+
+  /** What vocab.json and merges.txt say, where both are there, or one and no tokenizer.json. */
+  async #olderSettings() {
+    const there = ["vocab.json", "merges.txt"].map(this.has);
+    if (!there.includes(true) || (there.includes(false) && this.has("tokenizer.json"))) return null;
+    const lacking = ["vocab.json", "merges.txt"][there.indexOf(false)];
+    if (lacking) refuse(`there is no ${lacking} in the directory`);
+    const vocab = await this.json("vocab.json");
+    const lines = (await this.text("merges.txt")).split("\n");
+    if (lines[0].startsWith("#version")) lines[0] = "";
+    const wrong = lines.findIndex((line) => line && line.split(" ").length !== 2);
+    if (wrong >= 0) refuse(`merges.txt, line ${wrong + 1}: expected two symbols; got ${quoted(lines[wrong])}`);
+    const { end_of_text, byte_level } = this.rules.tokenizer;
+    const added_tokens = Object.hasOwn(vocab, end_of_text) ? [{ id: vocab[end_of_text], content: end_of_text, special: true }] : [];
+    const model = { type: "BPE", vocab, merges: lines.filter(Boolean) };
+    return this.#checked({ added_tokens, pre_tokenizer: byte_level, decoder: byte_level, model }, "vocab.json and merges.txt");
+  }
+
+  /** What tokenizer.json holds, once it is known to be usable. */
+  #checked(settings, where) {
+    const wrong = (why) => refuse(`${where}: ${why}`);
+    const { parts: names, another } = this.rules.tokenizer;
+    const parts = Object.fromEntries(names.map((name) => [name, settings[name] ?? null]));
+    for (const [name, part] of Object.entries(parts))
+      if (part !== null && !(isObject(part) && typeof part.type === "string")) wrong(`${name} must be null or have a type; got ${quoted(part)}`);
+    const { model, added_tokens } = settings;
+    if (!isObject(model)) wrong(`model must be an object; got ${quoted(model)}`);
+    if (model.dropout) wrong(`model.dropout must be null, since it makes ids random; got ${quoted(model.dropout)}`);
+    const added = added_tokens ?? [];
+    if (!Array.isArray(added) || !added.every((token) => this.#isAdded(token))) wrong(`each of added_tokens must have an id and text; got ${quoted(added)}`);
+    if ((model.type ?? ("merges" in model ? "BPE" : null)) !== "BPE") refuse(another);
+    const vocab = this.#vocabulary(model.vocab, wrong);
+    const merges = this.#merges(model.merges, vocab, wrong);
+    return { ...parts, model, vocab, merges, added };
+  }
+
+  #isAdded = (token) =>
+    isObject(token) && typeof token.content === "string" && token.content.isWellFormed() && isCount(token.id) && token.id < this.rules.tokenizer.most_ids;
+
+  #vocabulary(ids, wrong) {
+    if (!isObject(ids)) wrong(`a vocabulary must be an object of ids; got ${quoted(ids)}`);
+    const entries = Object.entries(ids);
+    const odd = entries.find(([, id]) => !Number.isInteger(id));
+    if (odd) wrong(`the id of ${quoted(odd[0])} isn't an integer: ${quoted(odd[1])}`);
+    const large = entries.find(([, id]) => id < 0 || id >= this.rules.tokenizer.most_ids);
+    if (large) wrong(`the id of ${quoted(large[0])}, ${large[1]}, doesn't fit in 32 bits`);
+    const symbols = new Map();
+    for (const [symbol, id] of entries) {
+      if (symbols.has(id)) wrong(`${quoted(symbols.get(id))} and ${quoted(symbol)} have the same id, ${id}`);
+      symbols.set(id, symbol);
+    }
+    if (!entries.every(([symbol]) => symbol.isWellFormed())) wrong("a token has half of a surrogate pair, which isn't text");
+    return new Map(entries);
+  }
+
+  #merges(merges, vocab, wrong) {
+    if (!Array.isArray(merges)) wrong(`merges must be a list; got ${quoted(merges)}`);
+    return merges.map((merge, n) => {
+      const pair = typeof merge === "string" ? merge.split(" ") : merge;
+      const isOne = Array.isArray(pair) && pair.length === 2 && [...pair, pair.join("")].every((symbol) => vocab.has(symbol));
+      if (!isOne)
+        wrong(`merge ${n + 1} must be two tokens whose concatenation is a third; got ${quoted(Array.isArray(pair) ? pair.join(" ") : merge)}`);
+      return pair;
+    });
+  }
+
+  #compare({ vocab, merges, added }, older) {
+    const names = new Map(added.map(({ content, id }) => [content, id]));
+    for (const symbol of new Set([...older.vocab.keys(), ...vocab.keys()])) {
+      const [one, other] = [vocab.get(symbol) ?? names.get(symbol), older.vocab.get(symbol) ?? names.get(symbol)];
+      if (one !== other)
+        refuse(`the id of ${quoted(symbol)} is ${quoted(one)} in tokenizer.json and ${quoted(other)} in the older files (None: missing)`);
+    }
+    for (let n = 0; n < Math.max(merges.length, older.merges.length); n++)
+      if (merges[n]?.join(" ") !== older.merges[n]?.join(" ")) refuse(`merge ${n + 1} differs between tokenizer.json and merges.txt`);
+  }
+
+  /** The tokens that the files call special, by what they call them. */
+  async #specialTokens(config, defaults) {
+    const map = "added_tokens_decoder" in config ? {} : await this.jsonIfThere("special_tokens_map.json");
+    const told = { ...defaults, ...config, ...map };
+    const found = this.rules.tokenizer.special.map((name) => {
+      const given = told[name] ?? null;
+      const tokens = isObject(given) && !("content" in given) ? Object.values(given) : Array.isArray(given) ? given : [given];
+      return [name, tokens.filter((token) => token !== null).map((token) => this.#specialToken(token, name))];
+    });
+    return Object.fromEntries(found);
+  }
+
+  #specialToken(given, name) {
+    const token = typeof given === "string" ? { content: given } : given;
+    if (!isObject(token) || typeof token.content !== "string" || !token.content.isWellFormed())
+      refuse(`${name} must be a text or have a content; got ${quoted(given)}`);
+    const { id, ...rest } = token;
+    return { ...rest, special: true };
+  }
+
+  /** Added tokens in files other than tokenizer.json. */
+  async #moreAddedTokens({ added_tokens_decoder: decoder = null }, named) {
+    if (decoder !== null && !(isObject(decoder) && Object.entries(decoder).every(([id, token]) => /^\d+$/.test(id) && isObject(token))))
+      refuse(`added_tokens_decoder can't be read: ${quoted(decoder)}`);
+    const tokens =
+      decoder === null
+        ? Object.entries(await this.jsonIfThere("added_tokens.json")).map(([content, id]) => {
+            const special = named.has(content);
+            return { content, id, special, normalized: !special };
+          })
+        : Object.entries(decoder).map(([id, token]) => ({ ...token, id: Number(id) }));
+    const wrong = tokens.find((token) => !this.#isAdded(token));
+    if (wrong) refuse(`an added token must have an id and text; got ${quoted(wrong)}`);
+    return tokens.sort((a, b) => a.id - b.id);
+  }
+
+  /** All added tokens with ids: those without one are numbered after the vocabulary. */
+  #numbered(vocab, told, named, defaults) {
+    const ids = new Map(vocab);
+    const added = new Map();
+    let next = ids.size;
+    const add = (token) => {
+      if (!ids.has(token.content)) ids.set(token.content, next);
+      const id = ids.get(token.content);
+      next = Math.max(next, id + 1);
+      if ((token.id ?? id) !== id)
+        refuse(
+          `the added token ${quoted(token.content)} has id ${token.id}, but must have ${id}, the next id after the vocabulary`,
+        );
+      added.set(token.content, { ...token, id });
+    };
+    told.forEach(add);
+    for (const [content, token] of named) if (ids.has(content)) add({ ...(added.get(content) ?? token), special: true });
+    const nameless = [...named.values()].filter(({ content }) => !ids.has(content));
+    if (nameless.some(({ content }) => !defaults.includes(content))) nameless.forEach(add);
+    return [...added.values()];
+  }
+
+  /** The ids in front of every text and at its end. */
+  #around({ post_processor: part, added }, config, special, isOlder) {
+    if (isOlder) {
+      const ids = new Map(added.map(({ content, id }) => [content, id]));
+      const of = (flag, name) => (this.#flag(config, flag, false) ? special[name] : []).map(({ content }) => ids.get(content));
+      const around = [of("add_bos_token", "bos_token"), of("add_eos_token", "eos_token")];
+      if (around.flat().includes(undefined)) refuse("a token that is added to every text has no id");
+      return around;
+    }
+    if (part?.type !== "TemplateProcessing") return [[], []];
+    const around = [[], []];
+    let place = 0;
+    try {
+      for (const item of part.single)
+        if ("Sequence" in item) place = 1;
+        else around[place].push(...part.special_tokens[item.SpecialToken.id].ids);
+      if (!around.flat().every(Number.isInteger)) throw new TypeError();
+    } catch {
+      refuse(`post_processor can't be read: ${quoted(part)}`);
+    }
+    return around;
+  }
+
+  #flag(config, name, fallback) {
+    const value = config[name] ?? null;
+    if (value !== null && typeof value !== "boolean") refuse(`${name} must be true or false; got ${quoted(value)}`);
+    return value ?? fallback;
+  }
+
+  /** Whether texts are cut as GPT-2's are, and no more is asked for than the page does. */
+  #isByGpt2({ model, vocab, added, normalizer, pre_tokenizer: cut, post_processor, decoder }) {
+    const { odd_model, odd_token, bytes } = this.rules.tokenizer;
+    return (
+      decoder?.type === "ByteLevel" &&
+      normalizer === null &&
+      cut?.type === "ByteLevel" &&
+      (cut.use_regex ?? true) &&
+      [undefined, "ByteLevel", "TemplateProcessing"].includes(post_processor?.type) &&
+      !odd_model.some((name) => model[name]) &&
+      ((model.unk_token ?? null) === null || bytes.every((symbol) => vocab.has(symbol))) &&
+      !added.some((token) => odd_token.some((name) => token[name]))
+    );
+  }
+
+  /** Refuse merges that seem to have been cut off. */
+  #checkAllMade({ vocab, added }, merged) {
+    const { bytes, looks_special } = this.rules.tokenizer;
+    const names = new Set([...bytes, ...added.map(({ content }) => content)]);
+    const others = [...vocab].filter(([symbol, id]) => !merged.has(id) && !names.has(symbol) && !whole(looks_special).test(symbol));
+    const [first] = others.map(([symbol]) => symbol).sort();
+    if (others.length)
+      refuse(
+        `${others.length} tokens are neither bytes nor merged nor special, such as ${quoted(first)}; merges.txt may be truncated`,
+      );
+  }
+
+  /** What a Model is made of, and where its numbers lie; `graph` is another model's. */
+  async model(graph) {
+    const { tensors, config: rules } = this.rules;
+    if (this.has(tensors.adapter)) refuse(`the directory holds a PEFT adapter (${tensors.adapter}), which changes another model's weights`);
+    const config = await this.config();
+    const tokenizer = await this.tokenizer(config.vocab_size);
+    const { byPath, copy } = await this.parameters(config);
+    const layers = Array.from({ length: config.n_layer }, (_, n) => n);
+    const given = {
+      n_head: config.n_head,
+      epsilon: config.layer_norm_epsilon,
+      by_root: config.scale_attn_weights,
+      ...(config.scale_attn_by_inverse_layer_idx && Object.fromEntries(layers.map((n) => [`blocks.${n}.attention.layer_number`, n + 1]))),
+      activation: rules.activations[config.activation_function].equation,
+    };
+    const isTurned = (path) => path === "W_U"; // as nn.Linear keeps it
+    const shapes = [...byPath].map(([path, { shape }]) => (isTurned(path) ? [path, shape.toReversed(), [1, shape[1]]] : [path, shape]));
+    const { W_U, ...steps } = graph;
+    if (config.tie_word_embeddings) steps.W_U = tensors.W_U;
+    steps.final = steps.final.map((need) => need.replace(/^blocks\.\d+/, `blocks.${config.n_layer - 1}`));
+    return { described: { config, graph: steps, given, tokenizer, shapes }, stored: new StoredNumbers(this, byPath, copy) };
+  }
+}
+
+const CHUNK = 2 ** 24; // bytes of a file at a time
+
+/** The numbers of parameters in files, which are read as float32. */
+class StoredNumbers {
+  constructor(directory, entries, copy) {
+    Object.assign(this, { directory, entries, copy });
+    this.count = [...entries.values()].reduce((sum, { shape }) => sum + sizeOf(shape), 0);
+  }
+
+  /** Memory for all of them. */
+  room() {
+    try {
+      return new Float32Array(this.count);
+    } catch {
+      return refuse(`not enough memory in the browser for the model's ${grouped(4 * this.count)} bytes of parameters`);
+    }
+  }
+
+  /** Read all of them; `tick` waits between parts, and raises where nobody waits any more. */
+  async readInto(numbers, tick) {
+    let at = 0;
+    for (const [path, entry] of this.entries) {
+      const start = at;
+      for await (const part of this.#partsOf(entry)) {
+        numbers.set(part, at);
+        at += part.length;
+        await tick(at / this.count);
+      }
+      if (path === "W_E" && this.copy) await this.#checkCopy(numbers.subarray(start, at), entry.name);
+    }
+  }
+
+  async #checkCopy(W_E, name) {
+    let at = 0;
+    for await (const part of this.#partsOf(this.copy)) {
+      if (!part.every((x, n) => x === W_E[at + n]))
+        refuse(
+          `${this.copy.name} in the directory differs from ${name}, but the config ties them. If the output ` +
+            'matrix is a separate parameter, set "tie_word_embeddings": false',
+        );
+      at += part.length;
+    }
+  }
+
+  /** A tensor's numbers as float32, part by part. */
+  async *#partsOf({ name, file, dtype, start, end }) {
+    for (let from = start; from < end; from += CHUNK) {
+      const bytes = await this.directory.bytes(file, from, Math.min(from + CHUNK, end));
+      if (bytes.length !== Math.min(CHUNK, end - from)) refuse(`${file} has changed since it was opened. Open it again`);
+      const numbers = FLOATS[dtype](bytes.buffer);
+      let sum = 0; // 0 times a number is 0, and NaN if the number isn't finite
+      for (let n = 0; n < numbers.length; n++) sum += 0 * numbers[n];
+      if (sum !== 0) refuse(`${name} in ${file} holds NaN or infinite numbers`);
+      yield numbers;
+    }
+  }
+}
+
+/** Stored numbers as float32, by the file format's dtypes. */
+const FLOATS = {
+  F64: (buffer) => Float32Array.from(new Float64Array(buffer)),
+  F32: (buffer) => new Float32Array(buffer),
+  F16: (buffer) => Float32Array.from(new Uint16Array(buffer), ofHalf),
+  BF16(buffer) {
+    const bits = Uint32Array.from(new Uint16Array(buffer), (half) => half << 16);
+    return new Float32Array(bits.buffer);
+  },
+};
+
+/** A number of 16 bits: sign, 5 of exponent, 10 of fraction. */
+function ofHalf(bits) {
+  const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];
+  const size = exponent === 31 ? (fraction ? NaN : Infinity) : exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : fraction * 2 ** -24;
+  return bits & 0x8000 ? -size : size;
+}
