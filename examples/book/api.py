@@ -8,11 +8,13 @@ from typing import Any
 import attnlab
 from attnlab.analysis.attribution import Attribution, ByToken
 from attnlab.analysis.circuits import Composition, TokensOfHead, TokensRead
+from attnlab.analysis.edges import Circuit, Edges
 from attnlab.analysis.flow import Rollout, ValueWeighted, ValueWeightedHeads
 from attnlab.analysis.gradients import Gradients
 from attnlab.analysis.jobs import HeadJobs
 from attnlab.analysis.lens import LogitLens, OneToken
 from attnlab.analysis.patching import AttributionPatching, Patching
+from attnlab.analysis.paths import PathPatching
 from attnlab.corpus.result import Atlas, Difference, HeadProfile, Measured, Passage
 from attnlab.forward.products import Product
 from attnlab.model.explorer import Explorer
@@ -31,7 +33,8 @@ MODULES = {
 
 # What analyses, an atlas and `explore` return.
 ANALYSES = (
-    *(LogitLens, OneToken, Attribution, ByToken, Patching, AttributionPatching, Gradients, Product),
+    *(LogitLens, OneToken, Attribution, ByToken, Patching, AttributionPatching, PathPatching, Edges),
+    *(Circuit, Gradients, Product),
     *(TokensOfHead, TokensRead, Composition, HeadJobs, Rollout, ValueWeighted, ValueWeightedHeads),
     *(Atlas, Measured, HeadProfile, Passage, Difference, Explorer),
 )
