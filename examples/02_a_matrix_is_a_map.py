@@ -6,6 +6,12 @@
 # chapter draws such maps, decomposes matrices, and then looks at `W_Q` and `W_K`.
 #
 # Everything in capitals below is yours to change.
+#
+# * **Objective**: Read a matrix as a map of the plane, and take it apart into rotations and
+#   stretches.
+# * **Before this**: how to multiply a vector by a matrix.
+# * **Time**: 30 minutes, exercises included.
+# * **Misconception**: "A layer called Linear is linear." With its bias it is affine.
 
 # %%
 import numpy as np
@@ -248,3 +254,12 @@ pictures.curves({"singular values": values}, x_name="number", y_name="stretch")
 # the other stays 0. Only a second column could add a second direction.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * The rows of a matrix say where the axes go, and that settles where every point goes.
+# * Several matrices in a row are one matrix: depth needs nonlinear functions in between.
+# * The SVD writes any matrix as a rotation, a stretch and a rotation.
+# * Only the product of W_Q and the transposed W_K matters for the scores; its rank is at most the
+#   head's width.

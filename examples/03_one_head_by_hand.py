@@ -11,6 +11,13 @@
 # Change any number in the first cell and run the chapter again: everything is recomputed. A
 # published tutorial prints the same steps; a line at the end of each section says whether its
 # figures equal ours.
+#
+# * **Objective**: Compute a head of attention with a pencil, from the input to the context
+#   vectors.
+# * **Before this**: how to multiply matrices; a pencil.
+# * **Time**: 35 minutes, exercises included.
+# * **Misconception**: "The value of a word is its weight." The weights say how much of each value
+#   is taken; the values are what is taken.
 
 # %%
 import math
@@ -359,3 +366,13 @@ print(attnlab.check(my_head(X, W_Q, W_K, W_V), head))
 # `attnlab.softmax(scores)`.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * Each word gets a query, a key and a value, one matrix each.
+# * Queries times keys, divided by the root of the key's width, are the scores; softmax makes each
+#   row of them weights that sum to 1.
+# * The context vector of a word is the mean of all values, weighted by its row. All of this is
+#   **scaled dot-product attention**.
+# * Another set of matrices asks another question: that is another head.

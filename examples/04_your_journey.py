@@ -7,6 +7,13 @@
 # Change any number in the first cell and run the chapter again: everything is recomputed. The same
 # stages were computed with PyTorch to six decimals; a line at the end of each stage says whether
 # those figures equal ours.
+#
+# * **Objective**: Build causal multi-head attention in stages: without parameters, with them,
+#   with a mask, with dropout, with two heads.
+# * **Before this**: [chapter 3](03_one_head_by_hand.py).
+# * **Time**: 35 minutes, exercises included.
+# * **Misconception**: "Dropout makes attention focus." It removes weights at random, so that the
+#   model relies on none of them alone.
 
 # %%
 import numpy as np
@@ -319,6 +326,12 @@ both
 # follow every line of `train`: each step computes the layer, its error and the gradients
 # (**backpropagation**), and the optimizer AdamW, which decides how large a step is, updates the
 # matrices.
+#
+# The gradients go back from the error, one step of the layer at a time. For a product `Y = X W`,
+# two rules are enough: `d_W = Xᵀ d_Y` and `d_X = d_Y Wᵀ`. `linear_gradient` applies both to `W_O`;
+# `attention_gradient` leads back through the mixture of values and softmax ([chapter
+# 13](13_softmax_that_saturates.py)) to `d_Q`, `d_K` and `d_V`; and `Xᵀ` times each of these is the
+# gradient of its matrix.
 
 # %%
 wanted = np.vstack([X[:1], X[:-1]])
@@ -427,3 +440,12 @@ different
 # heads differently. After 500 steps their error is 0.01, no longer 0.13.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * W_Q, W_K and W_V are what attention learns.
+# * The causal mask sets later scores to -inf before softmax, so each row still sums to 1.
+# * Dropout is for training alone; the scale of what is kept preserves the average.
+# * Heads differ because they start from different random numbers: equal heads get equal gradients
+#   and stay equal.

@@ -6,6 +6,13 @@
 # softmax stays soft enough to learn from. A few experiments show this.
 #
 # Change any number in the first cell and run the chapter again: everything is recomputed.
+#
+# * **Objective**: Explain by experiment why **scaled dot-product attention** divides by √d, not
+#   by d and not at all.
+# * **Before this**: [chapter 3](03_one_head_by_hand.py).
+# * **Time**: 25 minutes, exercises included.
+# * **Misconception**: "The division saves time." It costs a little; it keeps softmax where it can
+#   learn. "√d is the variance." It is the standard deviation.
 
 # %%
 import math
@@ -266,3 +273,12 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 # the same scores are softer: 0.151, 0.353, 0.194, 0.151, 0.151.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * A dot product of d independent products has a variance that grows with d, and a standard
+#   deviation that grows with √d.
+# * Scores that are spread too far make softmax give almost everything to one key.
+# * A softmax that is almost 0 or 1 has almost no slope, so it hardly learns.
+# * Dividing by √d keeps the spread the same at every width.

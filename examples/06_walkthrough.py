@@ -12,6 +12,12 @@
 # numbers. The first line of output says which, and how to get GPT-2. To use another model, put its
 # name or directory in the environment variable `ATTNLAB_MODEL`. To see another text, change
 # `PROMPT`.
+#
+# * **Objective**: Follow every number of one trained head, and check a published table against a
+#   model.
+# * **Before this**: [chapter 3](03_one_head_by_hand.py) and [chapter 4](04_your_journey.py).
+# * **Time**: 45 minutes, exercises included.
+# * **Misconception**: "LayerNorm leaves mean 0 and variance 1." A learned gain and bias follow.
 
 # %%
 import math
@@ -379,3 +385,12 @@ print(
 # its row, nothing elsewhere.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * From the printed scores, all weights can be recomputed; from rounded weights, the context
+#   vectors can't be.
+# * The order in GPT-2: embedding, LayerNorm, queries, keys and values, scores, mask, softmax,
+#   context.
+# * One character of the prompt can shift every position, and with it every number.

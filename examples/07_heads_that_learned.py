@@ -14,6 +14,14 @@
 #
 # Change any text. The pocket model knows the words of its grammar; others are split into pieces,
 # about which it learned nothing.
+#
+# * **Objective**: Find out what a trained head does: read its pattern, change the text, ablate
+#   the head.
+# * **Before this**: [chapter 3](03_one_head_by_hand.py); [chapter 4](04_your_journey.py) for the
+#   mask.
+# * **Time**: 45 minutes, exercises included.
+# * **Misconception**: "A large weight means that the head matters." Only an ablation shows
+#   whether its output is used.
 
 # %%
 from collections.abc import Sequence
@@ -388,3 +396,11 @@ pictures.curves(courses, x_name="point of the residual stream", y_name="cosine")
 # after "it" is the same. Heads not only make vectors differ, they also make them alike.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * A head may find the noun that "it" stands for, by which noun it is and not by where it stands.
+# * One head can have several jobs, and several heads one job.
+# * An induction head needs a previous-token head in an earlier layer.
+# * Weights that have nowhere to go often go to the first token: an attention sink.

@@ -8,6 +8,13 @@
 #
 # We follow the last token of the text, since the next token is predicted from its row. Change the
 # text, or any number below it, and run the chapter again.
+#
+# * **Objective**: Follow a token from characters to the next token, and say what the loss
+#   compares.
+# * **Before this**: [chapter 3](03_one_head_by_hand.py) and [chapter 4](04_your_journey.py).
+# * **Time**: 40 minutes, exercises included.
+# * **Misconception**: "A token is a word." It is a piece of the vocabulary, often with the space
+#   before it. "Attention is the whole model." Each block also has an MLP.
 
 # %%
 import math
@@ -369,3 +376,13 @@ pictures.curves(
 # stride 1 there are 6, and tokens in the middle are targets 4 times.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * Text becomes ids, ids become rows, and a row for the position is added.
+# * Each block adds to the residual stream what attention fetches and what the MLP makes of it.
+# * Logits compare the last row with every token; softmax with a temperature makes them
+#   probabilities.
+# * Every position of a text is a training example; the loss is the mean cross-entropy, and e to
+#   its power the perplexity.

@@ -4,6 +4,13 @@
 # Where are GPT-2's 124 million numbers, and how many of GPT-3's 175 billion are attention? It all
 # follows from five sizes, by multiplication. Along the way: why a head's value matrix is two thin
 # ones, and what the output matrix is for. No model is needed. Change a size, and count again.
+#
+# * **Objective**: Count the parameters of GPT-2 and GPT-3 from five sizes.
+# * **Before this**: [chapter 3](03_one_head_by_hand.py); what a block holds ([chapter
+#   8](08_a_tokens_journey.py)).
+# * **Time**: 30 minutes, exercises included.
+# * **Misconception**: "Most of a transformer is attention." Two thirds of a block are its MLP.
+#   "More heads mean more parameters." At the same width they don't.
 
 # %%
 import numpy as np
@@ -318,3 +325,10 @@ print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,
 # one 16; with Dh = 2, half of D, both have 16.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * A layer has about 12 D² parameters: 4 D² in attention, 8 D² in the MLP.
+# * A head's value map is two thin matrices, so its rank is at most the head's width.
+# * W_O adds up what the heads write; each head has its own rows of it.

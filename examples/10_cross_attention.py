@@ -9,6 +9,12 @@
 # The numbers are chosen so that each column has a meaning. An English word has three (colour,
 # animal, action). A French word has four: the article "les" needs a column too. Change any number,
 # and run the chapter again.
+#
+# * **Objective**: Compute attention between two sequences, as in a translation model.
+# * **Before this**: [chapter 3](03_one_head_by_hand.py).
+# * **Time**: 25 minutes, exercises included.
+# * **Misconception**: "The two sequences must be equally long or wide." Only queries and keys
+#   must be equally wide.
 
 # %%
 import numpy as np
@@ -216,3 +222,11 @@ print(f"\nLargest difference from self_attention: {difference:.1e}")
 # nothing, all its scores are 0, and each English word gets 0.3333 of its attention.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * Queries come from one sequence; keys and values come from the other.
+# * The weights have a row for each query and a column for each key: no square, no diagonal.
+# * A complete source needs no causal mask; the text being written does.
+# * Self-attention is the case where both sequences are the same.

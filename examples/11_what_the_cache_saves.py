@@ -7,6 +7,12 @@
 # counts and measures what that saves and what it costs.
 #
 # Change the texts, or any number below them, and run the chapter again.
+#
+# * **Objective**: Say what a KV cache keeps, why it may, and what it saves and costs.
+# * **Before this**: [chapter 4](04_your_journey.py) and [chapter 8](08_a_tokens_journey.py).
+# * **Time**: 30 minutes, exercises included.
+# * **Misconception**: "The cache changes the result." It is the same arithmetic. "It keeps the
+#   queries too." Nobody asks for an old query again.
 
 # %%
 from collections.abc import Callable
@@ -345,3 +351,11 @@ print(align(costs))
 # weights.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * Under a causal mask, keys and values of earlier tokens never change.
+# * A new token costs one row through the model instead of all of them.
+# * The clock gains less than the count: reading the weights takes most of a step.
+# * The price is memory: two rows per layer and token, for each text being written.

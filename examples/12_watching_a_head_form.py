@@ -9,6 +9,14 @@
 # It takes about 20 seconds on a laptop. Change any number and run the chapter again. What the text
 # says about positions and steps holds for the numbers below: with another seed the head may appear
 # elsewhere, later, or not at all, which is worth seeing too.
+#
+# * **Objective**: Train two small models and see when, and why, an induction head forms in one of
+#   them.
+# * **Before this**: [chapter 7](07_heads_that_learned.py) and [chapter
+#   8](08_a_tokens_journey.py). This is an advanced chapter.
+# * **Time**: 45 minutes, exercises included.
+# * **Misconception**: "Every induction head attends one place after the earlier copy." The one
+#   that forms here finds its answer one place further on.
 
 # %%
 import math
@@ -182,7 +190,9 @@ pictures.curves(
 #
 # The same head of layer 1 at three moments, on the line `qkzvmqkzvm`: after the first step, when a
 # quarter of its weight goes to one place, and at the end. Each row is a letter of the second half,
-# each column a letter it attends to.
+# each column a letter it attends to. (If no head reaches a quarter, as with no short lines in
+# exercise 4, the middle moment is missing, and the rest of the chapter shows a head that has no
+# place yet.)
 
 # %%
 forward = attnlab.ForwardPass(held_out, runs[2].parameters)
@@ -331,3 +341,12 @@ for layer, change in enumerate(changes):
 # the hard ones need.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * A model of two layers learns to copy, suddenly; a model of one layer does not.
+# * First a previous-token head forms, which the easy lines need; the second layer then uses what
+#   it writes.
+# * Queries and keys that are made of what an earlier head wrote are called composition.
+# * An ablation of one letter at a time shows what a weight depends on.

@@ -13,6 +13,14 @@
 #
 # Change any number and run the chapter again. `d_y` stands for dL/dy: by how much the loss changes
 # per unit of y.
+#
+# * **Objective**: Follow the gradient back through softmax, and see what saturation does to
+#   learning.
+# * **Before this**: [chapter 5](05_why_divide_by_root_d.py); what a derivative is. This is an
+#   advanced chapter.
+# * **Time**: 40 minutes, exercises included.
+# * **Misconception**: "A sharp softmax is a sure sign of learning." It has no gradient when it is
+#   right, and none when it is wrong.
 
 # %%
 import math
@@ -343,3 +351,13 @@ print(attnlab.table(at_start, rows=list(ways), columns=columns, decimals=2))
 # problem of wide heads.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * A score's gradient is its weight times its d_weight minus the weighted mean of all d_weights.
+# * Where one weight is 1 and the rest 0, every such product is almost 0: softmax is saturated.
+# * Without the division by √d most queries of a wide head learn nothing, and a few get steps that
+#   are too large.
+# * GPT-2 starts with small matrices, so it isn't saturated at first; the division leaves room for
+#   training.

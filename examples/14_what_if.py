@@ -9,6 +9,13 @@
 # what its tool can't tell.
 #
 # The findings hold for the pocket model and these texts. The tools work the same on GPT-2.
+#
+# * **Objective**: Use four tools on a trained model, and say what each of them can't tell.
+# * **Before this**: [chapter 7](07_heads_that_learned.py) and [chapter
+#   8](08_a_tokens_journey.py). This is an advanced chapter.
+# * **Time**: 45 minutes, exercises included.
+# * **Misconception**: "What the logit lens doesn't show, the model doesn't know." The lens reads
+#   in the directions of the vocabulary alone.
 
 # %%
 from typing import Any
@@ -358,3 +365,13 @@ guess and guess.plot()
 # and 0.17: the right heads, but too little for both.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * An edit computes what follows if a step were different; try the mean of other texts before you
+#   trust 0.
+# * The logit lens reads the residual stream as if the model ended there.
+# * Attribution splits a logit into what each part writes directly.
+# * Activation patching shows which parts the difference of two texts passes through; attribution
+#   patching estimates that with one backward pass.

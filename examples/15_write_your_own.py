@@ -7,6 +7,14 @@
 #
 # The functions below are correct. Empty them and write your own; nothing else needs to change. Any
 # error in them is reported, and the chapter continues.
+#
+# * **Objective**: Write a head, a layer and a block, and let a check find the first step that is
+#   wrong.
+# * **Before this**: [chapter 3](03_one_head_by_hand.py), [chapter 4](04_your_journey.py) and
+#   [chapter 8](08_a_tokens_journey.py); NumPy. This is an advanced chapter.
+# * **Time**: 90 minutes, exercises included.
+# * **Misconception**: "If the shapes are right, the code is." Square matrices and reshapes hide
+#   the commonest mistakes.
 
 # %%
 import math
@@ -261,3 +269,13 @@ edited
 # `mid = attention.output` is reported: the residual is missing.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * A head is seven steps; each is compared with the model's.
+# * Two programs agree up to rounding, never bit by bit.
+# * Heads are split with a reshape and a swap of axes; without the swap the shape is right and the
+#   numbers are not.
+# * A block is attention and an MLP, each after its own LayerNorm, each added to the residual
+#   stream.

@@ -11,6 +11,14 @@
 # two sentences; we count each text as one.) The findings hold for this model and these sentences.
 # The chapter uses 1,600 of them, and takes about ten seconds. With `TEXTS = 10_000` it takes about
 # a minute; 16.4 gives the results for ten thousand.
+#
+# * **Objective**: Measure heads over a corpus, with a standard error, and say what the mean
+#   hides.
+# * **Before this**: [chapter 7](07_heads_that_learned.py); mean and standard deviation. This is
+#   an advanced chapter.
+# * **Time**: 60 minutes, exercises included.
+# * **Misconception**: "More tokens, smaller error." What counts is how many texts were drawn
+#   independently.
 
 # %%
 import math
@@ -489,3 +497,13 @@ for passage in needed.least(*HEADS[-1]):
 # remove them before you believe an error.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * A claim from one text may be false over many, and the other way round.
+# * The standard error falls with the root of the number of texts; tokens of one text are not
+#   independent.
+# * A mean belongs to a corpus: look at its groups, and at texts from both ends.
+# * Compare with a baseline, and demand more where you compare many numbers at once.
+# * What a head attends to is not what it is needed for.

@@ -6,6 +6,14 @@
 # on a real head, with the paper to read.
 #
 # Change the text, the window, the sizes, and run the chapter again.
+#
+# * **Objective**: Compute the main changes that later models made to attention, and know what to
+#   read.
+# * **Before this**: [chapter 3](03_one_head_by_hand.py); [chapter 11](11_what_the_cache_saves.py)
+#   for the cache.
+# * **Time**: 40 minutes, exercises included.
+# * **Misconception**: "Faster attention is approximate." The tiled softmax computes the same
+#   numbers; windows and linear attention don't.
 
 # %%
 import numpy as np
@@ -38,16 +46,17 @@ T, Dh = Q.shape
 # %%
 lengths = (1024, 8192, 131_072)
 heads, columns = 144, 64
-rows = [
-    [length**2, 4 * heads * length**2 / 2**30, 2 * 4 * heads * length * columns / 2**30]
-    for length in lengths
+gigabytes = [
+    [4 * heads * length**2 / 2**30, 2 * 4 * heads * length * columns / 2**30] for length in lengths
 ]
 print("\n17.1 What T² costs")
+for length in lengths:
+    print(f"{length:7,} tokens: {length**2:14,} scores per head")
 print(
     attnlab.table(
-        rows,
+        gigabytes,
         rows=[f"{length:,} tokens" for length in lengths],
-        columns=["scores per head", "all scores, GiB", "all K and V, GiB"],
+        columns=["all scores, GiB", "all K and V, GiB"],
         decimals=2,
     )
 )
@@ -264,3 +273,12 @@ print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 # the expert's share among all experts.
 #
 # </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * The scores grow with the square of the length; a sliding window drops the far ones.
+# * Softmax can be computed over tiles of keys without ever holding the whole row.
+# * Shared or compressed keys and values make the cache smaller.
+# * Rotations put the distance of two tokens into their dot product.
+# * A mixture of experts has more parameters for the same work per token.

@@ -91,6 +91,19 @@ def test_exercises_and_changes(chapter: Path) -> None:
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
+def test_a_chapter_opens_with_what_to_expect_and_ends_with_a_summary(chapter: Path) -> None:
+    english = [cell.text for cell in prose(text_of(chapter))]
+    for texts_of, title, words, advanced in (
+        (english, "Summary", ["Objective", "Before this", "Time", "Misconception"], "advanced"),
+        (chinese(chapter), "小结", ["目标", "基础", "用时", "常见误解"], "进阶"),
+    ):
+        assert re.findall(r"^\* \*\*(.+?)\*\*[:：]", texts_of[0], re.MULTILINE) == words
+        assert (advanced in texts_of[0]) == ("12" <= chapter.name[:2] <= "16")
+        assert texts_of[-1].startswith(f"## {title}\n")
+        assert 3 <= len(re.findall(r"^\* ", texts_of[-1], re.MULTILINE)) <= 5
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
 def test_the_chinese_says_what_the_english_says(chapter: Path) -> None:
     english = [cell.text for cell in prose(text_of(chapter))]
     assert stale(text_of(chapter), translation_of(chapter).read_text(encoding="utf-8")) == []

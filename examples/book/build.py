@@ -5,6 +5,10 @@
 
 DIRECTORY/index.html is where it begins. Each edition holds the chapters' notebooks too, to be
 opened in Jupyter. Graphviz draws the diagram (`apt-get install graphviz`).
+
+Where ATTNLAB_RUN_AT is set, each chapter links to its notebook at that address followed by
+`en/03_one_head_by_hand.ipynb`, for Colab or Binder to run what DIRECTORY holds, say
+https://colab.research.google.com/github/OWNER/REPOSITORY/blob/BRANCH/
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ import os
 import re
 from typing import Any
 
+from sphinx.locale import _
 from sphinx.search.en import SearchEnglish
-from sphinx.search.zh import SearchChinese
 
 import attnlab
 from attnlab.steps import Step
@@ -21,8 +21,24 @@ extensions = ["myst_nb", "sphinx_copybutton", "sphinx_llms_txt"]
 if is_english:  # the reference is in the docstrings' language alone
     extensions += ["sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 
-# Sphinx 9.0 has the search in Chinese ask for a stemmer that it did not write: it writes English's.
-SearchChinese.language_name = SearchEnglish.language_name
+
+class SearchPairs(SearchEnglish):
+    """Chinese is indexed, and asked for, by pairs of adjacent characters.
+
+    Sphinx's own splitter finds words in the pages (by jieba) and none in the query, so that only
+    a query that is one of those words is found.
+    """
+
+    lang = "zh"
+    terms = "(?=([一-鿿]{2}))|([0-9A-Za-z_Α-ω]+)"  # the same in Python and in JavaScript
+    js_splitter_code = (
+        f"function splitQuery(query) {{ return [...query.matchAll(/{terms}/g)]"
+        ".map((found) => found[1] ?? found[2]); }"
+    )
+
+    def split(self, input: str) -> list[str]:
+        return [pair or word for pair, word in re.findall(self.terms, input)]
+
 
 html_theme = "furo"
 html_static_path = [os.path.join(os.path.dirname(__file__), "theme", "static")]
@@ -41,6 +57,8 @@ html_sidebars = {
 html_context = {
     "other": ("zh", "中文") if is_english else ("en", "English"),
     "english_alone": ("api", "guide", "_modules/"),
+    "language_of_page": "en" if is_english else "zh",
+    "run_at": os.environ.get("ATTNLAB_RUN_AT"),
 }
 html_show_sphinx = False
 html_show_copyright = False
@@ -94,6 +112,28 @@ def as_sphinx_reads_it(
     lines[:] = found
 
 
+FURO_IN_CHINESE = {
+    "Next": "下一页",
+    "Previous": "上一页",
+    "Home": "首页",
+    "On this page": "本页内容",
+    "Back to top": "回到顶部",
+    "Skip to content": "跳到正文",
+}
+
+
+def furo_in_chinese(message: str, **values: object) -> str:
+    """A message of the theme, of which furo has no translation."""
+    return FURO_IN_CHINESE.get(message.strip()) or _(message) % values
+
+
+def with_chinese(app: Any, pagename: str, template: str, context: Any, doctree: Any) -> None:
+    context["_"] = context["gettext"] = furo_in_chinese
+
+
 def setup(app: Any) -> None:
+    app.add_search_language(SearchPairs)
     if is_english:
         app.connect("autodoc-process-docstring", as_sphinx_reads_it)
+    else:
+        app.connect("html-page-context", with_chinese)

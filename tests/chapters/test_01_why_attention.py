@@ -43,6 +43,9 @@ def test_one_vector_is_a_bottleneck() -> None:
     assert left[0] == 1
     assert left[5] < 0.1
     assert left[20] < 1e-3
+    assert round(left[10], 3) == 0.003
+    small = run("01", {"SCALE = 1.0  #": "SCALE = 0.1  #"})["left"]
+    assert round(small[10], 2) == 0.25
     width = lesson["WIDTH"]
     assert np.allclose(lesson["turn"] @ lesson["turn"].T, np.eye(width))
 
