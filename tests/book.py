@@ -77,16 +77,19 @@ def changed(script: str, changes: dict[str, str]) -> str:
 
 
 def run(number: str, changes: dict[str, str], *, draws: bool = False) -> Chapter:
-    """Run a chapter with pieces of its text replaced; pictures take longer than all the rest."""
+    """Run a chapter with pieces of its text replaced.
+
+    Pictures take longer than all the rest, and their labels most of that: `test_pictures.py` has
+    odd ones.
+    """
     file = file_of(number)
     script = changed(file.read_text(encoding="utf-8"), changes)
     chapter, printed = Chapter(__name__="__main__"), io.StringIO()
-    pocket = mock.patch.dict(os.environ, ATTNLAB_MODEL="pocket")
-    undrawn = mock.patch.multiple(pictures, **dict.fromkeys(PICTURES, mock.DEFAULT))
+    left_out = ("_put_labels",) if draws else PICTURES
     with (
-        pocket,
+        mock.patch.dict(os.environ, ATTNLAB_MODEL="pocket"),
+        mock.patch.multiple(pictures, **dict.fromkeys(left_out, mock.DEFAULT)),
         contextlib.redirect_stdout(printed),
-        contextlib.nullcontext() if draws else undrawn,
     ):
         exec(compile(script, file, "exec"), chapter)
     chapter.printed = printed.getvalue()

@@ -13,10 +13,10 @@ from attnlab.corpus.measures import (
     LARGEST_WRITERS,
     MEASURES,
     TARGETS,
+    blocks_in_turn,
     checked_measures,
     entropy,
     measured,
-    passing,
     share,
     size,
 )
@@ -173,7 +173,7 @@ def test_blocks_that_pass_are_those_of_the_trace() -> None:
     model = GPT2.from_pretrained("pocket")
     ids = np.random.default_rng(0).integers(0, 979, 100)
     trace, other = model.trace(ids), model.trace(ids)
-    for block in passing(trace):
+    for block in blocks_in_turn(trace):
         for name in ("attention.weights", "mlp.output", "output"):
             assert (at(block, name) == at(other, f"{block.path}.{name}")).all()
     assert (trace.logits == other.logits).all()

@@ -690,11 +690,11 @@ def test_a_mask_is_drawn_by_hand(pocket: GPT2, play: Play) -> None:
     to_cell(page, T - 1, 1)
     page.keyboard.press("m")
     mask[T - 1, 1] = False
-    shows("Changed: layer 1, head 2: 1 cell of the mask ×")
+    shows("Edited: layer 1, head 2: 1 cell of the mask ×")
     to_cell(page, 1, 3)
     page.keyboard.press("m")
     mask[1, 3] = True
-    shows("Changed: layer 1, head 2: 2 cells of the mask ×")
+    shows("Edited: layer 1, head 2: 2 cells of the mask ×")
     page.locator("#changes summary").click()
     to_cell(page, T - 1, 1)
     until(page, "byId('cell-toggle').ariaPressed === 'true'")
@@ -703,13 +703,13 @@ def test_a_mask_is_drawn_by_hand(pocket: GPT2, play: Play) -> None:
     page.goto("about:blank")
     page.goto(address)
     until(page, "document.querySelectorAll('#ablated button').length === 1")
-    shows("Changed: layer 1, head 2: 2 cells of the mask ×")
+    shows("Edited: layer 1, head 2: 2 cells of the mask ×")
     to_cell(page, T - 1, 1)
     page.keyboard.press("m")
     mask[T - 1, 1] = True
-    shows("Changed: layer 1, head 2: 1 cell of the mask ×")
+    shows("Edited: layer 1, head 2: 1 cell of the mask ×")
     to_cell(page, 0, 0)
     page.keyboard.press("m")
     until(page, "document.querySelector('#told').textContent !== ''")
-    assert page.locator("#told").inner_text() == "The mask leaves query 0 no key to attend to."
-    shows("Changed: layer 1, head 2: 1 cell of the mask ×")
+    assert page.locator("#told").inner_text() == "The mask must leave query 0 at least one key."
+    shows("Edited: layer 1, head 2: 1 cell of the mask ×")

@@ -145,7 +145,7 @@ def test_the_card_tells_the_losses(pocket: GPT2) -> None:
 
 
 def test_the_card_tells_what_it_says(pocket: GPT2) -> None:
-    _, *rows = card_table("What it says")
+    _, *rows = card_table("Next tokens")
     assert {prompt for prompt, *_ in rows} == set(make.PROMPTS)
     for prompt, text, probability in rows:
         told = {
@@ -165,7 +165,7 @@ def test_the_command_makes_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     card = make.make(tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == set(FILES)
     assert card == (tmp_path / "MODEL_CARD.md").read_text(encoding="utf-8")
-    assert "wrote 300 texts" in card
+    assert "generated 300 texts" in card
     model = GPT2.from_pretrained(tmp_path)
     assert head_jobs(model).table() in card
     assert model.config.n_layer == GPT2.from_pretrained("pocket").config.n_layer

@@ -159,7 +159,7 @@ class ByToken(Analysis):
 
 
 def direction(gain: Array, w: Array) -> Array:
-    """The gradient of a logit by the stream, without the last LayerNorm's scale.
+    """centred(gain · w), which divided by the deviation is the gradient of a logit.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ class TokensRead(TokensOfHead):
 def writes(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:
     """See `Trace.writes`."""
     one, source = trace.head(layer, head), trace.vocabulary.named(token)
-    x = entering(trace, layer, np.array([source.id]))[0]
+    x = attention_input(trace, layer, np.array([source.id]))[0]
     written = (x @ one.W_V + one.b_V) @ one.W_O
     centred = (written - mean(written)) * trace.gain
     template = "{title}: tokens it promotes when it attends to {token}"
@@ -80,15 +80,15 @@ def writes(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensO
 def reads(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:
     """See `Trace.reads`."""
     one, query = trace.head(layer, head), trace.vocabulary.named(token)
-    x = entering(trace, layer, np.array([query.id]))[0]
+    x = attention_input(trace, layer, np.array([query.id]))[0]
     q = x @ one.W_Q + one.b_Q
-    K = entering(trace, layer, np.arange(trace.config.vocab_size)) @ one.W_K + one.b_K
+    K = attention_input(trace, layer, np.arange(trace.config.vocab_size)) @ one.W_K + one.b_K
     template = "{title}: tokens it attends to from {token}"
     title = Message(template, title=one.title, token=query.symbol)
     return TokensRead(title, trace, equations.scores(K @ q, one.scale), k)
 
 
-def entering(trace: Trace, layer: int, ids: Ids) -> Array:
+def attention_input(trace: Trace, layer: int, ids: Ids) -> Array:
     """The input of a block's attention if the residual stream were W_E[ids], (n, D)."""
     attention = trace.blocks.one(layer).attention
     rows = equations.token_embedding(ids, trace.W_E)

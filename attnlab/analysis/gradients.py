@@ -1,4 +1,4 @@
-"""Gradients of a logit, or of the loss, by every step of a trace.
+"""Gradients of a logit, or of the loss, with respect to every step of a trace.
 
 Backpropagation through the graph of steps: the gradient of a step is the sum of contributions from
 all steps that need it, each computed with the gradient of its equation
@@ -164,7 +164,7 @@ class GradientRun(Run):
         return d_final
 
     def _from_target(self) -> Array:
-        """The gradient of the target by the logits."""
+        """The gradient of the target with respect to the logits."""
         logits: Array = self.run._input("logits")
         d_logits = np.zeros_like(logits)
         if self.target is None:
@@ -178,7 +178,7 @@ class GradientRun(Run):
 
 
 class Gradients(ForwardPass):
-    """Gradients by every step, as `Trace.gradients` returns them.
+    """Gradients with respect to every step, as `Trace.gradients` returns them.
 
     Each has the shape of its step: `attnlab.at(gradients, "blocks.0.attention.weights")`. The
     gradient of `blocks.1.attention.residual` is the part of that of `blocks.1.input` that flows

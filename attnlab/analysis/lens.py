@@ -45,8 +45,8 @@ class Lens(Analysis):
     """
 
     note: ClassVar[str] = (
-        "Early stops are decoded with the last layer's W_U, and may represent tokens differently: "
-        "a token that doesn't appear there may still be represented."
+        "Early stops are decoded with the last LayerNorm and W_U, but may represent tokens "
+        "differently: a token that doesn't appear there may still be represented."
     )
     source: ClassVar[str] = (
         "nostalgebraist, “interpreting GPT: the logit lens” (2020); softmax of LayerNorm(stop) W_U"

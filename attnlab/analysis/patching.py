@@ -71,12 +71,12 @@ class Patching(Analysis):
     restored: NDArray[np.float64]
 
     def __init__(
-        self, trace: Trace, parts: str, by_position: bool, metric: str, ends: tuple[float, float]
+        self, trace: Trace, parts: str, by_position: bool, metric: str, limits: tuple[float, float]
     ) -> None:
         title = Message(self.titles[by_position], parts=parts, target=metric)
         self.title = Message("{title}{note}", title=title, note=trace.note)
         self.paths = tuple(expanded(trace, parts))
-        self.clean, self.corrupted = ends
+        self.clean, self.corrupted = limits
         self._parts, self._positions = parts, positions_of(trace) if by_position else None
 
     def _set(self, trace: Trace, numbers: list[float]) -> None:
@@ -160,14 +160,14 @@ def patch(
     numbers: list[float] = []
     # Shown before the clean and corrupted runs, which may take seconds.
     with progress_bar(disable=not progress, unit="run") as bar:
-        ends = checked(clean, corrupted, parts, measure, by_position)
-        made = Patching(corrupted, parts, by_position, words, ends)
+        limits = checked(clean, corrupted, parts, measure, by_position)
+        made = Patching(corrupted, parts, by_position, words, limits)
         patches = [*product(made.paths, rows_of(corrupted, by_position))]
         bar.reset(total=len(patches))
         for group in groups(corrupted, patches, target):
             traces = [patched(clean, corrupted, patch) for patch in group]
             measured = [measure(traces[0])] if target is None else values(target, traces, group)
-            numbers += [share(number(one), ends) for one in measured]
+            numbers += [share(number(one), limits) for one in measured]
             bar.update(len(group))
     made._set(corrupted, numbers)
     return made
@@ -235,13 +235,13 @@ def attribution_patch(
         raise InvalidTypeError(
             "metric must be a token or a pair of tokens for attribution_patch; got a function"
         )
-    ends = checked(clean, corrupted, parts, measure, by_position)
-    made = AttributionPatching(corrupted, parts, by_position, words, ends)
+    limits = checked(clean, corrupted, parts, measure, by_position)
+    made = AttributionPatching(corrupted, parts, by_position, words, limits)
     gradients = Gradients(corrupted, target)
     rows, numbers = rows_of(corrupted, by_position), []
     for path in made.paths:
         change = (at(clean, path) - at(corrupted, path)) * at(gradients, path)
-        numbers += [float(change[..., row, :].sum()) / (ends[0] - ends[1]) for row in rows]
+        numbers += [float(change[..., row, :].sum()) / (limits[0] - limits[1]) for row in rows]
     made._set(corrupted, numbers)
     return made
 
@@ -332,9 +332,9 @@ def with_rows(corrupted: AnyArray, clean: AnyArray, row: slice) -> AnyArray:
     return patched
 
 
-def share(measured: float, ends: tuple[float, float]) -> float:
+def share(measured: float, limits: tuple[float, float]) -> float:
     """How much of the way from the corrupted to the clean metric is restored."""
-    clean, corrupted = ends
+    clean, corrupted = limits
     return (measured - corrupted) / (clean - corrupted)
 
 

@@ -253,7 +253,7 @@ def over_everything(x: Array, gain: Array, bias: Array, epsilon: float) -> Array
     return normalised(flat, epsilon).reshape(x.shape) * gain + bias
 
 
-def one(value: Array) -> Array:
+def ones(value: Array) -> Array:
     return np.ones_like(value)
 
 
@@ -405,7 +405,7 @@ NO_FINAL = {"final": identity}
 
 NORMS = ("attention.X", "mlp.X", "final")
 
-NO_GAIN = dict.fromkeys(("attention.gain", "mlp.gain", "gain"), one)
+NO_GAIN = dict.fromkeys(("attention.gain", "mlp.gain", "gain"), ones)
 NO_NORM_BIAS = dict.fromkeys(("attention.bias", "mlp.bias", "bias"), zero)
 WITHOUT_ROOT = layer_norm_by(without_root)
 

@@ -32,7 +32,7 @@ def with_equations(run: Run, equations: Mapping[str, Equation]) -> Run:
 def with_nodes(run: Run, nodes: Mapping[str, Node]) -> Run:
     """The run with other nodes; steps that don't depend on them are shared."""
     other = run.fork()
-    other.graph = run.graph.with_others(nodes)
+    other.graph = run.graph.with_nodes(nodes)
     other.is_long = other.strict = False
     if isinstance(run, EditedRun) and isinstance(other, EditedRun):
         other.base = with_nodes(run.base, nodes)

@@ -1,6 +1,6 @@
-"""The rules by which a model's directory is opened, for a page that opens one itself.
+"""Tables of what a model's directory may hold, so that a page can open one.
 
-`opening.js` reads config, tensors and tokenizer by these tables; no rule stands in it twice.
+`opening.js` reads the config, tensors and tokenizer by these tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from attnlab.support import files, formats
 from attnlab.text import bpe, tokenizer, tokenizer_files
 from attnlab.text.tokens import BYTES, END_OF_TEXT
 
-# A config whose sizes tell them apart in the parameters' shapes.
+# A config with distinct sizes, so that shapes show which size each axis has.
 PLAIN = GPT2Config(vocab_size=2, n_positions=3, n_embd=5, n_layer=1, n_head=1, n_inner=7)
 SIZES = {2: "vocab_size", 3: "n_positions", 5: "n_embd", 15: "3 n_embd", 7: "d_mlp"}
 
@@ -97,7 +97,7 @@ def _of_tensors() -> dict[str, Any]:
         "bytes": {name: np.dtype(kind).itemsize for name, kind in tensors.STORED_AS.items()},
         "patterns": {name: pattern.pattern for name, pattern in patterns.items()},
         "heads": tensors.HEADS,
-        "beginnings": {start.decode(): told for start, told in tensors.SIGNATURES.items()},
+        "beginnings": {start.decode(): reason for start, reason in tensors.SIGNATURES.items()},
         "formats": formats.FORMATS,
         "adapter": formats.ADAPTER,
         "W_U": as_data(graph_of(ForwardPass, 1))["W_U"],

@@ -341,11 +341,12 @@ def _generate(options: argparse.Namespace) -> Report:
 
 def _lens(options: argparse.Namespace) -> Report:
     model, trace = _model_and_trace(options)
-    lens: Lens = (every := trace.logit_lens())
+    whole = trace.logit_lens()
+    lens: Lens = whole
     if options.token is not None:
-        lens = every.of(options.token)
+        lens = whole.of(options.token)
     elif options.position is not None:
-        lens = every.top(options.k, options.position)
+        lens = whole.top(options.k, options.position)
     stops = []
     for i, stop in enumerate(lens.stops):
         measured = zip(lens.tokens[i], lens.ranks[i], lens.probabilities[i], strict=True)

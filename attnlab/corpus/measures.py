@@ -118,7 +118,7 @@ def measured(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Sum
     return {name: found[name] for name in measures}
 
 
-def passing(trace: Trace) -> Iterator[Any]:
+def blocks_in_turn(trace: Trace) -> Iterator[Any]:
     """Yield the blocks in turn, keeping only the outputs of earlier ones."""
     before = None
     for block in trace.blocks:
@@ -140,7 +140,7 @@ def _of_heads(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
     by_value = any(split(name)[1] == BY_VALUE for name in names)
     writers = Writers(trace) if "writer" in names else None
     layers: dict[str, list[Sums]] = {name: [] for name in names if name != "writer"}
-    for block in passing(trace):
+    for block in blocks_in_turn(trace):
         attention = block.attention
         attention.weights  # noqa: B018  accessed first, so that the context is computed from them
         W_O = heads_of(attention.W_O, trace.config.n_head)

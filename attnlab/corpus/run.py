@@ -122,7 +122,7 @@ def atlas(
             "choose another directory"
         )
     if any(function is not None for function in task.measures.values()):
-        chunks = tried(task, chunks)
+        chunks = with_tried_measures(task, chunks)
     if path is not None:
         make_directory(path)
     with one_thread(), contextlib.nullcontext() if path is None else locked(path / LOCK):
@@ -168,7 +168,7 @@ def is_within(directory: Path, texts: Any) -> bool:
     return corpus.is_dir() and directory.resolve().is_relative_to(corpus)
 
 
-def tried(task: Task, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+def with_tried_measures(task: Task, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
     """The chunks, once the user-defined measures worked on a text of the first one."""
     first = next(chunks, None)
     if first is None:

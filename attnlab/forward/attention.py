@@ -78,13 +78,13 @@ class Attention(Result):
     mask = Step[Mask]("Tq Tk", "True = may attend")
     dropout_mask = Step["Array | None"]("Tq Tk", "0 or 1 / (1 - p)", optional=True)
     scale = Step("", "√Dk", equations.scale)
-    raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, passes=True)
-    scores = Step("Tq Tk", "raw_scores / scale", equations.scores, passes=True)
+    raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, transient=True)
+    scores = Step("Tq Tk", "raw_scores / scale", equations.scores, transient=True)
     masked_scores = Step(
         "Tq Tk",
         "scores where the mask is True, else -inf",
         equations.masked_scores,
-        passes=True,
+        transient=True,
     )
     weights = Step(
         "Tq Tk", "softmax(masked_scores)", equations.weights, fast=fast.weights, finite=True
@@ -405,7 +405,7 @@ class MultiHeadAttention(SelfAttention):
         x="concat",
         W="W_O",
         b="b_O",
-        passes=True,
+        transient=True,
         fast=fast.affine,
     )
 

@@ -191,7 +191,7 @@ class MLP(Explained):
         equations.layer_norm,
         x="parent.mid",
         fast=fast.layer_norm,
-        passes=True,
+        transient=True,
     )
     W_1 = Step[Array]("D F")
     b_1 = Step[Array]("F")
@@ -205,10 +205,12 @@ class MLP(Explained):
         W="W_1",
         b="b_1",
         fast=fast.affine,
-        passes=True,
+        transient=True,
     )
     activation = Step("", "GELU", equations.same, x="root.activation")
-    activated = Step("T F", "GELU(hidden)", equations.activated, fast=fast.activated, passes=True)
+    activated = Step(
+        "T F", "GELU(hidden)", equations.activated, fast=fast.activated, transient=True
+    )
     output = Step(
         "T D",
         "activated W_2 + b_2",
@@ -217,7 +219,7 @@ class MLP(Explained):
         W="W_2",
         b="b_2",
         fast=fast.mlp_output,
-        passes=True,
+        transient=True,
     )
 
     def _computes_for_repr(self, name: str) -> bool:
@@ -251,7 +253,7 @@ class BlockAttention(MultiHeadAttention):
         equations.layer_norm,
         x="residual",
         fast=fast.layer_norm,
-        passes=True,
+        transient=True,
     )
     W_QKV = Step[Array]("D 3·H·Dh", "W_Q, W_K and W_V side by side")
     b_QKV = Step[Array]("3·H·Dh", "b_Q, b_K and b_V side by side")
@@ -406,13 +408,13 @@ class ForwardPass(Explained):
         "rows of W_E, one for each id",
         equations.token_embedding,
         W_E="rows_of_W_E",
-        passes=True,
+        transient=True,
     )
     position_embedding = Step(
         "T D",
         "rows of W_P, one for each position",
         equations.position_embedding,
-        passes=True,
+        transient=True,
     )
     embedding_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
     embedding = Step("T D", "token_embedding + position_embedding", equations.embedding)

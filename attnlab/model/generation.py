@@ -191,8 +191,8 @@ def checked_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_old
     wanted = len(prompt) + max_new_tokens
     if wanted > positions and not drop_oldest:
         raise InvalidValueError(
-            f"{len(prompt)} prompt tokens and {max_new_tokens} new ones are {wanted}, more than "
-            f"the model's {positions} positions. drop_oldest=True (--drop-oldest in a terminal) "
+            f"{wanted} tokens (prompt {len(prompt)}, new {max_new_tokens}) are more than the "
+            f"model's {positions} positions. drop_oldest=True (--drop-oldest in a terminal) "
             "continues without the oldest tokens"
         )
     return max_new_tokens

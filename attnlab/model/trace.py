@@ -329,14 +329,14 @@ class Trace(ForwardPass):
     def gradients(
         self, of: Named | None = None, against: Named | None = None, position: int | str = -1
     ) -> Gradients:
-        """Gradients of a logit, of a difference of two, or of the loss, by every step.
+        """Gradients of a logit, a difference of two, or the loss, by backpropagation.
 
         In an edited trace, values that an edit put in are held constant.
 
         Parameters
         ----------
-        of : the token whose logit it is: its id, its text, such as " dog", its symbol, or a Token;
-            None for the loss, the mean cross-entropy of each token given those before it
+        of : a token, for its logit: its id, its text, such as " dog", its symbol, or a Token; None
+            for the loss, the mean cross-entropy of the text's tokens
         against : a token whose logit is subtracted, in the forms of `of`; None for none
         position : the position of the logits: an index, which may be negative, or the text of a
             token, such as "it"

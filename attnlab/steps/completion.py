@@ -37,8 +37,8 @@ def complete_in_ipython(package: ModuleType) -> None:
         typed = TYPED.fullmatch(HEAD.sub(HEAD_BY_PARTS, context.text_until_cursor))
         if typed is None:
             return {"completions": []}
-        variable, way, beginning = typed.groups()
-        part = part_of(shell.user_ns.get(variable), way)
+        variable, path, beginning = typed.groups()
+        part = part_of(shell.user_ns.get(variable), path)
         if part is not package and not type(part).__module__.startswith(f"{package.__name__}."):
             return {"completions": []}
         names = [name for name in dir(part) if name.startswith(beginning)]
@@ -55,9 +55,9 @@ def complete_in_ipython(package: ModuleType) -> None:
     matchers[:] = [*others, attnlab_matcher]
 
 
-def part_of(found: Any, way: str) -> Any:
+def part_of(found: Any, path: str) -> Any:
     """The part of a result at a path such as `.blocks[0].mlp`, or None."""
-    for name in dotted(way).split(".")[1:]:
+    for name in dotted(path).split(".")[1:]:
         if isinstance(found, Numbered) and re.fullmatch(r"-?\d+", name):
             found = found[int(name)] if -len(found) <= int(name) < len(found) else None
         elif name in getattr(found, "children", ()) or name in getattr(found, "__dict__", ()):

@@ -1,6 +1,6 @@
 """The declaration of a step: its axes, its formula in words, and its equation.
 
-    raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, passes=True)
+    raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, transient=True)
 
 The steps it needs are the equation's parameters: `raw_scores(Q, K)` needs Q and K. If an equation
 serves several steps, the declaration maps its parameters to steps:
@@ -29,7 +29,7 @@ class Step(Generic[Value]):
     axes, formula : for display, such as "Tq Tk" and "Q Kᵀ"
     equation : computes it from the steps that its parameters name; None if the step is given or is
         a model parameter
-    passes : whether it is large, or cheap to recompute, and therefore freed after use by another
+    transient : whether it is large, or cheap to recompute, and freed after use by another
         step. It is kept if a user accessed it.
     view : whether it shares memory with another step that is kept
     finite : whether NaN or infinity in it is an error, which names the step where it arose
@@ -54,7 +54,7 @@ class Step(Generic[Value]):
         formula: str = "",
         equation: Callable[..., Value] | None = None,
         *,
-        passes: bool = False,
+        transient: bool = False,
         view: bool = False,
         finite: bool = False,
         fast: Callable[..., Value] | None = None,
@@ -64,7 +64,7 @@ class Step(Generic[Value]):
     ) -> None:
         self.name = ""
         self.axes, self.formula, self.equation, self.fast = axes, formula, equation, fast
-        self.passes, self.view, self.finite, self.optional = passes, view, finite, optional
+        self.transient, self.view, self.finite, self.optional = transient, view, finite, optional
         self.after_blocks = after_blocks
         self.where = where
         self.needs = tuple(where.get(name, name) for name in parameters_of(equation))

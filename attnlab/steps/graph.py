@@ -81,7 +81,7 @@ class Graph(dict[str, Node]):
         )
         return node
 
-    def with_others(self, nodes: Mapping[str, Node]) -> Graph:
+    def with_nodes(self, nodes: Mapping[str, Node]) -> Graph:
         """A copy of the graph with some nodes replaced."""
         graph = Graph(self.root, self.n_layer, tuple(self.formulas.items()), self.own)
         graph.update({**self, **nodes})

@@ -279,7 +279,7 @@ Kind = TypeVar("Kind", bound=Result)
 
 
 def view_of(kind: type[Kind], title: str, run: Run, path: str = "") -> Kind:
-    """Create a result of a kind: a view of a run, from a path on."""
+    """Create a result: a view of the steps of a run below a path."""
     result = object.__new__(kind)
     result._init_view(title, run, path)
     return result

@@ -159,7 +159,7 @@ class Run:
         if path in self.values:
             return self.values[path]
         node = self.graph[path]
-        return self._evaluate(path, node) if node.step.passes else self._store(path)
+        return self._evaluate(path, node) if node.step.transient else self._store(path)
 
     def _evaluate(self, path: str, node: Node) -> Any:
         step = node.step

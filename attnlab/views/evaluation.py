@@ -284,8 +284,8 @@ class StepNumber:
         if tree[0] == "if":
             _, condition, yes, no = tree
             is_so = self.term(condition).value
-            told = Message("{place} is {is_so}: ", place=self.located(condition), is_so=is_so)
-            return [told, *self.in_numbers(yes if is_so else no)]
+            prefix = Message("{place} is {is_so}: ", place=self.located(condition), is_so=is_so)
+            return [prefix, *self.in_numbers(yes if is_so else no)]
         return [*write(tree, self.term, lambda term: term.is_negative), " = "]
 
     def in_names(self, tree: Tree) -> str:

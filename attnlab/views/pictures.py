@@ -35,7 +35,7 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, "plot") from None
 
-# The most that can be told apart in one picture.
+# The most that one picture can show clearly.
 MOST_VECTORS = 24
 MOST_MATRICES = 8
 MOST_CURVES = 16
@@ -133,7 +133,7 @@ def plane(
     down = math.ceil(len(maps) / across)
     outer = axes_for(ax, PANEL_INCHES * across, PANEL_INCHES * down + 0.3)
     outer.set_axis_off()
-    told = "; ".join(
+    items = "; ".join(
         say(
             "{name} takes (1, 0) to {first} and (0, 1) to {second}",
             name=name,
@@ -142,7 +142,7 @@ def plane(
         )
         for name, W, b in maps[1:]
     )
-    alt = say("Maps of the plane{of}: {told}", of=of(title), told=told)
+    alt = say("Maps of the plane{of}: {items}", of=of(title), items=items)
     picture = finished(outer, ax, words, title, [], alt)
     for n, (name, W, b) in enumerate(maps):
         row, column = divmod(n, across)
@@ -170,9 +170,9 @@ def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     ends = np.cumsum([*named.values()], axis=0)
     starts, total = ends - [*named.values()], ends[-1]
     alt = say(
-        "Arrows head to tail{of}: {told}; their sum is {total}",
+        "Arrows head to tail{of}: {items}; their sum is {total}",
         of=of(title),
-        told=_listed(named),
+        items=_listed(named),
         total=_pair(total),
     )
     return _arrows_from(starts, named, title, ax, alt, total)
@@ -189,7 +189,7 @@ def points(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     ax : matplotlib's Axes to draw into; None for a new figure
     """
     named = _vectors(vectors, "vectors")
-    alt = say("Arrows from the origin{of}: {told}", of=of(title), told=_listed(named))
+    alt = say("Arrows from the origin{of}: {items}", of=of(title), items=_listed(named))
     return _arrows_from(np.zeros((len(named), 2)), named, title, ax, alt)
 
 
@@ -271,7 +271,7 @@ def curves(
     drawn.set_ylabel(words.drawn(y_name), parse_math=False, family=words.fonts)
     lost = sum(int((~np.isfinite(numbers)).sum()) for numbers in lines.values())
     notes = [say("not drawn: {lost} NaN or infinite", lost=lost)] if lost else []
-    alt = say("Curves{of}: {told}", of=of(title), told="; ".join(courses))
+    alt = say("Curves{of}: {items}", of=of(title), items="; ".join(courses))
     return finished(drawn, ax, words, title, notes, alt)
 
 

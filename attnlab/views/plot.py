@@ -267,10 +267,10 @@ def plot_matrix(
     kept = [[n for n in places if n is not None] for places in (shown_rows, shown_columns)]
     largest, cell = _largest(array[np.ix_(*kept)])
     both = [*zip((rows, columns), kept, cell, strict=True)]
-    told = [one for one in both if one[0].name or len(one[0].positions) > 1] or both[1:]
-    size = " x ".join(str(len(places)) for _, places, _ in told)
-    names = say(" by ").join(say(axis.name) for axis, _, _ in told if axis.name)
-    place = say(", ").join(axis.called(places[i]) for axis, places, i in told)
+    described = [one for one in both if one[0].name or len(one[0].positions) > 1] or both[1:]
+    size = " x ".join(str(len(places)) for _, places, _ in described)
+    names = say(" by ").join(say(axis.name) for axis, _, _ in described if axis.name)
+    place = say(", ").join(axis.called(places[i]) for axis, places, i in described)
     size = say(", ").join(filter(None, (size, names)))
     alt = say(
         "Heatmap{of}: {size}; the largest is {largest} at {place}",
@@ -472,7 +472,7 @@ def plot_profile(
         low, high = np.nanmin(numbers, axis=1), np.nanmax(numbers, axis=1)
         width = np.where(high > low, high - low, 1.0)
         along = (numbers - low[:, np.newaxis]) / width[:, np.newaxis]
-    told = []
+    listed = []
     for row, name in enumerate(names):
         number, error = numbers[row, one], errors[row, one]
         ax.plot(along[row], np.full(along.shape[1], row), ".", color=LIGHT.masked, markersize=5)
@@ -482,7 +482,7 @@ def plot_profile(
         ax.errorbar(along[row, one], row, xerr=bar, fmt="o", color=LIGHT.positive, capsize=3)
         beside = " ± ".join(filter(None, with_error(number, error)))
         ax.annotate(beside, (1.13, row), va="center", annotation_clip=False)
-        told.append(f"{name} {beside}")
+        listed.append(f"{name} {beside}")
     ax.set_yticks(range(len(names)), names, parse_math=False, family=words.fonts)
     ax.invert_yaxis()
     ax.set_xlim(-0.08, 1.5)
@@ -490,7 +490,7 @@ def plot_profile(
     ax.set_xticks([0, 1], ends, family=words.fonts)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-    alt = say("Profile{of}: {told}", of=of(title), told="; ".join(told))
+    alt = say("Profile{of}: {items}", of=of(title), items="; ".join(listed))
     return finished(ax, given, words, title, [], alt)
 
 
@@ -536,11 +536,13 @@ def plot_graph(
     ax.set_xlim(min(xs) - 0.6, max(xs) + 0.6)
     ax.set_ylim(max(ys) + 0.6, min(ys) - 0.6)
     ax.set_axis_off()
-    told = "; ".join(
+    items = "; ".join(
         f"{say(start)} → {say(end)} {beside} {number:+.3f}".replace("  ", " ")
         for start, end, beside, number in edges
     )
-    return finished(ax, given, words, title, [], say("Graph{of}: {told}", of=of(title), told=told))
+    return finished(
+        ax, given, words, title, [], say("Graph{of}: {items}", of=of(title), items=items)
+    )
 
 
 def axes_for(given: Axes | None, width: float, height: float) -> Axes:

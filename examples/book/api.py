@@ -33,8 +33,8 @@ MODULES = {
 
 # What analyses, an atlas and `explore` return.
 ANALYSES = (
-    *(LogitLens, OneToken, Attribution, ByToken, Patching, AttributionPatching),
-    *(PathPatching, Edges, Circuit, Gradients, Product),
+    *(LogitLens, OneToken, Attribution, ByToken, Patching, AttributionPatching, PathPatching),
+    *(Edges, Circuit, Gradients, Product),
     *(TokensOfHead, TokensRead, Composition, HeadJobs, Rollout, ValueWeighted, ValueWeightedHeads),
     *(Atlas, Measured, HeadProfile, Passage, Difference, Explorer),
 )

@@ -154,10 +154,10 @@ def _map(one: Measured, language: str) -> Iterator[str]:
         cells = []
         for head, mean in enumerate(row):
             place = _place(layer, head, language)
-            told = _escaped(f"{place}: {_told(one, layer, head)}")
+            description = _escaped(f"{place}: {_formatted(one, layer, head)}")
             kind = "none" if math.isnan(mean) else f"c{scale.places(mean)}"
-            link = f'class="{kind}" href="#{_anchor(layer, head)}" title="{told}"'
-            cells.append(f'<td><a {link} aria-label="{told}"></a></td>')
+            link = f'class="{kind}" href="#{_anchor(layer, head)}" title="{description}"'
+            cells.append(f'<td><a {link} aria-label="{description}"></a></td>')
         yield f"<tr><th>{layer}</th>{''.join(cells)}</tr>"
     heads = "".join(f"<th>{head}</th>" for head in range(one.mean.shape[1]))
     yield f"<tr><th></th>{heads}</tr></table></div>"
@@ -169,8 +169,8 @@ def _of_head(
     """A measure of one head, with the passages that have most and least of it."""
     rank = int((one.mean > one.mean[layer, head]).sum()) + 1
     place = say("{rank} of {count}", language, rank=rank, count=one.mean.size)
-    told = f"<b>{_escaped(one.name)}</b> <span>{_escaped(_told(one, layer, head))}</span>"
-    yield f"<details><summary>{told} {_escaped(place)}</summary>"
+    name = f"<b>{_escaped(one.name)}</b> <span>{_escaped(_formatted(one, layer, head))}</span>"
+    yield f"<details><summary>{name} {_escaped(place)}</summary>"
     for kind, words, passages in (
         ("most", say("most", language), one.most(layer, head)),
         ("least", say("least", language), one.least(layer, head)),
@@ -195,7 +195,7 @@ def place_of(passage: Passage, language: str) -> str:
     return say("{text}, from token {start}", language, text=passage.text, start=passage.start)
 
 
-def _told(one: Measured, layer: int, head: int) -> str:
+def _formatted(one: Measured, layer: int, head: int) -> str:
     mean, error = one.mean[layer, head], one.error[layer, head]
     if np.isnan(mean):
         return "–"

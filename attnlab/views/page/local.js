@@ -46,7 +46,7 @@ class ModelSource extends LiveSource {
     return this.#described(made, ablated);
   };
 
-  /** Open another model, in the files of a directory: a source of its own. */
+  /** Open another model, from the files of a directory, as a new source. */
   opened = ModelSource.ofFiles;
 
   generate = async ({ ids, ablated }, how, signal) => this.#ask("write", { trace: { ids, ablated }, how }, [], signal);

@@ -77,7 +77,7 @@ function flipped(mask, cells) {
 function checkSeeing(mask) {
   const [T, Tk] = mask.shape;
   for (let i = 0; i < T; i++)
-    if (!mask.data.subarray(i * Tk, (i + 1) * Tk).includes(1)) throw new Refusal("The mask leaves query {i} no key to attend to.", { i });
+    if (!mask.data.subarray(i * Tk, (i + 1) * Tk).includes(1)) throw new Refusal("The mask must leave query {i} at least one key.", { i });
 }
 
 function checkSameLength(other, count) {

@@ -141,7 +141,7 @@ class Directory {
 
   // ---- tensors, as attnlab/checkpoints/checkpoint.py finds them -------------------------------------
 
-  /** Where each parameter lies, by path: {name, file, dtype, shape, start}; `copy` of W_E if it is there twice. */
+  /** Where each parameter lies, by path: {name, file, dtype, shape, start}; `copy` if W_E is stored twice. */
   async parameters(config) {
     const { tensors: rules } = this.rules;
     const entries = await this.#entries();

@@ -466,6 +466,7 @@ function layOutForPaper(printed) {
   point(null);
   repaint();
   for (const one of [...texts, ...allLines]) one.layOut();
+  if (isLook()) picture.layOut();
 }
 
 onPaper.addEventListener("change", () => layOutForPaper(onPaper.matches));

@@ -69,10 +69,10 @@ STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weigh
 START = "The dog chased the ball, but it"
 
 # Characters without a token that a note lists.
-UNKNOWN_TOLD = 8
+UNKNOWN_LISTED = 8
 
 # Characters of the text in a page's header.
-TEXT_TOLD = 200
+EXCERPT_LENGTH = 200
 
 # The pocket model's measured jobs.
 CARD = HERE.parents[1] / "pocket" / "MODEL_CARD.md"
@@ -287,7 +287,7 @@ def _text(trace: Result) -> str:
     """The trace's text, shortened if long."""
     text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
     text = re.sub(r"[\r\n\t]+", " ", text)  # all on one line
-    return printable(text if len(text) <= TEXT_TOLD else f"{text[: TEXT_TOLD - 1]}…")
+    return printable(text if len(text) <= EXCERPT_LENGTH else f"{text[: EXCERPT_LENGTH - 1]}…")
 
 
 def _title(trace: Result) -> str:
@@ -377,13 +377,13 @@ def notes_on(tokens: Any, language: str) -> list[str]:
         pieces.setdefault(shared, set()).add(len(token.bytes))
     unknown = [shared for shared, sizes in pieces.items() if shared and sizes == {1}]
     if unknown:
-        told = " ".join(map(printable, unknown[:UNKNOWN_TOLD]))
-        told += " …" if len(unknown) > UNKNOWN_TOLD else ""
+        listed = " ".join(map(printable, unknown[:UNKNOWN_LISTED]))
+        listed += " …" if len(unknown) > UNKNOWN_LISTED else ""
         notes.append(
             say(
                 "The model has no tokens for {characters} and reads them as single bytes.",
                 language,
-                characters=told,
+                characters=listed,
             )
         )
     return notes

@@ -6,6 +6,7 @@ const MOST_CURVES = 1500; // the strongest ones
 const LARGEST_MAP = 46;
 const LABELLED_MAP = 26; // maps from this size on have a name below
 const [SMALLEST_LINE, LARGEST_LINE] = [20, 46]; // height of a token's line
+const GAP = 8; // where tokens are left out
 const NEXT_SHOWN = 5;
 const JOB_TOLD = 0.5; // mean weight from which on a head wears a job's badge
 const BADGES = { previous: "←", first: "⇤", same: "=", induction: "↻" };
@@ -113,12 +114,14 @@ function makePicture(view) {
     const top = 30 + grid.height + 18;
     const there = byId("picture").getBoundingClientRect().top + scrollY;
     const room = Math.max(320, Math.min(760, innerHeight - there - 70)) - top - 16;
-    const most = Math.max(6, Math.min(24, Math.floor(room / SMALLEST_LINE)));
+    const pitch = T * SMALLEST_LINE > room ? SMALLEST_LINE + GAP / 2 : SMALLEST_LINE; // tokens left out leave gaps
+    const most = Math.max(6, Math.min(24, Math.floor(room / pitch)));
     shown = choose(most);
-    const line = Math.max(SMALLEST_LINE, Math.min(LARGEST_LINE, room / shown.length));
     const gaps = shown.map((at, n) => n > 0 && at !== shown[n - 1] + 1);
+    const free = room - GAP * gaps.filter(Boolean).length;
+    const line = Math.max(SMALLEST_LINE, Math.min(LARGEST_LINE, free / shown.length));
     let y = top + line / 2;
-    const lines = new Map(shown.map((at, n) => [at, (y += (n ? line : 0) + (gaps[n] ? 8 : 0))]));
+    const lines = new Map(shown.map((at, n) => [at, (y += (n ? line : 0) + (gaps[n] ? GAP : 0))]));
     const starts = [left]; // of the stages: embedding, then attention and MLP of each block
     starts.push(left + unit * ofEmbedding);
     for (let n = 0; n < layers; n++) starts.push(starts.at(-1) + unit, starts.at(-1) + unit * (1 + ofMLP));
@@ -148,7 +151,7 @@ function makePicture(view) {
       return title;
     };
     titles.replaceChildren(
-      ...(told || layers <= 4 ? [titleAt(isPhone ? "" : say("Embedding"), starts[0], starts[1])] : [titleAt(say("layer"), 0, left - 14)]),
+      ...(told ? [titleAt(unit * ofEmbedding >= 72 ? say("Embedding") : "", starts[0], starts[1])] : [titleAt(say("layer"), 0, left - 14)]),
       ...Array.from({ length: layers }, (_, layer) => [
         titleAt(told ? say("Attention {layer}", { layer }) : String(layer), starts[1 + 2 * layer], starts[2 + 2 * layer]),
         titleAt(unit * ofMLP >= 50 ? `MLP ${layer}` : "", starts[2 + 2 * layer], starts[3 + 2 * layer]),
@@ -256,7 +259,8 @@ function makePicture(view) {
 
   /** The next tokens, with their probabilities without the open head where they are known. */
   function showFollowing() {
-    const without = trace.story?.heads.find((one) => isSame(one, selection));
+    const isAblated = isAmong(trace.ablated ?? [], [selection.layer, selection.head]);
+    const without = isAblated ? undefined : trace.story?.heads.find((one) => isSame(one, selection));
     next.replaceChildren(
       make("li", { class: "title" }, say("Next token")),
       ...following.map(({ id, share }) => {

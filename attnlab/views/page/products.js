@@ -43,6 +43,12 @@ class Products {
       }
     const matrix = isHere ? [y.data.byteOffset + 4 * j, stride] : [this.b.byteOffset, width];
     const [down, across] = x.strides.slice(-2);
+    if (n === 1) {
+      for (let k = 0; k < m; k++) this.a[k] = x.data[i + k * across];
+      this.exports[step === 1 ? "rowByRows" : "rowByColumns"](this.a.byteOffset, matrix[0], this.o.byteOffset, m, p, matrix[1]);
+      made.set(this.o.subarray(0, p), at);
+      return true;
+    }
     const most = Math.max(4, 4 * Math.floor(Math.min(ROWS_AT_ONCE / m, ROOM.o / p) / 4));
     for (let start = 0; start < n; start += most) {
       const count = Math.min(most, n - start);
