@@ -110,7 +110,8 @@ function makePicture(view) {
       return { columns, size, pitch, height: rows * pitch };
     };
     const fitting = Array.from({ length: H }, (_, n) => sizeIn(n + 1)).filter(({ size, height }) => size >= 8 && height <= 132);
-    const grid = fitting.sort((a, b) => b.size - a.size || b.columns - a.columns)[0] ?? sizeIn(Math.ceil(H / 6));
+    const labelled = fitting.filter(({ size }) => size >= LABELLED_MAP).sort((a, b) => a.height - b.height);
+    const grid = labelled[0] ?? fitting.sort((a, b) => b.size - a.size || b.columns - a.columns)[0] ?? sizeIn(Math.ceil(H / 6));
     const top = 30 + grid.height + 18;
     const there = byId("picture").getBoundingClientRect().top + scrollY;
     const room = Math.max(320, Math.min(760, innerHeight - there - 70)) - top - 16;
