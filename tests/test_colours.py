@@ -196,7 +196,7 @@ def test_a_number_has_the_same_colour_in_every_view(
     for scheme, wanted in (("light", light), ("dark", dark)):
         page = open_page(trace, color_scheme=scheme)
         page.locator(".map").nth(8).click()
-        page.locator(f"#steps input[value={step}]").check(force=True)
+        page.locator(f"#steps input[value={step}]").dispatch_event("click")
         drawn(page)
         cells = page.locator(".heatmap").evaluate(CELLS)
         bits = np.array(cells, np.uint32).ravel()

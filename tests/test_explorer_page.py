@@ -62,6 +62,7 @@ def idle(page: Any) -> None:
     until(page, "document.querySelector('#explore').ariaBusy !== 'true'")
     until(page, "document.querySelector('main').ariaBusy !== 'true'")
     until(page, "document.querySelector('.readout data') !== null")
+    until(page, "traces.at(-1).story !== undefined")
 
 
 def ask(page: Any, text: str) -> None:
@@ -401,7 +402,7 @@ def test_a_ablated_heads_own_views_are_marked(explorer: Explorer, open_live: Ope
     page.locator("#head-toggle").click()
     idle(page)
     for name, of in (("map", ".scroller"), ("lines", ".all-lines"), ("strips", ".table")):
-        page.locator(f"#looks input[value={name}]").check(force=True)
+        page.locator(f"#looks input[value={name}]").dispatch_event("click")
         part = page.locator(f"#{'heatmaps' if name == 'map' else name}")
         label = part.locator(".ablation")
         label.wait_for()

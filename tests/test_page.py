@@ -277,7 +277,7 @@ def test_every_view_opens(odd: GPT2, open_page: Open) -> None:
     until(page, "grids[0].maps.every((map) => map.values)")
     assert page.locator("#steps span").all_inner_texts() == list(MATRICES)
     for step in MATRICES:
-        page.locator(f"#steps input[value={step}]").check(force=True)
+        page.locator(f"#steps input[value={step}]").dispatch_event("click")
         formula = trace.head(0, 0).formula_of(step)
         assert page.locator("#formula").inner_text() == f"{step} = {formula}"
         ends = page.locator(".ticks span").all_inner_texts()
@@ -335,7 +335,7 @@ def test_cells_show_the_traces_numbers(odd: GPT2, open_page: Open) -> None:
     page.locator(".map").nth(8).click()
     head = trace.head(1, 3)
     for step in MATRICES:
-        page.locator(f"#steps input[value={step}]").check(force=True)
+        page.locator(f"#steps input[value={step}]").dispatch_event("click")
         values = getattr(head, step)
         for i, j in ((11, 3), (5, 5), (3, 10)):
             to_cell(page, i, j)
@@ -377,7 +377,7 @@ def test_the_masked_part_is_hatched(odd: GPT2, open_page: Open) -> None:
     plot = page.locator(".plot")
     assert plot.evaluate(colours, [5, 3]) == 1
     assert plot.evaluate(colours, [3, 5]) == 2
-    page.locator("#steps input[value=scores]").check(force=True)
+    page.locator("#steps input[value=scores]").dispatch_event("click")
     drawn(page)
     assert plot.evaluate(colours, [3, 5]) == 1
 
@@ -406,7 +406,7 @@ def test_a_cells_colour_is_found_in_the_legend(odd: GPT2, open_page: Open) -> No
     wanted = np.sqrt(seen(trace, 1, 3, "weights"))
     assert np.allclose(shown_in(page), wanted, rtol=0, atol=SHADES, equal_nan=True)
     for step in MATRICES[:3]:
-        page.locator(f"#steps input[value={step}]").check(force=True)
+        page.locator(f"#steps input[value={step}]").dispatch_event("click")
         values = seen(trace, 1, 3, step)
         check_colours(page, values, np.nanmax(np.abs(values)))
 
@@ -414,7 +414,7 @@ def test_a_cells_colour_is_found_in_the_legend(odd: GPT2, open_page: Open) -> No
 def test_a_scrolled_heatmap_shows_what_is_in_sight(odd: GPT2, open_page: Open) -> None:
     trace = odd.trace(TEXT)
     page = open_page(trace)
-    page.locator("#steps input[value=raw_scores]").check(force=True)
+    page.locator("#steps input[value=raw_scores]").dispatch_event("click")
     for _ in range(5):
         page.locator("#larger").click()
     drawn(page)
@@ -642,7 +642,7 @@ def test_two_traces_and_their_difference(odd: GPT2, open_page: Open) -> None:
     assert page.locator("#head-title").inner_text() == "Layer 2, head 1"
     i, j = 11, 10
     for step in MATRICES:
-        page.locator(f"#steps input[value={step}]").check(force=True)
+        page.locator(f"#steps input[value={step}]").dispatch_event("click")
         to_cell(page, i, j)
         first, second = (getattr(trace.head(2, 1), step)[i, j] for trace in (a, b))
         readouts = page.locator(".readout data").all()
@@ -672,7 +672,7 @@ def test_two_traces_share_a_scale_and_their_difference_has_its_own(
     traces = [odd.trace(ids), odd.trace(others[: len(ids)])]
     page = open_page(*traces)
     for step in MATRICES:
-        page.locator(f"#steps input[value={step}]").check(force=True)
+        page.locator(f"#steps input[value={step}]").dispatch_event("click")
         a, b = (seen(trace, 0, 0, step) for trace in traces)
         bounds = [np.nanmax(np.abs(values)) for values in (a, b, b - a)]
         if step != "weights":
@@ -857,7 +857,7 @@ def test_a_page_of_512_tokens(odd: GPT2, open_page: Open) -> None:
 def test_a_row_of_one_token(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace("a"))
     assert page.locator(".readout data").inner_text() == "1.0000"
-    page.locator("#steps input[value=scores]").check(force=True)
+    page.locator("#steps input[value=scores]").dispatch_event("click")
     to_cell(page, 0, 0)
     page.keyboard.press("Enter")
     check_arithmetic(page, odd.trace("a"), 0, 0, 0, 0)
@@ -966,7 +966,7 @@ def test_an_edited_number_is_seen_where_the_mask_lets_none_through(
 
     def look(layer: int, h: int, step: str) -> None:
         page.locator(".map").nth(15 + 5 * layer + h).click()
-        page.locator(f"#steps input[value={step}]").check(force=True)
+        page.locator(f"#steps input[value={step}]").dispatch_event("click")
         to_cell(page, 2, 9, nth=1)
 
     for layer, h, step in ((0, 0, "weights"), (1, 3, "weights"), (2, 1, "masked_scores")):

@@ -309,12 +309,12 @@ def test_other_sizes(T: int, layers: int, look: Look) -> None:
 def test_the_depth_is_in_the_link(ball: Trace, look: Look) -> None:
     page = look(ball)
     assert not page.locator("#texts").is_visible()
-    page.locator("#depth input[value=lab]").check(force=True)
+    page.locator("#depth input[value=lab]").dispatch_event("click")
     until(page, "location.hash.includes('depth=lab')")
     assert page.locator("#texts").is_visible()
     assert not page.locator("#picture").is_visible()
     assert page.locator(".flow .symbol").nth(1).inner_text() == "Ġdog"
-    page.locator("#depth input[value=look]").check(force=True)
+    page.locator("#depth input[value=look]").dispatch_event("click")
     until(page, "!location.hash.includes('depth')")
     assert page.locator("#picture").is_visible()
 

@@ -319,7 +319,7 @@ def test_a_head_opens_where_it_looks(odd: GPT2, open_page: Open) -> None:
             )
         to_cell(page, 3, 1)
         for step in ("scores", "weights"):
-            page.locator(f"#steps input[value={step}]").check(force=True)
+            page.locator(f"#steps input[value={step}]").dispatch_event("click")
         assert selected(page)[3:] == [3, 1]
     # A token that the second text has alone looks where it does there.
     ids = a.tokens.ids.tolist()
@@ -422,7 +422,7 @@ def test_the_link_follows_what_is_chosen(odd: GPT2, open_page: Open, tmp_path: P
     page.file = tmp_path / "page.html"
     before = page.evaluate("history.length")
     page.locator(".map").nth(7).click()
-    page.locator("#steps input[value=scores]").check(force=True)
+    page.locator("#steps input[value=scores]").dispatch_event("click")
     to_cell(page, 6, 2)
     until(page, "location.hash.includes('query=6&key=2')")
     assert page.evaluate("history.length") == before
@@ -663,7 +663,7 @@ def test_it_is_told_why_a_difference_is_0(odd: GPT2, open_page: Open) -> None:
     ]
     to_cell(page, 9, 3, nth=2)
     assert shown_as(page.locator("#heatmaps .readout data").nth(2))[1] == 0
-    page.locator("#steps input[value=raw_scores]").check(force=True)  # what comes later too
+    page.locator("#steps input[value=raw_scores]").dispatch_event("click")  # what comes later too
     assert why.nth(2).inner_text() == ""
     page = open_page(odd.trace(TEXT), odd.trace(TEXT))
     assert page.locator("#heatmaps .why").nth(2).inner_text() == ""  # the map's name tells
@@ -859,7 +859,7 @@ STROKES = """(selector) => {
 
 
 def choose_look(page: Any, look: str) -> None:
-    page.locator(f"#looks input[value={look}]").check(force=True)
+    page.locator(f"#looks input[value={look}]").dispatch_event("click")
     drawn(page)
 
 

@@ -654,13 +654,13 @@ def test_the_ways_of_two_texts(open_page: Open, small: Trace) -> None:
     other = random_model(7, n_layer=2, n_embd=6).trace(OTHER[:9])
     page = open_page(small, other)
     go_to(page, "blocks.2.mid", 2)
-    page.get_by_role("radio", name="B", exact=True).check(force=True)
+    page.get_by_role("radio", name="B", exact=True).dispatch_event("click")
     until(page, "walked.trace.number === 1")
     until_chosen(page, "embedding")  # it has no block 2
     assert page.locator("#way-parts label").count() == 4
     go_to(page, "blocks.1.mid", 2)
     assert numbers(page.locator(".reading")) == [float(other.blocks[1].mid[-1, 2])]
-    page.get_by_role("radio", name="A", exact=True).check(force=True)
+    page.get_by_role("radio", name="A", exact=True).dispatch_event("click")
     until(page, "walked.trace.number === 0")
     until_chosen(page, "blocks.1.mid")
     assert numbers(page.locator(".reading")) == [float(small.blocks[1].mid[-1, 2])]

@@ -130,7 +130,7 @@ class GPT2:
         Raises
         ------
         CheckpointError
-            The model has unmerged LoRA layers or quantised weights.
+            The model has unmerged LoRA layers or quantized weights.
         """
         from attnlab.checkpoints.arrays import config_of
 
