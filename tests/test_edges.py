@@ -104,7 +104,7 @@ def test_what_is_refused(pair: tuple[Trace, Trace], odd: GPT2) -> None:
     for sender in ("blocks.0.attention.heads.1.context", "logits", "blocks.7.mlp.output", 3):
         with pytest.raises(InvalidValueError):
             attnlab.path_patch(clean, corrupted, sender, metric=METRIC)  # type: ignore[arg-type]
-    for receiver in ("blocks.0.mlp.output", "blocks.0.attention.heads.9.Q", [3]):
+    for receiver in ("blocks.0.mlp.output", "blocks.0.attention.heads.9.Q", [3], [], None):
         with pytest.raises(InvalidValueError):
             attnlab.path_patch(clean, corrupted, receiver=receiver, metric=METRIC)  # type: ignore[arg-type]
     with pytest.raises(InvalidValueError, match="in both traces"):
@@ -115,6 +115,13 @@ def test_what_is_refused(pair: tuple[Trace, Trace], odd: GPT2) -> None:
         attnlab.edges(clean, corrupted, metric=METRIC, steps=2, exact=True)
     with pytest.raises(InvalidValueError):
         attnlab.edges(clean, odd.trace([1, 2]), metric=METRIC)
+    edited = corrupted.edited({"blocks.1.attention.output": 0})
+    with pytest.raises(InvalidValueError, match=r"edited at blocks\.1\.attention\.output"):
+        attnlab.edges(clean, edited, metric=METRIC)
+    found = attnlab.edges(clean, corrupted, metric=METRIC, progress=False)
+    for n in (0, "x"):
+        with pytest.raises(InvalidValueError, match="n must be"):
+            found.plot(n=n)  # type: ignore[arg-type]
     with pytest.raises(InvalidValueError):
         attnlab.edges(clean, corrupted, metric=METRIC, progress=False).circuit(10**6)
 

@@ -113,6 +113,7 @@ class Edges(Analysis):
         """
         from attnlab.views.plot import drawn_in, plot_graph
 
+        n = as_count(n, "n", least=1)
         with drawn_in(language):
             edges = [
                 (_node(sender), _node(receiver), _input(receiver), effect)
@@ -217,7 +218,8 @@ def edges(
 
     Parameters
     ----------
-    clean, corrupted : Traces of two texts with the same number of tokens, by one model
+    clean, corrupted : Traces of two texts with the same number of tokens, by one model, unedited
+        but for `embedding`
     metric : as in `patch`; a function only if `exact`
     steps : of the integral; 5 is usual
     exact : whether to patch each edge, as `path_patch` does, instead of using gradients
@@ -233,6 +235,11 @@ def edges(
     >>> found.circuit(20).faithfulness
     """
     check_traces(clean, corrupted)
+    for edited in {*clean.edited_steps, *corrupted.edited_steps} - {"embedding"}:
+        raise InvalidValueError(
+            f"edges need traces in which the stream is the sum of what is written to it; got one "
+            f"edited at {edited}. Only edits of embedding are supported; path_patch takes others"
+        )
     measure, words, target = measure_of(clean, metric)
     steps, exact = as_count(steps, "steps", least=1), as_flag(exact, "exact")
     if exact and steps > 1:
@@ -241,7 +248,12 @@ def edges(
         raise InvalidTypeError(
             "gradients need a token or a pair of tokens as metric; for a function use exact=True"
         )
-    how = Message("exact") if exact else Message("by gradients, in {steps} steps", steps=steps)
+    if exact:
+        how = Message("exact")
+    elif steps == 1:
+        how = Message("by gradients")
+    else:
+        how = Message("by integrated gradients, {steps} steps", steps=steps)
     title = Message("Edges, {how}: {target}{note}", how=how, target=words, note=corrupted.note)
     made = Edges(clean, corrupted, measure, title)
     if target is None or exact:
@@ -315,7 +327,7 @@ def _node(path: str) -> str:
     """The part of the model that a path belongs to: a head as layer.head, an MLP, or an end."""
     layer, head = (re.search(rf"{kind}\.(\d+)", path) for kind in ("blocks", "heads"))
     if not layer:
-        return "Logits" if path == "final" else "Embedding"
+        return "logits" if path == "final" else "Embedding"
     return f"{layer[1]}.{head[1]}" if head else f"MLP {layer[1]}"
 
 

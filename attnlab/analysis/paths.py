@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from attnlab.analysis.base import Trace
 from attnlab.analysis.patching import (
@@ -158,7 +158,9 @@ def path_patch(
     """
     check_traces(clean, corrupted)
     measure, words, _ = measure_of(clean, metric)
-    names = [receiver] if isinstance(receiver, str) else list(receiver)
+    names: list[Any] = list(receiver) if isinstance(receiver, list | tuple) else [receiver]
+    if not names:
+        raise InvalidValueError("receiver must have at least one path; got an empty list")
     readers = [
         reader_at(path, corrupted.config.n_layer)
         for name in names
