@@ -115,6 +115,10 @@ def test_what_is_refused(pair: tuple[Trace, Trace], odd: GPT2) -> None:
         attnlab.edges(clean, corrupted, metric=METRIC, steps=2, exact=True)
     with pytest.raises(InvalidValueError):
         attnlab.edges(clean, odd.trace([1, 2]), metric=METRIC)
+    steps = [odd.generate(trace.ids, 2, trace=True, temperature=0).steps[1].trace for trace in pair]
+    for function in (attnlab.edges, attnlab.path_patch):
+        with pytest.raises(InvalidValueError, match="with a cache"):
+            function(*steps, metric=METRIC)
     edited = corrupted.edited({"blocks.1.attention.output": 0})
     with pytest.raises(InvalidValueError, match=r"edited at blocks\.1\.attention\.output"):
         attnlab.edges(clean, edited, metric=METRIC)

@@ -874,3 +874,24 @@ def test_a_table_of_the_text_before_is_dimmed_and_replaced(
     page.locator(".flow .chip >> nth=1").click()
     until(page, "document.querySelector('#way-title').textContent.startsWith('Ġcat, token 1')")
     assert len(page.locator("#jobs").inner_text()) > 0
+
+
+def test_a_story_that_comes_late_moves_nothing_that_was_chosen(
+    explorer: Explorer, open_live: Open
+) -> None:
+    page = open_live(explorer)
+    idle(page)
+    held: list[Any] = []
+    page.route(re.compile("name=story"), lambda route: held.append(route))
+    page.locator("#prompt").fill("The hen saw the cat")
+    page.locator("#prompt").press("Enter")
+    until(page, "document.title.includes('hen')")
+    until(page, "document.querySelector('.readout data') !== null")
+    page.locator(".flow .chip >> nth=3").click()
+    until(page, "selection.query === 3")
+    for route in held:
+        route.continue_()
+    assert held
+    idle(page)
+    drawn(page)
+    assert page.evaluate("selection.query") == 3

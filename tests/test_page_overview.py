@@ -330,7 +330,8 @@ def test_the_text_flows_through_stage_by_stage(ball: Trace, look: Look) -> None:
     head, i, j = np.unravel_index(weights.argmax(), weights.shape)
     query, key = (ball.tokens[int(n)].text.strip() for n in (i, j))
     assert words.inner_text() == (
-        "Attention 0: each token collects from the tokens before it. The largest weight is "
+        "Attention 0: each token collects from the tokens that its mask lets it attend to. "
+        "The largest weight drawn is "
         f"{100 * weights.max():.0f}\xa0%, of “{query}” on “{key}” in head 0.{head}."
     )
     page.locator("#later").click()

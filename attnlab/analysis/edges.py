@@ -24,6 +24,7 @@ from attnlab.analysis.patching import (
 from attnlab.analysis.paths import (
     RECEIVERS,
     SENDERS,
+    check_whole,
     difference,
     path_patched,
     reader_at,
@@ -83,9 +84,13 @@ class Edges(Analysis):
         self._exists = stages[:, None] <= np.array([reader.stage for reader in self._readers])
         self._count = int(self._exists.sum())
 
-    def strongest(self, n: int = EDGES_SHOWN) -> list[tuple[str, str, float]]:
-        """The `n` edges with the largest absolute effects: sender, receiver, effect."""
-        n = as_count(n, "n", least=0, most=self._count)
+    def strongest(self, n: int | None = None) -> list[tuple[str, str, float]]:
+        """The `n` edges with the largest absolute effects, by default 20 or all of fewer.
+
+        Each is a sender, a receiver and an effect.
+        """
+        shown = min(EDGES_SHOWN, self._count)
+        n = shown if n is None else as_count(n, "n", least=0, most=self._count)
         sizes = np.where(np.isnan(self.effects), -1, np.abs(self.effects))
         order = np.argsort(-sizes, axis=None, kind="stable")[:n]
         return [
@@ -140,10 +145,7 @@ class Edges(Analysis):
         )
 
     def _tables(self) -> Iterator[str | Table]:
-        edges = [
-            (sender, reader, f"{effect:+.3f}")
-            for sender, reader, effect in self.strongest(min(EDGES_SHOWN, self._count))
-        ]
+        edges = [(sender, reader, f"{effect:+.3f}") for sender, reader, effect in self.strongest()]
         yield Table([("sender", "receiver", "effect"), *edges], left=(0, 1))
         yield f"{len(edges)} of {self._count} edges"
 
@@ -235,6 +237,7 @@ def edges(
     >>> found.circuit(20).faithfulness
     """
     check_traces(clean, corrupted)
+    check_whole(clean, corrupted)
     for edited in {*clean.edited_steps, *corrupted.edited_steps} - {"embedding"}:
         raise InvalidValueError(
             f"edges need traces in which the stream is the sum of what is written to it; got one "

@@ -83,6 +83,15 @@ def ends_at(trace: Trace, path: object, kinds: Sequence[str], what: str) -> list
     return expanded(trace, path)
 
 
+def check_whole(clean: Trace, corrupted: Trace) -> None:
+    """Refuse steps of generation, whose cached keys and values no sender writes."""
+    if clean.tokens_before or corrupted.tokens_before:
+        raise InvalidValueError(
+            "paths are measured in traces of whole texts; got a step of generation with a cache. "
+            "Use model.trace(ids) of all its tokens"
+        )
+
+
 def difference(clean: Trace, corrupted: Trace, sender: str) -> Array:
     """How what a sender writes differs between two runs, (T, D)."""
     change: Array = at(clean, sender) - at(corrupted, sender)
@@ -157,6 +166,7 @@ def path_patch(
     >>> attnlab.path_patch(clean, corrupted, receiver="blocks.1.attention.heads.2.V", metric=" dog")
     """
     check_traces(clean, corrupted)
+    check_whole(clean, corrupted)
     measure, words, _ = measure_of(clean, metric)
     names: list[Any] = list(receiver) if isinstance(receiver, list | tuple) else [receiver]
     if not names:

@@ -123,6 +123,9 @@ SETTINGS = tuple(SamplingSettings.__annotations__)
 # Without masked_scores: -inf times 0 is NaN.
 STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 
+# The largest factor, in hundredths.
+LARGEST_FACTOR = 1_000_000
+
 # How many characters an error quotes before the point where a text must end.
 END_SHOWN = 30
 
@@ -302,7 +305,7 @@ class TraceCache:
             )
         tokens = tokenizer.tokens(ids)
         edits = self._edits_of(changes)
-        content = json.dumps([tokens.ids.tolist(), sorted(map(json.dumps, changes))])
+        content = json.dumps([tokens.ids.tolist(), [*map(json.dumps, changes)]])
         id = sha256(content.encode()).hexdigest()[:16]
         if id not in self._traces:
             edited = self.trace_of(tokens).trace.edited(edits) if edits else None
@@ -471,7 +474,9 @@ def edits_of(
                 edits[f"blocks.{layer}.mlp.output"] = 0
             case [int(layer), int(head)]:
                 edits[f"blocks.{layer}.attention.heads.{head}.context"] = 0
-            case [int(layer), int(head), str(step), int(hundredths)] if step in STEPS_TO_CHANGE:
+            case [int(layer), int(head), str(step), int(hundredths)] if (
+                step in STEPS_TO_CHANGE and abs(hundredths) <= LARGEST_FACTOR
+            ):
                 path = f"blocks.{layer}.attention.heads.{head}.{step}"
                 edits[path] = partial(np.multiply, hundredths / 100)
             case [int(layer), int(head), str(step), "of", *ids] if step in STEPS_TO_CHANGE:

@@ -130,9 +130,17 @@ function cancel() {
 function openModel(files) {
   newest(async (signal) => {
     const opened = await source.opened(files, signal);
-    const given = await opened
-      .open({ text: byId("prompt").value }, [], signal)
-      .catch(() => opened.open({ ids: [0] }, [], signal)); // a text that this one can't read
+    let given;
+    try {
+      given = await opened.open({ text: byId("prompt").value }, [], signal).catch(() => {
+        signal.throwIfAborted();
+        return opened.open({ ids: [0] }, [], signal); // a text that this one can't read
+      });
+      signal.throwIfAborted();
+    } catch (error) {
+      opened.close();
+      throw error;
+    }
     return () => {
       source.close();
       source = opened;

@@ -84,6 +84,11 @@ class Directory {
     } catch (error) {
       refuse(`${name} can't be read as JSON: ${error.message}`);
     }
+    try {
+      JSON.stringify(value);
+    } catch {
+      refuse(`${name} can't be read as JSON: it is nested too deeply`);
+    }
     if (!isObject(value)) refuse(`${name} must hold one JSON object; got ${quoted(value)}`);
     return value;
   }

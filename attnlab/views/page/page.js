@@ -359,13 +359,14 @@ function makeDepths() {
   byId("depth").append(...DEPTHS.map((depth) => radioOf("depth", words[depth], () => setDepth(depth), depth)));
 }
 
-/** Open the head that matters most for the last text, once that is known. */
+/** Open the head that matters most for the last text, once that is known and if nothing was chosen. */
 async function openStory() {
   const trace = traces.at(-1);
+  const before = selection.query;
   const [chapter] = await tellStory(trace);
   if (traces.at(-1) !== trace) return;
   picture.draw();
-  if (!chapter || isHeadChosen) return;
+  if (!chapter || isHeadChosen || selection.query !== before) return;
   const query = places.queries.findIndex((place) => place[trace.number] === trace.T - 1);
   await openHead(chapter.layer, chapter.head, () => select(query));
 }

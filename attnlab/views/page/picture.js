@@ -390,15 +390,17 @@ function stageInWords(stage) {
   const layer = Math.floor((stage - 1) / 2);
   if (stage % 2) {
     const strongest = picture.curves.findLast((curve) => curve.layer === layer);
-    const collects = say("Attention {layer}: each token collects from the tokens before it.", { layer });
+    const collects = say("Attention {layer}: each token collects from the tokens that its mask lets it attend to.", { layer });
     if (!strongest) return collects;
     const [query, key] = [strongest.i, strongest.j].map((i) => wordOf(trace.tokens[i].symbol));
-    return `${collects} ${say("The largest weight is {share}, of “{query}” on “{key}” in head {layer}.{head}.", { ...strongest, query, key, share: percent(strongest.weight) })}`;
+    return `${collects} ${say("The largest weight drawn is {share}, of “{query}” on “{key}” in head {layer}.{head}.", { ...strongest, query, key, share: percent(strongest.weight) })}`;
   }
   const changes = say("MLP {layer}: each vector is changed on its own.", { layer });
   if (!picture.norms) return changes;
   const added = picture.norms.subarray((2 + 3 * layer) * trace.T, (3 + 3 * layer) * trace.T);
-  const most = wordOf(trace.tokens[added.indexOf(added.reduce((a, b) => Math.max(a, b)))].symbol);
+  const largest = added.reduce((a, b) => Math.max(a, b));
+  if (!largest) return changes; // an ablated MLP
+  const most = wordOf(trace.tokens[added.indexOf(largest)].symbol);
   return `${changes} ${say("That of “{most}” changes most.", { most })}`;
 }
 
