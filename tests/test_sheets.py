@@ -97,7 +97,10 @@ def test_formulas_that_can_be_read(tmp_path: Path) -> None:
         ("weights", "C4"): "=weights.exp!C4/SUM(weights.exp!B4:D4)",
         ("context", "C4"): "=MMULT(weights!B4:D4,V!C3:C5)",
     }
-    assert {at: book[at[0]][at[1]].value for at in cells} == cells
+    found = {at: book[at[0]][at[1]].value for at in cells}
+    # Early versions of the library put names of sheets in quotes.
+    plain = {at: x.replace("'", "") if isinstance(x, str) else x for at, x in found.items()}
+    assert plain == cells
     assert [book["weights"][at].value for at in ("A3", "A4", "B2", "C2")] == ["=猫()", "吃"] * 2
     assert book["weights"]["A3"].data_type == "s"  # a token is no formula
     stored = openpyxl.load_workbook(tmp_path / "fish.xlsx", data_only=True)
