@@ -1060,7 +1060,7 @@ def test_what_a_head_does_is_told_of_this_text(odd: GPT2, open_page: Open) -> No
             is_more = jobs.attention[n, layer, h] > 2 * jobs.even[n]
             assert told.locator("strong").count() == is_more
     page = open_page(odd.trace([1, 2, 3]))
-    assert page.locator("#jobs [data-job]").count() == 2  # no token is there twice
+    assert page.locator("#jobs [data-job]").count() == 2  # no token appears twice
     page = open_page(odd.trace([1]))
     assert page.locator("#jobs").inner_text() == ""
     step = odd.generate("the hen", 2, temperature=0, trace=True).steps[1].trace

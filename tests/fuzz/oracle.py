@@ -86,12 +86,12 @@ def content_of(path: Path) -> bytes:
 
 
 def parsed(text: str, name: str, doubts: list[str], twice: str = "") -> Any:
-    """JSON; a key that is there twice is unsound where `twice` says why, else doubtful."""
+    """JSON; a key that appears twice is unsound where `twice` says why, else doubtful."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(items)) < len(items):
             require(not twice, f"{name}: {twice}")
-            doubts.append(f"{name}: a key is there twice")
+            doubts.append(f"{name}: a key appears twice")
         return dict(items)
 
     def number(digits: str) -> int | float:
@@ -161,7 +161,7 @@ def safetensors(path: Path, doubts: list[str]) -> tuple[dict[str, Stored], dict[
     except SafetensorError as error:
         raise UnsoundError(f"{name}: {error}") from None
     text = content[8 : 8 + int.from_bytes(content[:8], "little")].decode("utf-8")
-    header = parsed(text, name, doubts, twice="a key is there twice")
+    header = parsed(text, name, doubts, twice="a key appears twice")
     if text.rstrip(" ") != text.rstrip():
         doubts.append(f"{name}: white space other than spaces ends the header")
     if re.search(r"\\u[dD][89a-fA-F]", text):
@@ -212,7 +212,7 @@ def weights(directory: Path, doubts: list[str]) -> dict[str, Stored]:
             before, bare = wrapped.groups() if wrapped else ("", name)
             if before not in ("", "transformer."):
                 doubts.append(f"{before!r} stands before {bare!r}")
-            require(bare not in tensors, f"{bare} is there twice")
+            require(bare not in tensors, f"{bare} appears twice")
             tensors[bare] = stored
             if places is not None and places.get(name) != file:
                 doubts.append(f"the index does not place {name!r} in {file!r}")
